@@ -1,0 +1,1 @@
+"""Measuring: workloads, raw records, reports."""
