@@ -1,0 +1,52 @@
+"""How much to draft: the protocol, and what a policy learns from a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgedec.decoding.drafting.base import DraftLimits, DraftStep
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One round in figures.
+
+    Attributes:
+        drafted: drafted tokens in the tree.
+        depth: longest path of the draft below its root.
+        accepted: of them, accepted along the path.
+        emitted: tokens that reached the text.
+        rows: nodes the target computed, the root included.
+        draft_s, target_s, total_s: seconds in the drafter, in the target's pass, in all.
+        source: the drafter's name.
+
+    """
+
+    drafted: int
+    depth: int
+    accepted: int
+    emitted: int
+    rows: int
+    draft_s: float
+    target_s: float
+    total_s: float
+    source: str
+
+
+class DraftPolicy(Protocol):
+    """Decides draft lengths. Its choices may depend on time; the text never does."""
+
+    name: str
+
+    def limits(self) -> DraftLimits:
+        """Limits for the next round; 0 nodes is a legal answer: plain decoding."""
+        ...
+
+    def go_on(self, step: DraftStep) -> bool:
+        """Asked before each next draw, never after it (dropping a drawn token biases q)."""
+        ...
+
+    def observe(self, record: RoundRecord) -> None:
+        """Learn from the round that just ended."""
+        ...

@@ -1,0 +1,197 @@
+"""What a runtime offers: a Model that owns weights and a Session that owns one KV cache.
+
+Prefill takes ``prompt[:-1]``; the last prompt token is the first root. From then on a
+session's ``length`` is always one less than the number of tokens known: the root's keys and
+values enter the cache with the pass that scores it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
+
+OnChunk = Callable[[int, int], None]
+
+
+class Want(enum.Flag):
+    """What a pass must bring back. ``TOP`` alone never moves a whole row of logits."""
+
+    TOP = enum.auto()
+    LOGITS = enum.auto()
+
+
+class Rollback(enum.Enum):
+    """How far back a session can go."""
+
+    ANY = "any"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Facts about a loaded model.
+
+    Attributes:
+        name: what reports call it.
+        vocab_size: columns of a logits row. Columns that are no token hold ``-inf``.
+        eos_ids: tokens that end a text.
+        max_context: tokens the model was trained for.
+        kv_bytes_per_token: cache bytes one token takes, all layers, keys and values.
+        weight_bytes: bytes of the weights as stored.
+
+    """
+
+    name: str
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    max_context: int
+    kv_bytes_per_token: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a runtime can do; the engine asks before it plans.
+
+    Attributes:
+        tree: verifies branching trees. False: chains only.
+        rollback: how far back ``rollback`` can go.
+        row_widths: None when a pass may have any number of rows, else the static widths
+            of a compiled graph; a pass is padded to the next one.
+        top_k: ids and logits a pass returns per row beside the argmax.
+        row_invariant: a row's result does not depend on how many rows its pass had.
+
+    """
+
+    tree: bool = True
+    rollback: Rollback = Rollback.ANY
+    row_widths: tuple[int, ...] | None = None
+    top_k: int = 8
+    row_invariant: bool = False
+
+
+@dataclass(slots=True)
+class Pass:
+    """The result of a forward pass over ``nodes[start:]``; row i is node ``start + i``.
+
+    Arrays are views of the session's buffers: valid until its next forward.
+
+    Attributes:
+        start: the first node this pass computed.
+        top_ids: the ``top_k`` most likely ids per row, best first, ``[rows, k]`` int64.
+            Equal logits are ordered by id, so column 0 is the argmax.
+        top_logits: their logits, ``[rows, k]`` float32.
+        logits: ``[rows, vocab]`` float32, or None when only ``TOP`` was wanted.
+
+    """
+
+    start: int
+    top_ids: IntArray
+    top_logits: FloatArray
+    logits: FloatArray | None
+
+
+@runtime_checkable
+class Session(Protocol):
+    """One sequence's cache. Every method that raises leaves the session usable."""
+
+    @property
+    def length(self) -> int:
+        """Tokens whose keys and values are committed."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Tokens, committed and pending together, that fit."""
+        ...
+
+    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
+        """Commit ``tokens`` after what is committed already, in chunks.
+
+        ``on_chunk(done, total)`` runs after each chunk. When it raises, or ``interrupt``
+        was called, the chunks done so far stay committed and ``length`` says how many.
+
+        Raises:
+            StateError: a tree is pending.
+            CapacityExceeded: before anything is computed.
+
+        """
+        ...
+
+    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+        """Compute ``nodes[start:]`` of ``tree``; the nodes before are pending already.
+
+        A tree may grow between passes: call again with the same tree and ``start`` equal
+        to the number of pending nodes. Each node sees the committed tokens and its own
+        ancestors only.
+
+        Raises:
+            StateError: ``start`` is not the number of pending nodes, or there is nothing
+                to compute, or a branching tree is given to a session without trees.
+            CapacityExceeded: before anything is computed.
+            Interrupted: nodes pending before this call stay pending.
+
+        """
+        ...
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep these pending nodes, root first, parent to child; drop the others.
+
+        ``length`` moves now; rows may be moved in memory at the next pass. An empty path
+        drops the whole pending tree.
+
+        Raises:
+            StateError: no tree is pending, or the path is not one of the pending tree.
+
+        """
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Go back to an absolute length, and drop any pending tree.
+
+        Raises:
+            StateError: ``length`` is negative or beyond what is committed.
+            CannotRollback: names the nearest length that is possible.
+
+        """
+        ...
+
+    def fork(self, length: int) -> Session:
+        """A new session that holds the first ``length`` committed tokens of this one."""
+        ...
+
+    def interrupt(self) -> None:
+        """From another thread: the running pass, or the next one, raises Interrupted."""
+        ...
+
+    def close(self) -> None:
+        """Give the cache back. Closing twice is harmless; any other call raises StateError."""
+        ...
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Weights, threads and a device. Its sessions share the weights."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts about the model."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its sessions can do."""
+        ...
+
+    def open(self, capacity: int) -> Session:
+        """A new, empty session for at most ``capacity`` tokens.
+
+        Raises:
+            CapacityExceeded: ``capacity`` is beyond the model's context, or below 1.
+
+        """
+        ...

@@ -1,0 +1,125 @@
+"""Token trees: what a drafter proposes and a target verifies in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+class TokenTree:
+    """Tokens with parents, in an order where every parent comes before its children.
+
+    Node 0 is the root: the last emitted token, whose keys and values are not yet in the
+    cache. Siblings keep the order in which they were added (the draw order that recursive
+    rejection needs). A tree only ever grows, so a pending prefix stays valid.
+    """
+
+    __slots__ = ("_chain", "depths", "parents", "tokens")
+
+    def __init__(self, root: int) -> None:
+        self.tokens: list[int] = [root]
+        self.parents: list[int] = [-1]
+        self.depths: list[int] = [0]
+        self._chain = True
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int]) -> TokenTree:
+        """A tree without branches; ``tokens[0]`` is the root."""
+        tree = cls(tokens[0])
+        for token in tokens[1:]:
+            tree.add(token, len(tree) - 1)
+        return tree
+
+    def add(self, token: int, parent: int) -> int:
+        """Append a child of ``parent``; returns the new node's index."""
+        node = len(self.tokens)
+        if not 0 <= parent < node:
+            raise ValueError(f"parent {parent} is not a node of a tree of {node}")
+        self._chain = self._chain and parent == node - 1
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent] + 1)
+        return node
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        """True when no node has two children, so that a causal mask is enough."""
+        return self._chain
+
+    def children(self, node: int) -> list[int]:
+        """Child nodes in draw order."""
+        return [i for i in range(node + 1, len(self.parents)) if self.parents[i] == node]
+
+    def child(self, node: int, token: int) -> int | None:
+        """The child of ``node`` that carries ``token``, if there is one."""
+        parents, tokens = self.parents, self.tokens
+        for i in range(node + 1, len(parents)):
+            if parents[i] == node and tokens[i] == token:
+                return i
+        return None
+
+    def path_to(self, node: int) -> list[int]:
+        """Node indices from the root to ``node``, both included."""
+        path = []
+        while node >= 0:
+            path.append(node)
+            node = self.parents[node]
+        return path[::-1]
+
+    def tokens_on(self, path: Iterable[int]) -> list[int]:
+        """The tokens of these nodes."""
+        return [self.tokens[i] for i in path]
+
+    def is_path(self, path: Sequence[int]) -> bool:
+        """Whether ``path`` starts at the root and goes from parent to child."""
+        above = -1
+        for node in path:
+            if not 0 <= node < len(self.tokens) or self.parents[node] != above:
+                return False
+            above = node
+        return True
+
+    def ancestor_mask(self, start: int = 0) -> BoolArray:
+        """Which nodes each node sees, itself included: ``[len - start, len]`` bool."""
+        size = len(self.tokens)
+        mask = np.zeros((size, size), dtype=np.bool_)
+        for node, parent in enumerate(self.parents):
+            if parent >= 0:
+                mask[node] = mask[parent]
+            mask[node, node] = True
+        return mask[start:]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A proposed tree and what the acceptance rules need to know about how it was drawn.
+
+    Attributes:
+        tree: rooted at the last emitted token.
+        q: for every node whose children were drawn from a distribution, that distribution
+            after the sampler's own processing, ``[vocab]`` float32. Empty for
+            deterministic drafters (prompt lookup, Token Recycling).
+        source: name of the drafter that made it, for reports.
+        passes: draft model passes it took.
+
+    """
+
+    tree: TokenTree
+    q: Mapping[int, FloatArray] = field(default_factory=dict)
+    source: str = "none"
+    passes: int = 0
+
+    @property
+    def drafted(self) -> int:
+        """Drafted tokens: every node but the root."""
+        return len(self.tree) - 1

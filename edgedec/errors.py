@@ -1,0 +1,103 @@
+"""Everything edgedec raises on purpose.
+
+::
+
+    EdgedecError                    one clear line: what was expected, what to do
+    ├── InputError                  a prompt, option or file given by the user
+    │   └── PromptTooLong           needs more context than the session has
+    ├── BundleError                 missing, altered or newer than this version
+    ├── ExportError
+    │   ├── CheckpointError         the source folder or its tensors
+    │   ├── UnsupportedArchitecture no spec for this model_type
+    │   ├── TokenizerMismatch       target and draft do not share a tokenizer
+    │   └── ParityError             the exported model strays from its source
+    ├── RuntimeUnavailable          a runtime, provider or extra is not there
+    ├── MemoryBudgetError           the budget cannot hold what was asked
+    └── SessionError
+        ├── StateError              a call out of order: says expected and got
+        ├── CapacityExceeded        the cache is full
+        ├── CannotRollback          names the nearest possible length
+        └── Interrupted             ``interrupt()`` was called; the session stays usable
+
+The command line prints ``str(error)`` and exits with ``error.exit_code``.
+"""
+
+from __future__ import annotations
+
+
+class EdgedecError(Exception):
+    """Base of all errors raised on purpose; the message is one line for the user."""
+
+    exit_code = 2
+
+
+class InputError(EdgedecError):
+    """The user gave something that cannot be used."""
+
+
+class PromptTooLong(InputError):
+    """The prompt and what should follow do not fit the context."""
+
+
+class BundleError(EdgedecError):
+    """A bundle is missing, altered, or written by a newer version."""
+
+
+class ExportError(EdgedecError):
+    """An export cannot be done or did not reach its floor."""
+
+
+class CheckpointError(ExportError):
+    """The checkpoint folder, its configuration or its tensors are not as expected."""
+
+
+class UnsupportedArchitecture(ExportError):
+    """The checkpoint's model_type has no file in ``edgedec.models``."""
+
+
+class TokenizerMismatch(ExportError):
+    """Target and draft tokenizers differ in content."""
+
+
+class ParityError(ExportError):
+    """The exported model strays further from its source than the floor allows."""
+
+    exit_code = 1
+
+
+class RuntimeUnavailable(EdgedecError):
+    """A runtime, a provider or an optional package is not available here."""
+
+
+class MemoryBudgetError(EdgedecError):
+    """What was asked for does not fit the memory that was given."""
+
+
+class SessionError(EdgedecError):
+    """A session was used in a way it cannot serve; it stays usable."""
+
+
+class StateError(SessionError):
+    """A call out of order."""
+
+
+class CapacityExceeded(SessionError):
+    """The cache has no room for these tokens."""
+
+
+class CannotRollback(SessionError):
+    """The runtime cannot go back to this length.
+
+    Attributes:
+        nearest: the closest length it can go back to.
+    """
+
+    def __init__(self, message: str, nearest: int) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+
+
+class Interrupted(SessionError):
+    """``interrupt()`` was called from another thread."""
+
+    exit_code = 130
