@@ -1,7 +1,7 @@
 """The pair that ships: a small target and a smaller draft that write Python.
 
-`BUNDLE` is what `--bundle demo` opens. `HELDOUT` is source text that neither model was
-trained on. The checkpoints and the recipe stand beside them in the repository only.
+`BUNDLE` is what `--bundle demo` opens. `HELDOUT` names the files of the Python standard library
+that neither model was trained on. The checkpoints and the recipe are in the repository only.
 """
 
 from pathlib import Path
@@ -10,6 +10,6 @@ BUNDLE = Path(__file__).parent / "bundle"
 """The exported bundle, a folder."""
 
 HELDOUT = Path(__file__).parent / "heldout.txt"
-"""Held-out Python source, UTF-8."""
+"""Paths relative to the standard library, one a line."""
 
 __all__ = ["BUNDLE", "HELDOUT"]

@@ -1,0 +1,87 @@
+# Everything a newcomer types. `make demo` and `make test` work on a fresh clone.
+#
+#   make demo        set up once, then decode held-out code with the pair that ships
+#   make test        set up once (with the development tools), then run the tests
+#   make check       formatting, lint, types, import rules, help pages
+#   make bench       measure, raw records under bench-out/
+#   make format      let ruff rewrite what it can
+#   make help-pages  write docs/cli.md from the commands
+#   make train-demo  train the demo pair again (needs torch, hours)
+#
+# Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS.
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?= -n auto --maxprocesses 4
+BENCH_ARGS ?=
+
+BIN := $(VENV)/bin
+# Without the warning that setuptools prints, at length, for every editable install.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
+# A stamp says which part of the environment is there; a newer pyproject.toml renews it.
+RUNTIME := $(VENV)/.edgedec-runtime
+DEV := $(VENV)/.edgedec-dev
+REFERENCE := $(VENV)/.edgedec-reference
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check bench format help-pages train-demo clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "edgedec needs Python 3.10 or newer: try make PYTHON=python3.12" >&2; exit 2; }
+	@echo "Making an environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -f $(BIN)/python; \
+	  echo "$(PYTHON) could not make an environment (on Debian: apt install python3-venv)" >&2; exit 2; }
+
+# The install is editable: setuptools maps the one name `edgedec` to the folder edgedec/, whose
+# three symlinks lead to export/, runtimes/ and models/. New modules and new sub-packages are seen
+# at once, and no bare `export`, `runtimes` or `models` becomes importable from elsewhere.
+$(RUNTIME): pyproject.toml | $(BIN)/python
+	@echo "Installing edgedec (once)"
+	@$(PIP) install --quiet --editable .
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo "Installing edgedec with the exporter and the development tools (once)"
+	@$(PIP) install --quiet --editable '.[dev]'
+	@touch $(RUNTIME) $@
+
+$(REFERENCE): $(DEV)
+	@echo "Installing torch and transformers (once)"
+	@$(PIP) install --quiet --editable '.[reference]'
+	@touch $@
+
+setup: $(DEV)
+
+demo: $(RUNTIME)
+	@$(BIN)/edgedec demo
+
+test: $(DEV)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/help_pages.py --check
+
+bench: $(DEV)
+	$(BIN)/edgedec bench demo $(BENCH_ARGS)
+
+format: $(DEV)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+help-pages: $(DEV)
+	$(BIN)/python tools/help_pages.py
+
+train-demo: $(REFERENCE)
+	$(BIN)/python models/demo/recipe/run.py
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

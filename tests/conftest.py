@@ -1,0 +1,62 @@
+"""What every test shares: markers that skip with a reason, and where data stands."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SHARED_DATA = Path(os.environ.get("EDGEDEC_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
+
+
+def missing_torch() -> str | None:
+    absent = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    return f"{' and '.join(absent)} not installed" if absent else None
+
+
+def missing_shared_data() -> str | None:
+    return None if SHARED_DATA.is_dir() else "no shared data: set EDGEDEC_SHARED_DATA to its folder"
+
+
+def missing_cgroup() -> str | None:
+    """A memory cgroup is made and removed again: a writable mount alone does not say it works."""
+    root = Path("/sys/fs/cgroup")
+    parent = root / "memory" if (root / "memory").is_dir() else root
+    child = parent / f"edgedec-probe-{os.getpid()}"
+    try:
+        child.mkdir()
+    except OSError as error:
+        return f"no memory cgroup can be made: {error.strerror}"
+    limits = [child / "memory.max", child / "memory.limit_in_bytes"]
+    limited = any(limit.exists() for limit in limits)
+    child.rmdir()
+    return None if limited else "cgroups here do not limit memory"
+
+
+NEEDS = {"torch": missing_torch, "shared_data": missing_shared_data, "cgroup": missing_cgroup}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reasons: dict[str, str | None] = {}
+    for item in items:
+        for need, missing in NEEDS.items():
+            if item.get_closest_marker(need) is None:
+                continue
+            if need not in reasons:
+                reasons[need] = missing()
+            reason = reasons[need]
+            if reason is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of public prompts; mark the test `shared_data`."""
+    return SHARED_DATA

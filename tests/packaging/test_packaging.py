@@ -1,0 +1,252 @@
+"""The wheel holds what the repository promises, and nothing else."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgedec
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MAPPED = ("export", "runtimes", "models")
+EXTRAS = ("ml_dtypes", "onnx", "onnx_ir", "pytest", "safetensors", "scipy", "torch", "transformers")
+MEGABYTE = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def configuration(repository: Path) -> dict[str, Any]:
+    return tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))
+
+
+def packages_on_disk(repository: Path) -> set[str]:
+    """Dotted names of all folders with an __init__.py, the mapped ones under edgedec."""
+    found = set()
+    for top in ("edgedec", *MAPPED):
+        prefix = "" if top == "edgedec" else "edgedec."
+        for init in (repository / top).rglob("__init__.py"):
+            folder = init.parent.relative_to(repository)
+            # rglob follows no symlink from 3.13 on, and does before: count each folder once.
+            if folder.parts[0] == "edgedec" and len(folder.parts) > 1 and folder.parts[1] in MAPPED:
+                continue
+            found.add(prefix + ".".join(folder.parts))
+    return found
+
+
+def copy_sources(repository: Path, to: Path) -> None:
+    """What a build reads, away from a build/ folder whose stale files would enter the wheel."""
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "work", "*.pt")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(repository / name, to / name)
+    for name in ("edgedec", *MAPPED):
+        shutil.copytree(repository / name, to / name, symlinks=True, ignore=skip)
+
+
+def build(sources: Path, *what: str) -> None:
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", *what]
+    done = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sources = tmp_path_factory.mktemp("sources")
+    copy_sources(repository, sources)
+    build(sources, "--wheel")
+    (built,) = (sources / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds the wheel's packages and nothing else."""
+    target = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*command, "--target", str(target), str(wheel)], check=True)
+    return target
+
+
+def run_installed(installed: Path, code: str) -> str:
+    """Run code where the wheel is installed.
+
+    -I -S: neither this checkout nor the .pth of its editable install is seen; the dependencies
+    of the present environment are put back by name.
+    """
+    dependencies = sysconfig.get_path("purelib")
+    prelude = f"import sys; sys.path[:0] = [{str(installed)!r}]; sys.path.append({dependencies!r})"
+    command = [sys.executable, "-I", "-S", "-c", f"{prelude}\n{code}"]
+    done = subprocess.run(command, cwd=installed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def names(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def test_packages_are_listed(repository: Path, configuration: dict[str, Any]) -> None:
+    listed = configuration["tool"]["setuptools"]["packages"]
+    assert sorted(listed) == listed
+    assert set(listed) == packages_on_disk(repository)
+
+
+def test_a_forgotten_package_would_be_seen(tmp_path: Path) -> None:
+    for folder in ("edgedec", "edgedec/forgotten", "models/also"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").touch()
+    assert packages_on_disk(tmp_path) == {"edgedec", "edgedec.forgotten", "edgedec.models.also"}
+
+
+def test_symlinks_lead_to_the_mapped_folders(
+    repository: Path, configuration: dict[str, Any]
+) -> None:
+    mapping = configuration["tool"]["setuptools"]["package-dir"]
+    assert mapping == {f"edgedec.{name}": name for name in MAPPED}
+    for name in MAPPED:
+        assert (repository / "edgedec" / name).readlink() == Path("..") / name
+
+
+def test_version_is_the_same_everywhere(
+    repository: Path, configuration: dict[str, Any], wheel: Path
+) -> None:
+    assert configuration["project"]["version"] == edgedec.__version__ == version("edgedec")
+    assert wheel.name.startswith(f"edgedec-{edgedec.__version__}-")
+    assert f"{edgedec.__version__}" in (repository / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_wheel_holds_every_module(repository: Path, wheel: Path) -> None:
+    expected = set()
+    for package in packages_on_disk(repository):
+        folder = repository.joinpath(*package.split("."))
+        expected |= {f"{package.replace('.', '/')}/{file.name}" for file in folder.glob("*.py")}
+    held = {name for name in names(wheel) if name.endswith(".py")}
+    assert held == expected
+
+
+def test_wheel_holds_the_bundle_and_no_checkpoint(repository: Path, wheel: Path) -> None:
+    held = [name for name in names(wheel) if ".dist-info/" not in name]
+    data = {name for name in held if not name.endswith(".py")} - {"edgedec/py.typed"}
+    demo = repository / "models" / "demo"
+    shipped = [file for file in (demo / "bundle").rglob("*") if file.is_file()]
+    shipped += [demo / "heldout.txt"] if (demo / "heldout.txt").exists() else []
+    assert data == {f"edgedec/{file.relative_to(repository).as_posix()}" for file in shipped}
+    assert not [name for name in held if name.endswith((".safetensors", ".pt", ".bin"))]
+
+
+def test_wheel_is_small(wheel: Path) -> None:
+    assert wheel.stat().st_size < 30 * MEGABYTE
+
+
+def test_wheel_installs_one_name_only(wheel: Path, installed: Path) -> None:
+    tops = {name.split("/")[0] for name in names(wheel)}
+    assert tops == {"edgedec", f"edgedec-{edgedec.__version__}.dist-info"}
+    found = run_installed(
+        installed,
+        "from importlib.util import find_spec\n"
+        f"print([name for name in {MAPPED!r} if find_spec(name) is not None])",
+    )
+    assert found.strip() == "[]"
+
+
+def test_wheel_imports(installed: Path, configuration: dict[str, Any]) -> None:
+    listed = configuration["tool"]["setuptools"]["packages"]
+    files = run_installed(
+        installed,
+        "from importlib import import_module\n"
+        f"for name in {listed!r}: print(import_module(name).__file__)",
+    )
+    assert all(Path(file).is_relative_to(installed) for file in files.split())
+    assert len(files.split()) == len(listed)
+
+
+def test_runtime_needs_no_extra(installed: Path) -> None:
+    """The command line and the package import where only the runtime dependencies are."""
+    run_installed(
+        installed,
+        f"sys.modules.update(dict.fromkeys({EXTRAS!r}))\n"
+        "import edgedec, edgedec.cli, edgedec.export, edgedec.runtimes, edgedec.models.demo\n"
+        "for name in edgedec.__all__: getattr(edgedec, name)",
+    )
+
+
+def test_command_line_starts_light(installed: Path) -> None:
+    loaded = run_installed(installed, "import edgedec.cli\nprint(*sys.modules)").split()
+    assert not {"onnxruntime", "tokenizers", "jinja2", "onnx", "torch"} & set(loaded)
+
+
+def test_console_script(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (entry,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+        assert "edgedec = edgedec.cli:main" in archive.read(entry).decode()
+        assert [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
+
+
+@pytest.mark.slow
+def test_wheel_from_the_sdist_is_the_same(repository: Path, wheel: Path, tmp_path: Path) -> None:
+    copy_sources(repository, tmp_path)
+    build(tmp_path)
+    (again,) = (tmp_path / "dist").glob("*.whl")
+    assert sorted(names(again)) == sorted(names(wheel))
+
+
+def test_all_is_what_is_exported() -> None:
+    for name in edgedec.__all__:
+        assert hasattr(edgedec, name), name
+    public = {
+        name
+        for name, value in vars(edgedec).items()
+        if not name.startswith("_") and not isinstance(value, type(sys)) and name != "annotations"
+    }
+    assert public <= set(edgedec.__all__)
+
+
+def test_core_decides_with_numpy_alone(repository: Path) -> None:
+    """The import contracts name what is forbidden; this names what is allowed."""
+    allowed = {*sys.stdlib_module_names, "numpy", "edgedec"}
+    for folder in ("decoding", "placement", "memory"):
+        for file in (repository / "edgedec" / folder).rglob("*.py"):
+            foreign = imported_names(file) - allowed
+            assert not foreign, f"{file.relative_to(repository)} imports {sorted(foreign)}"
+
+
+def imported_names(file: Path) -> set[str]:
+    """Top-level names a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+# An absolute path to somebody's folder, at the start of a path only: not recipe/work/.
+MACHINE_PATH = re.compile(rb"(?<![\w.\-/*])/(?:work|root|home/\w+|Users/\w+)/")
+
+
+def test_no_machine_paths(repository: Path) -> None:
+    if shutil.which("git") is None or not (repository / ".git").exists():
+        pytest.skip("not a git checkout")
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=repository, capture_output=True, check=True
+    )
+    files = [repository / name for name in listing.stdout.decode().split("\0") if name]
+    guilty = [file for file in files if file.is_file() and MACHINE_PATH.search(file.read_bytes())]
+    assert not guilty
+
+
+def test_a_machine_path_would_be_seen() -> None:
+    assert MACHINE_PATH.search(b'open("' + b"/" + b'work/data")')
+    assert not MACHINE_PATH.search(b"models/demo/recipe/work/")

@@ -1,0 +1,75 @@
+"""Write docs/cli.md from the commands themselves; --check compares instead of writing."""
+
+import difflib
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from edgedec.cli import main
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+HEAD = "# Command line\n\nWritten from the commands by `make help-pages`; do not edit.\n"
+
+
+def page() -> str:
+    """The whole page, Markdown."""
+    return "\n".join([HEAD, *sections(main, click.Context(main, info_name="edgedec"))])
+
+
+def sections(command: click.Command, context: click.Context) -> Iterator[str]:
+    """The section of one command, then those of its sub-commands by name."""
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    yield f"## {context.command_path}\n\n```\n{usage}\n```\n"
+    yield from paragraphs(command.help or "")
+    yield from table(command, context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None and not child.hidden:
+                yield from sections(child, click.Context(child, info_name=name, parent=context))
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """The help text; a paragraph under click's no-wrap mark becomes a code block."""
+    for paragraph in inspect.cleandoc(text.split("\f")[0]).split("\n\n"):
+        if paragraph.startswith("\b\n"):
+            yield f"```\n{inspect.cleandoc(paragraph[2:])}\n```\n"
+        elif paragraph:
+            yield " ".join(paragraph.split()) + "\n"
+
+
+def table(command: click.Command, context: click.Context) -> Iterator[str]:
+    """Options, one row each."""
+    records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
+    rows = [f"| `{cell(left)}` | {cell(right)} |" for left, right in filter(None, records)]
+    if rows:
+        yield "\n".join(["| Option | Meaning |", "|---|---|", *rows]) + "\n"
+
+
+def cell(text: str) -> str:
+    """One line that a Markdown table can hold."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def run(check: bool) -> int:
+    """Write the page, or say whether the one on disk is up to date; the exit code."""
+    fresh = page()
+    old = PAGE.read_text("utf-8") if PAGE.exists() else ""
+    if not check:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(fresh, "utf-8")
+        return 0
+    if fresh != old:
+        changes = difflib.unified_diff(old.splitlines(), fresh.splitlines(), "docs/cli.md", "now")
+        print("\n".join(changes))
+        print("docs/cli.md is out of date: run make help-pages", file=sys.stderr)
+        return 1
+    print("docs/cli.md is up to date")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(check="--check" in sys.argv[1:]))
