@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The draft learns the target's distribution, on the corpus and on the target's own text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from corpus import Crops
+from network import Cache, Decoder
+from numpy.typing import NDArray
+from torch import Tensor
+from train import autocast
+
+TEMPERATURES = (1.0, 0.7)
+SAMPLE_ROWS, SAMPLE_LENGTH, PROMPT_LENGTH = 128, 513, 33
+TRANSFER_WEIGHT = 0.85  # KL(teacher || student); the rest is cross-entropy with the text
+
+
+@torch.inference_mode()
+def sample_texts(teacher: Decoder, crops: Crops, minutes: float) -> NDArray[np.uint16]:
+    """Text written by the teacher after short corpus prompts, [rows, SAMPLE_LENGTH]."""
+    rng = np.random.default_rng(7)
+    torch.manual_seed(7)
+    rows: list[NDArray[np.uint16]] = []
+    end = time.monotonic() + 60 * minutes
+    while time.monotonic() < end or not rows:
+        prompts = torch.from_numpy(crops.draw(rng, SAMPLE_ROWS, PROMPT_LENGTH))
+        temperature = TEMPERATURES[len(rows) % len(TEMPERATURES)]
+        rows.append(_continue(teacher, prompts, temperature).numpy().astype(np.uint16))
+        print(f"sampled {len(rows) * SAMPLE_ROWS * SAMPLE_LENGTH} tokens", flush=True)
+    return np.concatenate(rows)
+
+
+def _continue(teacher: Decoder, prompts: Tensor, temperature: float) -> Tensor:
+    cache = Cache(teacher.dims, len(prompts), SAMPLE_LENGTH, torch.bfloat16)
+    text, fresh = prompts, prompts
+    while text.shape[1] < SAMPLE_LENGTH:
+        with autocast():
+            logits = teacher(fresh, cache)[:, -1].float() / temperature
+        # Exponential race: argmax(p / e) is a draw from p, and cheaper than multinomial.
+        race = torch.empty_like(logits).exponential_()
+        fresh = (logits.softmax(-1) / race).argmax(-1, keepdim=True)
+        text = torch.cat((text, fresh), dim=1)
+    return text
+
+
+def mixed_draw(
+    crops: Crops, samples: NDArray[np.uint16], share: float
+) -> Callable[[np.random.Generator, int, int], NDArray[np.int64]]:
+    """Corpus windows, about `share` of them replaced by the teacher's texts.
+
+    Windows longer than a sampled text come from the corpus alone.
+    """
+
+    def draw(rng: np.random.Generator, rows: int, length: int) -> NDArray[np.int64]:
+        windows = crops.draw(rng, rows, length)
+        if length <= samples.shape[1]:
+            own = rng.random(rows) < share
+            chosen = rng.integers(0, len(samples), int(own.sum()))
+            windows[own] = samples[chosen, :length]
+        return windows
+
+    return draw
+
+
+def distillation_loss(teacher: Decoder, student: Decoder, rows: Tensor) -> Tensor:
+    """0.85 KL(teacher || student) + 0.15 cross-entropy, nats a token; rows [rows, length + 1]."""
+    with torch.no_grad(), autocast():
+        taught = teacher(rows[:, :-1])
+    with autocast():
+        logits = student(rows[:, :-1])
+    wanted = taught.float().flatten(0, 1).log_softmax(-1)
+    got = logits.float().flatten(0, 1).log_softmax(-1)
+    divergence = F.kl_div(got, wanted, reduction="batchmean", log_target=True)
+    text = F.nll_loss(got, rows[:, 1:].flatten())
+    return TRANSFER_WEIGHT * divergence + (1 - TRANSFER_WEIGHT) * text
+
+
+@torch.no_grad()
+def acceptance(
+    teacher: Decoder, student: Decoder, stream: NDArray[np.uint16], length: int = 512
+) -> dict[str, float]:
+    """Agreement on held-out text: top-1 (greedy) and sum min(p, q) at temperatures 1 and 0.8."""
+    usable = (stream.size - 1) // length
+    rows = torch.from_numpy(stream[: usable * length].astype(np.int64).reshape(usable, length))
+    totals = {"greedy_top1": 0.0, "sampled_alpha_t1.0": 0.0, "sampled_alpha_t0.8": 0.0}
+    for part in rows.split(4):
+        with autocast():
+            target, draft = teacher(part).float(), student(part).float()
+        agree = target.argmax(-1) == draft.argmax(-1)
+        totals["greedy_top1"] += agree.sum().item()
+        for temperature in (1.0, 0.8):
+            p, q = (target / temperature).softmax(-1), (draft / temperature).softmax(-1)
+            overlap = torch.minimum(p, q).sum().item()
+            totals[f"sampled_alpha_t{temperature}"] += overlap
+    return {name: round(total / rows.numel(), 4) for name, total in totals.items()}
