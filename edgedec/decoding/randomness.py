@@ -44,42 +44,50 @@ class Streams:
     def __init__(self, seed: int, *, coupled: bool = True) -> None:
         self.seed = seed
         self.coupled = coupled
-        self._cache: OrderedDict[tuple[int, int, int], FloatArray] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, int, int, int], FloatArray] = OrderedDict()
 
-    def gumbel(self, position: int, vocab_size: int, purpose: Purpose) -> FloatArray:
+    def gumbel(
+        self, position: int, vocab_size: int, purpose: Purpose, index: int = 0
+    ) -> FloatArray:
         """Standard Gumbel noise for every token at a position, ``[vocab_size]`` float32.
 
         Kept for the last positions, since draft and target ask for the same rows.
+        ``index`` tells several draws at one position apart.
         """
         purpose = self._resolve(purpose)
-        key = (position, int(purpose), vocab_size)
+        key = (position, int(purpose), vocab_size, index)
         noise = self._cache.get(key)
         if noise is None:
             counter = np.arange(1, vocab_size + 1, dtype=np.uint64)
-            noise = _gumbel(self._key(position, purpose), counter)
+            noise = _gumbel(self._key(position, purpose, index), counter)
             noise.flags.writeable = False
             self._cache[key] = noise
             if len(self._cache) > _CACHED_POSITIONS:
                 self._cache.popitem(last=False)
         return noise
 
-    def gumbel_of(self, position: int, ids: IntArray, purpose: Purpose) -> FloatArray:
+    def gumbel_of(
+        self, position: int, ids: IntArray, purpose: Purpose, index: int = 0
+    ) -> FloatArray:
         """The same noise for these token ids only, ``[len(ids)]`` float32."""
         purpose = self._resolve(purpose)
         counter = ids.astype(np.uint64) + np.uint64(1)
-        return _gumbel(self._key(position, purpose), counter)
+        return _gumbel(self._key(position, purpose, index), counter)
 
     def uniform(self, position: int, purpose: Purpose, index: int = 0) -> float:
         """A number in (0, 1); ``index`` tells several draws at one position apart."""
-        counter = np.array([index + 1], dtype=np.uint64)
-        return float(_uniform(self._key(position, purpose), counter)[0])
+        counter = np.ones(1, dtype=np.uint64)
+        return float(_uniform(self._key(position, purpose, index), counter)[0])
 
     def _resolve(self, purpose: Purpose) -> Purpose:
         return Purpose.TARGET if self.coupled and purpose is Purpose.DRAFT else purpose
 
-    def _key(self, position: int, purpose: Purpose) -> np.uint64:
-        text = f"{self.seed}/{position}/{int(purpose)}".encode()
-        return np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+    def _key(self, position: int, purpose: Purpose, index: int) -> np.uint64:
+        text = f"{self.seed}/{position}/{int(purpose)}/{index}".encode()
+        key: np.uint64 = np.uint64(
+            int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+        )
+        return key
 
 
 def _mix(key: np.uint64, counter: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

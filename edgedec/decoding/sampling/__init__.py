@@ -1,0 +1,11 @@
+"""From logits to the distribution a token is drawn from, row by row, on demand.
+
+``params`` says what the user may ask for, ``penalties`` and ``filters`` shape a row,
+``rows`` holds the lazy rows of one pass, ``sampler`` the state of one request.
+"""
+
+from edgedec.decoding.sampling.params import SamplingParams
+from edgedec.decoding.sampling.rows import Rows
+from edgedec.decoding.sampling.sampler import Sampler
+
+__all__ = ["Rows", "Sampler", "SamplingParams"]

@@ -1,0 +1,83 @@
+"""What a user may ask of the sampler."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from edgedec.errors import InputError
+
+_COLDEST = 1e-3
+_LARGEST_LOGIT_CHANGE = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen. Checked on creation; errors are InputError.
+
+    Order, as everywhere in the field: logit bias, repetition / presence / frequency
+    penalties, temperature, top-k, top-p, min-p, draw. Each filter looks at the
+    probabilities that the filters before it left, renormalised; equal ones are kept in the
+    order of their ids, so that the sets have one meaning on every machine.
+
+    Attributes:
+        temperature: 0 is greedy: the most likely token after bias and penalties.
+        top_k: keep the k most likely tokens; 0 keeps all.
+        top_p: keep the smallest set of most likely tokens that holds this probability.
+        min_p: keep tokens at least this times as likely as the most likely one.
+        repetition_penalty: divides positive and multiplies negative logits of every token
+            already in the prompt or the text (CTRL, 1909.05858, section 4.1); 1 is none.
+        presence_penalty, frequency_penalty: subtracted once, and per occurrence, from the
+            logits of tokens already in the generated text (not the prompt).
+        logit_bias: added to the logits of these token ids.
+        seed: of all random choices. None draws one, which is reported.
+
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        limit = _LARGEST_LOGIT_CHANGE
+        if self.temperature != 0:
+            _check("temperature", self.temperature, _COLDEST, limit, f"0 (greedy) or {_COLDEST} to")
+        if self.top_k < 0 or self.top_k != int(self.top_k):
+            raise InputError(f"top_k {self.top_k}: expected a whole number, 0 keeps all tokens")
+        _check("top_p", self.top_p, math.nextafter(0, 1), 1, "more than 0, at most")
+        _check("min_p", self.min_p, 0, 1, "0 to")
+        _check("repetition_penalty", self.repetition_penalty, 1 / limit, limit, "more than 0, to")
+        _check("presence_penalty", self.presence_penalty, -limit, limit, f"{-limit:g} to")
+        _check("frequency_penalty", self.frequency_penalty, -limit, limit, f"{-limit:g} to")
+        for token, bias in self.logit_bias.items():
+            _check(f"logit_bias of token {token}", bias, -limit, limit, f"{-limit:g} to")
+
+    @property
+    def greedy(self) -> bool:
+        """Nothing is drawn."""
+        return self.temperature == 0
+
+    @property
+    def penalised(self) -> bool:
+        """A row depends on the text before it by more than the model's own logits."""
+        return (
+            self.repetition_penalty != 1
+            or self.presence_penalty != 0
+            or self.frequency_penalty != 0
+        )
+
+    @property
+    def filtered(self) -> bool:
+        """Some tokens may lose all their probability."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+
+def _check(name: str, value: float, low: float, high: float, expected: str) -> None:
+    if not low <= value <= high:  # false for NaN as well
+        raise InputError(f"{name} {value}: expected {expected} {high:g}")

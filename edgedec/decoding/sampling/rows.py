@@ -1,0 +1,166 @@
+"""The rows of one pass: distributions that are computed when a rule first visits them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgedec.decoding.randomness import Purpose
+from edgedec.decoding.sampling import filters
+from edgedec.decoding.session import Pass
+from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
+from edgedec.errors import StateError
+
+if TYPE_CHECKING:
+    from edgedec.decoding.sampling.sampler import Sampler
+
+# exp(-80) is still a normal float32; -inf would make 0 * inf in the entropy.
+_NEGLIGIBLE = np.float32(-80)
+
+
+class Rows:
+    """The distributions after each node of a tree, each computed when first asked for.
+
+    Row ``node`` is the distribution of the token that follows that node; penalties act on
+    the node's own path. Valid until the session's next pass, since a pass is a view.
+    """
+
+    def __init__(self, sampler: Sampler, scored: Pass, tree: TokenTree, purpose: Purpose) -> None:
+        self._sampler = sampler
+        self._scored = scored
+        self._tree = tree
+        self._purpose = purpose
+        self._position = len(sampler.history)
+        self._argmax: list[int] | None = None
+        self._drawn: dict[int, int] = {}
+        self._scaled: dict[int, tuple[IntArray | None, FloatArray]] = {}
+
+    def draw(self, node: int) -> int:
+        """The token plain decoding emits after this node: argmax of log p + noise."""
+        if self._sampler.plain_greedy:
+            if self._argmax is None:
+                self._argmax = self._scored.top_ids[:, 0].tolist()
+            return self._argmax[node - self._scored.start]
+        token = self._drawn.get(node)
+        if token is None:
+            ids, race = self._race(node)
+            place = int(race.argmax())
+            token = self._drawn[node] = place if ids is None else int(ids[place])
+        return token
+
+    def best(self, node: int, count: int) -> IntArray:
+        """The ``count`` best tokens of log p + noise, best first (Gumbel-top-k).
+
+        Greedy: the most likely ones (at most the pass's ``top_k`` where it brought no
+        logits). Fewer when fewer tokens have any probability.
+        """
+        scored, row = self._scored, node - self._scored.start
+        if self._sampler.plain_greedy and (scored.logits is None or count <= _width(scored)):
+            return scored.top_ids[row, :count][scored.top_logits[row, :count] > -np.inf]
+        ids, race = self._race(node)
+        order = filters.ranked(race, min(count, len(race)))
+        return order if ids is None else ids[order]
+
+    def probs(self, node: int) -> FloatArray:
+        """The processed distribution, ``[vocab]`` float32; greedy is one-hot."""
+        chances = np.zeros(self._sampler.vocab_size, dtype=np.float32)
+        if self._sampler.params.greedy:
+            chances[self.draw(node)] = 1
+            return chances
+        ids, scores = self._scores(node)
+        weights: FloatArray = np.exp(scores - scores.max())
+        weights /= weights.sum()
+        if ids is None:
+            chances = weights
+        else:
+            chances[ids] = weights
+        return chances
+
+    def entropy(self, node: int) -> float:
+        """Entropy in nats of the model's own distribution at temperature 1.
+
+        Where the pass brought no logits: of its ``top_k`` tokens alone, a little less.
+        """
+        excess = np.maximum(self._raw(node) - self._raw(node).max(), _NEGLIGIBLE)
+        weights = np.exp(excess)
+        total = float(weights.sum())
+        return float(np.log(total)) - float(weights @ excess) / total
+
+    def confidence(self, node: int) -> float:
+        """Largest probability of the model's own distribution at temperature 1.
+
+        Where the pass brought no logits: among its ``top_k`` tokens, a little more.
+        """
+        row = self._raw(node)
+        return 1 / float(np.exp(row - row.max()).sum())
+
+    def logprob(self, node: int, token: int) -> float:
+        """Log-probability of ``token`` by the model itself: temperature 1, no bias, no
+        penalties, no filters, so that it says the same however the token was chosen.
+        """
+        row = self._logits(node)
+        return float(row[token]) - _log_total(row)
+
+    def top_logprobs(self, node: int, count: int) -> list[tuple[int, float]]:
+        """The ``count`` most likely tokens by the model itself with their logprobs."""
+        row = self._logits(node)
+        ids, total = filters.ranked(row, min(count, len(row))), _log_total(row)
+        return [(int(token), float(row[token]) - total) for token in ids]
+
+    def _logits(self, node: int) -> FloatArray:
+        if self._scored.logits is None:
+            raise StateError("this pass brought no logits: ask forward() for Want.LOGITS")
+        row: FloatArray = self._scored.logits[node - self._scored.start]
+        return row
+
+    def _raw(self, node: int) -> FloatArray:
+        if self._scored.logits is None:
+            row: FloatArray = self._scored.top_logits[node - self._scored.start]
+            return row
+        return self._logits(node)
+
+    def _scores(self, node: int) -> tuple[IntArray | None, FloatArray]:
+        """Surviving ids (None: all) and their logits after bias, penalties, temperature."""
+        known = self._scaled.get(node)
+        if known is not None:
+            return known
+        sampler, row = self._sampler, self._logits(node)
+        if sampler.penalties is not None:
+            path = self._tree.tokens_on(self._tree.path_to(node)[1:])
+            row = sampler.penalties.applied(row, path)
+        ids: IntArray | None = None
+        if not sampler.params.greedy:
+            row = row * sampler.inverse_temperature
+            if sampler.params.filtered:
+                ids = filters.survivors(row, sampler.params)
+                row = row[ids]
+        self._scaled[node] = ids, row
+        return ids, row
+
+    def _race(self, node: int) -> tuple[IntArray | None, FloatArray]:
+        """The scores with noise; the largest is drawn."""
+        sampler = self._sampler
+        ids, scores = self._scores(node)
+        if sampler.params.greedy:
+            return ids, scores
+        position = self._position + self._tree.depths[node]
+        # Siblings of an uncoupled draft need noise of their own: how far one of them is
+        # expanded may depend on what another drew.
+        index = 0
+        if self._purpose is Purpose.DRAFT and not sampler.streams.coupled:
+            index = 1 + (self._position << 24) + node
+        if ids is None:
+            noise = sampler.streams.gumbel(position, len(scores), self._purpose, index)
+        else:
+            noise = sampler.streams.gumbel_of(position, ids, self._purpose, index)
+        return ids, scores + noise
+
+
+def _width(scored: Pass) -> int:
+    return int(scored.top_ids.shape[1])
+
+
+def _log_total(row: FloatArray) -> float:
+    best = float(row.max())
+    return best + float(np.log(np.exp(row - best).sum(dtype=np.float64)))
