@@ -83,5 +83,6 @@ help-pages: $(DEV)
 train-demo: $(REFERENCE)
 	$(BIN)/python models/demo/recipe/run.py
 
+# build/ itself stays: the recipe keeps the checkpoints of a training run there.
 clean:
-	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf build/lib build/bdist.* dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

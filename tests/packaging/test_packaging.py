@@ -46,7 +46,7 @@ def packages_on_disk(repository: Path) -> set[str]:
 
 def copy_sources(repository: Path, to: Path) -> None:
     """What a build reads, away from a build/ folder whose stale files would enter the wheel."""
-    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "work", "*.pt")
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "recipe")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(repository / name, to / name)
     for name in ("edgedec", *MAPPED):
@@ -232,7 +232,7 @@ def imported_names(file: Path) -> set[str]:
     return found
 
 
-# An absolute path to somebody's folder, at the start of a path only: not recipe/work/.
+# An absolute path to somebody's folder, at the start of a path only: not some/work/.
 MACHINE_PATH = re.compile(rb"(?<![\w.\-/*])/(?:work|root|home/\w+|Users/\w+)/")
 
 
@@ -249,4 +249,4 @@ def test_no_machine_paths(repository: Path) -> None:
 
 def test_a_machine_path_would_be_seen() -> None:
     assert MACHINE_PATH.search(b'open("' + b"/" + b'work/data")')
-    assert not MACHINE_PATH.search(b"models/demo/recipe/work/")
+    assert not MACHINE_PATH.search(b"some/work/")
