@@ -1,0 +1,182 @@
+"""How a vocabulary's tokens become text, one at a time.
+
+Two families cover the decoders of today: byte-level BPE, where every character of a token
+stands for a byte, and SentencePiece, with a mark for spaces and ``<0xNN>`` for bytes. Their
+``tokenizers`` decoders look at all tokens at once; here the same rules run incrementally.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from edgedec.errors import BundleError
+
+REPLACEMENT = "\ufffd"
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class Joiner(Protocol):
+    """Puts the tokens of one text together."""
+
+    def push(self, token: str) -> str:
+        """The text this token completes; often nothing."""
+        ...
+
+    def flush(self) -> str:
+        """What was held back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """What a ``tokenizer.json`` says under ``decoder``.
+
+    Attributes:
+        byte_level: every character is a byte (GPT-2's map).
+        replacements: text replaced inside each token, in order.
+        byte_fallback: ``<0xNN>`` tokens are bytes.
+        strip: a character and how many of it are cut from the beginning of the whole text.
+        mark: Metaspace's mark for a space.
+        drop_first_mark: Metaspace drops the marks of the first token.
+
+    """
+
+    byte_level: bool = False
+    replacements: tuple[tuple[str, str], ...] = ()
+    byte_fallback: bool = False
+    strip: tuple[str, int] = ("", 0)
+    mark: str = ""
+    drop_first_mark: bool = False
+
+    @classmethod
+    def read(cls, decoder: Any) -> Scheme:
+        """From the parsed JSON.
+
+        Raises:
+            BundleError: a decoder that this version cannot run incrementally.
+
+        """
+        parts = _parts(decoder)
+        if [p["type"] for p in parts] == ["ByteLevel"]:
+            return cls(byte_level=True)
+        fields: dict[str, Any] = {"replacements": ()}
+        fused = len(parts) == 0
+        for part in parts:
+            _read_part(part, fields, fused=fused)
+            fused = fused or part["type"] == "Fuse"
+        if not parts:
+            raise _unknown("none")
+        return cls(**fields)
+
+    def joiner(self, *, continued: bool) -> Joiner:
+        """For a new text, or for one that continues another."""
+        return ByteLevelJoiner() if self.byte_level else PieceJoiner(self, continued=continued)
+
+
+def _parts(decoder: Any) -> list[dict[str, Any]]:
+    if not isinstance(decoder, dict):
+        return []
+    if decoder.get("type") == "Sequence":
+        return [part for inner in decoder["decoders"] for part in _parts(inner)]
+    return [decoder]
+
+
+def _read_part(part: dict[str, Any], fields: dict[str, Any], *, fused: bool) -> None:
+    kind = part["type"]
+    if kind == "Replace" and "String" in part["pattern"] and not fused:
+        fields["replacements"] += ((part["pattern"]["String"], part["content"]),)
+    elif kind == "ByteFallback" and not fused:
+        fields["byte_fallback"] = True
+    elif kind == "Metaspace" and not fused:
+        fields["mark"] = part["replacement"]
+        fields["drop_first_mark"] = part.get("prepend_scheme", "always") != "never"
+    elif kind == "Strip" and fused and part["stop"] == 0:
+        fields["strip"] = (part["content"], part["start"])
+    elif kind != "Fuse":
+        raise _unknown(kind)
+
+
+def _unknown(kind: str) -> BundleError:
+    return BundleError(
+        f"the tokenizer's decoder ({kind}) is unknown here: expected ByteLevel, Metaspace, or "
+        "Replace, ByteFallback, Fuse, Strip in this order"
+    )
+
+
+def byte_of_char() -> dict[str, int]:
+    """GPT-2's map: printable Latin-1 stands for itself, the other bytes for 256, 257, ..."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(plain)]
+    table = {chr(byte): byte for byte in plain}
+    table.update({chr(256 + i): byte for i, byte in enumerate(others)})
+    return table
+
+
+_BYTES = byte_of_char()
+
+
+class ByteLevelJoiner:
+    """Bytes of all tokens, decoded as UTF-8 with U+FFFD for what is invalid."""
+
+    def __init__(self) -> None:
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: str) -> str:
+        try:
+            data = bytes([_BYTES[char] for char in token])
+        except KeyError:  # an added token, written as it is
+            data = token.encode("utf-8")
+        return self._utf8.decode(data)
+
+    def flush(self) -> str:
+        return self._utf8.decode(b"", final=True)
+
+
+class PieceJoiner:
+    """SentencePiece tokens; a run of byte tokens waits for its end.
+
+    The library judges a run as a whole: all of it is text, or every byte is U+FFFD.
+    """
+
+    def __init__(self, scheme: Scheme, *, continued: bool) -> None:
+        self._scheme = scheme
+        self._run = bytearray()
+        self._strip_left = 0 if continued else scheme.strip[1]
+        self._first = not continued
+
+    def push(self, token: str) -> str:
+        scheme = self._scheme
+        for old, new in scheme.replacements:
+            token = token.replace(old, new)
+        first, self._first = self._first, False
+        if scheme.byte_fallback:
+            byte = BYTE_TOKEN.fullmatch(token)
+            if byte is not None:
+                self._run.append(int(byte[1], 16))
+                return ""
+        if scheme.mark:
+            token = token.replace(scheme.mark, "" if first and scheme.drop_first_mark else " ")
+        return self._stripped(self._end_run() + token)
+
+    def flush(self) -> str:
+        return self._stripped(self._end_run())
+
+    def _end_run(self) -> str:
+        run, self._run = self._run, bytearray()
+        try:
+            return run.decode("utf-8")
+        except UnicodeDecodeError:
+            return REPLACEMENT * len(run)
+
+    def _stripped(self, text: str) -> str:
+        """Without what must go from the beginning of the whole text."""
+        while self._strip_left and text:
+            if text[0] != self._scheme.strip[0]:
+                self._strip_left = 0
+                break
+            text = text[1:]
+            self._strip_left -= 1
+        return text
