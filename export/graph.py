@@ -1,0 +1,156 @@
+"""Writes an ONNX graph whose weights go to an external file while they are computed.
+
+Nothing but the chunk at hand is in memory. Large tensors start at multiples of a page, so
+that a runtime can map them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper
+
+OPSET = 21
+IR_VERSION = 10
+DATA_FILE = "model.onnx.data"
+_PAGE = 4096
+_INLINE_BYTES = 256
+
+Array = npt.NDArray[Any]
+Dims = Sequence[int | str]
+
+
+class GraphWriter:
+    """An ONNX graph under construction; use it as a context manager.
+
+    Args:
+        folder: gets ``model.onnx`` and, beside it, the external data.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._nodes: list[onnx.NodeProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._tensors: dict[str, TensorProto] = {}
+        self._made: set[str] = set()
+        self._data = (folder / DATA_FILE).open("wb")
+
+    def __enter__(self) -> GraphWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._data.close()
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def input(self, name: str, dtype: npt.DTypeLike, dims: Dims) -> str:
+        """Declare a graph input."""
+        self._inputs.append(_value(name, dtype, dims))
+        return name
+
+    def output(self, name: str, dtype: npt.DTypeLike, dims: Dims) -> None:
+        """Declare that a value is a graph output."""
+        self._outputs.append(_value(name, dtype, dims))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors or name in self._made
+
+    def constant(self, name: str, array: Array) -> str:
+        """Store a tensor once; a name that is there already is not written again."""
+        if name in self._tensors:
+            return name
+        if array.nbytes <= _INLINE_BYTES:
+            self._tensors[name] = onnx.numpy_helper.from_array(array, name)
+            return name
+        return self.stream(name, array.dtype, array.shape, [array])
+
+    def stream(
+        self, name: str, dtype: npt.DTypeLike, dims: Sequence[int], parts: Iterable[Array]
+    ) -> str:
+        """Store a tensor that comes in parts, in C order."""
+        offset = self._align()
+        for part in parts:
+            self._data.write(np.ascontiguousarray(part, dtype).data)
+        length = self._data.tell() - offset
+        expected = int(np.prod(dims)) * np.dtype(dtype).itemsize
+        if length != expected:
+            raise ValueError(f"{name}: {length} bytes were written for {expected}")
+        self._tensors[name] = _external(name, dtype, dims, offset, length)
+        return name
+
+    def alias(self, name: str, stored: str, dims: Sequence[int]) -> str:
+        """Another name and shape for the bytes of a stored tensor, which stay where they are."""
+        self._tensors[name] = twin = TensorProto()
+        twin.CopyFrom(self._tensors[stored])
+        twin.name = name
+        del twin.dims[:]
+        twin.dims.extend(dims)
+        return name
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def node(self, op: str, inputs: Sequence[str], out: str, **attributes: Any) -> str:
+        """Add a node with one output, named ``out`` (as is the node)."""
+        return self.nodes(op, inputs, [out], **attributes)[0]
+
+    def nodes(
+        self, op: str, inputs: Sequence[str], out: Sequence[str], **attributes: Any
+    ) -> Sequence[str]:
+        """Add a node with several outputs. ``op`` is ``domain::Name`` outside ONNX's own."""
+        domain, _, kind = op.rpartition("::")
+        self._made.update(out)
+        self._nodes.append(
+            helper.make_node(kind, inputs, out, name=out[0], domain=domain, **attributes)
+        )
+        return out
+
+    # -- the file -------------------------------------------------------------------------------
+
+    def save(self, metadata: Mapping[str, str]) -> None:
+        """Write ``model.onnx``; ``metadata`` becomes its metadata_props."""
+        used = {name for node in self._nodes for name in node.input}
+        tensors = [tensor for name, tensor in self._tensors.items() if name in used]
+        graph = helper.make_graph(self._nodes, "decoder", self._inputs, self._outputs, tensors)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(
+            graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="edgedec"
+        )
+        helper.set_model_props(model, dict(metadata))
+        self._data.flush()
+        (self._folder / "model.onnx").write_bytes(model.SerializeToString())
+
+    def _align(self) -> int:
+        self._data.write(bytes(-self._data.tell() % _PAGE))
+        return self._data.tell()
+
+
+def _value(name: str, dtype: npt.DTypeLike, dims: Dims) -> onnx.ValueInfoProto:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return helper.make_tensor_value_info(name, kind, list(dims))
+
+
+def _external(
+    name: str, dtype: npt.DTypeLike, dims: Sequence[int], offset: int, length: int
+) -> TensorProto:
+    tensor = TensorProto(
+        name=name,
+        data_type=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)),
+        dims=dims,
+        data_location=TensorProto.EXTERNAL,
+    )
+    for key, value in (("location", DATA_FILE), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor

@@ -1,0 +1,117 @@
+"""Block-wise int4 and int8 in the layout of ONNX Runtime's MatMulNBits.
+
+A row of weights is cut into blocks; a block is stored as small unsigned integers and one
+scale, ``w ~ scale * (q - 2^(bits - 1))``. The scale is not the largest weight over the largest
+integer: among a few candidates around it, the one with the least squared error is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.export.tensors import FloatArray
+
+ByteArray = npt.NDArray[np.uint8]
+
+# Blocks worked on at a time: 32 x 4096 float32 and its copies stay in a core's cache.
+_TILE = 4096
+# How far the largest weight may be pushed beyond (or held below) the largest integer.
+_REACH = {4: (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0), 8: (-1.0, 0.0, 1.0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Quantised rows.
+
+    Attributes:
+        packed: ``[rows, blocks, block_size * bits / 8]``; of two int4 the first is the low half.
+        scales: ``[rows, blocks]`` float32.
+        squared_error: sum over all weights of the squared difference.
+        squared_weight: sum of the squared weights.
+
+    """
+
+    packed: ByteArray
+    scales: FloatArray
+    squared_error: float
+    squared_weight: float
+
+
+def quantize(weights: FloatArray, bits: int, block_size: int) -> Blocks:
+    """Quantise ``[rows, columns]`` float32; a last partial block is filled with zeros."""
+    rows, columns = weights.shape
+    blocks = -(-columns // block_size)
+    if columns % block_size:
+        weights = np.pad(weights, ((0, 0), (0, blocks * block_size - columns)))
+    flat = weights.reshape(rows * blocks, block_size)
+    packed = np.empty((len(flat), block_size * bits // 8), np.uint8)
+    scales = np.empty(len(flat), np.float32)
+    error = total = 0.0
+    for start in range(0, len(flat), _TILE):
+        tile = slice(start, start + _TILE)
+        # Blocks as columns: sums over a block are then sums of whole contiguous rows.
+        w = np.ascontiguousarray(flat[tile].T)
+        scales[tile], q = _fit(w, bits)
+        packed[tile] = _pack(q, bits)
+        total += float(np.vdot(w, w))
+        w -= q * scales[tile]
+        error += float(np.vdot(w, w))
+    shape = (rows, blocks, packed.shape[1])
+    return Blocks(packed.reshape(shape), scales.reshape(rows, blocks), error, total)
+
+
+def dequantize(packed: ByteArray, scales: FloatArray, bits: int, columns: int) -> FloatArray:
+    """What the runtime computes with: ``[rows, columns]`` float32."""
+    q = packed
+    if bits == 4:
+        q = np.stack((packed & 15, packed >> 4), axis=-1).reshape(*packed.shape[:2], -1)
+    weights = (q.astype(np.float32) - 2.0 ** (bits - 1)) * scales[..., None]
+    dense: FloatArray = weights.reshape(len(packed), -1)[:, :columns]
+    return dense
+
+
+def _fit(w: FloatArray, bits: int) -> tuple[FloatArray, FloatArray]:
+    """Scales ``[blocks]`` and integers ``[block_size, blocks]`` (as float32) of least error.
+
+    For given integers q the best scale is (w.q)/(q.q), and the error then falls short of w.w
+    by (w.q)^2/(q.q): the candidate with the largest such gain wins.
+    """
+    low, high = -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1
+    largest = w[np.abs(w).argmax(axis=0), np.arange(w.shape[1])]
+    # The negative side reaches one further, so the largest weight goes there.
+    with np.errstate(divide="ignore"):
+        base = np.where(largest == 0, 0, -1 / largest).astype(np.float32)
+    gain = np.full(w.shape[1], -1, np.float32)
+    inverse, scale = np.zeros_like(base), np.zeros_like(base)
+    q, product = np.empty_like(w), np.empty_like(w)
+    for reach in _REACH[bits]:
+        candidate = base * np.float32(-low + reach)
+        _round(w, candidate, (low, high), q)
+        dot = np.multiply(w, q, out=product).sum(axis=0)
+        norm = np.multiply(q, q, out=product).sum(axis=0)
+        fit = dot / np.maximum(norm, 1)
+        better = dot * fit > gain
+        gain = np.where(better, dot * fit, gain)
+        inverse = np.where(better, candidate, inverse)
+        scale = np.where(better, fit, scale)
+    _round(w, inverse, (low, high), q)
+    return scale, q
+
+
+def _round(
+    w: FloatArray, inverse: FloatArray, limits: tuple[float, float], out: FloatArray
+) -> None:
+    np.multiply(w, inverse, out=out)
+    np.rint(out, out=out)
+    np.clip(out, *limits, out=out)
+
+
+def _pack(q: FloatArray, bits: int) -> ByteArray:
+    unsigned: ByteArray = (q.T + 2.0 ** (bits - 1)).astype(np.uint8)
+    if bits == 8:
+        return unsigned
+    packed: ByteArray = unsigned[:, 0::2] | (unsigned[:, 1::2] << 4)
+    return packed

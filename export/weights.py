@@ -1,0 +1,199 @@
+"""How weights are stored and multiplied: one class a format, all with the same three methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from edgedec.errors import InputError
+from edgedec.export.graph import GraphWriter
+from edgedec.export.quantize import ByteArray, quantize
+from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
+
+FORMATS = ("int4", "int8", "fp16", "fp32")
+MICROSOFT = "com.microsoft::"
+
+
+class Format(Protocol):
+    """Emits the products of a decoder. ``errors`` has the relative error of each tensor."""
+
+    errors: dict[str, float]
+
+    def linear(self, x: str, out: str, weights: Sequence[str], biases: Sequence[str]) -> str:
+        """``x @ concatenate(weights).T + concatenate(biases)`` on ``[1, n, in]``."""
+        ...
+
+    def embed(self, ids: str, out: str, table: str, shared: bool) -> str:
+        """Rows of the table: ``[1, n]`` ids to ``[1, n, hidden]`` float32.
+
+        ``shared``: the head will multiply by this very table, so it is stored once.
+        """
+        ...
+
+    def head(self, x: str, out: str, table: str, mask: str | None) -> str:
+        """``[r, hidden]`` to ``[r, vocab]``, plus ``mask`` ``[vocab]`` where there is one."""
+        ...
+
+
+class Plain:
+    """fp32, or fp16 as a storage format.
+
+    ONNX Runtime's CPU kernels compute in float32. An fp16 matrix is stored as such and cast;
+    the cast is folded when the model is loaded: half the file, the same memory as fp32. Only
+    the embedding stays fp16 in memory: its rows are cast after they are looked up.
+    """
+
+    def __init__(self, graph: GraphWriter, tensors: TensorReader, half: bool) -> None:
+        self.errors: dict[str, float] = {}
+        self._graph, self._tensors = graph, tensors
+        self._half = half
+
+    def linear(self, x: str, out: str, weights: Sequence[str], biases: Sequence[str]) -> str:
+        g = self._graph
+        # [in, out], so that MatMul needs no transposed copy.
+        dense = np.concatenate([read(self._tensors, name) for name in weights]).T
+        stored = g.constant(f"{out}.weight", self._round(weights[0], dense))
+        product = f"{out}.product" if biases else out
+        g.node("MatMul", [x, self._whole(stored)], product)
+        if not biases:
+            return out
+        return g.node("Add", [product, _joined(g, self._tensors, out, biases)], out)
+
+    def embed(self, ids: str, out: str, table: str, shared: bool) -> str:
+        stored = self._table(table)
+        if not self._half:
+            return self._graph.node("Gather", [stored, ids], out, axis=0)
+        rows = self._graph.node("Gather", [stored, ids], f"{out}.half", axis=0)
+        return self._graph.node("Cast", [rows], out, to=1)
+
+    def head(self, x: str, out: str, table: str, mask: str | None) -> str:
+        # Gemm reads [out, in] as it is: a tied embedding is stored once.
+        inputs = [x, self._whole(self._table(table))] + ([mask] if mask else [])
+        return self._graph.node("Gemm", inputs, out, transB=1)
+
+    def _table(self, name: str) -> str:
+        if name in self._graph:
+            return name
+        dtype = np.float16 if self._half else np.float32
+        parts = (self._round(name, part) for part in chunks(self._tensors, [name]))
+        return self._graph.stream(name, dtype, self._tensors.shape(name), parts)
+
+    def _round(self, name: str, values: FloatArray) -> FloatArray:
+        if not self._half:
+            return np.ascontiguousarray(values)
+        with np.errstate(over="raise"):
+            try:
+                return np.ascontiguousarray(values.astype(np.float16))
+            except FloatingPointError:
+                raise InputError(
+                    f"{name} holds values beyond fp16: use --weights fp32, int8 or int4"
+                ) from None
+
+    def _whole(self, stored: str) -> str:
+        if not self._half:
+            return stored
+        whole = f"{stored}.float32"
+        if whole not in self._graph:
+            self._graph.node("Cast", [stored], whole, to=1)
+        return whole
+
+
+class Quantized:
+    """int4 or int8 in blocks along the input channels, through MatMulNBits.
+
+    The embedding is looked up in the head's own bytes where the two are tied, else in int8.
+    """
+
+    def __init__(
+        self, graph: GraphWriter, tensors: TensorReader, bits: int, block_size: int
+    ) -> None:
+        self.errors: dict[str, float] = {}
+        self._graph, self._tensors = graph, tensors
+        self._bits, self._block = bits, block_size
+
+    def linear(self, x: str, out: str, weights: Sequence[str], biases: Sequence[str]) -> str:
+        bias = _joined(self._graph, self._tensors, out, biases) if biases else ""
+        return self._product(x, out, weights, bias)
+
+    def head(self, x: str, out: str, table: str, mask: str | None) -> str:
+        return self._product(x, out, [table], mask or "")
+
+    def embed(self, ids: str, out: str, table: str, shared: bool) -> str:
+        g = self._graph
+        rows, hidden = self._tensors.shape(table)
+        bits, stored = (self._bits, table) if shared else (8, "embedding")
+        if hidden % self._block:
+            # Blocks padded at the end of each row: the lookup has no way to leave them out.
+            half = g.stream(
+                f"{table}.half", np.float16, (rows, hidden), chunks(self._tensors, [table])
+            )
+            return g.node("Cast", [g.node("Gather", [half, ids], f"{out}.half")], out, to=1)
+        self._store(stored, [table], bits)
+        flat = g.alias(f"{stored}.rows", f"{stored}.packed", (rows, hidden * bits // 8))
+        return g.node(
+            MICROSOFT + "GatherBlockQuantized",
+            [flat, ids, f"{stored}.scales"],
+            out,
+            bits=bits,
+            block_size=self._block,
+            gather_axis=0,
+            quantize_axis=1,
+        )
+
+    def _product(self, x: str, out: str, weights: Sequence[str], bias: str) -> str:
+        columns = self._tensors.shape(weights[0])[1]
+        stored = weights[0] if len(weights) == 1 else f"{out}.weight"
+        rows = self._store(stored, weights, self._bits)
+        inputs = [x, f"{stored}.packed", f"{stored}.scales"]
+        return self._graph.node(
+            MICROSOFT + "MatMulNBits",
+            [*inputs, "", "", bias] if bias else inputs,
+            out,
+            N=rows,
+            K=columns,
+            bits=self._bits,
+            block_size=self._block,
+            # Activations in int8: levels below are many times slower on this provider.
+            accuracy_level=4,
+        )
+
+    def _store(self, stored: str, weights: Sequence[str], bits: int) -> int:
+        """Quantise and write; returns the number of rows."""
+        columns = self._tensors.shape(weights[0])[1]
+        rows = sum(self._tensors.shape(name)[0] for name in weights)
+        if stored in self.errors:
+            return rows
+        blocks = -(-columns // self._block)
+        scales: list[FloatArray] = []
+        squares = np.zeros(2)
+
+        def packed() -> Iterator[ByteArray]:
+            for part in chunks(self._tensors, weights):
+                done = quantize(part, bits, self._block)
+                scales.append(done.scales)
+                squares[:] += done.squared_error, done.squared_weight
+                yield done.packed
+
+        dims = (rows, blocks, self._block * bits // 8)
+        self._graph.stream(f"{stored}.packed", np.uint8, dims, packed())
+        self._graph.constant(f"{stored}.scales", np.concatenate(scales))
+        self.errors[stored] = float(np.sqrt(squares[0] / max(squares[1], 1e-30)))
+        return rows
+
+
+def make_format(name: str, block_size: int, graph: GraphWriter, tensors: TensorReader) -> Format:
+    """The format of this name; InputError when there is none."""
+    if name not in FORMATS:
+        raise InputError(f"weights {name!r} is not a format; there are {', '.join(FORMATS)}")
+    if name in ("fp16", "fp32"):
+        return Plain(graph, tensors, half=name == "fp16")
+    if block_size not in (16, 32, 64, 128, 256):
+        raise InputError(f"block size {block_size} is not one of 16, 32, 64, 128, 256")
+    return Quantized(graph, tensors, int(name[3:]), block_size)
+
+
+def _joined(graph: GraphWriter, tensors: TensorReader, out: str, names: Sequence[str]) -> str:
+    whole = np.concatenate([read(tensors, name) for name in names])
+    return graph.constant(f"{out}.bias", whole)

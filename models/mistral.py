@@ -1,0 +1,15 @@
+"""Mistral 7B and its relatives: Llama with a window over the last tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgedec.models.config import Config
+from edgedec.models.decoder import DecoderSpec
+
+
+def spec(config: Mapping[str, Any]) -> DecoderSpec:
+    """The decoder that this config.json describes; ``sliding_window: null`` sees all."""
+    c = Config(config)
+    return c.decoder(windows=(c.count("sliding_window", 0),) * c.count("num_hidden_layers"))

@@ -1,0 +1,26 @@
+"""Qwen2 and Qwen2.5: Llama with biases on query, key and value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgedec.models.config import Config
+from edgedec.models.decoder import DecoderSpec
+
+
+def spec(config: Mapping[str, Any]) -> DecoderSpec:
+    """The decoder that this config.json describes."""
+    c = Config(config)
+    return c.decoder(qkv_bias=True, windows=windows(c))
+
+
+def windows(c: Config) -> tuple[int, ...]:
+    """Per layer: the first ``max_window_layers`` see everything, the others a window."""
+    layers = c.count("num_hidden_layers")
+    size = c.count("sliding_window", 4096) if c.flag("use_sliding_window") else 0
+    whole = c.count("max_window_layers", 28)
+    kinds = c.raw.get("layer_types") or [
+        "full_attention" if layer < whole else "sliding_attention" for layer in range(layers)
+    ]
+    return tuple(size if kind == "sliding_attention" else 0 for kind in kinds)

@@ -1,0 +1,48 @@
+"""From a `model_type` to its file: the name of the file is the name of the architecture."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgedec import models
+from edgedec.errors import CheckpointError, UnsupportedArchitecture
+from edgedec.models.decoder import DecoderSpec
+
+
+def architectures() -> list[str]:
+    """The model types there is a file for: modules of this package with a ``spec``."""
+    return [name for name in _modules() if _reader(name) is not None]
+
+
+def spec_for(config: Mapping[str, Any]) -> DecoderSpec:
+    """The decoder that a config.json describes.
+
+    Raises:
+        UnsupportedArchitecture: no file for its ``model_type``.
+        CheckpointError: a field is missing or makes no sense.
+
+    """
+    kind = config.get("model_type")
+    if not isinstance(kind, str):
+        raise CheckpointError("config.json has no model_type")
+    # Only names of files that are there are imported, so a model_type cannot name anything else.
+    reader = _reader(kind) if kind in _modules() else None
+    if reader is None:
+        known = ", ".join(architectures())
+        raise UnsupportedArchitecture(f"model_type {kind!r} has no spec; known are {known}")
+    return reader(config)
+
+
+def _modules() -> list[str]:
+    return sorted(m.name for m in pkgutil.iter_modules(models.__path__) if not m.ispkg)
+
+
+def _reader(name: str) -> Callable[[Mapping[str, Any]], DecoderSpec] | None:
+    try:
+        module = importlib.import_module(f"{models.__name__}.{name}")
+    except ModuleNotFoundError:  # a tool of this package that needs an extra
+        return None
+    return getattr(module, "spec", None)
