@@ -111,7 +111,6 @@ def _round(
 
 def _pack(q: FloatArray, bits: int) -> ByteArray:
     unsigned: ByteArray = (q.T + 2.0 ** (bits - 1)).astype(np.uint8)
-    if bits == 8:
-        return unsigned
-    packed: ByteArray = unsigned[:, 0::2] | (unsigned[:, 1::2] << 4)
-    return packed
+    if bits == 4:
+        unsigned = unsigned[:, 0::2] | (unsigned[:, 1::2] << np.uint8(4))
+    return unsigned

@@ -44,7 +44,7 @@ def random_tensors(spec: DecoderSpec, seed: int = 0) -> dict[str, FloatArray]:
     for name, shape in spec.tensors().items():
         values = rng.standard_normal(shape, dtype=np.float32)
         if name.endswith("norm.weight"):
-            values = 1 + values / 4
+            values = np.float32(1) + values / 4
         elif name.endswith("bias"):
             values /= 4
         elif name == spec.name("embed"):
