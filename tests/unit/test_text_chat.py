@@ -1,0 +1,167 @@
+"""Chat templates: they render what models expect, and nothing they do is believed."""
+
+import time
+
+import pytest
+
+from edgedec.chat import ChatTemplate
+from edgedec.errors import BundleError, InputError
+
+HELLO = [{"role": "user", "content": "Hello"}]
+CHATML = (
+    "{% for message in messages %}\n"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% endfor %}\n"
+    "{% if add_generation_prompt %}\n"
+    "{{ '<|im_start|>assistant\n' }}"
+    "{% endif %}"
+)
+# Shaped like the templates of the large families: a loop with its own variables, a namespace,
+# raise_exception, tojson, loop controls, string methods and the generation mark.
+RICH = """{{- bos_token }}
+{%- set ns = namespace(last=-1, found=false) %}
+{%- for message in messages %}
+    {%- if message.role not in ['system', 'user', 'assistant'] %}
+        {{- raise_exception('unknown role ' ~ message.role) }}
+    {%- endif %}
+    {%- if message.role == 'assistant' %}{%- continue %}{%- endif %}
+    {%- set ns.last = loop.index0 %}
+{%- endfor %}
+{%- for message in messages[::-1] %}{% set ns.found = ns.found or loop.last %}{% endfor %}
+{%- macro show(m) %}[{{ m.role | upper }}] {{ m.content.strip() | replace('a', 'b') }}{% endmacro %}
+{%- for message in messages %}
+    {{- show(message) }} {{ {'n': loop.index, 'é': '<'} | tojson }}
+    {%- generation %}!{% endgeneration %}
+{%- endfor %}
+{{- ns.last }} {{ ns.found }} {{ messages | map(attribute='role') | join(',') }}{{ eos_token }}"""
+
+
+def render(source: str, messages: list[dict[str, str]] | None = None) -> str:
+    return ChatTemplate(source, bos_token="<s>", eos_token="</s>").render(messages or HELLO)
+
+
+def test_blocks_are_trimmed_as_models_expect() -> None:
+    expected = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert render(CHATML) == expected
+    closed = ChatTemplate(CHATML).render(HELLO, add_generation_prompt=False)
+    assert closed == "<|im_start|>user\nHello<|im_end|>\n"
+
+
+def test_what_templates_use() -> None:
+    messages = [{"role": "user", "content": " banana "}, {"role": "assistant", "content": "x"}]
+    expected = (
+        '<s>[USER] bbnbnb {"n": 1, "é": "<"}![ASSISTANT] x {"n": 2, "é": "<"}!'
+        "0 True user,assistant</s>"
+    )
+    assert render(RICH, messages) == expected
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("source", [CHATML, RICH])
+def test_the_same_as_transformers(source: str) -> None:
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    theirs = _compile_jinja_template(source).render(
+        messages=HELLO, add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
+    )
+    assert render(source) == theirs
+
+
+def test_dates() -> None:
+    assert render("{{ strftime_now('%Y') }}") == time.strftime("%Y")
+
+
+def test_a_refusal_is_the_users_mistake() -> None:
+    with pytest.raises(InputError, match="refuses these messages: unknown role pirate"):
+        render(RICH, [{"role": "pirate", "content": "Arr"}])
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[], "Hello", [1], [{"role": "user"}], [{"role": 1, "content": "x"}], [{"content": "x"}], None],
+)
+def test_messages_are_checked(messages: object) -> None:
+    with pytest.raises(InputError, match=r"^messages(\[0\])?: expected [^\n]+$"):
+        ChatTemplate("x").render(messages)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "source", ["{% for %}", "{{", "{% include 'x' %}{% endif %}", "{{ x | no }}"]
+)
+def test_what_is_no_template_is_refused(source: str) -> None:
+    with pytest.raises(BundleError, match=r"^the chat template is no Jinja: [^\n]+$"):
+        ChatTemplate(source)
+
+
+def test_the_source_is_bounded() -> None:
+    with pytest.raises(BundleError, match="expected at most"):
+        ChatTemplate("x" * (1 << 20))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ messages.__class__.__mro__ }}",
+        "{{ ''.__class__.__base__.__subclasses__() }}",
+        "{{ range.__init__.__globals__ }}",
+        "{{ raise_exception.__globals__['jinja2'] }}",
+        "{{ self._TemplateReference__context }}",
+        "{{ (messages | map(attribute='__class__') | list)[0].__mro__ }}",
+        "{% set x = messages.append(1) %}",
+        "{% include '/etc/passwd' %}",
+        "{{ 'x'.center(100000000) }}",
+        "{{ '%1000000000d' | format(1) }}",
+    ],
+)
+def test_nothing_is_reached(source: str) -> None:
+    try:
+        text = render(source)
+    except (InputError, BundleError) as error:
+        assert "\n" not in str(error)  # noqa: PT017
+    else:
+        assert text == ""  # an unsafe attribute is undefined, and prints as nothing
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(999999) %}{% for j in range(999999) %}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}"
+        "{% endfor %}",
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}"
+        "{% endfor %}",
+        "{{ 'x' * 10 ** 10 }}",
+        "{{ [1] * 10 ** 10 }}",
+        "{{ 9 ** (9 ** 9) }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ ('x' * 1000000).replace('', 'y' * 1000000) }}",
+        "{{ ('x' * 1000000) | replace('x', 'y' * 1000000) }}",
+        "{{ (range(100000) | list) | join('y' * 1000000) }}",
+        "{{ ('y' * 1000000).join(range(100000) | map('string')) }}",
+        "{% for i in range(100000) %}{{ 'x' * 100000 }}{% endfor %}",
+        "{% for i in range(10 ** 15) %}{% endfor %}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}"
+        "{% endfor %}",
+    ],
+)
+def test_nothing_runs_or_grows_without_end(source: str) -> None:
+    started = time.monotonic()
+    with pytest.raises((BundleError, InputError)) as error:
+        render(source)
+    assert "\n" not in str(error.value)
+    assert time.monotonic() - started < 20
+
+
+def test_recursive_loops_are_refused() -> None:
+    with pytest.raises(BundleError, match="recursive loops"):
+        ChatTemplate("{% for m in messages recursive %}{{ loop([m]) }}{% endfor %}")
+
+
+def test_a_bound_met_once_leaves_the_template_usable() -> None:
+    template = ChatTemplate("{% for i in range(messages[0].content | int) %}{% endfor %}ok")
+    with pytest.raises(BundleError, match="a range of more than"):
+        template.render([{"role": "user", "content": "10000000"}])
+    assert template.render([{"role": "user", "content": "10"}]) == "ok"
+    for _ in range(3):  # each rendering has its own meter
+        assert template.render([{"role": "user", "content": "900000"}]) == "ok"
