@@ -1,16 +1,30 @@
-"""Which drafted tokens the target keeps: the protocol and its verdict.
+"""Which drafted tokens the target keeps.
 
-A rule is pure: it reads the rows it visits and the random streams, nothing else.
+A rule is pure: it reads the rows it visits and the random streams, nothing else. The
+lossless ones leave the text with the target's own distribution, whatever was drafted:
+
+- ``coupling`` (the default) and ``match`` give the very text of plain decoding for a seed.
+  Greedy decoding is their case without noise, and the same code.
+- ``speculative`` gives the distribution, and the same text for a seed only while drafts
+  have the same lengths. It accepts a little more than ``coupling`` does.
+
+To add a rule, write its class and list it in ``RULES``.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from edgedec.decoding.randomness import Streams
+import numpy as np
+
+from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Rows
-from edgedec.decoding.tree import Draft
+from edgedec.decoding.session import Want
+from edgedec.decoding.tree import Draft, FloatArray
+from edgedec.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +54,230 @@ class AcceptanceRule(Protocol):
         name: for reports and the command line.
         lossless: the text has the target's own distribution.
         coupled: the draft must draw with the target's noise (see ``Streams``).
+        want: what it needs of a pass beside what the sampler needs.
 
     """
 
     name: str
     lossless: bool
     coupled: bool
+    want: Want
 
     def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
         """The accepted path and the token after it."""
         ...
+
+
+class GumbelCoupling:
+    """Draw what plain decoding would draw; go on while the draft has it as well.
+
+    The draft draws from its own distribution with the target's noise, keyed by position,
+    so both often draw the same token (drafter-invariant speculative decoding,
+    2408.07978). Greedy decoding is the case without noise: keep a child that is the argmax.
+    """
+
+    name = "coupling"
+    lossless = True
+    coupled = True
+    want = Want.TOP
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        tree, path = draft.tree, [0]
+        while True:
+            token = rows.draw(path[-1])
+            child = tree.child(path[-1], token)
+            if child is None:
+                return Verdict(path, token)
+            path.append(child)
+
+
+class SampleAndMatch(GumbelCoupling):
+    """The same walk with a draft that has noise of its own, or none.
+
+    Lossless for any tree, however it was made, and no draft distribution has to cross
+    devices. The text is that of plain decoding for the seed, as with ``coupling``, but a
+    sampled draft matches it less often.
+    """
+
+    name = "match"
+    coupled = False
+
+
+class SpeculativeSampling:
+    """Accept a child with probability min(1, p/q), else go on with what p has left.
+
+    On a chain this is speculative sampling (2211.17192, algorithm 1). With several children
+    it is recursive rejection without replacement (RSD, 2402.14160; Sequoia, 2402.12374): child j was drawn from q without its earlier siblings. A
+    child that was not drawn at random (no q at its node, or no probability left in q) was
+    sure to be proposed: its q is a point mass.
+    """
+
+    name = "speculative"
+    lossless = True
+    coupled = False
+    want = Want.TOP
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        tree, path = draft.tree, [0]
+        while True:
+            node = path[-1]
+            children = tree.children(node)
+            if not children:
+                return Verdict(path, rows.draw(node))
+            residual = Residual(rows.probs(node), draft.q.get(node))
+            position = rows.position(node)
+            for j, child in enumerate(children):
+                chance = residual.chance(tree.tokens[child])
+                if streams.uniform(position, Purpose.ACCEPT, j) < chance:
+                    path.append(child)
+                    break
+                residual.reject(tree.tokens[child])
+            else:
+                return Verdict(path, residual.draw(streams.uniform(position, Purpose.RECOVER)))
+
+
+class Residual:
+    """What is left of p and q at one node while its children are rejected one by one.
+
+    Args:
+        p: the target's distribution, ``[vocab]``.
+        q: the draft's, or None when nothing was drawn.
+
+    """
+
+    def __init__(self, p: FloatArray, q: FloatArray | None) -> None:
+        self._p = p
+        self._p_mass = 1.0
+        self._q = q
+        self._q_mass = 1.0
+
+    def chance(self, token: int) -> float:
+        """Probability to accept the next child, min(1, p/q); may exceed 1."""
+        p, q = float(self._p[token]) / self._p_mass, self._drawn_from(token)
+        return p if q is None else p * self._q_mass / float(q[token])
+
+    def reject(self, token: int) -> None:
+        """The child was rejected: p becomes max(p - q, 0), q loses the child."""
+        q = self._drawn_from(token)
+        if q is None:
+            p = self._p.copy()
+            p[token] = 0
+        else:
+            p = self._p / np.float32(self._p_mass)
+            p -= q / np.float32(self._q_mass)
+            np.maximum(p, 0, out=p)
+            self._q = q.copy()
+            self._q[token] = 0
+            self._q_mass = float(self._q.sum())
+        mass = float(p.sum())
+        # Where p = q up to rounding nothing is left, and nothing was to be rejected.
+        if mass > 0:
+            self._p, self._p_mass = p, mass
+
+    def draw(self, uniform: float) -> int:
+        """A token of what is left of p, by a number in (0, 1)."""
+        sums = np.cumsum(self._p, dtype=np.float64)
+        place = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
+        return min(place, len(sums) - 1)
+
+    def _drawn_from(self, token: int) -> FloatArray | None:
+        """The distribution the child was drawn from; None when it was sure to be proposed."""
+        q = self._q
+        return None if q is None or self._q_mass <= 0 or q[token] <= 0 else q
+
+
+class Typical:
+    """Medusa's typical acceptance (2401.10774). Changes the distribution.
+
+    Accepts a token with p > min(epsilon, delta * exp(-H(p))), along the longest path.
+
+    Args:
+        epsilon: enough in any case.
+        delta: share of exp(-H(p)) that is enough where p is flat.
+
+    """
+
+    name = "typical"
+    lossless = False
+    coupled = False
+    want = Want.TOP
+
+    def __init__(self, epsilon: float = 0.09, delta: float = 0.3) -> None:
+        self._epsilon = epsilon
+        self._delta = delta
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        def passes(node: int, token: int) -> float | None:
+            p = rows.probs(node)
+            entropy = -float(np.sum(p * np.log(np.where(p > 0, p, 1))))
+            enough = min(self._epsilon, self._delta * math.exp(-entropy))
+            return math.log(p[token]) if p[token] > enough else None
+
+        path = _longest_path(draft, passes)
+        return Verdict(path, rows.draw(path[-1]))
+
+
+class BigLittle:
+    """BiLD's rollback (2302.07863). Changes the distribution.
+
+    Accepts a token while -log p of it, by the target's own logits, stays within a
+    threshold. (BiLD's other half, to stop drafting where q is unsure, is a draft policy.)
+
+    Args:
+        threshold: in nats; the paper uses 2 to 5.
+
+    """
+
+    name = "bild"
+    lossless = False
+    coupled = False
+    want = Want.LOGITS
+
+    def __init__(self, threshold: float = 2.0) -> None:
+        self._threshold = threshold
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        def passes(node: int, token: int) -> float | None:
+            logprob = rows.logprob(node, token)
+            return logprob if -logprob <= self._threshold else None
+
+        path = _longest_path(draft, passes)
+        return Verdict(path, rows.draw(path[-1]))
+
+
+def _longest_path(draft: Draft, passes: Callable[[int, int], float | None]) -> list[int]:
+    """The longest path of accepted tokens, of equals the likeliest.
+
+    ``passes(node, token)`` is the log-probability of a child, None where it is refused.
+    """
+    tree = draft.tree
+    scores = {0: 0.0}
+    best = 0
+    for node in range(1, len(tree)):
+        parent = tree.parents[node]
+        score = passes(parent, tree.tokens[node]) if parent in scores else None
+        if score is None:
+            continue
+        scores[node] = scores[parent] + score
+        if (tree.depths[node], scores[node]) > (tree.depths[best], scores[best]):
+            best = node
+    return tree.path_to(best)
+
+
+RULES: dict[str, type[AcceptanceRule]] = {
+    rule.name: rule
+    for rule in (GumbelCoupling, SampleAndMatch, SpeculativeSampling, Typical, BigLittle)
+}
+
+
+def rule(name: str = GumbelCoupling.name) -> AcceptanceRule:
+    """A rule by its name.
+
+    Raises:
+        InputError: no rule has this name.
+
+    """
+    found = RULES.get(name)
+    if found is None:
+        raise InputError(f"no acceptance rule '{name}': expected {', '.join(RULES)}")
+    return found()

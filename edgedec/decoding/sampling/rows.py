@@ -36,6 +36,10 @@ class Rows:
         self._drawn: dict[int, int] = {}
         self._scaled: dict[int, tuple[IntArray | None, FloatArray]] = {}
 
+    def position(self, node: int) -> int:
+        """The absolute position that the row predicts; random numbers are keyed by it."""
+        return self._position + self._tree.depths[node]
+
     def draw(self, node: int) -> int:
         """The token plain decoding emits after this node: argmax of log p + noise."""
         if self._sampler.plain_greedy:
@@ -144,7 +148,7 @@ class Rows:
         ids, scores = self._scores(node)
         if sampler.params.greedy:
             return ids, scores
-        position = self._position + self._tree.depths[node]
+        position = self.position(node)
         # Siblings of an uncoupled draft need noise of their own: how far one of them is
         # expanded may depend on what another drew.
         index = 0
