@@ -127,10 +127,14 @@ def test_nothing_is_reached(source: str) -> None:
     [
         "{% for i in range(999999) %}{% for j in range(999999) %}{% endfor %}{% endfor %}",
         "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
-        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}"
-        "{% endfor %}",
-        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}"
-        "{% endfor %}",
+        (
+            "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}"
+            "{% endfor %}"
+        ),
+        (
+            "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}"
+            "{% endfor %}"
+        ),
         "{{ 'x' * 10 ** 10 }}",
         "{{ [1] * 10 ** 10 }}",
         "{{ 9 ** (9 ** 9) }}",
@@ -141,8 +145,10 @@ def test_nothing_is_reached(source: str) -> None:
         "{{ ('y' * 1000000).join(range(100000) | map('string')) }}",
         "{% for i in range(100000) %}{{ 'x' * 100000 }}{% endfor %}",
         "{% for i in range(10 ** 15) %}{% endfor %}",
-        "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}"
-        "{% endfor %}",
+        (
+            "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}"
+            "{% endfor %}"
+        ),
     ],
 )
 def test_nothing_runs_or_grows_without_end(source: str) -> None:
