@@ -1,1 +1,50 @@
-"""Drafters: one file each; copy ``lookup.py`` to write your own."""
+"""Drafters, one file each, found by name; copy ``lookup.py`` to write your own.
+
+A drafter's file has a function ``build(parts: DrafterParts) -> Drafter``; nothing else
+needs to know of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from edgedec.decoding.drafting.base import Drafter, DrafterParts
+from edgedec.decoding.session import Session
+from edgedec.errors import InputError
+
+
+def names() -> list[str]:
+    """The drafters there are: the files of this folder that are not helpers."""
+    found = (module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(name for name in found if name != "base" and not name.startswith("_"))
+
+
+def create(
+    name: str,
+    *,
+    vocab_size: int,
+    draft: Session | None = None,
+    branching: bool = True,
+) -> Drafter:
+    """A drafter by name; its file is imported now, not before.
+
+    Args:
+        name: one of ``names()``.
+        vocab_size: columns of a logits row.
+        draft: an empty session of the draft model, which the drafter will own; ``model``,
+            ``tree`` and ``hybrid`` need one.
+        branching: whether the target can verify branching trees.
+
+    Raises:
+        InputError: no such drafter, or it needs what was not given.
+
+    """
+    if name not in names():
+        raise InputError(f"no drafter {name!r}: expected one of {', '.join(names())}")
+    module = importlib.import_module(f"{__name__}.{name}")
+    drafter: Drafter = module.build(DrafterParts(vocab_size, draft, branching))
+    return drafter
+
+
+__all__ = ["Drafter", "DrafterParts", "create", "names"]

@@ -9,7 +9,7 @@ from typing import Protocol
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.session import Pass
+from edgedec.decoding.session import Pass, Session
 from edgedec.decoding.tree import Draft
 
 
@@ -34,14 +34,23 @@ class DraftStep:
     Attributes:
         depth: tokens drafted on the current path so far.
         entropy: the entropy in nats of the distribution the next token would be drawn
-            from. A function, since most policies never ask and a softmax is not free.
-        confidence: the largest probability of that distribution, likewise.
+            from. A function, since most policies never ask: with a draft model it is the
+            asking that runs the draft's next pass.
+        confidence: the largest probability of that distribution, likewise; among the
+            pass's ``top_k`` tokens. Drafters without a model give an estimate.
+        source: the drafter's name.
+        nodes: tokens drafted so far, all branches together.
+        value: in a branching draft, the drafter's own estimate that the next node will be
+            on the accepted path. None in a chain, where it is the product of confidences.
 
     """
 
     depth: int
     entropy: Callable[[], float]
     confidence: Callable[[], float]
+    source: str = "draft"
+    nodes: int = 0
+    value: float | None = None
 
 
 GoOn = Callable[[DraftStep], bool]
@@ -90,3 +99,20 @@ class Drafter(Protocol):
     def close(self) -> None:
         """Give back sessions and memory."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterParts:
+    """What a drafter may be built from; each takes what it needs.
+
+    Attributes:
+        vocab_size: columns of a logits row, target and draft alike.
+        draft: an empty session of the draft model, for the drafters that have one; theirs
+            from now on.
+        branching: whether the target can verify a branching tree.
+
+    """
+
+    vocab_size: int
+    draft: Session | None = None
+    branching: bool = True

@@ -1,0 +1,56 @@
+"""Prompt lookup where it hits, the draft model elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgedec.decoding.drafting.base import (
+    Drafter,
+    DrafterParts,
+    DraftLimits,
+    GoOn,
+    RoundFeedback,
+)
+from edgedec.decoding.drafting.lookup import LookupDrafter
+from edgedec.decoding.drafting.model import ModelDrafter
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.tree import Draft
+
+# Shorter matches say less than a draft model does.
+SHORTEST_MATCH = 3
+
+
+class HybridDrafter:
+    """Asks lookup first. The draft model lags behind at no cost while lookup hits.
+
+    A draft's ``source`` is the name of the drafter that made it.
+    """
+
+    name = "hybrid"
+
+    def __init__(self, parts: DrafterParts, shortest_match: int = SHORTEST_MATCH) -> None:
+        self._model = ModelDrafter(parts)
+        self._lookup = LookupDrafter(parts.vocab_size, shortest_match)
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._lookup.begin(prompt, sampler)
+        self._model.begin(prompt, sampler)
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        draft = self._lookup.propose(root, limits, go_on, streams)
+        if draft.drafted:
+            return draft
+        return self._model.propose(root, limits, go_on, streams)
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        # A no-op for drafts that are not the model's own.
+        self._model.observe(feedback)
+
+    def close(self) -> None:
+        self._model.close()
+
+
+def build(parts: DrafterParts) -> Drafter:
+    """See ``drafting.create``."""
+    return HybridDrafter(parts)

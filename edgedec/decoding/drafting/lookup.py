@@ -1,0 +1,131 @@
+"""Prompt lookup: what followed the last time the text said this."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from edgedec.decoding.drafting.base import (
+    Drafter,
+    DrafterParts,
+    DraftLimits,
+    DraftStep,
+    GoOn,
+    RoundFeedback,
+)
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.tree import Draft, TokenTree
+
+SHORTEST, LONGEST = 2, 8
+
+
+class NgramIndex:
+    """Where each n-gram of a growing text was last followed by something.
+
+    An n-gram is a number in base ``vocab_size + 1`` with digits token + 1, so n-grams of all
+    lengths share one dictionary without collisions. A token costs one entry per length, and
+    a query as many look-ups, however long the text.
+    """
+
+    def __init__(self, vocab_size: int, shortest: int = SHORTEST, longest: int = LONGEST) -> None:
+        self._base = vocab_size + 1
+        self._shortest, self._longest = shortest, longest
+        self._after: dict[int, int] = {}
+        self._text: Sequence[int] = ()
+        self._done = 0
+
+    def follow(self, text: Sequence[int]) -> None:
+        """Index another text; nothing is done again where it only continues the last one."""
+        if text[: self._done + 1] != self._text[: self._done + 1]:
+            self._after.clear()
+            self._done = 0
+        self._text = text
+
+    def find(self) -> tuple[int, int]:
+        """The longest tail of the text seen before: where it went on, and its length.
+
+        Of several occurrences the newest; length 0 when there is none. The text may have
+        grown since the last call.
+        """
+        last = len(self._text) - 1
+        for end in range(self._done, last):
+            self._add(end)
+        self._done = max(self._done, last)
+        return self._match(last)
+
+    def _add(self, end: int) -> None:
+        # Only n-grams that something follows are indexed, so the tail never finds itself.
+        text, base, after, follower = self._text, self._base, self._after, end + 1
+        key = 0
+        for length in range(1, min(self._longest, follower) + 1):
+            key = key * base + text[follower - length] + 1
+            if length >= self._shortest:
+                after[key] = follower
+
+    def _match(self, end: int) -> tuple[int, int]:
+        text, base = self._text, self._base
+        key, best = 0, (0, 0)
+        for length in range(1, min(self._longest, end + 1) + 1):
+            key = key * base + text[end + 1 - length] + 1
+            if length >= self._shortest:
+                follower = self._after.get(key)
+                if follower is None:
+                    break  # no longer n-gram can have been seen either
+                best = follower, length
+        return best
+
+
+class LookupDrafter:
+    """Continues the text as it continued after the longest earlier copy of its tail.
+
+    Args:
+        vocab_size: columns of a logits row.
+        shortest: an n-gram below this length is no hint.
+        longest: n-grams are not compared beyond this length.
+
+    """
+
+    name = "lookup"
+
+    def __init__(self, vocab_size: int, shortest: int = SHORTEST, longest: int = LONGEST) -> None:
+        self._index = NgramIndex(vocab_size, shortest, longest)
+        self._text: Sequence[int] = ()
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._text = sampler.history
+        self._index.follow(self._text)
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        tree = TokenTree(root)
+        draft = Draft(tree, source=self.name)
+        length = min(limits.nodes, limits.depth)
+        if length <= 0:
+            return draft
+        start, matched = self._index.find()
+        if not matched:
+            return draft
+
+        def confidence() -> float:
+            # Each drafted token lengthens the match, should it be right.
+            return (matched + step.depth) / (matched + step.depth + 1.5)
+
+        step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
+        text, end = self._text, len(self._text)
+        while step.depth < length and go_on(step):
+            # A copy that runs into the tail repeats itself, as in LZ77.
+            here, leaf = start + step.depth, step.depth
+            tree.add(text[here] if here < end else tree.tokens[here - end + 1], leaf)
+            step.depth = step.nodes = leaf + 1
+        return draft
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        pass  # the sampler's history is the text
+
+    def close(self) -> None:
+        pass
+
+
+def build(parts: DrafterParts) -> Drafter:
+    """See ``drafting.create``."""
+    return LookupDrafter(parts.vocab_size)

@@ -1,0 +1,71 @@
+"""A small model drafts a chain (speculative sampling, 2211.17192)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgedec.decoding.drafting._follow import Follower
+from edgedec.decoding.drafting.base import (
+    Drafter,
+    DrafterParts,
+    DraftLimits,
+    DraftStep,
+    GoOn,
+    RoundFeedback,
+)
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.tree import Draft, FloatArray, TokenTree
+
+
+class ModelDrafter:
+    """Draws token after token from the draft model, as the target would draw them.
+
+    A draft of d tokens costs d draft passes. Beyond the draft session's capacity it
+    proposes nothing.
+    """
+
+    name = "model"
+
+    def __init__(self, parts: DrafterParts) -> None:
+        self._follower = Follower(parts, self.name)
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._follower.begin(prompt, sampler)
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        tree, follower = TokenTree(root), self._follower
+        q: dict[int, FloatArray] = {}
+        draft = Draft(tree, q, self.name)
+        length = min(limits.nodes, limits.depth, follower.room())
+
+        def entropy() -> float:
+            return follower.rows(tree).entropy(step.depth)
+
+        def confidence() -> float:
+            follower.rows(tree)
+            return follower.confidence(step.depth)
+
+        # Only what is asked for is computed: a policy that stops without looking at the
+        # next distribution saves its pass.
+        step = DraftStep(0, entropy, confidence, self.name)
+        while step.depth < length and go_on(step):
+            rows, leaf = follower.rows(tree), step.depth
+            if not streams.coupled:
+                q[leaf] = rows.probs(leaf)
+            tree.add(rows.draw(leaf), leaf)
+            step.depth = step.nodes = leaf + 1
+        draft.passes = follower.passes(tree)
+        return draft
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        kept = feedback.verdict.path[: len(feedback.kept)]
+        self._follower.keep(feedback.draft.tree, kept)
+
+    def close(self) -> None:
+        self._follower.close()
+
+
+def build(parts: DrafterParts) -> Drafter:
+    """See ``drafting.create``."""
+    return ModelDrafter(parts)

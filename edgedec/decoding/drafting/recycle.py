@@ -1,0 +1,141 @@
+"""Token Recycling (2408.08696): candidates the target once ranked high are tried again."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.decoding.drafting.base import (
+    Drafter,
+    DrafterParts,
+    DraftLimits,
+    DraftStep,
+    GoOn,
+    RoundFeedback,
+)
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.tree import Draft, TokenTree
+
+_SUCCESSORS = 8
+_UNKNOWN = -1
+_NODES, _LEVELS = 80, 6
+
+
+class Template:
+    """A static tree, best nodes first, so that any prefix of it is the tree to use.
+
+    Our own rule, in place of the paper's published shape: the successor of rank r is taken
+    to be right with probability 0.5 / (r + 1)^1.5, independently at each level; a node's
+    value is the product along its path, and nodes are listed by value. A parent is always
+    worth more than its children and so comes first.
+
+    Args:
+        nodes: drafted nodes (the root is not listed).
+        levels: longest path below the root.
+        ranks: children a node may have; 1 gives a chain.
+
+    Attributes:
+        parents, ranks, depths, values: one entry a node; parent 0 is the root, parent i
+            the i-th entry.
+
+    """
+
+    def __init__(self, nodes: int, levels: int, ranks: int = _SUCCESSORS) -> None:
+        chance = [0.5 / (rank + 1) ** 1.5 for rank in range(ranks)]
+        self.parents: list[int] = []
+        self.ranks: list[int] = []
+        self.depths: list[int] = []
+        self.values: list[float] = []
+        # (-value, order, parent, rank, depth, value of the parent)
+        heap = [(-chance[0], 0, 0, 0, 1, 1.0)]
+        order = 1
+        while heap and len(self.parents) < nodes:
+            value, _, parent, rank, depth, above = heapq.heappop(heap)
+            self.parents.append(parent)
+            self.ranks.append(rank)
+            self.depths.append(depth)
+            self.values.append(-value)
+            node = len(self.parents)
+            if rank + 1 < ranks:
+                sibling = (-above * chance[rank + 1], order, parent, rank + 1, depth, above)
+                heapq.heappush(heap, sibling)
+            if depth < levels:
+                heapq.heappush(heap, (value * chance[0], order + 1, node, 0, depth + 1, -value))
+            order += 2
+
+
+class RecycleDrafter:
+    """A matrix of each token's last eight likeliest successors, read as a tree.
+
+    Learns from every row the target computes, accepted or not, and keeps what it learned
+    from one text to the next. Where a token is not known yet, its successor in the prompt
+    stands in.
+
+    Args:
+        vocab_size: rows of the matrix; it takes ``vocab_size * 32`` bytes.
+        branching: False reads best successors only, a chain.
+
+    """
+
+    name = "recycle"
+
+    def __init__(self, vocab_size: int, *, branching: bool = True) -> None:
+        self._matrix: npt.NDArray[np.int32]
+        self._matrix = np.full((vocab_size, _SUCCESSORS), _UNKNOWN, dtype=np.int32)
+        self._template = Template(_NODES, _LEVELS, _SUCCESSORS if branching else 1)
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        tokens = np.asarray(prompt, dtype=np.int64)
+        here, after = tokens[:-1], tokens[1:]
+        # Written in order of the text, so the newest successor stays.
+        new = self._matrix[here, 0] == _UNKNOWN
+        for token, successor in zip(here[new].tolist(), after[new].tolist(), strict=True):
+            self._matrix[token, 0] = successor
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        tree = TokenTree(root)
+        draft = Draft(tree, source=self.name)
+        template, successor = self._template, self._matrix.item
+
+        def confidence() -> float:
+            return template.values[place]
+
+        place = 0
+        step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
+        nodes = [0] + [_UNKNOWN] * len(template.parents)
+        for place, parent in enumerate(template.parents):
+            above = nodes[parent]
+            depth = template.depths[place]
+            if len(tree) > limits.nodes:
+                break
+            if above == _UNKNOWN or depth > limits.depth:
+                continue
+            token = successor(tree.tokens[above], template.ranks[place])
+            if token == _UNKNOWN:
+                continue
+            step.depth, step.nodes, step.value = depth - 1, len(tree) - 1, template.values[place]
+            if not go_on(step):
+                break
+            nodes[place + 1] = tree.add(token, above)
+        return draft
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        best = feedback.scored.top_ids[:, :_SUCCESSORS]
+        width = best.shape[1]
+        matrix = self._matrix
+        # One row after the other: of a token that stands twice in the tree the later counts.
+        for row, token in enumerate(feedback.draft.tree.tokens):
+            matrix[token, :width] = best[row]
+
+    def close(self) -> None:
+        pass
+
+
+def build(parts: DrafterParts) -> Drafter:
+    """See ``drafting.create``."""
+    return RecycleDrafter(parts.vocab_size, branching=parts.branching)

@@ -1,0 +1,417 @@
+"""The drafters that own a draft session: what they hold, what they draw, how they recover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from edgedec.decoding import drafting
+from edgedec.decoding.acceptance import Verdict
+from edgedec.decoding.drafting._follow import Follower
+from edgedec.decoding.drafting.base import Drafter, DraftLimits, DraftStep, RoundFeedback
+from edgedec.decoding.randomness import Purpose
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.session import Want
+from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.errors import InputError, Interrupted
+from edgedec.testing import FakeModel, FakeSession
+
+VOCAB = 16
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+GREEDY = SamplingParams()
+HOT = SamplingParams(temperature=1.1, seed=4)
+PENALISED = SamplingParams(temperature=0.8, repetition_penalty=1.3, frequency_penalty=0.4, seed=5)
+WITH_MODEL = ["model", "tree", "hybrid"]
+
+
+def always(step: DraftStep) -> bool:
+    return True
+
+
+class Table:
+    """A target, a drafter and a loop that may reject whatever a test wants rejected."""
+
+    def __init__(
+        self,
+        name: str,
+        params: SamplingParams = GREEDY,
+        *,
+        coupled: bool = True,
+        capacity: int = 400,
+        prompt: Sequence[int] = PROMPT,
+    ) -> None:
+        self.target = FakeModel(VOCAB, context=3, sharpness=3.0)
+        self.draft = FakeModel(VOCAB, seed=1, context=3, sharpness=3.0, like=(self.target, 0.8))
+        self.session = self.draft.open(capacity)
+        self.scorer = self.target.open(4000)
+        self.drafter: Drafter = drafting.create(name, vocab_size=VOCAB, draft=self.session)
+        self.begin(prompt, params, coupled=coupled)
+
+    def begin(
+        self, prompt: Sequence[int], params: SamplingParams = GREEDY, *, coupled: bool = True
+    ) -> None:
+        self.sampler = Sampler(params, VOCAB, prompt, coupled=coupled)
+        self.scorer.rollback(0)
+        self.scorer.prefill(prompt[:-1])
+        self.drafter.begin(prompt, self.sampler)
+
+    def propose(
+        self, nodes: int = 4, depth: int = 4, go_on: Callable[[DraftStep], bool] = always
+    ) -> Draft:
+        root, streams = self.sampler.history[-1], self.sampler.streams
+        return self.drafter.propose(root, DraftLimits(nodes, depth), go_on, streams)
+
+    def settle(self, draft: Draft, most: int = 99, cut: int = 99) -> int:
+        """Verify by match; accept ``most`` at most, emit ``cut`` at most; count accepted."""
+        tree = draft.tree
+        scored = self.scorer.forward(tree, want=Want.LOGITS)
+        rows = self.sampler.rows(scored, tree, Purpose.TARGET)
+        path, token = [0], rows.draw(0)
+        while (child := tree.child(path[-1], token)) is not None and len(path) <= most:
+            path.append(child)
+            token = rows.draw(child)
+        kept = [*tree.tokens_on(path[1:]), token][:cut]
+        self.scorer.commit(path[: len(kept)])
+        self.sampler.push(kept)
+        self.drafter.observe(RoundFeedback(draft, Verdict(path, token), scored, kept))
+        self.check()
+        return len(path) - 1
+
+    def check(self) -> None:
+        """The draft session holds a prefix of the text, the last token never."""
+        held = self.session._committed
+        assert held == self.sampler.history[: len(held)]
+        assert len(held) < len(self.sampler.history)
+        assert self.session._pending == 0
+
+    def plain(self, count: int) -> list[int]:
+        """What the target alone would say."""
+        sampler = Sampler(self.sampler.params, VOCAB, PROMPT)
+        session = self.target.open(4000)
+        session.prefill(PROMPT[:-1])
+        for _ in range(count):
+            tree = TokenTree(sampler.history[-1])
+            rows = sampler.rows(session.forward(tree), tree, Purpose.TARGET)
+            sampler.push([rows.draw(0)])
+            session.commit([0])
+        return sampler.history
+
+
+@pytest.mark.parametrize("params", [GREEDY, HOT, PENALISED], ids=["greedy", "hot", "penalised"])
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_the_text_is_the_targets_and_much_of_it_was_drafted(
+    name: str, params: SamplingParams
+) -> None:
+    table = Table(name, params)
+    accepted = drafted = 0
+    while len(table.sampler.history) < 120:
+        draft = table.propose(6)
+        drafted += draft.drafted
+        accepted += table.settle(draft)
+    assert table.sampler.history[:120] == table.plain(120 - len(PROMPT))
+    assert accepted > 0.2 * drafted
+    assert drafted > 60
+
+
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_sessions_stay_right_whatever_is_accepted(name: str) -> None:
+    rng = np.random.default_rng(0)
+    table = Table(name, HOT)
+    for _ in range(60):
+        nodes, depth = int(rng.integers(0, 7)), int(rng.integers(1, 5))
+        most, cut = int(rng.integers(0, 6)), int(rng.integers(1, 6))
+        table.settle(table.propose(nodes, depth), most, cut)
+
+
+def test_draft_rows_are_those_of_a_fresh_session() -> None:
+    # Any row or position that is off by the tokens caught up with would show here.
+    table = Table("model", PENALISED, coupled=False)
+    lags = set()
+    for round_ in range(25):
+        lags.add(len(table.sampler.history) - 1 - table.session.length)
+        draft = table.propose(4)
+        history, tree = table.sampler.history, draft.tree
+        assert sorted(draft.q) == list(range(draft.drafted))
+        for node, q in draft.q.items():
+            fresh = table.draft.open(400)
+            fresh.prefill(history[:-1])
+            rows = table.sampler.rows(fresh.forward(tree), tree, Purpose.DRAFT)
+            np.testing.assert_allclose(q, rows.probs(node), atol=1e-6)
+            assert tree.tokens[node + 1] == rows.draw(node)
+        table.settle(draft, most=round_ % 6)
+    assert {0, 1} <= lags
+
+
+def test_a_tree_draft_is_drawn_without_replacement_by_its_own_q() -> None:
+    table = Table("tree", HOT, coupled=False)
+    branched = 0
+    for _ in range(20):
+        draft = table.propose(8, 3)
+        tree = draft.tree
+        parents = {p for p in tree.parents if p >= 0}
+        assert parents <= set(draft.q)
+        fresh = table.draft.open(400)
+        fresh.prefill(table.sampler.history[:-1])
+        rows = table.sampler.rows(fresh.forward(tree), tree, Purpose.DRAFT)
+        for node in parents:
+            np.testing.assert_allclose(draft.q[node], rows.probs(node), atol=1e-6)
+            children = tree.tokens_on(tree.children(node))
+            assert children == rows.best(node, len(children)).tolist()
+            branched += len(children) > 1
+        table.settle(draft)
+    assert branched > 10
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.15, 0.4])
+def test_a_tree_fills_exactly_the_slots_above_the_threshold(threshold: float) -> None:
+    # From the definition, slot by slot, with the greedy draft's own probabilities.
+    table = Table("tree")
+    table.drafter = drafting.tree.TreeDrafter(  # type: ignore[attr-defined]
+        drafting.DrafterParts(VOCAB, table.draft.open(400)), threshold
+    )
+    table.begin(PROMPT)
+    tree = table.propose(1000, 3).tree
+    expected = []
+
+    def expand(tokens: list[int], value: float) -> None:
+        row = np.sort(table.draft.logits([*PROMPT, *tokens]).astype(np.float64))[::-1][:8]
+        ids = np.argsort(-table.draft.logits([*PROMPT, *tokens]), kind="stable")
+        chances, slot = np.exp(row) / np.exp(row).sum(), value
+        for rank in range(8):
+            if slot <= threshold or len(tokens) == 3:
+                return
+            expected.append([*tokens, int(ids[rank])])
+            expand(expected[-1], value * chances[rank])
+            slot -= value * chances[rank]
+
+    expand([], 1.0)
+    got = [tree.tokens_on(tree.path_to(node)[1:]) for node in range(1, len(tree))]
+    assert sorted(got) == sorted(expected)
+
+
+def test_a_limit_on_nodes_drops_the_least_likely() -> None:
+    small, large = Table("tree").propose(5, 3), Table("tree").propose(20, 3)
+    assert small.drafted == 5
+    assert 1 < large.passes == max(large.tree.depths) == 3
+    assert len(large.tree) > 6
+
+
+def test_a_round_costs_as_many_passes_as_tokens_even_when_it_catches_up() -> None:
+    table = Table("model")
+    for _ in range(12):
+        before = table.draft.passes
+        draft = table.propose(3)
+        assert table.draft.passes - before == draft.passes == draft.drafted == 3
+        table.settle(draft)
+
+
+def test_the_hybrid_draft_lags_for_nothing_and_catches_up_with_all_it_missed() -> None:
+    table = Table("hybrid", prompt=[7, 2, 9, 4, 7, 2, 9])
+    # The target is made to agree with the lookup: the loop pushes what it proposes.
+    assert table.propose(3).source == "lookup"
+    for _ in range(6):
+        table.sampler.push([4, 7, 2, 9])
+    assert table.draft.passes == 0
+    assert table.session.length == 0
+    table.sampler.push([1, 8, 8])
+    table.scorer.prefill(table.sampler.history[table.scorer.length : -1])
+    draft = table.propose(3)
+    assert draft.source == "model"
+    assert table.draft.passes == draft.passes == 3
+    fresh = Table("model", prompt=table.sampler.history)
+    assert fresh.propose(3).tree.tokens == draft.tree.tokens
+    table.settle(draft)
+
+
+def test_a_short_lag_rides_along_and_a_long_one_is_prefilled() -> None:
+    for lag in (0, 1, 2, 7, 8, 9, 30):
+        table = Table("model")
+        table.settle(table.propose(3), most=0)
+        extra = [(5 * i + 1) % VOCAB for i in range(lag)]
+        table.sampler.push(extra)
+        table.scorer.prefill(table.sampler.history[table.scorer.length : -1])
+        fresh = Table("model", prompt=table.sampler.history)
+        assert table.propose(4).tree.tokens == fresh.propose(4).tree.tokens
+        table.settle(table.propose(4))
+
+
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_nothing_is_drafted_beyond_the_capacity(name: str) -> None:
+    table = Table(name, capacity=20)
+    drafted = []
+    while len(table.sampler.history) < 40:
+        draft = table.propose(5, 5)
+        drafted.append((len(table.sampler.history), draft.source, draft.drafted))
+        table.settle(draft)
+    assert all(n > 0 for size, _, n in drafted if size <= 20)
+    assert all(n == 0 for size, source, n in drafted if size > 20 and source != "lookup")
+    assert table.sampler.history[:40] == table.plain(40)[:40]
+    table.begin(PROMPT)
+    assert table.propose(3).drafted > 0
+
+
+def test_the_last_place_of_the_session_is_used() -> None:
+    table = Table("model", capacity=len(PROMPT) + 2)
+    assert table.propose(9, 9).drafted == 3
+    assert table.session._pending + table.session.length == table.session.capacity
+
+
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_no_limits_no_draft_no_pass(name: str) -> None:
+    table = Table(name)
+    for limits in ((0, 5), (5, 0), (0, 0)):
+        assert table.propose(*limits).drafted == 0
+    assert table.draft.passes == 0
+    assert table.session.length == 0
+
+
+def test_the_policy_is_asked_before_each_draw_and_pays_for_what_it_asks() -> None:
+    table = Table("model")
+    seen: list[tuple[int, int]] = []
+
+    def three(step: DraftStep) -> bool:
+        seen.append((step.depth, table.draft.passes))
+        return step.depth < 3
+
+    assert table.propose(9, 9, three).drafted == 3
+    # Asked at depth 3 without a fourth pass.
+    assert seen == [(0, 0), (1, 1), (2, 2), (3, 3)]
+
+    def curious(step: DraftStep) -> bool:
+        return step.confidence() > 1
+
+    draft = table.propose(9, 9, curious)
+    assert draft.drafted == 0
+    assert draft.passes == 1
+    table.settle(draft)
+    # The pass was not in vain: the root is computed.
+    assert table.session.length == len(PROMPT)
+
+
+def test_confidence_and_entropy_are_of_the_next_tokens_distribution() -> None:
+    table = Table("model", HOT)
+    row: list[float] = []
+
+    def look(step: DraftStep) -> bool:
+        row.extend((step.entropy(), step.confidence()))
+        return False
+
+    table.propose(4, 4, look)
+    logits = table.draft.logits(PROMPT).astype(np.float64)
+    p = np.exp(logits) / np.exp(logits).sum()
+    assert row[0] == pytest.approx(-(p * np.log(p)).sum(), rel=1e-4)
+    assert p.max() <= row[1] <= p.max() / np.sort(p)[-8:].sum() + 1e-6
+
+
+def test_a_new_prompt_reuses_what_it_shares() -> None:
+    table = Table("model")
+    table.settle(table.propose(3))
+    for prompt in ([*PROMPT[:5], 7, 7], [*PROMPT, 1, 2, 3], PROMPT[:1], [8, 8, 8]):
+        table.begin(prompt)
+        draft = table.propose(3)
+        assert draft.tree.tokens == Table("model", prompt=prompt).propose(3).tree.tokens
+        table.settle(draft)
+        table.check()
+    read: list[int] = []
+    table.begin([*PROMPT, *PROMPT])
+    table.settle(table.propose(2), most=0)
+    prefill = table.session.prefill
+    table.session.prefill = lambda tokens, on_chunk=None: (  # type: ignore[method-assign]
+        read.extend(tokens),
+        prefill(tokens, on_chunk),
+    )[1]
+    table.begin([*PROMPT, *PROMPT[:4], *range(12)])
+    table.propose(2)
+    assert read == [*range(11)]
+
+
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_interrupted_and_used_again(name: str) -> None:
+    long = [(7 * i + 3) % 13 for i in range(30)] + [15]
+    table = Table(name, prompt=long)
+    for passes in range(3):
+        # Interrupts the prefill first, then a pass with nodes pending.
+        def stop(step: DraftStep, when: int = passes) -> bool:
+            if step.depth == when:
+                table.session.interrupt()
+            return True
+
+        with pytest.raises(Interrupted):
+            table.propose(30, 4, stop)
+        draft = table.propose(4)
+        assert draft.tree.tokens == Table(name, prompt=table.sampler.history).propose(4).tree.tokens
+        table.settle(draft)
+
+
+def test_a_round_that_was_never_settled_leaves_no_trace() -> None:
+    table = Table("model", HOT)
+    first = table.propose(4)
+    assert table.propose(4).tree.tokens == first.tree.tokens
+    # The target failed; the caller drops the round and goes on with another text.
+    table.begin([1, 2, 3])
+    table.settle(table.propose(4))
+
+
+def test_a_model_is_needed() -> None:
+    for name in WITH_MODEL:
+        with pytest.raises(InputError, match="draft model"):
+            drafting.create(name, vocab_size=VOCAB)
+    session = FakeModel(VOCAB).open(9)
+    with pytest.raises(InputError, match="chains only"):
+        drafting.create("tree", vocab_size=VOCAB, draft=session, branching=False)
+
+
+# -- twins that must fail ---------------------------------------------------------------------
+
+
+class NeverCatchesUp(Follower):
+    def _open(self, tree: TokenTree) -> None:
+        super()._open(tree)
+        self._own, self._lag = tree, 0
+
+
+class SeesTheWrongRows(Follower):
+    def _forward(self, tree: TokenTree):  # type: ignore[no-untyped-def]
+        rows = super()._forward(tree)
+        if self._lag and self._passes == 1:
+            own = self._own
+            self._session.rollback(len(self._held))
+            self._scored = self._session.forward(own, 0, Want.LOGITS)
+            rows = self._sampler.rows(self._scored, tree, Purpose.DRAFT)  # type: ignore[union-attr]
+        return rows
+
+
+class KeepsRejectedTokens(Follower):
+    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        super().keep(tree, list(range(len(tree))))
+
+
+class ForgetsToRollBack(FakeSession):
+    def rollback(self, length: int) -> None:
+        self._tree, self._pending = None, 0
+
+
+@pytest.mark.parametrize(
+    ("twin", "test"),
+    [
+        (NeverCatchesUp, test_draft_rows_are_those_of_a_fresh_session),
+        (SeesTheWrongRows, test_draft_rows_are_those_of_a_fresh_session),
+        (KeepsRejectedTokens, lambda: test_sessions_stay_right_whatever_is_accepted("model")),
+    ],
+)
+def test_the_checks_catch_a_broken_follower(
+    twin: type[Follower], test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgedec.decoding.drafting.model.Follower", twin)
+    with pytest.raises(Exception):  # noqa: B017 - a broken twin may fail in any way
+        test()
+
+
+def test_the_checks_catch_a_session_that_does_not_roll_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FakeModel, "open", lambda self, capacity: ForgetsToRollBack(self, capacity))
+    with pytest.raises(Exception):  # noqa: B017 - a broken twin may fail in any way
+        test_a_new_prompt_reuses_what_it_shares()
