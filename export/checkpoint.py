@@ -1,0 +1,185 @@
+"""A Hugging Face checkpoint folder, read lazily and believed only where it adds up."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from edgedec.errors import CheckpointError
+from edgedec.export.safetensors import SafetensorsFile
+from edgedec.export.tensors import FloatArray
+from edgedec.models.decoder import DecoderSpec
+from edgedec.models.registry import spec_for
+
+MAX_JSON_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder with a decoder's configuration, weights and tokenizer.
+
+    Attributes:
+        path: the folder.
+        config: its ``config.json``.
+        generation: its ``generation_config.json``, empty when there is none.
+        spec: the decoder it describes.
+        tensors: its weights, as a TensorReader.
+
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    generation: Mapping[str, Any]
+    spec: DecoderSpec
+    tensors: CheckpointTensors
+
+    @classmethod
+    def open(cls, path: str | Path) -> Checkpoint:
+        """Read the configuration and the headers; no weights yet.
+
+        Raises:
+            CheckpointError: something is missing or does not add up.
+            UnsupportedArchitecture: no spec for its ``model_type``.
+
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise CheckpointError(f"{path} is no folder: give a Hugging Face checkpoint folder")
+        config = read_json(path / "config.json")
+        spec = spec_for(config)
+        generation = path / "generation_config.json"
+        return cls(
+            path=path,
+            config=config,
+            generation=read_json(generation) if generation.exists() else {},
+            spec=spec,
+            tensors=CheckpointTensors(path, spec),
+        )
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.resolve().name
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a text; generation_config.json has precedence over config.json."""
+        for source in (self.generation, self.config):
+            value = source.get("eos_token_id")
+            ids = value if isinstance(value, list) else [value]
+            if value is not None:
+                if all(type(i) is int and 0 <= i < self.spec.vocab_used for i in ids):
+                    return tuple(ids)
+                raise CheckpointError(f"{self.path}: eos_token_id {value!r} is no token")
+        return ()
+
+    @property
+    def licence(self) -> str | None:
+        """What config.json or the head of README.md states."""
+        stated = self.config.get("license")
+        if isinstance(stated, str):
+            return stated
+        card = self.path / "README.md"
+        if card.is_file():
+            for line in card.read_text("utf-8", "replace")[:4096].splitlines():
+                if line.startswith("license:"):
+                    return line.partition(":")[2].strip() or None
+        return None
+
+
+class CheckpointTensors:
+    """The tensors a spec asks for, from one safetensors file or from shards.
+
+    Raises:
+        CheckpointError: at once for a missing tensor or a wrong shape, and when a row that
+            is read holds a NaN or an infinity.
+
+    """
+
+    def __init__(self, folder: Path, spec: DecoderSpec) -> None:
+        self._where = _locate(folder)
+        self._check(folder, spec)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._file(name).shape(name)
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        values = self._file(name).rows(name, start, stop).astype(np.float32)
+        # A sum is finite only if all its terms are: one pass, no array of booleans. It may
+        # overflow where every term is finite, so only then each is looked at.
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspicious = not math.isfinite(float(values.sum()))
+        if suspicious and not np.isfinite(values).all():
+            raise CheckpointError(f"{name} holds NaN or infinite weights: nothing to export")
+        return values
+
+    def _file(self, name: str) -> SafetensorsFile:
+        if name not in self._where:
+            raise CheckpointError(f"the checkpoint has no tensor {name}")
+        return self._where[name]
+
+    def _check(self, folder: Path, spec: DecoderSpec) -> None:
+        # Some tied checkpoints name the one table after the head.
+        for name, shape in spec.tensors().items():
+            found = self._where.get(name)
+            if found is None:
+                raise CheckpointError(
+                    f"{folder} has no tensor {name}, which {spec.architecture} needs"
+                )
+            if found.shape(name) != shape:
+                raise CheckpointError(
+                    f"{folder}: {name} is {list(found.shape(name))}, config.json says {list(shape)}"
+                )
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from a file of bounded size."""
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MAX_JSON_BYTES + 1)
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
+    if len(data) > MAX_JSON_BYTES:
+        raise CheckpointError(f"{file} is larger than {MAX_JSON_BYTES >> 20} MiB")
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise CheckpointError(f"{file} is no JSON object")
+    return parsed
+
+
+def _locate(folder: Path) -> dict[str, SafetensorsFile]:
+    """Which file holds each tensor."""
+    index = folder / "model.safetensors.index.json"
+    single = folder / "model.safetensors"
+    if single.exists() or not index.exists():
+        if not single.exists():
+            raise CheckpointError(
+                f"{folder} has no model.safetensors (nor an index of shards): convert it first"
+            )
+        file = SafetensorsFile(single)
+        return dict.fromkeys(file.names, file)
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise CheckpointError(f"{index} has no weight_map")
+    shards: dict[str, SafetensorsFile] = {}
+    where = {}
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str) or PurePath(shard).name != shard or shard in ("", ".", ".."):
+            raise CheckpointError(f"{index}: {shard!r} is no file of this folder")
+        if shard not in shards:
+            shards[shard] = SafetensorsFile(folder / shard)
+        if name not in shards[shard].names:
+            raise CheckpointError(
+                f"{folder / shard} has no tensor {name}, though the index says so"
+            )
+        where[name] = shards[shard]
+    return where

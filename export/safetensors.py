@@ -1,0 +1,136 @@
+"""Reads safetensors a few rows at a time, with a header that is checked before it is used.
+
+The format: 8 bytes of header length, a JSON header with dtype, shape and byte range of each
+tensor, then the bytes. The reference library maps the file, so that a pass over a checkpoint
+counts all of it as this process's memory, and its numpy side knows no rows of bfloat16; the few
+lines here read, and refuse every header that does not add up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.errors import CheckpointError
+
+# The reference implementation's own limit.
+MAX_HEADER_BYTES = 100_000_000
+_DTYPES: Mapping[str, npt.DTypeLike] = {
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class SafetensorsFile:
+    """One file; nothing but its header stays in memory.
+
+    Raises:
+        CheckpointError: the header lies, or the file is cut short.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            size = path.stat().st_size
+            with path.open("rb") as stream:
+                self._data_start, header = self._read_header(stream.read, size)
+            self._entries = {
+                name: self._entry(name, entry, size - self._data_start)
+                for name, entry in header.items()
+                if name != "__metadata__"
+            }
+            self._check_overlaps()
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The tensors in it."""
+        return frozenset(self._entries)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Extents of a tensor."""
+        return self._entries[name].shape
+
+    def rows(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+        """``tensor[start:stop]`` in the file's own type."""
+        entry = self._entries[name]
+        if entry.dtype not in _DTYPES:
+            known = ", ".join(_DTYPES)
+            raise CheckpointError(f"{self._path}: {name} is {entry.dtype}, expected {known}")
+        dtype = np.dtype(_DTYPES[entry.dtype])
+        columns = math.prod(entry.shape[1:])
+        offset = self._data_start + entry.start + start * columns * dtype.itemsize
+        count = (stop - start) * columns
+        try:
+            part = np.fromfile(self._path, dtype, count, offset=offset)
+        except OSError as error:
+            raise CheckpointError(f"{self._path} cannot be read: {error.strerror}") from None
+        if len(part) != count:
+            raise CheckpointError(f"{self._path} was cut short while it was read")
+        return part.reshape(stop - start, *entry.shape[1:])
+
+    def _read_header(self, read: Any, size: int) -> tuple[int, dict[str, Any]]:
+        length = int.from_bytes(read(8), "little")
+        if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
+            raise self._wrong(f"its header is said to have {length} bytes, the file has {size}")
+        try:
+            header = json.loads(read(length))
+        except (ValueError, RecursionError):
+            header = None
+        if not isinstance(header, dict):
+            raise self._wrong("its header is no JSON object")
+        return 8 + length, header
+
+    def _entry(self, name: str, entry: Any, available: int) -> _Entry:
+        fields = entry if isinstance(entry, dict) else {}
+        dtype, shape, span = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
+        if not (isinstance(dtype, str) and _sizes(shape) and _sizes(span)) or len(span) != 2:
+            raise self._wrong(f"its header describes no tensor under {name[:100]!r}")
+        start, stop = span
+        if not start <= stop <= available:
+            raise self._wrong(f"{name[:100]!r} should end at byte {stop} of {available}: cut short")
+        if dtype in _DTYPES:
+            needed = math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
+            if needed != stop - start:
+                raise self._wrong(
+                    f"{name[:100]!r} needs {needed} bytes for its shape, it has {stop - start}"
+                )
+        return _Entry(dtype, tuple(shape), start, stop)
+
+    def _check_overlaps(self) -> None:
+        spans = sorted((e.start, e.stop, name) for name, e in self._entries.items())
+        for (_, stop, name), (start, _, other) in itertools.pairwise(spans):
+            if start < stop:
+                raise self._wrong(f"{name[:100]!r} and {other[:100]!r} share bytes")
+
+    def _wrong(self, reason: str) -> CheckpointError:
+        return CheckpointError(f"{self._path} is no sound safetensors file: {reason}")
+
+
+def _sizes(value: Any) -> TypeGuard[list[int]]:
+    """A short list of non-negative integers."""
+    return (
+        isinstance(value, list)
+        and len(value) <= 8
+        and all(type(item) is int and 0 <= item < 1 << 60 for item in value)
+    )
