@@ -1,0 +1,192 @@
+"""The loop: propose, forward, accept, cut, commit. The only one; plain decoding runs it too."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from edgedec.decoding.acceptance import AcceptanceRule, Verdict
+from edgedec.decoding.drafting.base import Drafter, DraftLimits, RoundFeedback
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import DraftPolicy, RoundRecord
+from edgedec.decoding.randomness import Purpose
+from edgedec.decoding.sampling import Rows, Sampler
+from edgedec.decoding.session import Session, Want
+from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.tree import Draft
+from edgedec.errors import InputError, Interrupted, PromptTooLong
+
+TopLogprobs = list[tuple[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """One emitted token.
+
+    Attributes:
+        token: its id.
+        text: the text that its arrival released; may be empty, never half a character.
+        source: ``"draft"`` when a drafted token was accepted, else ``"target"``.
+        logprob: log p of the token under the target's own distribution (temperature 1,
+            before bias and penalties), when asked for.
+        top_logprobs: the most likely tokens of the same row, best first, likewise.
+    """
+
+    token: int
+    text: str
+    source: str
+    logprob: float | None = None
+    top_logprobs: TopLogprobs | None = None
+
+
+@dataclass(slots=True)
+class Request:
+    """What to decode. Sampler and stop rule hold this request's state.
+
+    Attributes:
+        prompt: at least one token.
+        sampler: made with the same prompt.
+        stop: likewise.
+        logprobs: None for none; 0 for the token's own; n for the n best as well.
+        deadline: ``perf_counter()`` time after which decoding ends with ``"timeout"``.
+    """
+
+    prompt: Sequence[int]
+    sampler: Sampler
+    stop: StopRule
+    logprobs: int | None = None
+    deadline: float | None = None
+
+
+class Engine:
+    """Decodes with a target session and whatever drafts for it.
+
+    One request at a time. A request that ends early, by an exception, a closed generator
+    or ``cancel``, leaves the engine ready for the next.
+    """
+
+    def __init__(
+        self, target: Session, drafter: Drafter, policy: DraftPolicy, rule: AcceptanceRule
+    ) -> None:
+        self.target = target
+        self.drafter = drafter
+        self.policy = policy
+        self.rule = rule
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """From another thread: end the running request after the current pass."""
+        self._cancelled.set()
+
+    def run(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
+        """Rounds of emitted tokens, until the stop rule, the deadline or ``cancel``.
+
+        ``request.stop.reason`` says why it ended; ``metrics`` is filled as it goes.
+
+        Raises:
+            InputError: an empty prompt.
+            PromptTooLong: no room for the prompt and one token.
+        """
+        started = perf_counter()
+        self._cancelled.clear()
+        stop, sampler = request.stop, request.sampler
+        self._prefill(request)
+        want = sampler.want | self.rule.want
+        if request.logprobs is not None:
+            want |= Want.LOGITS
+        root = request.prompt[-1]
+        while stop.reason is None and not self._ended(request):
+            begin = perf_counter()
+            draft = self.drafter.propose(
+                root, self._limits(stop), self.policy.go_on, sampler.streams
+            )
+            drafted = perf_counter()
+            scored = self.target.forward(draft.tree, want=want)
+            verified = perf_counter()
+            rows = sampler.rows(scored, draft.tree, Purpose.TARGET)
+            verdict = self.rule.accept(draft, rows, sampler.streams)
+            emitted = [*draft.tree.tokens_on(verdict.path[1:]), verdict.next_token]
+            kept, texts = stop.cut(emitted)
+            emissions = _emissions(kept, texts, verdict, rows, request.logprobs)
+            self.target.commit(verdict.path[: len(kept)])
+            sampler.push(kept)
+            self.drafter.observe(RoundFeedback(draft, verdict, scored, kept))
+            now = perf_counter()
+            record = _record(draft, verdict, len(kept), (begin, drafted, verified, now))
+            self.policy.observe(record)
+            metrics.observe(record)
+            if metrics.target_passes == 1:
+                metrics.ttft_s = now - started
+            yield emissions
+            root = kept[-1]
+
+    def _prefill(self, request: Request) -> None:
+        prompt = request.prompt
+        if not prompt:
+            raise InputError("the prompt is empty: give at least one token")
+        if len(prompt) > self.target.capacity:
+            raise PromptTooLong(
+                f"the prompt has {len(prompt)} tokens and the context holds "
+                f"{self.target.capacity}: shorten it or raise --max-context"
+            )
+        self.target.rollback(0)
+
+        def between_chunks(done: int, total: int) -> None:
+            if self._cancelled.is_set():
+                raise Interrupted("cancelled while reading the prompt")
+
+        self.target.prefill(prompt[:-1], between_chunks)
+        self.drafter.begin(prompt, request.sampler)
+
+    def _ended(self, request: Request) -> bool:
+        """Reasons to end between rounds that are not in the text."""
+        if self._cancelled.is_set():
+            request.stop.reason = "cancelled"
+        elif request.deadline is not None and perf_counter() > request.deadline:
+            request.stop.reason = "timeout"
+        elif self.target.length >= self.target.capacity:
+            request.stop.reason = "length"
+        return request.stop.reason is not None
+
+    def _limits(self, stop: StopRule) -> DraftLimits:
+        # A round always adds one token of the target's own, so drafts leave room for it.
+        wanted = self.policy.limits()
+        depth = min(wanted.depth, stop.remaining - 1)
+        nodes = min(wanted.nodes, self.target.capacity - self.target.length - 1)
+        return DraftLimits(nodes if depth > 0 else 0, depth)
+
+
+def _emissions(
+    kept: Sequence[int], texts: Sequence[str], verdict: Verdict, rows: Rows, logprobs: int | None
+) -> list[Emission]:
+    """Token i came from the row of path node i; the last of a whole round from the target."""
+    accepted = verdict.accepted
+    emissions = []
+    for i, (token, text) in enumerate(zip(kept, texts, strict=True)):
+        source = "draft" if i < accepted else "target"
+        if logprobs is None:
+            emissions.append(Emission(token, text, source))
+            continue
+        node = verdict.path[i]
+        best = rows.top_logprobs(node, logprobs)
+        emissions.append(Emission(token, text, source, rows.logprob(node, token), best))
+    return emissions
+
+
+def _record(
+    draft: Draft, verdict: Verdict, emitted: int, times: tuple[float, float, float, float]
+) -> RoundRecord:
+    begin, drafted, verified, end = times
+    return RoundRecord(
+        drafted=draft.drafted,
+        depth=max(draft.tree.depths),
+        accepted=min(verdict.accepted, emitted),
+        emitted=emitted,
+        rows=len(draft.tree),
+        draft_s=drafted - begin,
+        target_s=verified - drafted,
+        total_s=end - begin,
+        source=draft.source,
+    )

@@ -1,0 +1,102 @@
+"""The words, and the figures of one generation.
+
+target and draft, always; p is a target probability, q a draft probability.
+
+========================  =====================================================================
+draft_length              drafted tokens in a round
+acceptance_rate           accepted / drafted tokens
+accepted_length           accepted draft tokens in a round, without the bonus token
+block_efficiency          emitted tokens / target passes (plain decoding: 1.0)
+bonus token               the target's own token after a draft that was accepted whole
+recovered token           the target's own token after a rejection
+root                      the last emitted token, whose keys and values are not cached yet
+pending                   nodes computed but not committed
+commit, rollback          keep pending nodes; go back to an absolute length
+TTFT (``ttft_s``)         request to first token, prefill included
+TPOT (``tpot_s``)         seconds per token after the first round, over the tokens after it
+tokens_per_second         1 / TPOT
+speed-up                  plain TPOT / speculative TPOT: same path, same prompts, tokens counted
+                          the same way on both sides
+========================  =====================================================================
+
+Why TPOT leaves out the whole first round: its tokens arrive with the first one, so counting
+them would credit speculation with prefill's time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from edgedec.decoding.policy import RoundRecord
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Figures of one generation, filled while it runs. Times in seconds.
+
+    Attributes:
+        ttft_s: request to first token; 0 until there is one.
+        decode_s: of all rounds but the first; a slow reader of the stream does not count.
+        emitted: tokens emitted in all; ``first_round`` of them in the first round.
+        draft_s, target_s, rounds_s: in the drafter, in target passes, in whole rounds
+            (their difference is the engine's own cost).
+        accepted_lengths: how many rounds accepted how many tokens.
+        sources: drafted tokens by the drafter that made them.
+    """
+
+    ttft_s: float = 0.0
+    decode_s: float = 0.0
+    emitted: int = 0
+    first_round: int = 0
+    target_passes: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    draft_s: float = 0.0
+    target_s: float = 0.0
+    rounds_s: float = 0.0
+    accepted_lengths: Counter[int] = field(default_factory=Counter)
+    sources: Counter[str] = field(default_factory=Counter)
+
+    def observe(self, record: RoundRecord) -> None:
+        """Add one round."""
+        if self.target_passes == 0:
+            self.first_round = record.emitted
+        else:
+            self.decode_s += record.total_s
+        self.target_passes += 1
+        self.emitted += record.emitted
+        self.drafted_tokens += record.drafted
+        self.accepted_tokens += record.accepted
+        self.draft_s += record.draft_s
+        self.target_s += record.target_s
+        self.rounds_s += record.total_s
+        self.accepted_lengths[record.accepted] += 1
+        if record.drafted:
+            self.sources[record.source] += record.drafted
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted / drafted tokens; 0 when nothing was drafted."""
+        return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else 0.0
+
+    @property
+    def block_efficiency(self) -> float:
+        """Emitted tokens / target passes."""
+        return self.emitted / self.target_passes if self.target_passes else 0.0
+
+    @property
+    def tpot_s(self) -> float:
+        """Seconds per token after the first round; 0 when all tokens came in it."""
+        after = self.emitted - self.first_round
+        return self.decode_s / after if after else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """1 / TPOT; 0 when there is none."""
+        return 1.0 / self.tpot_s if self.tpot_s else 0.0
+
+    @property
+    def engine_s(self) -> float:
+        """Seconds of the rounds spent in neither model nor drafter."""
+        return self.rounds_s - self.draft_s - self.target_s

@@ -1,0 +1,1 @@
+"""Bytes and tokens: what fits into the memory that was given."""

@@ -1,0 +1,218 @@
+"""The loop: the text is the target's own, whatever drafts, and however it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import pytest
+
+from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.acceptance import Verdict
+from edgedec.decoding.drafting.base import DraftLimits, GoOn
+from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import Fixed
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
+from edgedec.decoding.session import Want
+from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.tree import Draft
+from edgedec.errors import InputError, PromptTooLong
+from edgedec.testing import FakeModel
+
+PROMPT = [3, 1, 4, 1, 5]
+DRAFTERS = ["none", "model", "tree", "lookup", "recycle", "hybrid"]
+SAMPLINGS = {
+    "greedy": SamplingParams(),
+    "hot": SamplingParams(temperature=1.3, seed=5),
+    "filtered": SamplingParams(temperature=0.9, top_k=9, top_p=0.95, min_p=0.02, seed=6),
+    "penalised": SamplingParams(
+        temperature=0.7,
+        repetition_penalty=1.3,
+        presence_penalty=0.4,
+        frequency_penalty=0.3,
+        logit_bias={2: 1.5, 7: -100.0},
+        seed=7,
+    ),
+    "greedy penalised": SamplingParams(repetition_penalty=1.4, frequency_penalty=0.5),
+}
+
+
+class Harness:
+    """An engine over fake models that resemble each other."""
+
+    def __init__(self, drafter: str, draft_length: int = 4, **target: object) -> None:
+        options: dict[str, object] = {"context": 2, "sharpness": 3.0, **target}
+        self.target = FakeModel(16, **options)  # type: ignore[arg-type]
+        draft = FakeModel(16, seed=1, context=2, sharpness=3.0, like=(self.target, 0.8))
+        self.rule = acceptance.rule("coupling")
+        self.drafter = drafting.create(drafter, draft=draft.open(600), vocab_size=16)
+        self.engine = Engine(self.target.open(400), self.drafter, Fixed(draft_length), self.rule)
+
+    def request(self, sampling: SamplingParams, prompt: Sequence[int], **stop: object) -> Request:
+        rules: dict[str, object] = {"eos_ids": (), "max_new_tokens": 60, **stop}
+        sampler = Sampler(sampling, 16, prompt, coupled=self.rule.coupled)
+        return Request(prompt, sampler, StopRule(**rules), logprobs=3)  # type: ignore[arg-type]
+
+    def run(
+        self, sampling: SamplingParams, prompt: Sequence[int] = PROMPT, **stop: object
+    ) -> tuple[list[Emission], str | None, Metrics]:
+        request, metrics = self.request(sampling, prompt, **stop), Metrics()
+        events = [event for block in self.engine.run(request, metrics) for event in block]
+        return events, request.stop.reason, metrics
+
+
+def same(got: list[Emission], expected: list[Emission]) -> bool:
+    """Same tokens, same text, same logprobs; only the source may differ."""
+    return [(e.token, e.text, e.logprob, e.top_logprobs) for e in got] == [
+        (e.token, e.text, e.logprob, e.top_logprobs) for e in expected
+    ]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_text_and_numbers_are_those_of_plain_decoding(
+    drafter: str, sampling: SamplingParams
+) -> None:
+    expected, _, plain = Harness("none").run(sampling)
+    events, reason, metrics = Harness(drafter).run(sampling)
+    assert same(events, expected)
+    assert reason == "length"
+    assert plain.block_efficiency == 1.0
+    if drafter in {"model", "tree", "hybrid"}:
+        assert metrics.accepted_tokens > 10
+        assert metrics.block_efficiency > 1.2
+
+
+class AcceptsAll:
+    """Broken twin: keeps whatever was drafted."""
+
+    name, lossless, coupled, want = "all", True, True, Want.TOP
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        path = draft.tree.path_to(len(draft.tree) - 1)
+        return Verdict(path, rows.draw(path[-1]))
+
+
+class OffByOneRow:
+    """Broken twin: reads the row of the node before."""
+
+    name, lossless, coupled, want = "shifted", True, True, Want.TOP
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        good = acceptance.rule("coupling").accept(draft, rows, streams)
+        return Verdict(good.path, rows.draw(good.path[max(0, len(good.path) - 2)]))
+
+
+@pytest.mark.parametrize("twin", [AcceptsAll(), OffByOneRow()])
+def test_a_broken_rule_is_noticed(twin: acceptance.AcceptanceRule) -> None:
+    expected, _, _ = Harness("none").run(SamplingParams())
+    harness = Harness("model")
+    harness.engine.rule = twin
+    assert not same(harness.run(SamplingParams())[0], expected)
+
+
+@pytest.mark.parametrize("draft_length", [1, 2, 7])
+@pytest.mark.parametrize("limit", [1, 2, 3, 10, 11, 12])
+def test_a_limit_cuts_an_accepted_run(draft_length: int, limit: int) -> None:
+    expected, _, _ = Harness("none").run(SamplingParams(), max_new_tokens=limit)
+    harness = Harness("model", draft_length)
+    events, reason, metrics = harness.run(SamplingParams(), max_new_tokens=limit)
+    assert same(events, expected)
+    assert (len(events), reason) == (limit, "length")
+    assert metrics.emitted == limit
+    assert harness.engine.target.length == len(PROMPT) + limit - 1
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_eos_inside_an_accepted_run(drafter: str) -> None:
+    plain, _, _ = Harness("none").run(SamplingParams())
+    for eos in {event.token for event in plain}:
+        expected, why, _ = Harness("none").run(SamplingParams(), eos_ids=(eos,))
+        events, reason, _ = Harness(drafter, 7).run(SamplingParams(), eos_ids=(eos,))
+        assert same(events, expected)
+        assert reason == why == "eos"
+        assert events[-1].token == eos
+
+
+def test_one_token_prompt() -> None:
+    for drafter in DRAFTERS:
+        expected, _, _ = Harness("none").run(SamplingParams(), [9])
+        assert same(Harness(drafter).run(SamplingParams(), [9])[0], expected)
+
+
+def test_the_context_ends_the_text() -> None:
+    harness = Harness("model", 7)
+    events, reason, _ = harness.run(SamplingParams(), max_new_tokens=10_000)
+    assert reason == "length"
+    assert len(events) == 400 - len(PROMPT) + 1
+    expected, _, _ = Harness("none").run(SamplingParams(), max_new_tokens=10_000)
+    assert same(events, expected)
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_a_closed_stream_leaves_the_engine_usable(drafter: str) -> None:
+    expected, _, _ = Harness("none").run(SamplingParams())
+    harness = Harness(drafter)
+    rounds = harness.engine.run(harness.request(SamplingParams(), [7, 7, 2]), Metrics())
+    next(rounds)
+    next(rounds)
+    rounds.close()  # type: ignore[attr-defined]
+    assert same(harness.run(SamplingParams())[0], expected)
+
+
+def test_cancel_ends_between_rounds() -> None:
+    harness = Harness("model")
+    request = harness.request(SamplingParams(), PROMPT)
+    rounds = harness.engine.run(request, Metrics())
+    next(rounds)
+    harness.engine.cancel()
+    assert list(rounds) == []
+    assert request.stop.reason == "cancelled"
+    expected, _, _ = Harness("none").run(SamplingParams())
+    assert same(harness.run(SamplingParams())[0], expected)
+
+
+def test_a_deadline_ends_between_rounds() -> None:
+    harness = Harness("model")
+    request = harness.request(SamplingParams(), PROMPT)
+    request.deadline = perf_counter() - 1
+    assert list(harness.engine.run(request, Metrics())) == []
+    assert request.stop.reason == "timeout"
+
+
+class Explodes:
+    """A drafter that fails in its third round."""
+
+    name = "explodes"
+
+    def __init__(self, inner: object) -> None:
+        self._inner, self._left = inner, 3
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        self._left -= 1
+        if self._left == 0:
+            raise RuntimeError("a fault in the drafter")
+        draft: Draft = self._inner.propose(root, limits, go_on, streams)  # type: ignore[attr-defined]
+        return draft
+
+
+def test_an_exception_leaves_the_engine_usable() -> None:
+    expected, _, _ = Harness("none").run(SamplingParams())
+    harness = Harness("model")
+    harness.engine.drafter = Explodes(harness.drafter)  # type: ignore[assignment]
+    with pytest.raises(RuntimeError, match="fault"):
+        harness.run(SamplingParams())
+    assert same(harness.run(SamplingParams())[0], expected)
+
+
+def test_bad_prompts() -> None:
+    harness = Harness("none")
+    with pytest.raises(InputError, match="empty"):
+        harness.run(SamplingParams(), [])
+    with pytest.raises(PromptTooLong, match="400"):
+        harness.run(SamplingParams(), [1] * 401)
