@@ -107,9 +107,10 @@ class SpeculativeSampling:
     """Accept a child with probability min(1, p/q), else go on with what p has left.
 
     On a chain this is speculative sampling (2211.17192, algorithm 1). With several children
-    it is recursive rejection without replacement (RSD, 2402.14160; Sequoia, 2402.12374): child j was drawn from q without its earlier siblings. A
-    child that was not drawn at random (no q at its node, or no probability left in q) was
-    sure to be proposed: its q is a point mass.
+    it is recursive rejection without replacement (RSD, 2402.14160; Sequoia, 2402.12374):
+    child j was drawn from q without its earlier siblings. A child that was not drawn at
+    random (no q at its node, or no probability left in q) was sure to be proposed: its q is
+    a point mass.
     """
 
     name = "speculative"
