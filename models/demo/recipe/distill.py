@@ -36,11 +36,11 @@ def sample_texts(teacher: Decoder, crops: Crops, minutes: float) -> NDArray[np.u
 
 
 def _continue(teacher: Decoder, prompts: Tensor, temperature: float) -> Tensor:
-    cache = Cache(teacher.dims, len(prompts), SAMPLE_LENGTH, torch.bfloat16)
+    # float32: bfloat16 kernels are prepared anew for every length of the cache.
+    cache = Cache(teacher.dims, len(prompts), SAMPLE_LENGTH, torch.float32)
     text, fresh = prompts, prompts
     while text.shape[1] < SAMPLE_LENGTH:
-        with autocast():
-            logits = teacher(fresh, cache)[:, -1].float() / temperature
+        logits = teacher(fresh, cache)[:, -1] / temperature
         # Exponential race: argmax(p / e) is a draw from p, and cheaper than multinomial.
         race = torch.empty_like(logits).exponential_()
         fresh = (logits.softmax(-1) / race).argmax(-1, keepdim=True)

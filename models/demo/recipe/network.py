@@ -88,6 +88,22 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return turned.to(x.dtype)
 
 
+def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    groups = query.shape[1] // key.shape[1]
+    key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+def _attend_row(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """One query a row against the whole cache.
+
+    The fused kernel would need the keys repeated for every query head at every step.
+    """
+    grouped = query.unflatten(1, (key.shape[1], -1)).squeeze(3)  # [rows, kv_heads, groups, dim]
+    scores = grouped @ key.transpose(-1, -2) * key.shape[-1] ** -0.5
+    return (scores.softmax(-1) @ value).flatten(1, 2).unsqueeze(2)
+
+
 class Attention(nn.Module):
     def __init__(self, dims: Dimensions, layer: int) -> None:
         super().__init__()
@@ -106,10 +122,8 @@ class Attention(nn.Module):
         key, value = rotate(split(self.k_proj(x)), cos, sin), split(self.v_proj(x))
         if cache is not None:
             key, value = cache.extend(self.layer, key, value)
-        causal = x.shape[1] > 1  # with a cache: one row, or a prompt onto an empty cache
-        groups = self.dims.heads // self.dims.kv_heads
-        key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        # With a cache: one row, or a prompt onto an empty cache.
+        mixed = _attend(query, key, value) if x.shape[1] > 1 else _attend_row(query, key, value)
         return self.o_proj(mixed.transpose(1, 2).flatten(2))
 
 

@@ -4,7 +4,8 @@
     python models/demo/recipe/run.py --out models/demo
 
 Needs torch, tokenizers and safetensors, about 100 minutes on two AMX cores. Interrupt it at any
-time; the same command resumes from the checkpoints in --scratch.
+time; the same command resumes from the checkpoints in --scratch. On a machine that does other
+work, OMP_WAIT_POLICY=passive keeps waiting threads from burning the core that works.
 """
 
 from __future__ import annotations
