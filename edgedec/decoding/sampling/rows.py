@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 # exp(-80) is still a normal float32; -inf would make 0 * inf in the entropy.
 _NEGLIGIBLE = np.float32(-80)
+# Survivors get noise of their own below this share of the vocabulary; above it the whole
+# row is made and kept, since draft and target ask for the same one.
+_FEW = 0.1
 
 
 class Rows:
@@ -154,10 +157,11 @@ class Rows:
         index = 0
         if self._purpose is Purpose.DRAFT and not sampler.streams.coupled:
             index = 1 + (self._position << 24) + node
-        if ids is None:
-            noise = sampler.streams.gumbel(position, len(scores), self._purpose, index)
-        else:
+        if ids is not None and len(ids) < sampler.vocab_size * _FEW:
             noise = sampler.streams.gumbel_of(position, ids, self._purpose, index)
+        else:
+            noise = sampler.streams.gumbel(position, sampler.vocab_size, self._purpose, index)
+            noise = noise if ids is None else noise[ids]
         return ids, scores + noise
 
 
