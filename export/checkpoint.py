@@ -106,6 +106,11 @@ class CheckpointTensors:
         self._where = _locate(folder)
         self._check(folder, spec)
 
+    @property
+    def files(self) -> frozenset[str]:
+        """Names of the files that hold them."""
+        return frozenset(file.path.name for file in self._where.values())
+
     def shape(self, name: str) -> tuple[int, ...]:
         return self._file(name).shape(name)
 
@@ -125,7 +130,6 @@ class CheckpointTensors:
         return self._where[name]
 
     def _check(self, folder: Path, spec: DecoderSpec) -> None:
-        # Some tied checkpoints name the one table after the head.
         for name, shape in spec.tensors().items():
             found = self._where.get(name)
             if found is None:

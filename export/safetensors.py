@@ -48,7 +48,7 @@ class SafetensorsFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         try:
             size = path.stat().st_size
             with path.open("rb") as stream:
@@ -76,17 +76,17 @@ class SafetensorsFile:
         entry = self._entries[name]
         if entry.dtype not in _DTYPES:
             known = ", ".join(_DTYPES)
-            raise CheckpointError(f"{self._path}: {name} is {entry.dtype}, expected {known}")
+            raise CheckpointError(f"{self.path}: {name} is {entry.dtype}, expected {known}")
         dtype = np.dtype(_DTYPES[entry.dtype])
         columns = math.prod(entry.shape[1:])
         offset = self._data_start + entry.start + start * columns * dtype.itemsize
         count = (stop - start) * columns
         try:
-            part = np.fromfile(self._path, dtype, count, offset=offset)
+            part = np.fromfile(self.path, dtype, count, offset=offset)
         except OSError as error:
-            raise CheckpointError(f"{self._path} cannot be read: {error.strerror}") from None
+            raise CheckpointError(f"{self.path} cannot be read: {error.strerror}") from None
         if len(part) != count:
-            raise CheckpointError(f"{self._path} was cut short while it was read")
+            raise CheckpointError(f"{self.path} was cut short while it was read")
         return part.reshape(stop - start, *entry.shape[1:])
 
     def _read_header(self, read: Any, size: int) -> tuple[int, dict[str, Any]]:
@@ -124,7 +124,7 @@ class SafetensorsFile:
                 raise self._wrong(f"{name[:100]!r} and {other[:100]!r} share bytes")
 
     def _wrong(self, reason: str) -> CheckpointError:
-        return CheckpointError(f"{self._path} is no sound safetensors file: {reason}")
+        return CheckpointError(f"{self.path} is no sound safetensors file: {reason}")
 
 
 def _sizes(value: Any) -> TypeGuard[list[int]]:

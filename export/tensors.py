@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,3 +51,40 @@ class MemoryTensors:
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
         return self._tensors[name][start:stop].astype(np.float32)
+
+
+class PaddedTensors:
+    """Another reader with rows of zeros appended to some of its tensors."""
+
+    def __init__(self, inner: TensorReader, rows: Mapping[str, int]) -> None:
+        self._inner, self._rows = inner, rows
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        shape = self._inner.shape(name)
+        return (self._rows.get(name, shape[0]), *shape[1:])
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        stored = self._inner.shape(name)[0]
+        part = self._inner.rows(name, min(start, stored), min(stop, stored))
+        if len(part) == stop - start:
+            return part
+        whole = np.zeros((stop - start, *part.shape[1:]), np.float32)
+        whole[: len(part)] = part
+        return whole
+
+
+class CountedTensors:
+    """Another reader that tells how many numbers were read so far."""
+
+    def __init__(self, inner: TensorReader, on_read: Callable[[int], None]) -> None:
+        self._inner, self._on_read = inner, on_read
+        self._done = 0
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._inner.shape(name)
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        part = self._inner.rows(name, start, stop)
+        self._done += part.size
+        self._on_read(self._done)
+        return part

@@ -1,0 +1,114 @@
+"""A folder that appears complete or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from edgedec.bundle import MANIFEST
+from edgedec.errors import ExportError, InputError
+
+
+def check_free(out: Path, *, overwrite: bool) -> None:
+    """Refuse early what could not be put in place at the end.
+
+    Raises:
+        InputError: ``out`` exists, and is not a bundle that may be replaced.
+
+    """
+    if not out.exists() and not out.is_symlink():
+        return
+    if not overwrite:
+        raise InputError(f"{out} exists: give another --out, or --overwrite to replace it")
+    if not out.is_dir() or out.is_symlink() or (any(out.iterdir()) and not _is_bundle(out)):
+        raise InputError(f"{out} is no bundle, so it is not replaced: give another --out")
+
+
+@contextmanager
+def appearing(out: Path, *, overwrite: bool) -> Iterator[Path]:
+    """A temporary folder beside ``out`` that takes its place when the block ends well.
+
+    Its files are on the disk before it gets its name. Whatever ends the block early, an
+    interrupt and a full disk included, removes it. Each process has its own.
+
+    Raises:
+        InputError: ``out`` exists.
+        ExportError: the disk is full, or the folder cannot be written.
+
+    """
+    check_free(out, overwrite=overwrite)
+    with _plainly(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(".partial", f".{out.name}.", out.parent))
+        try:
+            yield folder
+            _sync(folder)
+            folder.chmod(0o777 & ~_umask())
+            check_free(out, overwrite=overwrite)
+            _put(folder, out)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def _plainly(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise ExportError(
+                f"no space left for {out}: free some or give another --out; nothing was written"
+            ) from None
+        raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
+
+
+def _put(folder: Path, out: Path) -> None:
+    """Rename into place; what stood there is set aside first and brought back on failure."""
+    aside = None
+    if out.exists():
+        aside = folder.with_suffix(".replaced")
+        out.rename(aside)
+    try:
+        folder.rename(out)
+    except OSError as error:
+        if aside is not None:
+            with suppress(OSError):
+                aside.rename(out)
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise InputError(f"{out} appeared while this export ran: give another --out") from None
+        raise
+    _sync_path(out.parent)
+    if aside is not None:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        _sync_path(path)
+    _sync_path(folder)
+
+
+def _sync_path(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():  # a folder cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_bundle(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,93 @@
+"""What an export is asked to do and what it answers; imports nothing that is optional."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# stage ("target", "draft", "parity of the target", ...), work done, work in all (any unit).
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What to export, and how.
+
+    Attributes:
+        target: a Hugging Face checkpoint folder.
+        out: the bundle's folder; must not exist unless ``overwrite``.
+        draft: the folder of a smaller model with the same tokenizer, or None.
+        weights: ``int4``, ``int8``, ``fp16`` or ``fp32``.
+        draft_weights: the same for the draft; None is ``weights``.
+        kv: ``fp32`` or ``int8``: how keys and values are kept.
+        block_size: weights that share a scale: 16, 32, 64, 128 or 256.
+        max_context: tokens a text may have; None is the model's own limit.
+        parity: compare the result with its source, and fail below the floor.
+        parity_text: a file with text to compare on; None takes a short built-in text.
+        licence: of the target and the draft; None takes what the checkpoint states.
+        overwrite: replace ``out`` if it is a bundle.
+
+    """
+
+    target: Path
+    out: Path
+    draft: Path | None = None
+    weights: str = "int4"
+    draft_weights: str | None = None
+    kv: str = "fp32"
+    block_size: int = 32
+    max_context: int | None = None
+    parity: bool = True
+    parity_text: Path | None = None
+    licence: str | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """One exported model in figures.
+
+    Attributes:
+        role: ``target`` or ``draft``.
+        name: of the checkpoint.
+        architecture: its ``model_type``.
+        parameters: numbers in the checkpoint.
+        size_bytes: of the exported files.
+        errors: relative error of each quantised tensor, root of squared error over squared
+            weights.
+        parity: figures of the comparison with the source; empty when it was left out.
+
+    """
+
+    role: str
+    name: str
+    architecture: str
+    parameters: int
+    size_bytes: int
+    errors: Mapping[str, float] = field(default_factory=dict)
+    parity: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> tuple[str, float] | None:
+        """The quantised tensor with the largest error, if any was quantised."""
+        return max(self.errors.items(), key=lambda item: item[1], default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """A finished export.
+
+    Attributes:
+        path: the bundle.
+        size_bytes: of all its files.
+        models: target first.
+        seconds: from start to end.
+
+    """
+
+    path: Path
+    size_bytes: int
+    models: tuple[ModelReport, ...]
+    seconds: float

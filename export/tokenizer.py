@@ -1,0 +1,101 @@
+"""Tokenizers compared by what they do, not by their size or by how their file is written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from edgedec.errors import BundleError, CheckpointError, TokenizerMismatch
+from edgedec.export.checkpoint import read_json
+from edgedec.text import Tokenizer
+
+# What turns text into ids and back. Left out: truncation and padding, which are no part of a
+# text, and the post-processor: it adds tokens to the prompt, which the target's file decides.
+_PARTS = ("model", "added_tokens", "normalizer", "pre_tokenizer", "decoder")
+FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+class TokenizerContent:
+    """The content of a checkpoint's tokenizer.
+
+    Attributes:
+        vocab_size: one more than its largest id.
+
+    Raises:
+        CheckpointError: there is no tokenizer.json, or it cannot be used.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        raw = read_json(folder / "tokenizer.json")
+        try:
+            self.vocab_size = Tokenizer.load(folder).vocab_size
+        except BundleError as error:
+            raise CheckpointError(str(error)) from None
+        self._model = _plain_model(raw.get("model"))
+        self._parts = {part: raw.get(part) for part in _PARTS} | {"model": self._model}
+
+    @property
+    def sha256(self) -> str:
+        """A hash that does not depend on how the file is written."""
+        text = json.dumps(self._parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def tokens(self) -> dict[int, str]:
+        """Every token by id, added ones included."""
+        vocab = self._model.get("vocab", {})
+        pairs = (
+            vocab.items()
+            if isinstance(vocab, dict)
+            else ((entry[0], id) for id, entry in enumerate(vocab))
+        )
+        tokens = {id: text for text, id in pairs}
+        tokens.update((t["id"], t["content"]) for t in self._parts["added_tokens"] or [])
+        return tokens
+
+    def check_same(self, other: TokenizerContent) -> None:
+        """Compare with the draft's.
+
+        Raises:
+            TokenizerMismatch: names the first ids, or the part, in which they differ.
+
+        """
+        if self.sha256 == other.sha256:
+            return
+        mine, theirs = self.tokens(), other.tokens()
+        differing = sorted(
+            id for id in mine.keys() | theirs.keys() if mine.get(id) != theirs.get(id)
+        )
+        if differing:
+            shown = ", ".join(
+                f"{id} ({mine.get(id)!r} and {theirs.get(id)!r})" for id in differing[:3]
+            )
+            raise TokenizerMismatch(
+                f"target and draft tokenizers differ in {len(differing)} ids, first {shown}:"
+                " the draft must use the target's tokenizer"
+            )
+        part = next(part for part in _PARTS if self._parts[part] != other._parts[part])
+        raise TokenizerMismatch(
+            f"target and draft have the same tokens but another {part.replace('_', '-')}"
+            f"{self._merges(other)}: the draft must use the target's tokenizer"
+        )
+
+    def _merges(self, other: TokenizerContent) -> str:
+        mine = self._model.get("merges") or []
+        theirs = other._model.get("merges") or []
+        for rank, (one, two) in enumerate(zip(mine, theirs, strict=False)):
+            if one != two:
+                return f" (merge {rank}: {one} and {two})"
+        return f" ({len(mine)} and {len(theirs)} merges)" if len(mine) != len(theirs) else ""
+
+
+def _plain_model(model: Any) -> dict[str, Any]:
+    """The model with merges as pairs: they are written as pairs or joined by a space."""
+    plain = dict(model) if isinstance(model, dict) else {}
+    merges = plain.get("merges")
+    if isinstance(merges, list):
+        plain["merges"] = [m.split(" ", 1) if isinstance(m, str) else list(m) for m in merges]
+    return {key: value for key, value in plain.items() if value not in (None, False, "")}
