@@ -48,8 +48,11 @@ class SamplingParams:
         limit = _LARGEST_LOGIT_CHANGE
         if self.temperature != 0:
             _check("temperature", self.temperature, _COLDEST, limit, f"0 (greedy) or {_COLDEST} to")
-        if self.top_k < 0 or self.top_k != int(self.top_k):
-            raise InputError(f"top_k {self.top_k}: expected a whole number, 0 keeps all tokens")
+        _check_whole("top_k", self.top_k)
+        if self.top_k < 0:
+            raise InputError(f"top_k {self.top_k}: expected 1 or more, or 0 to keep all tokens")
+        if self.seed is not None:
+            _check_whole("seed", self.seed)
         _check("top_p", self.top_p, math.nextafter(0, 1), 1, "more than 0, at most")
         _check("min_p", self.min_p, 0, 1, "0 to")
         _check("repetition_penalty", self.repetition_penalty, 1 / limit, limit, "more than 0, to")
@@ -81,3 +84,8 @@ class SamplingParams:
 def _check(name: str, value: float, low: float, high: float, expected: str) -> None:
     if not low <= value <= high:  # false for NaN as well
         raise InputError(f"{name} {value}: expected {expected} {high:g}")
+
+
+def _check_whole(name: str, value: object) -> None:
+    if not isinstance(value, int):
+        raise InputError(f"{name} {value}: expected a whole number")
