@@ -18,6 +18,7 @@ ByteArray = npt.NDArray[np.uint8]
 
 # Blocks worked on at a time: 32 x 4096 float32 and its copies stay in a core's cache.
 _TILE = 4096
+_SMALLEST = 1e-30
 # How far the largest weight may be pushed beyond (or held below) the largest integer.
 _REACH = {4: (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0), 8: (-1.0, 0.0, 1.0)}
 
@@ -79,32 +80,37 @@ def _fit(w: FloatArray, bits: int) -> tuple[FloatArray, FloatArray]:
     For given integers q the best scale is (w.q)/(q.q), and the error then falls short of w.w
     by (w.q)^2/(q.q): the candidate with the largest such gain wins.
     """
-    low, high = -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1
+    limits = -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1
     largest = w[np.abs(w).argmax(axis=0), np.arange(w.shape[1])]
-    # The negative side reaches one further, so the largest weight goes there.
-    with np.errstate(divide="ignore"):
-        base = np.where(largest == 0, 0, -1 / largest).astype(np.float32)
-    gain = np.full(w.shape[1], -1, np.float32)
-    inverse, scale = np.zeros_like(base), np.zeros_like(base)
+    # The negative side reaches one integer further, so the largest weight goes there. What is
+    # too small to divide by is zero.
+    empty = np.abs(largest) < _SMALLEST
+    unit = np.where(empty, np.float32(1), -largest)
+    normal = w / unit
     q, product = np.empty_like(w), np.empty_like(w)
+    gain, fit = np.full_like(unit, -1), np.zeros_like(unit)
+    best = np.full_like(unit, -limits[0])
     for reach in _REACH[bits]:
-        candidate = base * np.float32(-low + reach)
-        _round(w, candidate, (low, high), q)
-        dot = np.multiply(w, q, out=product).sum(axis=0)
+        stretch = np.float32(reach - limits[0])
+        _round(normal, stretch, limits, q)
+        dot = np.multiply(normal, q, out=product).sum(axis=0)
         norm = np.multiply(q, q, out=product).sum(axis=0)
-        fit = dot / np.maximum(norm, 1)
-        better = dot * fit > gain
-        gain = np.where(better, dot * fit, gain)
-        inverse = np.where(better, candidate, inverse)
-        scale = np.where(better, fit, scale)
-    _round(w, inverse, (low, high), q)
-    return scale, q
+        candidate = dot / np.maximum(norm, 1)
+        better = dot * candidate > gain
+        gain = np.where(better, dot * candidate, gain)
+        fit = np.where(better, candidate, fit)
+        best = np.where(better, stretch, best)
+    _round(normal, np.where(empty, np.float32(0), best), limits, q)
+    return np.where(empty, np.float32(0), fit * unit), q
 
 
 def _round(
-    w: FloatArray, inverse: FloatArray, limits: tuple[float, float], out: FloatArray
+    normal: FloatArray,
+    stretch: FloatArray | np.float32,
+    limits: tuple[float, float],
+    out: FloatArray,
 ) -> None:
-    np.multiply(w, inverse, out=out)
+    np.multiply(normal, stretch, out=out)
     np.rint(out, out=out)
     np.clip(out, *limits, out=out)
 

@@ -1,0 +1,86 @@
+"""Tiny random decoders against logits that transformers computed (see record.py)."""
+
+import json
+from pathlib import Path
+
+import graph_runner
+import numpy as np
+import pytest
+from tiny_models import random_tensors
+
+from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.reference import Reference
+from edgedec.export.tensors import MemoryTensors
+from edgedec.models.registry import architectures, spec_for
+
+HERE = Path(__file__).parent
+CASES = sorted(file.stem for file in HERE.glob("*.npz"))
+TOLERANCE = 1e-4
+
+
+class Case:
+    def __init__(self, name):
+        self.config = json.loads((HERE / f"{name}.json").read_text("utf-8"))
+        self.spec = spec_for(self.config)
+        self.arrays = random_tensors(self.spec, seed=len(name))
+        self.tensors = MemoryTensors(self.arrays)
+        golden = np.load(HERE / f"{name}.npz")
+        self.tokens, self.logits = golden["tokens"].tolist(), golden["logits"]
+
+    def off(self, logits):
+        """Largest distance from the recorded logits."""
+        return float(np.abs(logits[::3, ::5] - self.logits).max())
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return Case(request.param)
+
+
+def graph_logits(case, folder, parts=None, **options):
+    write_model(case.spec, case.tensors, folder, GraphOptions("tiny", **options))
+    return graph_runner.logits(folder, case.spec, parts or [case.tokens])
+
+
+def test_reference(case):
+    assert case.off(Reference(case.spec, case.tensors).logits(case.tokens)) < TOLERANCE
+
+
+def test_fp32_graph(case, tmp_path):
+    assert case.off(graph_logits(case, tmp_path, weights="fp32")) < TOLERANCE
+
+
+def test_fp32_graph_in_parts(case, tmp_path):
+    tokens = case.tokens
+    parts = [tokens[:20], tokens[20:21], tokens[21:24], tokens[24:]]
+    assert case.off(graph_logits(case, tmp_path, parts, weights="fp32")) < TOLERANCE
+
+
+def test_every_architecture_has_a_golden():
+    recorded = {json.loads((HERE / f"{name}.json").read_text())["model_type"] for name in CASES}
+    assert recorded == set(architectures())
+
+
+@pytest.mark.parametrize(
+    "name, breakage",
+    [
+        ("llama-llama3", {"rope_scaling": None}),
+        ("llama-yarn", {"rope_scaling": {"type": "yarn", "factor": 4.0, "attention_factor": 1.0}}),
+        ("llama-linear", {"rope_scaling": {"type": "linear", "factor": 3.9}}),
+        ("mistral-window", {"sliding_window": 10}),
+        ("qwen2-window", {"max_window_layers": 0}),
+        ("qwen3", {"rms_norm_eps": 1e-2}),
+        ("llama", {"rope_theta": 9000.0}),
+    ],
+)
+def test_a_wrong_detail_is_seen(name, breakage):
+    """The control: each of these mistakes is far outside the tolerance."""
+    case = Case(name)
+    wrong = spec_for({**case.config, **breakage})
+    assert case.off(Reference(wrong, case.tensors).logits(case.tokens)) > 20 * TOLERANCE
+
+
+def test_a_missing_bias_is_seen():
+    case = Case("qwen2")
+    case.arrays[case.spec.name("k_bias", 1)][:] = 0
+    assert case.off(Reference(case.spec, case.tensors).logits(case.tokens)) > 20 * TOLERANCE

@@ -1,0 +1,94 @@
+"""Quantised graphs against the numpy reference over the weights they stand for."""
+
+import graph_runner
+import numpy as np
+import onnx
+import pytest
+from tiny_models import random_tensors, tiny_config
+
+from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.quantize import dequantize, quantize
+from edgedec.export.reference import Reference
+from edgedec.export.tensors import MemoryTensors
+from edgedec.models.registry import spec_for
+
+TOKENS = np.random.default_rng(3).integers(0, 90, 24).tolist()
+CASES = {
+    "llama": {},
+    "tied": {"tie_word_embeddings": True},
+    "qwen2": {"model_type": "qwen2"},
+    "qwen3": {"model_type": "qwen3", "head_dim": 32},
+    "odd-sizes": {"hidden_size": 72, "intermediate_size": 104},
+    "padded": {"edgedec_vocab_used": 90, "tie_word_embeddings": True},
+}
+
+
+def rounded(spec, arrays, bits, block_size):
+    """What the stored weights stand for."""
+
+    def twice(array, bits):
+        done = quantize(array, bits, block_size)
+        return dequantize(done.packed, done.scales, bits, array.shape[1])
+
+    result = {}
+    for name, array in arrays.items():
+        if array.ndim == 1:
+            result[name] = array
+        elif name == spec.name("embed") and spec.hidden % block_size:
+            # No whole number of blocks in a row: its table is in fp16.
+            result[name] = array.astype(np.float16).astype(np.float32)
+        else:
+            result[name] = twice(array, 8 if name == spec.name("embed") and not spec.tied else bits)
+    return result
+
+
+def exact(folder):
+    """Let the products take their activations in float32, as the reference does."""
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "accuracy_level":
+                attribute.i = 1
+    onnx.save(model, folder / "model.onnx")
+
+
+@pytest.fixture(params=sorted(CASES))
+def made(request, tmp_path):
+    def make(bits, block_size=32):
+        spec = spec_for(tiny_config(**CASES[request.param]))
+        arrays = random_tensors(spec, 5)
+        options = GraphOptions("tiny", weights=f"int{bits}", block_size=block_size)
+        write_model(spec, MemoryTensors(arrays), tmp_path, options)
+        return spec, rounded(spec, arrays, bits, block_size)
+
+    return make
+
+
+def distance(spec, arrays, folder):
+    """Largest distance of the graph's logits from the reference's, in their own spread."""
+    expected = Reference(spec, MemoryTensors(arrays)).logits(TOKENS)
+    got = graph_runner.logits(folder, spec, [TOKENS])
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(expected))
+    finite = np.isfinite(expected)
+    return np.abs(got[finite] - expected[finite]).max() / expected[finite].std()
+
+
+@pytest.mark.parametrize(("bits", "block_size"), [(4, 16), (4, 32), (8, 32)])
+def test_the_layout(made, bits, block_size, tmp_path):
+    spec, arrays = made(bits, block_size)
+    exact(tmp_path)
+    assert distance(spec, arrays, tmp_path) < 1e-3
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_int8_activations(made, bits, tmp_path):
+    spec, arrays = made(bits)
+    assert distance(spec, arrays, tmp_path) < 0.2
+
+
+def test_a_wrong_nibble_order_is_seen(made, tmp_path):
+    spec, arrays = made(4)
+    exact(tmp_path)
+    name = spec.name("down", 0)
+    arrays[name] = arrays[name].reshape(-1, 2)[:, ::-1].reshape(arrays[name].shape)
+    assert distance(spec, arrays, tmp_path) > 0.1
