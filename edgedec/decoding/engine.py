@@ -189,4 +189,5 @@ def _record(
         target_s=verified - drafted,
         total_s=end - begin,
         source=draft.source,
+        path=verdict.path,
     )

@@ -42,6 +42,7 @@ class DraftStep:
         nodes: tokens drafted so far, all branches together.
         value: in a branching draft, the drafter's own estimate that the next node will be
             on the accepted path. None in a chain, where it is the product of confidences.
+        fallback: the drafter that is asked next should this one draft nothing.
 
     """
 
@@ -51,6 +52,7 @@ class DraftStep:
     source: str = "draft"
     nodes: int = 0
     value: float | None = None
+    fallback: str | None = None
 
 
 GoOn = Callable[[DraftStep], bool]

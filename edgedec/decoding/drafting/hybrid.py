@@ -31,7 +31,7 @@ class HybridDrafter:
 
     def __init__(self, parts: DrafterParts, shortest_match: int = SHORTEST_MATCH) -> None:
         self._model = ModelDrafter(parts)
-        self._lookup = LookupDrafter(parts.vocab_size, shortest_match)
+        self._lookup = LookupDrafter(parts.vocab_size, shortest_match, fallback=self._model.name)
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._lookup.begin(prompt, sampler)

@@ -83,13 +83,21 @@ class LookupDrafter:
         vocab_size: columns of a logits row.
         shortest: an n-gram below this length is no hint.
         longest: n-grams are not compared beyond this length.
+        fallback: the drafter that is asked next, where there is one.
 
     """
 
     name = "lookup"
 
-    def __init__(self, vocab_size: int, shortest: int = SHORTEST, longest: int = LONGEST) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        shortest: int = SHORTEST,
+        longest: int = LONGEST,
+        fallback: str | None = None,
+    ) -> None:
         self._index = NgramIndex(vocab_size, shortest, longest)
+        self._fallback = fallback
         self._text: Sequence[int] = ()
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
@@ -108,9 +116,10 @@ class LookupDrafter:
 
         def confidence() -> float:
             # Each drafted token lengthens the match, should it be right.
-            return (matched + step.depth) / (matched + step.depth + 1.5)
+            return (matched + step.depth) / (matched + step.depth + 0.75)
 
         step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
+        step.fallback = self._fallback
         text, end = self._text, len(self._text)
         while step.depth < length and go_on(step):
             # A copy that runs into the tail repeats itself, as in LZ77.

@@ -1,7 +1,8 @@
-"""How much to draft: the protocol, and what a policy learns from a round."""
+"""What a policy is, and what it is told after each round."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +21,7 @@ class RoundRecord:
         rows: nodes the target computed, the root included.
         draft_s, target_s, total_s: seconds in the drafter, in the target's pass, in all.
         source: the drafter's name.
+        path: nodes the rule accepted, root first; node i is the i-th that was drafted.
 
     """
 
@@ -32,6 +34,7 @@ class RoundRecord:
     target_s: float
     total_s: float
     source: str
+    path: Sequence[int] = ()
 
 
 class DraftPolicy(Protocol):
@@ -44,7 +47,11 @@ class DraftPolicy(Protocol):
         ...
 
     def go_on(self, step: DraftStep) -> bool:
-        """Asked before each next draw, never after it (dropping a drawn token biases q)."""
+        """Asked before each next draw, never after it (dropping a drawn token biases q).
+
+        A round's first question has ``step.nodes == 0``; a drafter that combines others may
+        ask it once for each of them.
+        """
         ...
 
     def observe(self, record: RoundRecord) -> None:

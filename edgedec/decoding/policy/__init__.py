@@ -1,0 +1,21 @@
+"""How much to draft: one file a policy; ``measured`` is the default.
+
+A policy is asked for limits once a round and for leave before each drafted token, and is
+told afterwards what came of it. Its choices may depend on time; the text never does.
+"""
+
+from edgedec.decoding.policy.base import DraftPolicy, RoundRecord
+from edgedec.decoding.policy.cost import CostCurve, calibrate
+from edgedec.decoding.policy.fixed import Fixed
+from edgedec.decoding.policy.measured import MeasuredCost
+from edgedec.decoding.policy.svip import Svip
+
+__all__ = [
+    "CostCurve",
+    "DraftPolicy",
+    "Fixed",
+    "MeasuredCost",
+    "RoundRecord",
+    "Svip",
+    "calibrate",
+]

@@ -1,0 +1,148 @@
+"""What a pass costs: measured at load, corrected while decoding."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+from edgedec.decoding.session import Session, Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import InputError
+
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17)
+
+_CONTEXT = 32
+_AGREE = 1.1
+_SWEEPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """Seconds of a pass by its number of rows, as measured: not linear, not even monotone.
+
+    Attributes:
+        widths: rows, ascending.
+        seconds: of a pass with so many rows.
+        steady: False when the machine was too busy for sweeps to agree.
+
+    """
+
+    widths: tuple[int, ...]
+    seconds: tuple[float, ...]
+    steady: bool = True
+
+    def __post_init__(self) -> None:
+        ascending = all(a < b for a, b in zip(self.widths, self.widths[1:], strict=False))
+        fits = len(self.widths) == len(self.seconds) > 0 and min(self.seconds) > 0
+        if not (ascending and fits):
+            raise InputError("a cost curve: expected ascending widths, each with its seconds")
+
+    def at(self, rows: int) -> float:
+        """Seconds of a pass over ``rows`` rows; between measured widths a straight line."""
+        widths, seconds = self.widths, self.seconds
+        place = bisect_left(widths, rows)
+        if place < len(widths) and widths[place] == rows:
+            return seconds[place]
+        if place == 0 or len(widths) == 1:
+            return seconds[0]
+        right = min(place, len(widths) - 1)
+        slope = (seconds[right] - seconds[right - 1]) / (widths[right] - widths[right - 1])
+        if place == len(widths):
+            slope = max(slope, 0.0)  # beyond the curve nothing gets cheaper
+        return seconds[right] + slope * (rows - widths[right])
+
+
+def calibrate(
+    session: Session,
+    widths: Sequence[int] = WIDTHS,
+    budget_s: float = 0.5,
+    clock: Callable[[], float] = perf_counter,
+) -> CostCurve:
+    """Measure passes of a session, which is left as it was.
+
+    Widths take turns, so that a disturbance hits them all. A sweep that takes 10% longer than
+    the quickest one was disturbed and does not count; sweeps are repeated until three agree
+    or the budget is spent. A width's figure is the median over the sweeps that count.
+
+    Args:
+        session: with room for a short context and the widest pass; wider ones are left out.
+        widths: rows to measure, ascending.
+        budget_s: seconds after which no further sweep begins; one always runs.
+        clock: seconds.
+
+    """
+    base = session.length
+    context = min(_CONTEXT, max(0, session.capacity - base - max(widths)))
+    widths = [width for width in widths if base + context + width <= session.capacity]
+    if not widths:
+        raise InputError(f"calibration: the session's {session.capacity} tokens are in use")
+    session.prefill([0] * context)
+    sweeps: list[list[float]] = []
+    started = clock()
+    try:
+        _sweep(session, widths, clock)  # buffers and caches
+        while True:
+            sweeps.append(_sweep(session, widths, clock))
+            best = min(map(sum, sweeps))
+            agreed = [sweep for sweep in sweeps if sum(sweep) <= _AGREE * best]
+            if len(agreed) >= _SWEEPS or clock() - started > budget_s:
+                break
+    finally:
+        session.rollback(base)
+    seconds = tuple(median(times) for times in zip(*agreed, strict=True))
+    return CostCurve(tuple(widths), seconds, len(agreed) >= _SWEEPS)
+
+
+def _sweep(session: Session, widths: Sequence[int], clock: Callable[[], float]) -> list[float]:
+    times = []
+    length = session.length
+    for width in widths:
+        tree = TokenTree.chain([0] * width)
+        begin = clock()
+        session.forward(tree, want=Want.TOP)
+        # A clock may not have moved during a pass of microseconds.
+        times.append(max(clock() - begin, 1e-9))
+        session.rollback(length)
+    return times
+
+
+class RunningMedian:
+    """The median of the last few values: an outlier, however large, moves it one place."""
+
+    __slots__ = ("_values", "value")
+
+    def __init__(self, size: int, start: Sequence[float]) -> None:
+        self._values = deque(start, maxlen=size)
+        self.value = median(start)
+
+    def add(self, value: float) -> None:
+        """Forget the oldest value for this one."""
+        values = self._values
+        values.append(value)
+        self.value = sorted(values)[len(values) // 2]
+
+
+class LiveCost:
+    """A curve kept true: one scale for the machine's mood and the context's growth, and one
+    correction a width. A width not met for long follows the scale.
+    """
+
+    def __init__(self, curve: CostCurve, widest: int) -> None:
+        self._base = [curve.at(max(rows, 1)) for rows in range(widest + 1)]
+        self._own = [RunningMedian(9, [1.0, 1.0]) for _ in self._base]
+        self._scale = RunningMedian(15, [1.0, 1.0])
+
+    def at(self, rows: int) -> float:
+        """Seconds of a pass over ``rows`` rows, as things stand."""
+        return self._base[rows] * self._own[rows].value * self._scale.value
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """A pass took so long."""
+        if rows < len(self._base) and seconds > 0:
+            ratio, own = seconds / self._base[rows], self._own[rows]
+            self._scale.add(ratio / own.value)
+            own.add(ratio / self._scale.value)

@@ -1,0 +1,35 @@
+"""The same draft length every round."""
+
+from __future__ import annotations
+
+from edgedec.decoding.drafting.base import DraftLimits, DraftStep
+from edgedec.decoding.policy.base import RoundRecord
+from edgedec.errors import InputError
+
+
+class Fixed:
+    """Drafts ``draft_length`` tokens, in a tree no deeper than ``depth``.
+
+    Args:
+        draft_length: drafted tokens a round, all branches together; 0 is plain decoding.
+        depth: longest path; None is ``draft_length``.
+
+    """
+
+    name = "fixed"
+
+    def __init__(self, draft_length: int, depth: int | None = None) -> None:
+        if draft_length < 0 or (depth is not None and depth < 1):
+            raise InputError(
+                f"draft length {draft_length}, depth {depth}: expected 0 or more, and 1 or more"
+            )
+        self._limits = DraftLimits(draft_length, draft_length if depth is None else depth)
+
+    def limits(self) -> DraftLimits:
+        return self._limits
+
+    def go_on(self, step: DraftStep) -> bool:
+        return True
+
+    def observe(self, record: RoundRecord) -> None:
+        pass

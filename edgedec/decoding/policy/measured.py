@@ -1,0 +1,168 @@
+"""The default: draft while the next token is worth more than the time it costs."""
+
+from __future__ import annotations
+
+from edgedec.decoding.drafting.base import DraftLimits, DraftStep
+from edgedec.decoding.policy.base import RoundRecord
+from edgedec.decoding.policy.cost import CostCurve, LiveCost, RunningMedian
+from edgedec.decoding.policy.source import Source
+
+_FORGET = 0.97
+# Thresholds are computed anew once this many seconds of decoding have passed, so that it
+# takes about 1% of the time; and after 1, 2, 4, ... rounds.
+_PLAN_EVERY_S = 0.05
+
+
+class MeasuredCost:
+    """Maximises tokens per second by measured costs and measured acceptance.
+
+    A round that drafts d tokens takes T(d + 1) + d looks, T a measured curve, kept true as
+    decoding goes. For each drafter the policy learns how often a token is accepted given the
+    draft's confidence in it, and by dynamic programming over the draft length computes when
+    looking at the next token, and when drawing it, pays: when it adds more tokens than the
+    same time makes otherwise (Dinkelbach's method for a ratio). Drafting nothing is a legal
+    answer; a drafter that is left out is tried again after pauses that double.
+
+    Args:
+        target: seconds of a target pass by its rows, from ``calibrate``.
+        draft_s: seconds of a draft model's pass over one row; None where there is none.
+        most: drafted tokens in a round at most.
+
+    """
+
+    name = "measured"
+
+    def __init__(self, target: CostCurve, draft_s: float | None = None, most: int = 16) -> None:
+        self._cost = LiveCost(target, most + 1)
+        self._draft_s = draft_s or 0.0
+        self._limits = DraftLimits(most, most)
+        self._sources: dict[str, Source] = {}
+        self._overheads: dict[str, RunningMedian] = {}
+        # What a round brought lately; starts as a few plain rounds.
+        self._tokens, self._seconds = 5.0, 5 * self._cost.at(1)
+        self._rounds = self._plan_at = 0
+        self._since_plan_s = 0.0
+        self._asked: Source | None = None
+        self._start_round()
+
+    def limits(self) -> DraftLimits:
+        self._asked = None
+        self._start_round()
+        return self._limits
+
+    def go_on(self, step: DraftStep) -> bool:
+        drafted = step.nodes
+        if drafted == 0:
+            self._asked = self._source(step)
+            self._start_round()
+        source = self._asked
+        if source is None or drafted >= self._limits.nodes:
+            return False
+        if step.value is not None:
+            return self._go_on_branching(source, drafted, step.value)
+        if self._reach < source.peek[drafted]:
+            if drafted or not source.probe_due():
+                return False
+            self._probing = True
+        self._looks += 1
+        place = source.bin(step.confidence())
+        chance = source.chances[place]
+        if self._probing and not drafted:
+            chance = max(chance, source.prior[place])
+        if self._reach * chance < source.draw[drafted] or self._rival_wins(step, place):
+            source.fade(place)
+            if self._probing and not drafted:
+                source.probed(accepted=False)
+            return False
+        self._reach *= source.chances[place]
+        self._bins.append(place)
+        return True
+
+    def observe(self, record: RoundRecord) -> None:
+        self._cost.observe(record.rows, record.target_s)
+        source = self._asked
+        if source is not None and self._looks:
+            source.look.add(record.draft_s / self._looks)
+        if source is not None and self._bins:
+            self._learn(source, record)
+        name = record.source if record.drafted else ""
+        overhead = self._overhead(name)
+        overhead.add(record.total_s - record.target_s - record.draft_s)
+        looks_s = self._looks * source.look.value if source is not None else 0.0
+        # Modelled, not measured: one long pause must not look like a slow policy.
+        seconds = self._cost.at(min(record.rows, self._limits.nodes + 1)) + looks_s + overhead.value
+        self._tokens = _FORGET * self._tokens + record.emitted
+        self._seconds = _FORGET * self._seconds + seconds
+        self._rounds += 1
+        self._since_plan_s += seconds
+        if self._since_plan_s > _PLAN_EVERY_S or self._rounds >= self._plan_at:
+            self._plan()
+
+    def _start_round(self) -> None:
+        self._reach = 1.0
+        self._bins: list[int] = []
+        self._looks = 0
+        self._probing = False
+
+    def _source(self, step: DraftStep) -> Source:
+        source = self._sources.get(step.source)
+        if source is None:
+            branching = step.value is not None
+            source = Source(self._limits.nodes, self._draft_s, branching=branching)
+            self._sources[step.source] = source
+            self._plan_one(step.source)
+        return source
+
+    def _go_on_branching(self, source: Source, drafted: int, value: float) -> bool:
+        place = source.bin(value)
+        if source.chances[place] < source.draw[drafted] and not self._probing:
+            source.fade(place)
+            if drafted or not source.probe_due():
+                return False
+            self._probing = True
+        elif self._probing and drafted > 1:
+            return False
+        self._looks += 1
+        self._bins.append(place)
+        return True
+
+    def _rival_wins(self, step: DraftStep, place: int) -> bool:
+        """Whether the drafter that is asked next would do better."""
+        rival = self._sources.get(step.fallback) if step.fallback and not step.nodes else None
+        if rival is None or self._asked is None:
+            return False
+        return self._asked.first[place] < rival.start
+
+    def _learn(self, source: Source, record: RoundRecord) -> None:
+        path = record.path or range(record.accepted + 1)
+        accepted = len(path) - 1
+        if source.branching:
+            for node, place in enumerate(self._bins, 1):
+                source.learn(place, accepted=node in path)
+        else:
+            # The first token that was rejected is known to be wrong; later ones are not.
+            for depth, place in enumerate(self._bins[: accepted + 1]):
+                source.learn(place, accepted=depth < accepted)
+        if self._probing:
+            source.probed(accepted=accepted > 0)
+
+    def _overhead(self, name: str) -> RunningMedian:
+        known = self._overheads.get(name)
+        if known is None:
+            known = self._overheads[name] = RunningMedian(15, [0.0])
+        return known
+
+    def _plan(self) -> None:
+        for name in self._sources:
+            self._plan_one(name)
+        self._since_plan_s = 0.0
+        self._plan_at = 2 * self._rounds + 1
+
+    def _plan_one(self, name: str) -> None:
+        most = self._limits.nodes
+        seconds = [self._cost.at(rows) for rows in range(1, most + 2)]
+        plain = self._overhead("").value
+        # A second is worth what decoding makes of it, and never less than plain decoding.
+        price = max(self._tokens / self._seconds, 1 / (seconds[0] + plain))
+        extra_s = max(0.0, self._overhead(name).value - plain)
+        self._sources[name].plan(price, seconds, extra_s)

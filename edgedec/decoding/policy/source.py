@@ -1,0 +1,165 @@
+"""What is known of one drafter: how often it is right, what asking it costs, when to stop."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.decoding.policy.cost import RunningMedian
+
+# Confidences are sorted into bins; how often each bin is right is learned. In a chain a
+# confidence is of the next token, in a tree of a whole path, which is often small.
+CHAIN_EDGES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
+TREE_EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8)
+
+_FORGET = 0.96
+_FADE = 0.99
+_PRIOR_WEIGHT = 3.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 8, 256
+_LOOKAHEAD = 4
+
+_Grid = npt.NDArray[np.float64]
+# Chances that a drafted path is accepted so far; steps of 18%.
+_REACH: _Grid = np.geomspace(0.005, 1.0, 32)
+
+
+class Source:
+    """Estimates and thresholds for one drafter.
+
+    The chance that a token of some confidence is accepted is counted in bins, forgetting as
+    it goes, and starts from a mild trust in the drafter. Evidence of a bin whose tokens are
+    not drawn any more fades, so that every bin is tried again now and then.
+
+    Args:
+        depth: most tokens drafted a round.
+        look_s: seconds that a look at the next token's confidence takes, at first.
+        branching: the drafter makes trees.
+
+    Attributes:
+        look: seconds a look takes.
+        chances: probability by bin that a token is accepted (in a tree: its whole path).
+        peek: by tokens drafted so far, the least chance of reaching the next token at which
+            to look at it.
+        draw: likewise, the least chance at which to draw it, having looked.
+        start: expected tokens that this drafter adds to a round, net of their cost.
+
+    """
+
+    def __init__(self, depth: int, look_s: float, *, branching: bool) -> None:
+        self.branching = branching
+        self._edges = TREE_EDGES if branching else CHAIN_EDGES
+        bounds = (0.0, *self._edges, 1.0)
+        middles = [(low + high) / 2 for low, high in itertools.pairwise(bounds)]
+        self.prior = middles if branching else [0.1 + 0.85 * middle for middle in middles]
+        self.chances = list(self.prior)
+        self._tries = [0.0] * len(middles)
+        self._hits = [0.0] * len(middles)
+        self._met = [0.5] * len(middles)
+        self.look = RunningMedian(15, [look_s, look_s])
+        self.peek = self.draw = [0.0] * depth
+        self.start = 0.0
+        self.first = [0.0] * len(middles)
+        self._pause, self._quiet = _FIRST_PAUSE, 0
+
+    def bin(self, confidence: float) -> int:
+        """The bin of a confidence, which from now on counts as met."""
+        place = bisect_right(self._edges, confidence)
+        self._met[place] += 1
+        return place
+
+    def learn(self, place: int, *, accepted: bool) -> None:
+        """A token of this bin was tried."""
+        self._tries[place] = _FORGET * self._tries[place] + 1
+        self._hits[place] = _FORGET * self._hits[place] + accepted
+        self._estimate(place)
+
+    def fade(self, place: int) -> None:
+        """A token of this bin was not drawn: what is known of it grows old."""
+        self._tries[place] *= _FADE
+        self._hits[place] *= _FADE
+        self._estimate(place)
+
+    def _estimate(self, place: int) -> None:
+        known = _PRIOR_WEIGHT * self.prior[place] + self._hits[place]
+        self.chances[place] = known / (_PRIOR_WEIGHT + self._tries[place])
+
+    # -- probes: a drafter that is not asked any more is tried once in a while ---------------
+
+    def probe_due(self) -> bool:
+        """Count a round without this drafter; True when it is time to try it again."""
+        self._quiet += 1
+        return self._quiet >= self._pause
+
+    def probed(self, *, accepted: bool) -> None:
+        """A failed probe doubles the pause before the next; a good one quarters it."""
+        self._quiet = 0
+        pause = self._pause // 4 if accepted else self._pause * 2
+        self._pause = min(max(pause, 1), _LONGEST_PAUSE)
+
+    # -- thresholds --------------------------------------------------------------------------
+
+    def plan(self, price: float, seconds: Sequence[float], extra_s: float) -> None:
+        """Thresholds that maximise tokens less ``price`` times seconds.
+
+        Args:
+            price: tokens a second that decoding makes anyway, what a second is worth.
+            seconds: of a target pass over 1, 2, ... ``depth + 1`` rows.
+            extra_s: seconds a round with a draft takes beside passes, beyond a plain one.
+
+        """
+        steps = [price * (b - a) for a, b in itertools.pairwise(seconds)]
+        steps[0] += price * extra_s
+        if self.branching:
+            self._plan_tree(steps, price * self.look.value)
+        else:
+            self._plan_chain(steps, price * self.look.value)
+        met = sum(self._met)
+        if met > 128:
+            self._met = [count * 64 / met for count in self._met]
+
+    def _plan_chain(self, steps: Sequence[float], look: float) -> None:
+        """Backward over draft lengths: the value of a state is a function of its reach.
+
+        Drawing token k + 1 on a path of reach x (its own chance included) is worth
+        x - steps[k] plus what can follow; looking is worth the mean of that over the
+        confidences met, where positive, less the look. Both grow with x, so one threshold
+        each is the whole policy; a curve that dips is seen through what follows.
+        """
+        chances = np.array(self.chances)
+        weights = np.array(self._met) / sum(self._met)
+        later = np.outer(chances, _REACH)
+        value = np.zeros_like(_REACH)
+        peek, draw = [0.0] * len(steps), [0.0] * len(steps)
+        for k in range(len(steps) - 1, -1, -1):
+            drawn = _REACH - steps[k] + value
+            draw[k] = _crossing(drawn)
+            looked = weights @ np.interp(later, _REACH, np.maximum(drawn, 0)) - look
+            peek[k] = _crossing(looked)
+            value = np.maximum(looked, 0)
+        self.peek, self.draw = peek, draw
+        self.start = float(looked[-1])
+        self.first = np.interp(chances, _REACH, drawn).tolist()
+
+    def _plan_tree(self, steps: Sequence[float], look: float) -> None:
+        """A node is worth its chance; a few of a kind share a step of the curve."""
+        self.draw = []
+        for k in range(len(steps)):
+            ahead = np.cumsum(steps[k : k + _LOOKAHEAD]) / np.arange(1, len(steps) - k + 1)[:4]
+            self.draw.append(float(ahead.min()) + look)
+
+
+def _crossing(worth: _Grid) -> float:
+    """The reach at which a growing function turns positive; inf when it never does."""
+    place = int(np.argmax(worth > 0))
+    above = float(worth[place])
+    if above <= 0:
+        return math.inf
+    if place == 0:
+        return 0.0
+    low, high, below = float(_REACH[place - 1]), float(_REACH[place]), float(worth[place - 1])
+    return low + (high - low) * -below / (above - below)
