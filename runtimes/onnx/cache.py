@@ -1,0 +1,67 @@
+"""The keys and values of one sequence, in memory that is reserved at once and used as written."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[Any]
+
+
+class KvCache:
+    """Keys and values of all layers, ``[2 * layers, kv_heads, slots, width]``.
+
+    Even rows of the first axis are keys, odd ones values. One array, so that moving tokens
+    is one operation for all layers.
+
+    Args:
+        shape: as above.
+        dtype: float32, or int8 for a quantised cache.
+
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int], dtype: npt.DTypeLike) -> None:
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        self._map = _reserve(size)
+        buffer = self._map if self._map is not None else np.zeros(size, np.uint8)
+        self.rows: Rows = np.frombuffer(buffer, dtype).reshape(shape)
+
+    def move(self, sources: Sequence[int], to: int) -> None:
+        """Bring the tokens at these slots, in ascending order, to ``to`` and following."""
+        in_place = 0
+        for source in sources:
+            if source != to + in_place:
+                break
+            in_place += 1
+        left = list(sources[in_place:])
+        if left:
+            first = to + in_place
+            self.rows[:, :, first : first + len(left)] = self.rows[:, :, left]
+
+    def copy_from(self, other: KvCache, length: int) -> None:
+        """Take over the first ``length`` tokens of another cache."""
+        self.rows[:, :, :length] = other.rows[:, :, :length]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.rows = np.zeros((0, 0, 0, 0), self.rows.dtype)
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+
+
+def _reserve(size: int) -> mmap.mmap | None:
+    """Address space whose pages take memory when they are written; None where there is none."""
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return None
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    reserved = mmap.mmap(-1, size, flags=flags)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            reserved.madvise(mmap.MADV_NOHUGEPAGE)
+    return reserved

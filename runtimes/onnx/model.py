@@ -1,0 +1,164 @@
+"""Weights on ONNX Runtime, loaded once and shared by all sessions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from edgedec.decoding.session import Capabilities, ModelInfo
+from edgedec.decoding.tree import FloatArray
+from edgedec.errors import BundleError, CapacityExceeded, RuntimeUnavailable
+from edgedec.runtimes.onnx.file import read_model_file
+from edgedec.runtimes.onnx.graph import Graph, GraphFacts, Passes
+from edgedec.runtimes.onnx.padding import NO_PADDING, Padding, Run, find_padding
+from edgedec.runtimes.onnx.session import OnnxSession
+
+CPU = "CPUExecutionProvider"
+MODEL_FILE = "model.onnx"
+
+
+class OnnxModel:
+    """Implements ``edgedec.decoding.session.Model``; made by ``OnnxModel.load``.
+
+    Attributes:
+        graph: what is run.
+        info: facts about the model.
+        padding: of its sessions' passes.
+
+    """
+
+    session = OnnxSession
+
+    def __init__(self, graph: Graph, weight_bytes: int, padding: Padding | None) -> None:
+        facts = graph.facts
+        self.graph = graph
+        self.padding = padding or NO_PADDING
+        self.capabilities = Capabilities(top_k=facts.top_k, row_invariant=padding is not None)
+        self.info = ModelInfo(
+            name=facts.name,
+            vocab_size=facts.vocab_size,
+            eos_ids=facts.eos_ids,
+            # The kernel refuses passes that reach beyond the rotary tables, padding included.
+            max_context=max(1, facts.max_context - self.padding.slack),
+            kv_bytes_per_token=graph.kv_bytes_per_token,
+            weight_bytes=weight_bytes,
+        )
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        threads: int | None = None,
+        providers: Sequence[str] = (CPU,),
+        row_invariant: bool | None = None,
+    ) -> OnnxModel:
+        """Load a graph that ``edgedec export`` wrote.
+
+        Args:
+            path: ``model.onnx``, or the folder it stands in.
+            threads: for one pass; None is one per core this process may use.
+            providers: execution providers, most wanted first. The CPU stands in for
+                operators that another one lacks.
+            row_invariant: pad passes so that a row's numbers do not depend on how many rows
+                are computed with it, bit for bit, for chains. None does so where the
+                padding that is needed on this machine costs a pass of several rows nothing
+                (a lone row becomes two, odd numbers even); a draft model wants False, since
+                its passes are of one row and only the target's numbers decide the text.
+
+        Raises:
+            BundleError: the file is missing, damaged, or not one of edgedec's.
+            RuntimeUnavailable: a provider did not load, or row invariance was asked for
+                and no padding gives it here.
+
+        """
+        file = Path(path)
+        file = file / MODEL_FILE if file.is_dir() else file
+        stored = read_model_file(file)
+        facts = GraphFacts.parse(stored.metadata, str(file))
+        graph = Graph.of(_open(file, threads, providers or (CPU,)), facts, str(file))
+        padding = None if row_invariant is False else _find_padding(graph)
+        if row_invariant and padding is None:
+            raise RuntimeUnavailable(
+                f"{file}: no padding makes rows independent of each other on this machine: "
+                "load it without row_invariant"
+            )
+        if row_invariant is None and padding is not None and not padding.free:
+            padding = None
+        return cls(graph, stored.weight_bytes, padding)
+
+    def open(self, capacity: int) -> OnnxSession:
+        """A new, empty session."""
+        if not 1 <= capacity <= self.info.max_context:
+            raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")
+        return self.session(self, capacity, self.padding)
+
+
+def devices() -> list[str]:
+    """Providers that this ONNX Runtime has, and the devices it sees."""
+    found = [f"{name} (onnxruntime {ort.__version__})" for name in ort.get_available_providers()]
+    for device in getattr(ort, "get_ep_devices", list)():
+        kind = str(device.device.type).rpartition(".")[2]
+        found.append(f"{device.ep_name}: {kind} by {device.device.vendor or device.ep_vendor}")
+    return found
+
+
+def _open(file: Path, threads: int | None, providers: Sequence[str]) -> ort.InferenceSession:
+    available = ort.get_available_providers()
+    for name in providers:
+        if name not in available:
+            raise RuntimeUnavailable(
+                f"{name} is not in this onnxruntime: it has {', '.join(available)}"
+            )
+    try:
+        inference = ort.InferenceSession(
+            os.fspath(file), _options(threads), list(providers), enable_fallback=0
+        )
+    except Exception as error:  # ONNX Runtime's own errors share no public base
+        reason = str(error).strip().splitlines()[0]
+        raise BundleError(f"{file}: ONNX Runtime cannot load it: {reason}") from error
+    missing = [name for name in providers if name not in inference.get_providers()]
+    if missing:
+        raise RuntimeUnavailable(f"{missing[0]} did not load: its libraries or device are missing")
+    return inference
+
+
+def _options(threads: int | None) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads or available_cores()
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what goes wrong is raised
+    # Every pass has another total length: a pattern for each is memory that never comes back.
+    options.enable_mem_pattern = False
+    # A target and a draft take turns on the same cores: a pool that spins steals the other's.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _find_padding(graph: Graph) -> Padding | None:
+    def start(padding: Padding) -> Run:
+        cache = graph.new_cache(64)
+        passes = Passes(graph, cache)
+
+        def run(tokens: Sequence[int], past: int) -> tuple[FloatArray, npt.NDArray[np.generic]]:
+            count = len(tokens)
+            padded = [*tokens, *[tokens[-1]] * (padding.rows(count) - count)]
+            passes.run(padded, past, head=True)
+            written = cache.rows[:, :, past : past + count]
+            return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
+
+        return run
+
+    return find_padding(start, graph.facts.vocab_size)

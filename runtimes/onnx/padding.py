@@ -1,0 +1,105 @@
+"""How many rows a pass gets, so that a row's numbers do not depend on the rows beside it.
+
+Matrix kernels have a variant for a row that is left alone: it adds in another order, so the
+same token gets other low bits (and, where activations are quantised, other digits) in a pass
+of 1 row than in one of 5. A padded pass never leaves a row alone. Which padding is enough
+depends on the kernels of this machine and the weights' format, so it is tried, not assumed.
+
+What is promised holds for chains. In a branching tree a token's ancestors stand in other
+slots than they will have in the text, and the softmax over them adds in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.decoding.tree import FloatArray
+
+_PROMPT_TOKENS = 11
+# How a text of so many tokens is cut into passes: every width up to 9, at several offsets.
+_TEXT_TOKENS = 10
+_CUTS: Sequence[Sequence[int]] = ((10,), (9, 1), (2, 8), (3, 7), (4, 6), (5, 5))
+
+Run = Callable[[Sequence[int], int], tuple[FloatArray, npt.NDArray[np.generic]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """A rule for the number of rows.
+
+    Attributes:
+        name: for reports.
+        multiple: rows are a multiple of this.
+        never_one_over: and never one more than a multiple of this (0: no such rule). Kernels
+            work on blocks of rows; one over leaves a row alone.
+        free: costs a pass of several rows nothing worth mentioning.
+
+    """
+
+    name: str
+    multiple: int = 1
+    never_one_over: int = 0
+    free: bool = True
+
+    @property
+    def slack(self) -> int:
+        """Rows that may be added at most."""
+        return max(self.multiple - 1, 1 if self.never_one_over else 0)
+
+    def rows(self, count: int) -> int:
+        """Rows of a pass over ``count`` nodes."""
+        if self.never_one_over and count % self.never_one_over == 1:
+            return count + 1
+        return -(-count // self.multiple) * self.multiple
+
+
+NO_PADDING = Padding("none")
+# Cheapest first.
+PADDINGS = (
+    NO_PADDING,
+    Padding("no lone row", never_one_over=16),
+    Padding("even", multiple=2),
+    Padding("multiple of 4", multiple=4, free=False),
+)
+
+
+def find_padding(start: Callable[[Padding], Run], vocab_size: int) -> Padding | None:
+    """The cheapest padding under which the same tokens give the same bits, however cut.
+
+    Args:
+        start: gives, for a padding, a fresh cache's function ``run(tokens, past)`` that
+            returns the rows of logits and the rows the cache got.
+        vocab_size: of the model.
+
+    """
+    rng = np.random.default_rng(0)
+    tokens = [int(t) for t in rng.integers(0, vocab_size, _PROMPT_TOKENS + _TEXT_TOKENS)]
+    return next((p for p in PADDINGS if _holds(start(p), tokens)), None)
+
+
+def _holds(run: Run, tokens: Sequence[int]) -> bool:
+    prompt, text = tokens[:_PROMPT_TOKENS], tokens[_PROMPT_TOKENS:]
+    run(prompt, 0)
+    one_by_one = [run([token], len(prompt) + i) for i, token in enumerate(text)]
+    for cut in _CUTS:
+        for start, end in _spans(cut):
+            rows = run(text[start:end], len(prompt) + start)
+            for i in range(start, end):
+                expected = one_by_one[i]
+                if not all(
+                    np.array_equal(got[i - start], alone[0])
+                    for got, alone in zip(rows, expected, strict=True)
+                ):
+                    return False
+    return True
+
+
+def _spans(cut: Sequence[int]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for width in cut:
+        yield start, start + width
+        start += width
