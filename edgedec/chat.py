@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -38,7 +38,7 @@ class ChatTemplate:
             raise BundleError(f"the chat template is no Jinja: {_line(error)}") from None
 
     def render(
-        self, messages: Sequence[dict[str, Any]], *, add_generation_prompt: bool = True
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
     ) -> str:
         """The conversation as the model was trained to read it.
 
@@ -90,7 +90,7 @@ def check_messages(messages: Any) -> list[dict[str, Any]]:
     if not isinstance(messages, (list, tuple)) or not messages:
         raise InputError('messages: expected a list such as [{"role": "user", "content": "Hi"}]')
     for index, message in enumerate(messages):
-        if not isinstance(message, dict) or not all(
+        if not isinstance(message, Mapping) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
             raise InputError(f"messages[{index}]: expected an object with text role and content")

@@ -1,11 +1,27 @@
-"""The command line: thin commands, each calls one library function."""
+"""The command line: thin commands, one file each, each calls one library function.
+
+A command's file is found by its name and imported when it is called or listed, so it must
+import nothing heavy at its top.
+"""
 
 import click
 
 from edgedec import __version__
+from edgedec.cli._group import FolderGroup
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=FolderGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="edgedec")
 def main() -> None:
-    """Decode with a large language model and a small draft, losslessly."""
+    """Decode with a large language model and a small draft, losslessly.
+
+    \b
+    edgedec demo                                   see what it does
+    edgedec generate "def fibonacci(n):"           write some code
+    edgedec export TARGET --draft DRAFT --out DIR  make a bundle of your own pair
+
+    EDGEDEC_DEBUG=1 shows where an error comes from.
+    """
+
+
+__all__ = ["main"]

@@ -1,0 +1,284 @@
+"""Many prompts from one file into another, line by line; a run that was cut short goes on.
+
+Input: one JSON object a line with ``prompt`` (text) or ``messages``, and optionally ``id``.
+Output: one JSON object a line, each on the disk before the next prompt starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from edgedec.decoding.engine import Emission
+from edgedec.errors import InputError
+from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
+
+MAX_LINE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One line of a prompts file.
+
+    Attributes:
+        id: as given, or the line's number from 1, as text.
+        prompt: text, or a list of chat messages.
+
+    """
+
+    id: str
+    prompt: str | list[dict[str, Any]]
+
+    def stream(self, pipeline: Pipeline, options: GenerateOptions) -> Stream:
+        """Start decoding it."""
+        if isinstance(self.prompt, str):
+            return pipeline.stream(self.prompt, options)
+        return pipeline.chat(self.prompt, options)
+
+
+def read_jobs(path: Path) -> list[Job]:
+    """All lines of a prompts file.
+
+    Raises:
+        InputError: not such a file, naming the line; or an id that occurs twice.
+
+    """
+    jobs = [_job(path, number, line) for number, line in _lines(path)]
+    if not jobs:
+        raise InputError(f'{path}: no prompts: expected lines such as {{"prompt": "Hello"}}')
+    seen: set[str] = set()
+    for job in jobs:
+        if job.id in seen:
+            raise InputError(f"{path}: the id {job.id!r} occurs twice: expected different ids")
+        seen.add(job.id)
+    return jobs
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open("rb") as file:
+        number = 0
+        while data := file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(data) > MAX_LINE_BYTES:
+                raise InputError(f"{path}:{number}: expected at most {MAX_LINE_BYTES >> 20} MiB")
+            try:
+                line = data.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError:
+                raise InputError(f"{path}:{number}: not UTF-8: save the file as UTF-8") from None
+            if line:
+                yield number, line
+
+
+def _job(path: Path, number: int, line: str) -> Job:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        entry = None
+    prompt = entry.get("prompt", entry.get("messages")) if isinstance(entry, dict) else None
+    if not isinstance(prompt, (str, list)):
+        raise InputError(
+            f'{path}:{number}: expected a JSON object with "prompt" (text) or "messages"'
+        )
+    return Job(str(entry.get("id", number)), prompt)
+
+
+def record(result: Generation) -> dict[str, Any]:
+    """One generation as a JSON object; times in seconds, memory in bytes."""
+    metrics = result.metrics
+    found = {
+        "text": result.text,
+        "token_ids": result.token_ids,
+        "prompt_tokens": result.prompt_tokens,
+        "finish_reason": result.finish_reason,
+        "ttft_s": metrics.ttft_s,
+        "tpot_s": metrics.tpot_s,
+        "tokens_per_second": metrics.tokens_per_second,
+        "target_passes": metrics.target_passes,
+        "drafted_tokens": metrics.drafted_tokens,
+        "accepted_tokens": metrics.accepted_tokens,
+        "acceptance_rate": metrics.acceptance_rate,
+        "block_efficiency": metrics.block_efficiency,
+        "peak_memory_bytes": peak_memory_bytes(),
+        "plan": result.plan,
+        "seed": result.seed,
+    }
+    if any(event.logprob is not None for event in result.events):
+        found["logprobs"] = [_logprob(event) for event in result.events]
+    return found
+
+
+def _logprob(event: Emission) -> dict[str, Any]:
+    best = [{"token": token, "logprob": value} for token, value in event.top_logprobs or []]
+    return {"token": event.token, "logprob": event.logprob, "top": best}
+
+
+def peak_memory_bytes() -> int | None:
+    """Most resident memory of this process so far; None where the system does not say."""
+    try:
+        # getrusage would count the process that started this one as well.
+        for line in Path("/proc/self/status").read_text("ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return None
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+class Sink(Protocol):
+    """Where results go."""
+
+    done: set[str]
+
+    def add(self, job: Job, fields: dict[str, Any]) -> None:
+        """Take one result."""
+        ...
+
+    def close(self) -> None:
+        """No more results."""
+        ...
+
+
+class Results:
+    """The output file: appended to, repaired when its last line was torn.
+
+    Args:
+        path: created where missing.
+        settings: what decides the text. Lines written under other settings are refused, so
+            that one file never mixes two runs.
+
+    Attributes:
+        done: ids that are in the file.
+
+    Raises:
+        InputError: the file is no such output, or was written under other settings.
+
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        self._path = path
+        self._settings = digest(settings)
+        self._file: IO[bytes] = path.open("a+b")
+        try:
+            self.done = self._read()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read(self) -> set[str]:
+        done: set[str] = set()
+        self._file.seek(0)
+        whole = 0
+        for number, data in enumerate(self._file, 1):
+            if not data.endswith(b"\n"):
+                break  # torn: its prompt is decoded again
+            done.add(self._id(number, data))
+            whole += len(data)
+        self._file.truncate(whole)
+        self._file.seek(whole)
+        return done
+
+    def _id(self, number: int, data: bytes) -> str:
+        try:
+            entry = json.loads(data)
+            found, settings = str(entry["id"]), entry["settings"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InputError(
+                f"{self._path}:{number}: not a result of edgedec: give another file to --out"
+            ) from None
+        if settings != self._settings:
+            raise InputError(
+                f"{self._path}:{number}: written with other options: repeat them, or give "
+                "another file to --out"
+            )
+        return found
+
+    def add(self, job: Job, fields: dict[str, Any]) -> None:
+        """Write one line through to the disk; after a failure the file is as it was."""
+        line = json.dumps({"id": job.id, **fields, "settings": self._settings}, ensure_ascii=False)
+        before = self._file.seek(0, os.SEEK_END)
+        try:
+            self._file.write(line.encode("utf-8") + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._undo(before)
+            raise InputError(
+                f"{self._path}: {error.strerror}: make room and run the same command again; "
+                f"{len(self.done)} results are kept"
+            ) from None
+        self.done.add(job.id)
+
+    def _undo(self, length: int) -> None:
+        file, self._file = self._file, self._path.open("r+b")
+        with contextlib.suppress(OSError):
+            file.close()  # tries to write what is left in its buffer, and fails again
+        self._file.truncate(length)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def digest(settings: dict[str, Any]) -> str:
+    """A short name of these settings."""
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def run(
+    pipeline: Pipeline,
+    jobs: list[Job],
+    results: Sink,
+    options: GenerateOptions,
+    decode: Callable[[Stream], tuple[Generation, bool]],
+) -> tuple[int, bool]:
+    """Decode what is not done yet.
+
+    A prompt that cannot be decoded (too long, empty) gets a line with ``error``; one that
+    was interrupted gets none, and is decoded again by the next run.
+
+    Args:
+        pipeline: open.
+        jobs: all of them.
+        results: where they go.
+        options: for each.
+        decode: runs a stream to its end and says whether the user stopped it.
+
+    Returns:
+        How many lines hold an error, and whether the user stopped.
+
+    """
+    failed = 0
+    for job in jobs:
+        if job.id in results.done:
+            continue
+        try:
+            result, stopped = decode(job.stream(pipeline, options))
+        except InputError as error:
+            results.add(job, {"error": str(error)})
+            failed += 1
+            continue
+        if stopped:
+            return failed, True
+        results.add(job, record(result))
+    return failed, False
+
+
+def settings_of(pipeline: Pipeline, options: GenerateOptions, accept: str | None) -> dict[str, Any]:
+    """What decides the text of a batch: the target, the options and the rule."""
+    bundle = pipeline.bundle
+    target = {name: bundle.files[name].sha256 for name in bundle.target.files}
+    return {"target": target, "accept": accept, **asdict(options)}

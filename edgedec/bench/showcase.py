@@ -1,0 +1,108 @@
+"""The same prompts decoded twice, plainly and speculatively, for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedec.assembly import OpenOptions
+from edgedec.decoding.engine import Emission
+from edgedec.pipeline import GenerateOptions, Generation, Pipeline
+
+PLAIN, SPECULATIVE = "plain", "speculative"
+WARM_UP_TOKENS = 48
+
+# Which side it came from, and the token.
+OnToken = Callable[[str, Emission], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """One prompt, decoded twice.
+
+    Attributes:
+        name: of the prompt.
+        prompt: its text.
+        plain, speculative: what either side wrote.
+
+    """
+
+    name: str
+    prompt: str
+    plain: Generation
+    speculative: Generation
+
+    @property
+    def identical(self) -> bool:
+        """Both sides wrote the same tokens."""
+        return self.plain.token_ids == self.speculative.token_ids
+
+    @property
+    def speedup(self) -> float:
+        """Plain TPOT over speculative TPOT; 0 where either has none."""
+        plain, other = self.plain.metrics.tpot_s, self.speculative.metrics.tpot_s
+        return plain / other if plain and other else 0.0
+
+
+class Showcase:
+    """Two pipelines over one bundle; a context manager.
+
+    Args:
+        bundle: a bundle's folder, or ``demo``.
+        options: of the speculative side; the plain side differs in the drafter alone.
+
+    """
+
+    def __init__(self, bundle: str | Path, options: OpenOptions | None = None) -> None:
+        options = options or OpenOptions()
+        self._stack = ExitStack()
+        with ExitStack() as stack:
+            self._sides = {
+                PLAIN: stack.enter_context(Pipeline.open(bundle, options, draft="none")),
+                SPECULATIVE: stack.enter_context(Pipeline.open(bundle, options)),
+            }
+            self._stack = stack.pop_all()
+
+    def duels(
+        self,
+        prompts: Sequence[tuple[str, str]],
+        options: GenerateOptions,
+        on_token: OnToken,
+    ) -> Iterator[Duel]:
+        """Decode each prompt with both sides in turn.
+
+        The first prompt warms both up, unseen: code is loaded and costs are measured then.
+
+        Args:
+            prompts: (name, text) pairs.
+            options: for all of them.
+            on_token: called with each token as it comes.
+
+        """
+        for pipeline in self._sides.values():
+            pipeline.generate(prompts[0][1], GenerateOptions(max_new_tokens=WARM_UP_TOKENS))
+        for name, prompt in prompts:
+            found = {side: self._decode(side, prompt, options, on_token) for side in self._sides}
+            yield Duel(name, prompt, found[PLAIN], found[SPECULATIVE])
+
+    def _decode(
+        self, side: str, prompt: str, options: GenerateOptions, on_token: OnToken
+    ) -> Generation:
+        stream = self._sides[side].stream(prompt, options)
+        for event in stream:
+            on_token(side, event)
+        if stream.result is None:
+            raise RuntimeError("the stream ended without a result")
+        return stream.result
+
+    def close(self) -> None:
+        """Close both pipelines."""
+        self._stack.close()
+
+    def __enter__(self) -> Showcase:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()

@@ -1,0 +1,86 @@
+"""The group of commands: one file each, and errors of one line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import click
+
+from edgedec.errors import EdgedecError
+
+INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+
+
+class FolderGroup(click.Group):
+    """Commands are the files of ``edgedec.cli``; a file ``bench.py`` holds ``command``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The files that are no helpers."""
+        import edgedec.cli as folder
+
+        names = (module.name for module in pkgutil.iter_modules(folder.__path__))
+        return sorted(name for name in names if not name.startswith("_"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the file of this name, if there is one."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"edgedec.cli.{cmd_name}").command
+        return command
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with one_line_errors():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with one_line_errors():
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # a full disk shows itself here, not at the interpreter's end
+            return result
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Whatever the user can mend becomes one line on stderr and an exit code."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # click ends quietly: the reader went away
+    except (EdgedecError, click.ClickException, OSError, KeyboardInterrupt) as error:
+        if os.environ.get("EDGEDEC_DEBUG") or shows_itself(error):
+            raise
+        _end(*describe(error))
+
+
+def shows_itself(error: BaseException) -> bool:
+    """``edgedec`` without a command: click prints the help page."""
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+def describe(error: BaseException) -> tuple[str, int]:
+    """One line and the exit code."""
+    if isinstance(error, EdgedecError):
+        return str(error), error.exit_code
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{error.format_message()} (see {error.ctx.command_path} --help)", 2
+    if isinstance(error, click.ClickException):
+        return error.format_message(), 2
+    if isinstance(error, OSError):
+        what = f"{error.filename}: " if error.filename else ""
+        return f"{what}{error.strerror or error}", 2
+    return "interrupted", INTERRUPTED
+
+
+def _end(message: str, code: int) -> NoReturn:
+    click.echo(f"edgedec: error: {' '.join(message.split())}", err=True)
+    try:
+        sys.stdout.flush()
+    except OSError:  # nothing can be written there any more, now or at the interpreter's end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise click.exceptions.Exit(code)

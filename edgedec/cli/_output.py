@@ -1,0 +1,165 @@
+"""What a generation looks like: streamed text with a line of figures, or one JSON object."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from edgedec.pipeline import Generation, Stream
+
+
+def tolerant_output() -> None:
+    """A terminal that cannot show a character gets an escape instead of a crash."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def print_json(record: object) -> None:
+    """One object on stdout."""
+    click.echo(json.dumps(record, ensure_ascii=False))
+
+
+@contextmanager
+def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Stopped]:
+    """The first Ctrl-C ends the text after the running pass, a second one ends the program."""
+    stopped = Stopped()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stopped.now:
+            raise KeyboardInterrupt
+        stopped.now = True
+        stream.cancel()
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Stopped:
+    """Whether Ctrl-C was pressed."""
+
+    now = False
+
+
+def show(stream: Stream) -> tuple[Generation, bool]:
+    """Print the text as it comes and figures after it; also: whether Ctrl-C ended it."""
+    written = 0
+    with cancelled_by_ctrl_c(stream) as stopped:
+        for event in stream:
+            if event.text:
+                sys.stdout.write(event.text)
+                sys.stdout.flush()
+                written += len(event.text)
+            if stopped.now:
+                stream.cancel()
+    result = finished(stream)
+    # What was held back as the possible beginning of a stop string.
+    sys.stdout.write(result.text[written:])
+    if sys.stdout.isatty() and not result.text.endswith("\n"):
+        sys.stdout.write("\n")
+    sys.stdout.flush()
+    click.secho(summary(result), err=True, dim=True)
+    return result, stopped.now
+
+
+def collect(stream: Stream) -> tuple[Generation, bool]:
+    """Decode to the end in silence; also: whether Ctrl-C ended it."""
+    with cancelled_by_ctrl_c(stream) as stopped:
+        for _ in stream:
+            if stopped.now:
+                stream.cancel()
+    return finished(stream), stopped.now
+
+
+def finished(stream: Stream) -> Generation:
+    """The result of a stream that has ended."""
+    result = stream.result
+    if result is None:
+        raise RuntimeError("the stream ended without a result")
+    return result
+
+
+def summary(result: Generation) -> str:
+    """The figures in one line."""
+    metrics = result.metrics
+    parts = [f"{metrics.emitted} tokens ({result.finish_reason})"]
+    if metrics.tokens_per_second:
+        parts.append(f"{metrics.tokens_per_second:.0f} tokens/s")
+    parts.append(f"first token {metrics.ttft_s * 1000:.0f} ms")
+    parts.append(f"{metrics.block_efficiency:.2f} tokens a target pass")
+    if metrics.drafted_tokens:
+        parts.append(
+            f"{metrics.acceptance_rate:.0%} of {metrics.drafted_tokens} drafted tokens accepted"
+        )
+    if result.plan.get("sampled"):
+        parts.append(f"seed {result.seed}")
+    return " | ".join(parts)
+
+
+def table(rows: Iterable[tuple[str, str]]) -> None:
+    """Names and values in two columns."""
+    listed = list(rows)
+    width = max(len(name) for name, _ in listed)
+    for name, value in listed:
+        click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
+
+
+def size(count: int | None) -> str:
+    """Bytes for people."""
+    if count is None:
+        return "unknown"
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr for a listener ``(done, total)``; None where nobody watches."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A bar on stderr for each stage of a listener ``(stage, done, total)``."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    tasks = {}
+    with Progress(console=Console(stderr=True)) as bar:
+
+        def listen(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done, total=total)
+
+        yield listen
+
+
+def figures(facts: Mapping[str, object]) -> str:
+    """Numbers by name, in one line."""
+    numbers = [(k, v) for k, v in facts.items() if isinstance(v, (int, float))]
+    return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in numbers)

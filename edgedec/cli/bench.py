@@ -1,0 +1,97 @@
+"""``edgedec bench``: how fast a bundle decodes here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgedec.cli import _options
+
+if TYPE_CHECKING:
+    from edgedec.bench.compare import Comparison
+    from edgedec.pipeline import Prompt
+
+
+@click.command()
+@click.argument("bundle", default="demo")
+@click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.jsonl",
+    help='Lines such as {"prompt": "Hello"}; default: heads of '
+    "functions that the demo pair was not trained on.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="How many of the default prompts.",
+)
+@click.option(
+    "--max-new-tokens",
+    type=click.IntRange(min=2),
+    default=128,
+    show_default=True,
+    metavar="N",
+    help="Tokens of each text.",
+)
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all random choices.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads; default: all.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="bench-out",
+    show_default=True,
+    metavar="DIR",
+    help="Where the raw records go, as JSON lines.",
+)
+@_options.as_json
+def command(
+    bundle: str,
+    prompts: Path | None,
+    count: int,
+    max_new_tokens: int,
+    temperature: float,
+    seed: int,
+    threads: int | None,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Race every drafter against plain decoding.
+
+    All run interleaved in one process; only ratios within one run mean anything on a machine
+    that does other things as well.
+
+    \b
+    edgedec bench demo
+    edgedec bench ./my-bundle --prompts prompts.jsonl --threads 2 --json
+    """  # fmt: skip
+    from edgedec.bench.bundle import bench_bundle
+    from edgedec.cli import _output
+    from edgedec.cli.verify import default_or_read
+    from edgedec.decoding.sampling import SamplingParams
+    from edgedec.pipeline import GenerateOptions
+
+    chosen: list[tuple[str, Prompt]] = default_or_read(prompts, count)
+    sampling = SamplingParams(temperature=temperature, seed=seed)
+    options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling, ignore_eos=True)
+    found = bench_bundle(bundle, chosen, options, out=out, threads=threads)
+    if as_json:
+        _output.print_json({name: found.summary(name) for name in found.tpot_s})
+    else:
+        _print(found, out)
+
+
+def _print(found: Comparison, out: Path) -> None:
+    click.echo(f"{'':12}{'tokens/s':>10}{'speed-up':>10}{'worst':>8}{'identical':>12}")
+    for name in found.tpot_s:
+        row = found.summary(name)
+        click.echo(
+            f"{name:12}{row['tokens_per_second']:10.0f}{row['speedup']:9.2f}x"
+            f"{row['worst_ratio']:7.2f}x{row['identical']:>6} of {row['prompts']}"
+        )
+    click.echo(f"raw records in {out}", err=True)

@@ -1,0 +1,68 @@
+"""``edgedec chat``: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from edgedec.cli import _options
+
+
+@click.command()
+@click.option(
+    "--bundle",
+    default="demo",
+    show_default=True,
+    metavar="PATH|demo",
+    help="A folder that `edgedec export` wrote, or the pair that ships.",
+)
+@click.option("--system", metavar="TEXT", help="What the assistant is told first.")
+@_options.options(_options.SAMPLE, _options.OPEN)
+def command(bundle: str, system: str | None, **chosen: Any) -> None:
+    """Talk with a model in the terminal.
+
+    Its bundle needs a chat template. A line is a message; /reset starts anew, /exit or Ctrl-D
+    ends. Ctrl-C stops an answer.
+
+    \b
+    edgedec chat
+    edgedec chat --bundle ./qwen --system "Answer in one sentence." --temperature 0.7
+    """  # fmt: skip
+    options = _options.generate_options(chosen)
+    from edgedec.cli import _output
+    from edgedec.errors import InputError
+    from edgedec.pipeline import Pipeline
+
+    _output.tolerant_output()
+    first = [] if system is None else [{"role": "system", "content": system}]
+    messages = list(first)
+    with Pipeline.open(bundle, _options.open_options(chosen)) as pipeline:
+        if pipeline.tokenizer.chat_template is None:
+            raise InputError(f"{bundle}: no chat template: use `edgedec generate` instead")
+        while (line := _read()) is not None:
+            if line == "/reset":
+                messages = list(first)
+            elif line:
+                messages.append({"role": "user", "content": line})
+                result, _ = _output.show(pipeline.chat(messages, options))
+                messages.append({"role": "assistant", "content": result.text})
+
+
+def _read() -> str | None:
+    """The next message; None at the end."""
+    if sys.stdin.isatty():
+        click.echo("> ", nl=False, err=True)
+    try:
+        line = sys.stdin.readline()
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        return None
+    except UnicodeDecodeError as error:
+        from edgedec.errors import InputError
+
+        raise InputError(f"standard input is not UTF-8 ({error.reason}): convert it") from None
+    if not line or line.strip() == "/exit":
+        return None
+    return line.strip()

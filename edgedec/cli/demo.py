@@ -1,0 +1,211 @@
+"""``edgedec demo``: plain and speculative decoding side by side."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgedec.cli import _options
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
+
+    from edgedec.bench.showcase import Duel, Showcase
+    from edgedec.decoding.engine import Emission
+    from edgedec.pipeline import GenerateOptions
+
+DRAFTED = "bold green"
+FRAMES_PER_SECOND = 12
+
+
+@click.command()
+@click.option(
+    "--bundle",
+    default="demo",
+    show_default=True,
+    metavar="PATH|demo",
+    help="A folder that `edgedec export` wrote, or the pair that ships.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="How many function heads.",
+)
+@click.option(
+    "--max-new-tokens",
+    type=click.IntRange(min=2),
+    default=120,
+    show_default=True,
+    metavar="N",
+    help="Tokens to write after each.",
+)
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Which function heads, and of all random choices.",
+)
+@_options.options(_options.OPEN)
+@_options.as_json
+def command(
+    bundle: str,
+    count: int,
+    max_new_tokens: int,
+    temperature: float,
+    seed: int,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """Decode side by side, plainly and speculatively.
+
+    Functions are continued that the models never saw. Green tokens came from the draft and were
+    accepted by the target. The text is the same on both sides.
+
+    \b
+    edgedec demo
+    edgedec demo --count 5 --temperature 0.8 --seed 3
+    edgedec demo --draft lookup
+    """  # fmt: skip
+    from edgedec.bench.showcase import Showcase
+    from edgedec.bench.workloads import heldout_prompts
+    from edgedec.cli import _output
+    from edgedec.decoding.sampling import SamplingParams
+    from edgedec.pipeline import GenerateOptions
+
+    _output.tolerant_output()
+    prompts = [(prompt.name, prompt.text) for prompt in heldout_prompts(count, seed=seed)]
+    sampling = SamplingParams(temperature=temperature, seed=seed)
+    options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling)
+    with Showcase(bundle, _options.open_options(chosen)) as showcase:
+        if as_json:
+            duels = list(showcase.duels(prompts, options, lambda side, event: None))
+            _output.print_json([_facts(duel) for duel in duels])
+        else:
+            duels = _perform(showcase, prompts, options)
+    if not all(duel.identical for duel in duels):
+        raise click.exceptions.Exit(1)
+
+
+def _facts(duel: Duel) -> dict[str, Any]:
+    from edgedec import batch
+
+    return {
+        "name": duel.name,
+        "identical": duel.identical,
+        "speedup": duel.speedup,
+        "plain": batch.record(duel.plain),
+        "speculative": batch.record(duel.speculative),
+        "sources": [event.source for event in duel.speculative.events],
+    }
+
+
+def _perform(
+    showcase: Showcase, prompts: list[tuple[str, str]], options: GenerateOptions
+) -> list[Duel]:
+    from rich.console import Console
+
+    console = Console()
+    console.print(
+        "Each function is continued twice. [bold green]Green[/] tokens were proposed by the "
+        "draft and accepted by the target."
+    )
+    duels: list[Duel] = []
+    stage = _Stage(console)
+    for duel in showcase.duels(prompts, options, stage.on_token):
+        stage.end(duel)
+        duels.append(duel)
+    console.print(_totals(duels))
+    return duels
+
+
+class _Stage:
+    """Two columns that fill while the tokens come."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._texts: dict[str, Text] = {}
+        self._shown = 0.0
+
+    def on_token(self, side: str, event: Emission) -> None:
+        from rich.live import Live
+        from rich.text import Text
+
+        if not self._texts:
+            self._texts = {"plain": Text(), "speculative": Text()}
+            if self._console.is_terminal:
+                # Drawn between tokens, by this thread: a thread of its own would compete.
+                self._live = Live(console=self._console, auto_refresh=False, transient=True)
+                self._live.start()
+        self._texts[side].append(event.text, DRAFTED if event.source == "draft" else "")
+        now = time.monotonic()
+        if self._live is not None and now - self._shown > 1 / FRAMES_PER_SECOND:
+            self._shown = now
+            self._live.update(self._columns("plain", "speculative"), refresh=True)
+
+    def end(self, duel: Duel) -> None:
+        """Leave the finished columns on the screen."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self._console.rule(f"[bold]{duel.name}[/]")
+        self._console.print(duel.prompt.rstrip("\n"), style="dim", markup=False, highlight=False)
+        if self._texts:
+            rates = [m.metrics.tokens_per_second for m in (duel.plain, duel.speculative)]
+            heads = [f"plain, {rates[0]:.0f} tokens/s", f"speculative, {rates[1]:.0f} tokens/s"]
+            self._console.print(self._columns(*heads))
+        self._console.print(_verdict(duel))
+        self._texts = {}
+
+    def _columns(self, *heads: str) -> RenderableType:
+        from rich import box
+        from rich.table import Table
+
+        table = Table(*heads, box=box.SIMPLE, expand=True, show_edge=False)
+        for column in table.columns:
+            column.ratio = 1
+            column.overflow = "fold"
+        table.add_row(self._texts["plain"], self._texts["speculative"])
+        return table
+
+
+def _verdict(duel: Duel) -> str:
+    metrics = duel.speculative.metrics
+    same = "[green]identical tokens[/]" if duel.identical else "[bold red]TOKENS DIFFER[/]"
+    return (
+        f"{same}; {metrics.accepted_tokens} of {metrics.drafted_tokens} drafted tokens accepted "
+        f"({metrics.acceptance_rate:.0%}); {metrics.block_efficiency:.2f} tokens a target pass; "
+        f"{duel.speedup:.2f}x"
+    )
+
+
+def _totals(duels: list[Duel]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("function")
+    for head in ("tokens", "plain", "speculative", "speed-up", "accepted", "tokens a pass", "same"):
+        table.add_column(head, justify="right")
+    for duel in duels:
+        metrics = duel.speculative.metrics
+        table.add_row(
+            duel.name,
+            str(metrics.emitted),
+            f"{duel.plain.metrics.tokens_per_second:.0f}/s",
+            f"{metrics.tokens_per_second:.0f}/s",
+            f"{duel.speedup:.2f}x",
+            f"{metrics.acceptance_rate:.0%}",
+            f"{metrics.block_efficiency:.2f}",
+            "yes" if duel.identical else "NO",
+        )
+    return table

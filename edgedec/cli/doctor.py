@@ -1,0 +1,60 @@
+"""``edgedec doctor``: what is installed, what is missing, how to get it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from edgedec.cli import _options
+
+
+@click.command()
+@_options.as_json
+def command(as_json: bool) -> None:
+    """Say what is installed and what is missing.
+
+    Exit code 1 when something is wrong; each problem comes with how to mend it.
+
+    \b
+    edgedec doctor
+    edgedec doctor --json
+    """
+    from edgedec.cli import _output
+    from edgedec.doctor import examine
+
+    facts = examine()
+    if as_json:
+        _output.print_json(facts)
+    else:
+        _print(facts)
+    if facts["problems"]:
+        raise click.exceptions.Exit(1)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from edgedec.cli._output import size, table
+
+    memory, cpu, demo = facts["memory"], facts["cpu"], facts["demo"]
+    limit = memory["limit_bytes"]
+    rows = [
+        ("edgedec", facts["edgedec"]),
+        ("Python", f"{facts['python']}, {facts['system']}"),
+        ("packages", _versions(facts["packages"])),
+        *(
+            (f"extra {name}", _versions(extra["packages"]) + (
+                "" if extra["complete"] else f"; get it: {extra['install']}"))
+            for name, extra in facts["extras"].items()
+        ),
+        ("processor", f"{cpu['name']}, {cpu['cores']} cores, {' '.join(cpu['features'])}"),
+        ("memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} free"
+                   + (f", limited to {size(limit)}" if limit else "")),
+        ("demo bundle", f"whole, {size(demo['size_bytes'])}" if demo["whole"] else "not whole"),
+    ]  # fmt: skip
+    table(rows)
+    for problem in facts["problems"]:
+        click.secho(f"problem: {problem}", fg="red", err=True)
+
+
+def _versions(packages: dict[str, str | None]) -> str:
+    return ", ".join(f"{name} {version or '(missing)'}" for name, version in packages.items())

@@ -1,0 +1,128 @@
+"""``edgedec export``: from checkpoints to a bundle."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgedec.cli import _options
+
+if TYPE_CHECKING:
+    from edgedec.export import ExportReport
+
+FOLDER = click.Path(path_type=Path)
+WEIGHTS = click.Choice(["int4", "int8", "fp16", "fp32"])
+
+
+@click.command()
+@click.argument("target", type=FOLDER)
+@click.option(
+    "--draft", type=FOLDER, metavar="DRAFT", help="A smaller model with the same tokenizer."
+)
+@click.option(
+    "--out",
+    type=FOLDER,
+    required=True,
+    metavar="DIR",
+    help="The bundle; it appears when it is complete, or not at all.",
+)
+@click.option(
+    "--weights", type=WEIGHTS, default="int4", show_default=True, help="How weights are stored."
+)
+@click.option("--draft-weights", type=WEIGHTS, help="The same for the draft; default: --weights.")
+@click.option(
+    "--kv",
+    type=click.Choice(["fp32", "int8"]),
+    default="fp32",
+    show_default=True,
+    help="How keys and values are kept.",
+)
+@click.option(
+    "--block-size",
+    type=int,
+    default=32,
+    show_default=True,
+    help="Weights that share a scale: 16, 32, 64, 128 or 256.",
+)
+@click.option("--max-context", type=int, metavar="TOKENS", help="Default: the model's own limit.")
+@click.option(
+    "--parity/--no-parity",
+    default=True,
+    show_default=True,
+    help="Compare with the source and fail below the floor.",
+)
+@click.option(
+    "--parity-text",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Text to compare on; default: a short one that is built in.",
+)
+@click.option("--licence", help="Of both models; default: what the checkpoint states.")
+@click.option("--overwrite", is_flag=True, help="Replace DIR if it is a bundle.")
+@_options.as_json
+def command(
+    target: Path,
+    draft: Path | None,
+    out: Path,
+    weights: str,
+    draft_weights: str | None,
+    kv: str,
+    block_size: int,
+    max_context: int | None,
+    parity: bool,
+    parity_text: Path | None,
+    licence: str | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Make a bundle of a target and a draft.
+
+    TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (pip install
+    "edgedec[export]"), no torch.
+
+    \b
+    edgedec export ./Qwen3-0.6B --out ./qwen
+    edgedec export ./Llama-3-8B --draft ./Llama-3-1B --out ./llama --weights int4 --kv int8
+    edgedec export ./model --out ./model-int8 --weights int8 --parity-text sample.txt
+    """  # fmt: skip
+    from edgedec.cli import _output
+    from edgedec.export import ExportOptions, export_bundle
+
+    options = ExportOptions(
+        target=target,
+        out=out,
+        draft=draft,
+        weights=weights,
+        draft_weights=draft_weights,
+        kv=kv,
+        block_size=block_size,
+        max_context=max_context,
+        parity=parity,
+        parity_text=parity_text,
+        licence=licence,
+        overwrite=overwrite,
+    )
+    with _output.stages() as progress:
+        report = export_bundle(options, progress)
+    if as_json:
+        _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
+    else:
+        _print(report)
+
+
+def _print(report: ExportReport) -> None:
+    from edgedec.cli._output import figures, size, table
+
+    rows = []
+    for model in report.models:
+        text = f"{model.name} ({model.architecture}), {model.parameters / 1e6:.1f} M parameters, "
+        rows.append((model.role, text + size(model.size_bytes)))
+        if model.worst is not None:
+            rows.append(("", f"largest tensor error {model.worst[1]:.2%} ({model.worst[0]})"))
+        if model.parity:
+            rows.append(("", f"parity: {figures(model.parity)}"))
+    rows.append(("bundle", f"{report.path}, {size(report.size_bytes)}, {report.seconds:.1f} s"))
+    table(rows)

@@ -1,0 +1,66 @@
+"""``edgedec inspect``: what is in a bundle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from edgedec.cli import _options
+
+if TYPE_CHECKING:
+    from edgedec.bundle import Bundle, Role
+
+
+@click.command()
+@click.argument("bundle", default="demo")
+@click.option("--quick", is_flag=True, help="Do not hash the large files.")
+@_options.as_json
+def command(bundle: str, quick: bool, as_json: bool) -> None:
+    """Show what BUNDLE holds.
+
+    Every byte of it is compared with its manifest.
+
+    \b
+    edgedec inspect demo
+    edgedec inspect ./my-bundle --json
+    """
+    from edgedec.bundle import Bundle
+    from edgedec.cli import _output
+
+    opened = Bundle.open(bundle, verify=not quick)
+    if as_json:
+        facts = {"path": str(opened.path), "size_bytes": opened.size_bytes, "hashed": not quick}
+        _output.print_json({**facts, "manifest": opened.manifest})
+    else:
+        _print(opened, quick)
+
+
+def _print(bundle: Bundle, quick: bool) -> None:
+    from edgedec.cli._output import size, table
+
+    rows = [
+        ("bundle", str(bundle.path)),
+        ("size", f"{size(bundle.size_bytes)} in {len(bundle.files)} files, "
+                 + ("small ones as the manifest says" if quick else "all as the manifest says")),
+        *(row for role in bundle.roles for row in _role(bundle, role)),
+        ("tokenizer", f"sha256 {bundle.tokenizer_hash[:16]}"),
+    ]  # fmt: skip
+    table(rows)
+
+
+def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
+    from edgedec.cli._output import figures, size
+
+    stored = sum(bundle.files[name].size_bytes for name in role.files)
+    dims = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in role.dims.items())
+    licence = f"licence {role.licence or 'unstated'}"
+    rows = [
+        (role.role, f"{role.architecture} from {role.source}, {licence}"),
+        ("", f"{role.format}, weights {role.weights}, KV {role.kv}, {size(stored)}"),
+        ("", dims),
+    ]
+    parity = bundle.manifest["roles"][role.role].get("parity")
+    if isinstance(parity, dict) and parity:
+        rows.append(("", f"parity: {figures(parity)}"))
+    return rows
