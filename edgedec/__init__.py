@@ -1,5 +1,61 @@
-"""Lossless speculative decoding on small devices: public names, nothing else."""
+r"""Lossless speculative decoding on small devices.
+
+::
+
+    from edgedec import Pipeline
+
+    with Pipeline.open("demo") as pipeline:
+        for event in pipeline.stream("def fibonacci(n):\n"):
+            print(event.text, end="")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgedec.assembly import OpenOptions
+    from edgedec.bundle import Bundle
+    from edgedec.decoding.engine import Emission
+    from edgedec.decoding.metrics import Metrics
+    from edgedec.decoding.sampling import SamplingParams
+    from edgedec.errors import EdgedecError
+    from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+# Imported when first asked for: `edgedec --help` needs none of them.
+_HOMES = {
+    "Bundle": "edgedec.bundle",
+    "EdgedecError": "edgedec.errors",
+    "Emission": "edgedec.decoding.engine",
+    "GenerateOptions": "edgedec.pipeline",
+    "Generation": "edgedec.pipeline",
+    "Metrics": "edgedec.decoding.metrics",
+    "OpenOptions": "edgedec.assembly",
+    "Pipeline": "edgedec.pipeline",
+    "SamplingParams": "edgedec.decoding.sampling",
+    "Stream": "edgedec.pipeline",
+}
+
+__all__ = [
+    "Bundle",
+    "EdgedecError",
+    "Emission",
+    "GenerateOptions",
+    "Generation",
+    "Metrics",
+    "OpenOptions",
+    "Pipeline",
+    "SamplingParams",
+    "Stream",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'edgedec' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

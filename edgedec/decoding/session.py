@@ -195,3 +195,7 @@ class Model(Protocol):
 
         """
         ...
+
+    def close(self) -> None:
+        """Give the weights back, after its sessions are closed."""
+        ...

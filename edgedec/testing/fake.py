@@ -67,6 +67,9 @@ class FakeModel:
             raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")
         return FakeSession(self, capacity)
 
+    def close(self) -> None:
+        """Nothing to give back."""
+
 
 class FakeSession:
     """A cache that is a list of tokens, with the same state machine as a real one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from types import ModuleType
 
 from edgedec.decoding.drafting.base import Drafter, DrafterParts
 from edgedec.decoding.session import Session
@@ -18,6 +19,11 @@ def names() -> list[str]:
     """The drafters there are: the files of this folder that are not helpers."""
     found = (module.name for module in pkgutil.iter_modules(__path__))
     return sorted(name for name in found if name != "base" and not name.startswith("_"))
+
+
+def needs_model(name: str) -> bool:
+    """Whether a drafter drafts with a model of its own; False for unknown names."""
+    return name in names() and bool(getattr(_module(name), "NEEDS_MODEL", False))
 
 
 def create(
@@ -42,9 +48,12 @@ def create(
     """
     if name not in names():
         raise InputError(f"no drafter {name!r}: expected one of {', '.join(names())}")
-    module = importlib.import_module(f"{__name__}.{name}")
-    drafter: Drafter = module.build(DrafterParts(vocab_size, draft, branching))
+    drafter: Drafter = _module(name).build(DrafterParts(vocab_size, draft, branching))
     return drafter
 
 
-__all__ = ["Drafter", "DrafterParts", "create", "names"]
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+__all__ = ["Drafter", "DrafterParts", "create", "names", "needs_model"]

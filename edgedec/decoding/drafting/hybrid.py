@@ -51,6 +51,9 @@ class HybridDrafter:
         self._model.close()
 
 
+NEEDS_MODEL = True
+
+
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
     return HybridDrafter(parts)

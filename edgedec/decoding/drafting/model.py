@@ -66,6 +66,9 @@ class ModelDrafter:
         self._follower.close()
 
 
+NEEDS_MODEL = True
+
+
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
     return ModelDrafter(parts)

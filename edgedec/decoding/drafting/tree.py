@@ -134,6 +134,9 @@ class _Slots:
         return self._follower.confidence(self._heap[0][1])
 
 
+NEEDS_MODEL = True
+
+
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
     return TreeDrafter(parts)

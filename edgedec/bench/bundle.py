@@ -1,0 +1,63 @@
+"""How fast a bundle decodes on this machine: every drafter against plain decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedec.assembly import OpenOptions
+from edgedec.bench.compare import Comparison, compare
+from edgedec.bench.records import Recorder, recording
+from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
+
+PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to decode: a name for the table and how the pipeline is opened."""
+
+    name: str
+    options: OpenOptions
+
+
+def candidates(*, has_draft: bool, threads: int | None = None) -> list[Candidate]:
+    """Plain decoding at its fastest (no padding), then every drafter that can run."""
+    plain = OpenOptions(draft="none", row_invariant=False, threads=threads)
+    drafters = ["auto", "lookup", "recycle"] + (["model", "tree"] if has_draft else [])
+    rest = [Candidate(name, OpenOptions(draft=name, threads=threads)) for name in drafters]
+    return [Candidate(PLAIN, plain), *rest]
+
+
+def race(
+    bundle: str | Path,
+    entrants: Sequence[Candidate],
+    prompts: Sequence[tuple[str, Prompt]],
+    options: GenerateOptions | Sequence[GenerateOptions],
+    recorder: Recorder,
+) -> Comparison:
+    """Open every entrant on one bundle and compare them; the first is the baseline."""
+    with ExitStack() as stack:
+        pipelines = {
+            entrant.name: stack.enter_context(Pipeline.open(bundle, entrant.options))
+            for entrant in entrants
+        }
+        return compare(pipelines, prompts, options, recorder)
+
+
+def bench_bundle(
+    bundle: str | Path,
+    prompts: Sequence[tuple[str, Prompt]],
+    options: GenerateOptions,
+    *,
+    out: Path,
+    threads: int | None = None,
+) -> Comparison:
+    """Every drafter on these prompts; raw records in ``out/bundle.jsonl``."""
+    from edgedec.bundle import Bundle
+
+    entrants = candidates(has_draft=Bundle.open(bundle).draft is not None, threads=threads)
+    with recording(out, "bundle") as recorder:
+        return race(bundle, entrants, prompts, options, recorder)

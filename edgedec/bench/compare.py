@@ -1,0 +1,112 @@
+"""Two or more ways to decode the same prompts, interleaved in one process.
+
+The machines this runs on are shared and their speed drifts, so only ratios within one run
+mean anything: every prompt is decoded by every candidate in turn, and who goes first rotates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from edgedec.bench.records import Recorder
+from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Seconds a token by candidate and prompt.
+
+    Attributes:
+        baseline: name of the candidate others are compared with.
+        tpot_s: candidate -> seconds per token after the first round, one per prompt.
+        identical: candidate -> how many texts equal the baseline's, token for token.
+    """
+
+    baseline: str
+    tpot_s: dict[str, list[float]] = field(default_factory=dict)
+    identical: dict[str, int] = field(default_factory=dict)
+
+    def speedup(self, name: str) -> float:
+        """Baseline seconds over candidate seconds, summed over prompts."""
+        return sum(self.tpot_s[self.baseline]) / sum(self.tpot_s[name])
+
+    def ratios(self, name: str) -> list[float]:
+        """The same ratio prompt by prompt."""
+        pairs = zip(self.tpot_s[self.baseline], self.tpot_s[name], strict=True)
+        return [plain / other for plain, other in pairs]
+
+    def summary(self, name: str) -> dict[str, float | int]:
+        """What a table shows of one candidate."""
+        ratios = self.ratios(name)
+        return {
+            "tokens_per_second": len(self.tpot_s[name]) / sum(self.tpot_s[name]),
+            "speedup": self.speedup(name),
+            "median_ratio": median(ratios),
+            "worst_ratio": min(ratios),
+            "below_0.98": sum(ratio < 0.98 for ratio in ratios),
+            "identical": self.identical[name],
+            "prompts": len(ratios),
+        }
+
+
+def compare(
+    candidates: Mapping[str, Pipeline],
+    prompts: Sequence[tuple[str, Prompt]],
+    options: GenerateOptions | Sequence[GenerateOptions],
+    recorder: Recorder,
+    *,
+    repeats: int = 1,
+) -> Comparison:
+    """Decode every prompt with every candidate; the first one is the baseline.
+
+    Args:
+        candidates: by name; opened by the caller, who also closes them.
+        prompts: (name, prompt) pairs.
+        options: one for all prompts, or one for each.
+        recorder: gets one record per run.
+        repeats: runs of each; the median TPOT counts.
+    """
+    names = list(candidates)
+    result = Comparison(names[0], {name: [] for name in names}, dict.fromkeys(names, 0))
+    each = [options] * len(prompts) if isinstance(options, GenerateOptions) else options
+    for pipeline in candidates.values():  # warm caches, calibration and lazy allocations
+        pipeline.generate(prompts[0][1], each[0])
+    for index, ((label, prompt), chosen) in enumerate(zip(prompts, each, strict=True)):
+        runs: dict[str, list[Generation]] = {name: [] for name in names}
+        for turn in range(repeats):
+            first = (index + turn) % len(names)
+            for name in names[first:] + names[:first]:
+                runs[name].append(candidates[name].generate(prompt, chosen))
+        expected = runs[names[0]][0].token_ids
+        for name, generations in runs.items():
+            for generation in generations:
+                recorder.add(kind="run", candidate=name, prompt=label, **facts(generation))
+            result.tpot_s[name].append(median(g.metrics.tpot_s for g in generations))
+            result.identical[name] += all(g.token_ids == expected for g in generations)
+    for name in names:
+        recorder.add(kind="summary", candidate=name, baseline=names[0], **result.summary(name))
+    return result
+
+
+def facts(generation: Generation) -> dict[str, object]:
+    """The figures of one run, as recorded."""
+    metrics = generation.metrics
+    return {
+        "tokens": metrics.emitted,
+        "ttft_s": metrics.ttft_s,
+        "tpot_s": metrics.tpot_s,
+        "target_passes": metrics.target_passes,
+        "drafted_tokens": metrics.drafted_tokens,
+        "accepted_tokens": metrics.accepted_tokens,
+        "acceptance_rate": metrics.acceptance_rate,
+        "block_efficiency": metrics.block_efficiency,
+        "draft_s": metrics.draft_s,
+        "target_s": metrics.target_s,
+        "engine_s": metrics.engine_s,
+        "sources": dict(metrics.sources),
+        "finish_reason": generation.finish_reason,
+        "seed": generation.seed,
+        "plan": generation.plan,
+    }

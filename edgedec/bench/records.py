@@ -1,0 +1,60 @@
+"""Raw records: one JSON object a line, each run with the machine it ran on."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class Recorder:
+    """Appends records of one benchmark to an open file, and flushes each."""
+
+    def __init__(self, file: TextIO, benchmark: str) -> None:
+        self._file = file
+        self._benchmark = benchmark
+
+    def add(self, **fields: Any) -> None:
+        """Write one record."""
+        line = json.dumps({"benchmark": self._benchmark, **fields})
+        self._file.write(line + "\n")
+        self._file.flush()
+
+
+@contextmanager
+def recording(folder: Path, benchmark: str) -> Iterator[Recorder]:
+    """A fresh ``<benchmark>.jsonl`` whose first record describes machine and versions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{benchmark}.jsonl").open("w", encoding="utf-8") as file:
+        recorder = Recorder(file, benchmark)
+        recorder.add(kind="machine", **machine())
+        yield recorder
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to know about where a figure was taken."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "cpu": _cpu_name(),
+        "cores": available_cores(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "edgedec": version("edgedec"),
+        "onnxruntime": version("onnxruntime"),
+        "numpy": version("numpy"),
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"

@@ -1,0 +1,233 @@
+r"""The composition root: a bundle and a few choices become something to call.
+
+::
+
+    with Pipeline.open("demo") as pipeline:
+        for event in pipeline.stream("def fibonacci(n):\n"):
+            print(event.text, end="")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any
+
+from edgedec import assembly
+from edgedec.assembly import OpenOptions
+from edgedec.bundle import Bundle
+from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.stopping import StopRule
+from edgedec.errors import InputError
+from edgedec.text import Tokenizer
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateOptions:
+    """What to generate.
+
+    Attributes:
+        max_new_tokens: tokens at most; the context may end the text earlier.
+        sampling: how tokens are chosen; the default is greedy.
+        stop: strings that end the text; they are not part of it.
+        logprobs: None for none; 0 for each token's own; n for the n best as well.
+        timeout_s: seconds after which the text ends with ``"timeout"``.
+        ignore_eos: let the text run on past an end-of-text token, for measuring.
+    """
+
+    max_new_tokens: int = 128
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    timeout_s: float | None = None
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise InputError(f"max_new_tokens is {self.max_new_tokens}: expected at least 1")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise InputError(f"timeout is {self.timeout_s} s: expected more than 0")
+        if self.logprobs is not None and not 0 <= self.logprobs <= 100:
+            raise InputError(f"logprobs is {self.logprobs}: expected 0 to 100")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A finished text.
+
+    Attributes:
+        text: without any stop string.
+        events: every emitted token with its text, source and logprobs.
+        prompt_tokens: tokens of the prompt.
+        finish_reason: ``eos``, ``length``, ``stop``, ``timeout`` or ``cancelled``.
+        metrics: see ``edgedec.decoding.metrics``.
+        seed: of the random choices, given or drawn.
+        plan: what decoded it: drafter, draft length rule, threads, provider and so on.
+    """
+
+    text: str
+    events: list[Emission]
+    prompt_tokens: int
+    finish_reason: str
+    metrics: Metrics
+    seed: int
+    plan: dict[str, Any]
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Ids of the emitted tokens."""
+        return [event.token for event in self.events]
+
+
+class Stream(Iterator[Emission]):
+    """Events of one generation as they come; ``result`` is there when it has ended.
+
+    ``close`` (or garbage collection) abandons it and leaves the pipeline usable. Text held
+    back as the possible beginning of a stop string reaches ``result.text`` only, when a
+    timeout or a cancellation ends the stream before its fate is known.
+    """
+
+    def __init__(self, engine: Engine, request: Request, plan: dict[str, Any]) -> None:
+        self.metrics = Metrics()
+        self.result: Generation | None = None
+        self._engine = engine
+        self._request = request
+        self._plan = plan
+        self._events: list[Emission] = []
+        self._rounds = engine.run(request, self.metrics)
+        self._ready: Iterator[Emission] = iter(())
+
+    def __next__(self) -> Emission:
+        while True:
+            for event in self._ready:
+                self._events.append(event)
+                return event
+            try:
+                self._ready = iter(next(self._rounds))
+            except StopIteration:
+                if self.result is None:
+                    self._finish()
+                raise
+
+    def cancel(self) -> None:
+        """From any thread: end after the running pass, with reason ``cancelled``."""
+        self._engine.cancel()
+
+    def close(self) -> None:
+        """Abandon the stream."""
+        self._rounds.close()  # type: ignore[attr-defined]
+
+    def _finish(self) -> None:
+        stop, sampler = self._request.stop, self._request.sampler
+        self.result = Generation(
+            text=stop.finish(),
+            events=self._events,
+            prompt_tokens=len(self._request.prompt),
+            finish_reason=stop.reason or "cancelled",
+            metrics=self.metrics,
+            seed=sampler.streams.seed,
+            plan=self._plan,
+        )
+
+
+class Pipeline:
+    """A target, a drafter and a tokenizer, ready to decode. One text at a time."""
+
+    def __init__(self, bundle: Bundle, parts: assembly.Parts) -> None:
+        self.bundle = bundle
+        self.tokenizer: Tokenizer = parts.tokenizer
+        self.plan = parts.plan
+        self.engine = parts.engine
+        self.target = parts.target
+        self._parts = parts
+
+    @classmethod
+    def open(
+        cls, bundle: str | Path, options: OpenOptions | None = None, **changes: Any
+    ) -> Pipeline:
+        """Load a bundle.
+
+        Args:
+            bundle: a bundle's folder, or ``"demo"`` for the pair that ships.
+            options: choices; ``changes`` overrides single ones by name, as in
+                ``Pipeline.open("demo", draft="lookup", threads=2)``.
+
+        Raises:
+            BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
+        """
+        chosen = dataclasses.replace(options or OpenOptions(), **changes)
+        opened = Bundle.open(bundle)
+        return cls(opened, assembly.assemble(opened, chosen))
+
+    def stream(self, prompt: Prompt, options: GenerateOptions | None = None) -> Stream:
+        """Decode after ``prompt`` (text, or token ids); yields events as they come.
+
+        Raises:
+            InputError: an empty prompt, or an option out of range.
+            PromptTooLong: when the prompt does not fit the context.
+        """
+        options = options or GenerateOptions()
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        self._check_prompt(tokens)
+        sampler = Sampler(
+            options.sampling,
+            self._parts.target.info.vocab_size,
+            tokens,
+            coupled=self.engine.rule.coupled,
+        )
+        stop = StopRule(
+            eos_ids=() if options.ignore_eos else self._parts.target.info.eos_ids,
+            max_new_tokens=options.max_new_tokens,
+            stop_strings=options.stop,
+            stream=self.tokenizer.stream(tokens),
+        )
+        deadline = perf_counter() + options.timeout_s if options.timeout_s else None
+        request = Request(tokens, sampler, stop, options.logprobs, deadline)
+        return Stream(self.engine, request, self.plan)
+
+    def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
+        """Decode to the end; see ``stream``."""
+        stream = self.stream(prompt, options)
+        for _ in stream:
+            pass
+        assert stream.result is not None
+        return stream.result
+
+    def chat(self, messages: Sequence[Message], options: GenerateOptions | None = None) -> Stream:
+        """The assistant's next message, by the bundle's chat template.
+
+        Raises:
+            InputError: the bundle has no chat template, or the messages do not fit it.
+        """
+        return self.stream(self.tokenizer.encode_chat(messages), options)
+
+    def close(self) -> None:
+        """Give back sessions, caches and weights."""
+        self._parts.close()
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_prompt(self, tokens: Sequence[int]) -> None:
+        if not tokens:
+            raise InputError("the prompt is empty: give some text")
+        size = self._parts.target.info.vocab_size
+        if not all(0 <= token < size for token in tokens):
+            raise InputError(f"the prompt has a token id outside 0..{size - 1}")

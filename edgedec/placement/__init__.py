@@ -1,0 +1,1 @@
+"""Where a model runs: facts about this machine."""
