@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
+from edgedec.placement.device import available_cores
+
 
 class Recorder:
     """Appends records of one benchmark to an open file, and flushes each."""
