@@ -13,6 +13,7 @@ import onnxruntime as ort
 from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.decoding.tree import FloatArray
 from edgedec.errors import BundleError, CapacityExceeded, RuntimeUnavailable
+from edgedec.placement.device import available_cores
 from edgedec.runtimes.onnx.file import read_model_file
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts, Passes
 from edgedec.runtimes.onnx.padding import NO_PADDING, Padding, Run, find_padding
@@ -138,13 +139,6 @@ def _options(threads: int | None) -> ort.SessionOptions:
     # A target and a draft take turns on the same cores: a pool that spins steals the other's.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _find_padding(graph: Graph) -> Padding | None:
