@@ -13,16 +13,22 @@ from typing import Any
 
 from edgedec.bundle import MANIFEST, SCHEMA_VERSION, sha256_of
 from edgedec.errors import CheckpointError, InputError
+from edgedec.export import sample
 from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.onnx import GraphOptions, context, write_model
 from edgedec.export.options import ExportOptions, ExportReport, ModelReport, Progress
+from edgedec.export.parity import ParityRun
 from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.models.decoder import DecoderSpec
+from edgedec.text import Tokenizer
 
 # Defaults of a checkpoint that a decoder here can follow.
+_PARITY_TOKENS = 1024
+_PARITY_LEAST = 32
+_PARITY_CHARACTERS = 1 << 20
 _GENERATION = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "do_sample")
 
 
@@ -46,9 +52,10 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     if draft is not None:
         content.check_same(TokenizerContent(draft.path))
     jobs = _jobs(options, target, draft, content)
+    tokens = parity_tokens(options, target.path) if options.parity else []
     with appearing(options.out, overwrite=options.overwrite) as folder:
         _copy_tokenizer(target.path, folder / "tokenizer")
-        reports = tuple(_export(job, folder / job.role, options, progress) for job in jobs)
+        reports = tuple(_export(job, folder / job.role, tokens, progress) for job in jobs)
         manifest = _manifest(options, jobs, reports, content)
         manifest["files"] = _files(folder, progress)
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
@@ -98,7 +105,31 @@ def _padded(
     return wide, PaddedTensors(checkpoint.tensors, padded)
 
 
-def _export(job: _Job, folder: Path, options: ExportOptions, progress: Progress) -> ModelReport:
+def parity_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
+    """What the parity check reads: the beginning of the user's text, or of the built-in one.
+
+    Raises:
+        InputError: the text cannot be read, or is too short to tell anything.
+
+    """
+    text, name = sample.TEXT, "the built-in text"
+    if options.parity_text is not None:
+        name = str(options.parity_text)
+        try:
+            with options.parity_text.open(encoding="utf-8") as file:
+                text = file.read(_PARITY_CHARACTERS)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{name} cannot be read as UTF-8 text: {error}") from None
+    longest = min(options.max_context or _PARITY_TOKENS, _PARITY_TOKENS)
+    tokens = Tokenizer.load(tokenizer).encode(text)[:longest]
+    if len(tokens) < _PARITY_LEAST:
+        raise InputError(
+            f"{name} gives {len(tokens)} tokens to compare on, expected {_PARITY_LEAST} or more"
+        )
+    return tokens
+
+
+def _export(job: _Job, folder: Path, tokens: list[int], progress: Progress) -> ModelReport:
     folder.mkdir()
     total = job.spec.parameters
     tensors = CountedTensors(job.tensors, lambda done: progress(job.role, min(done, total), total))
@@ -111,7 +142,19 @@ def _export(job: _Job, folder: Path, options: ExportOptions, progress: Progress)
         parameters=job.checkpoint.spec.parameters,
         size_bytes=sum(file.stat().st_size for file in folder.iterdir()),
         errors=errors,
+        parity=_parity(job, folder, tokens, progress) if tokens else {},
     )
+
+
+def _parity(
+    job: _Job, folder: Path, tokens: list[int], progress: Progress
+) -> Mapping[str, int | float]:
+    run = ParityRun(job.spec, job.tensors, folder, job.options)
+    stage = f"{job.role} parity"
+    read = tokens[: job.spec.max_context]
+    found = run.compare(read, lambda done, total: progress(stage, done, total))
+    found.check(job.role, job.options.weights)
+    return dataclasses.asdict(found)
 
 
 def _copy_tokenizer(source: Path, folder: Path) -> None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from edgedec.export.graph import GraphWriter
 from edgedec.export.tensors import TensorReader, read
@@ -90,6 +92,20 @@ def context(spec: DecoderSpec, options: GraphOptions) -> int:
     return min(options.max_context or spec.max_context, spec.max_context)
 
 
+def attention_feeds(
+    spec: DecoderSpec, layer: int, count: int, kv: str
+) -> dict[str, npt.NDArray[Any]]:
+    """What a layer reads beside the residual stream, for a text of ``count`` tokens."""
+    feeds: dict[str, npt.NDArray[Any]] = {
+        "position_ids": np.arange(count)[None],
+        "attention_bias": np.zeros((1, 1, count, count), np.float32),
+        "seqlens_k": np.array([count - 1], np.int32),
+        "total_sequence_length": np.array(count, np.int32),
+    }
+    cache = np.zeros((1, spec.kv_heads, count, spec.head_dim), np.float32)
+    return feeds | {f"past_{part}_{layer}": cache for part in ("key", "value")}
+
+
 class Emitter:
     """Writes the nodes of one decoder into a graph."""
 
@@ -113,10 +129,9 @@ class Emitter:
         x, branch = self._store.embed(ids, "embedded", spec.name("embed"), spec.tied), ""
         for layer in range(spec.layers):
             x, branch = self.layer(layer, x, branch)
-        wanted = [
-            g.node("Gather", [value, "rows"], f"{value}.wanted", axis=1) for value in (x, branch)
-        ]
-        normed, _ = self._norm("final", wanted[0], wanted[1], spec.name("final_norm"))
+        x = g.node("Gather", [x, "rows"], "final.x", axis=1)
+        branch = g.node("Gather", [branch, "rows"], "final.branch", axis=1)
+        normed, _ = self._norm("final", x, branch, spec.name("final_norm"))
         flat = g.node("Reshape", [normed, self._dims(-1, spec.hidden)], "final.flat")
         self.head(flat)
 
