@@ -99,6 +99,10 @@ class OnnxModel:
             raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")
         return self.session(self, capacity, self.padding)
 
+    def close(self) -> None:
+        """Give the weights back; they go when the last session is closed too."""
+        vars(self).pop("graph", None)
+
 
 def devices() -> list[str]:
     """Providers that this ONNX Runtime has, and the devices it sees."""
