@@ -71,7 +71,7 @@ check: $(DEV)
 	$(BIN)/python tools/help_pages.py --check
 
 bench: $(DEV)
-	$(BIN)/edgedec bench demo $(BENCH_ARGS)
+	$(BIN)/python -m edgedec.bench $(BENCH_ARGS)
 
 format: $(DEV)
 	$(BIN)/ruff format .

@@ -146,6 +146,7 @@ class Pipeline:
         self.bundle = bundle
         self.tokenizer: Tokenizer = parts.tokenizer
         self.plan = parts.plan
+        self.target = parts.target
         self.engine = parts.engine
         self.target = parts.target
         self._parts = parts
@@ -180,12 +181,12 @@ class Pipeline:
         self._check_prompt(tokens)
         sampler = Sampler(
             options.sampling,
-            self._parts.target.info.vocab_size,
+            self.target.info.vocab_size,
             tokens,
             coupled=self.engine.rule.coupled,
         )
         stop = StopRule(
-            eos_ids=() if options.ignore_eos else self._parts.target.info.eos_ids,
+            eos_ids=() if options.ignore_eos else self.target.info.eos_ids,
             max_new_tokens=options.max_new_tokens,
             stop_strings=options.stop,
             stream=self.tokenizer.stream(tokens),
@@ -228,6 +229,6 @@ class Pipeline:
     def _check_prompt(self, tokens: Sequence[int]) -> None:
         if not tokens:
             raise InputError("the prompt is empty: give some text")
-        size = self._parts.target.info.vocab_size
+        size = self.target.info.vocab_size
         if not all(0 <= token < size for token in tokens):
             raise InputError(f"the prompt has a token id outside 0..{size - 1}")

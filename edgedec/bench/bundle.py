@@ -37,6 +37,8 @@ def race(
     prompts: Sequence[tuple[str, Prompt]],
     options: GenerateOptions | Sequence[GenerateOptions],
     recorder: Recorder,
+    *,
+    repeats: int = 1,
 ) -> Comparison:
     """Open every entrant on one bundle and compare them; the first is the baseline."""
     with ExitStack() as stack:
@@ -44,7 +46,7 @@ def race(
             entrant.name: stack.enter_context(Pipeline.open(bundle, entrant.options))
             for entrant in entrants
         }
-        return compare(pipelines, prompts, options, recorder)
+        return compare(pipelines, prompts, options, recorder, repeats=repeats)
 
 
 def bench_bundle(

@@ -1,0 +1,69 @@
+"""Bundles for the benchmarks: the shipped pair as it is, and grown to a real model's cost.
+
+A grown model computes exactly what its small source does, at the cost of its size, so that
+acceptance is that of a trained pair (``edgedec.models.grow``). Made once, kept in ``work``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedec.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """Where checkpoints come from and where what is made of them is kept.
+
+    Attributes:
+        checkpoints: folder with ``target`` and ``draft``, the shipped pair's checkpoints.
+        work: scratch folder; may be deleted at any time.
+
+    """
+
+    checkpoints: Path
+    work: Path
+
+    def checkpoint(self, role: str, preset: str | None = None) -> Path:
+        """A role's checkpoint folder, grown to a preset of ``edgedec.models.grow`` if given."""
+        source = self.checkpoints / role
+        if not (source / "config.json").is_file():
+            raise InputError(
+                f"{source} has no checkpoint: run the suite from a clone of the repository, "
+                "or give --checkpoints"
+            )
+        if preset is None:
+            return source
+        from edgedec.models.grow import PRESETS, grow
+
+        out = self.work / f"{role}-{preset}"
+        if not (out / "config.json").is_file():
+            grow(source, out, PRESETS[preset])
+        return out
+
+    def bundle(
+        self,
+        weights: str,
+        *,
+        target: str | None = None,
+        draft: str | None = None,
+        block_size: int = 32,
+    ) -> Path:
+        """An exported pair; ``target`` and ``draft`` are presets to grow to."""
+        from edgedec.export import ExportOptions, export_bundle
+
+        name = f"pair-{weights}-{block_size}-{target or 'asis'}-{draft or 'asis'}"
+        out = self.work / name
+        if not (out / "manifest.json").is_file():
+            export_bundle(
+                ExportOptions(
+                    target=self.checkpoint("target", target),
+                    draft=self.checkpoint("draft", draft),
+                    out=out,
+                    weights=weights,
+                    block_size=block_size,
+                    parity=False,
+                )
+            )
+        return out

@@ -1,0 +1,156 @@
+"""What the project promises, measured: one function a promise, raw records in JSONL.
+
+Run by ``make bench``. Needs a clone (the checkpoints are not in the wheel) and the extra
+``export``. Ratios are taken within one run; nothing here fails because a machine is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgedec.assembly import OpenOptions
+from edgedec.bench.bundle import PLAIN, Candidate, race
+from edgedec.bench.grown import Workshop
+from edgedec.bench.records import Recorder, recording
+from edgedec.bench.workloads import heldout_prompts, random_prompts
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.pipeline import GenerateOptions, Prompt
+
+Row = dict[str, Any]
+Section = Callable[["Suite", Recorder], list[Row]]
+
+GROWN = "target-0.5b"
+GROWN_DRAFT = "draft-50m"
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Settings all sections share.
+
+    Attributes:
+        shop: makes the bundles.
+        out: folder of the raw records.
+        prompts: prompts of each section.
+        threads: of each model; None is all cores.
+
+    """
+
+    shop: Workshop
+    out: Path
+    prompts: int
+    threads: int | None = None
+
+    def run(self, name: str) -> list[Row]:
+        """One section; its rows are what a table shows, its records are in ``out``."""
+        with recording(self.out, name) as recorder:
+            return SECTIONS[name](self, recorder)
+
+    def code(self) -> list[tuple[str, Prompt]]:
+        """Held-out function heads."""
+        return [(prompt.name, prompt.text) for prompt in heldout_prompts(self.prompts)]
+
+    def candidate(self, name: str, **options: Any) -> Candidate:
+        """A way to decode with this suite's threads."""
+        return Candidate(name, OpenOptions(threads=self.threads, **options))
+
+    def plain(self) -> Candidate:
+        """The baseline: plain decoding without padding, which is its fastest."""
+        return self.candidate(PLAIN, draft="none", row_invariant=False)
+
+
+def engine(suite: Suite, recorder: Recorder) -> list[Row]:
+    """What a round costs beside the models' passes."""
+    from edgedec.bench import engine_cost
+
+    return engine_cost.run(recorder)
+
+
+def identity(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Speculative text against plain text, greedy and with a seed, every drafter."""
+    from edgedec.bench.verify import verify
+
+    rows: list[Row] = []
+    for weights in ("fp32", "int8", "int4"):
+        bundle = suite.shop.bundle(weights)
+        for invariant in (True, False):
+            for drafter in ("model", "tree", "lookup", "recycle", "hybrid"):
+                options = OpenOptions(draft=drafter, threads=suite.threads, row_invariant=invariant)
+                found = verify(bundle, suite.code(), options=options)
+                row: Row = {
+                    "weights": weights,
+                    "row_invariant": invariant,
+                    "drafter": drafter,
+                    "texts": found.texts,
+                    "identical": found.identical,
+                    "near_ties": found.near_ties,
+                    "unexplained": len(found.divergences) - found.near_ties,
+                    "acceptance_rate": found.accepted_tokens / max(1, found.drafted_tokens),
+                }
+                recorder.add(kind="verification", **{**found.to_json(), **row})
+                rows.append(row)
+    return rows
+
+
+def shipped(suite: Suite, recorder: Recorder) -> list[Row]:
+    """The pair that ships, as it is: every drafter, greedy."""
+    return _speed(suite, recorder, suite.shop.bundle("int4"), SamplingParams(), _ALL)
+
+
+def grown(suite: Suite, recorder: Recorder) -> list[Row]:
+    """The target grown to half a billion, the draft as it is: every drafter, greedy."""
+    return _speed(suite, recorder, suite.shop.bundle("int4", target=GROWN), SamplingParams(), _ALL)
+
+
+def grown_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
+    """The same, sampled at temperature 0.8 with a seed."""
+    sampling = SamplingParams(temperature=0.8, seed=0)
+    bundle = suite.shop.bundle("int4", target=GROWN)
+    return _speed(suite, recorder, bundle, sampling, ("auto", "model"))
+
+
+def grown_both(suite: Suite, recorder: Recorder) -> list[Row]:
+    """The target grown, and the draft grown to a tenth of it, greedy."""
+    bundle = suite.shop.bundle("int4", target=GROWN, draft=GROWN_DRAFT)
+    return _speed(suite, recorder, bundle, SamplingParams(), ("auto", "model"))
+
+
+def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Text no draft can predict: sampled at temperature 1.6 after random tokens."""
+    prompts: list[tuple[str, Prompt]] = [
+        (f"random {i}", tokens) for i, tokens in enumerate(random_prompts(suite.prompts, 4096))
+    ]
+    sampling = SamplingParams(temperature=1.6, seed=0)
+    bundle = suite.shop.bundle("int4", target=GROWN)
+    return _speed(suite, recorder, bundle, sampling, ("auto",), prompts, repeats=3)
+
+
+SECTIONS: dict[str, Section] = {
+    section.__name__: section
+    for section in (engine, identity, shipped, grown, grown_sampled, grown_both, hopeless)
+}
+
+_ALL = ("auto", "model", "tree", "lookup", "recycle", "hybrid padded", "model 3")
+_OPENED: dict[str, dict[str, Any]] = {
+    "hybrid padded": {"draft": "hybrid", "row_invariant": True},
+    "model 3": {"draft": "model", "draft_length": 3},
+}
+
+
+def _speed(
+    suite: Suite,
+    recorder: Recorder,
+    bundle: Path,
+    sampling: SamplingParams,
+    names: Sequence[str],
+    prompts: list[tuple[str, Prompt]] | None = None,
+    repeats: int = 1,
+) -> list[Row]:
+    """Each candidate against plain decoding of the same bundle, interleaved."""
+    entrants = [suite.plain()]
+    entrants += [suite.candidate(name, **_OPENED.get(name, {"draft": name})) for name in names]
+    options = GenerateOptions(128, sampling, ignore_eos=True)
+    found = race(bundle, entrants, prompts or suite.code(), options, recorder, repeats=repeats)
+    return [{"candidate": name, **found.summary(name)} for name in found.tpot_s]
