@@ -6,97 +6,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from drafting_table import GREEDY, HOT, PENALISED, PROMPT, VOCAB, Table
 
 from edgedec.decoding import drafting
-from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.drafting._follow import Follower
-from edgedec.decoding.drafting.base import Drafter, DraftLimits, DraftStep, RoundFeedback
+from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.randomness import Purpose
-from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Want
-from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError, Interrupted
 from edgedec.testing import FakeModel, FakeSession
 
-VOCAB = 16
-PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
-GREEDY = SamplingParams()
-HOT = SamplingParams(temperature=1.1, seed=4)
-PENALISED = SamplingParams(temperature=0.8, repetition_penalty=1.3, frequency_penalty=0.4, seed=5)
 WITH_MODEL = ["model", "tree", "hybrid"]
-
-
-def always(step: DraftStep) -> bool:
-    return True
-
-
-class Table:
-    """A target, a drafter and a loop that may reject whatever a test wants rejected."""
-
-    def __init__(
-        self,
-        name: str,
-        params: SamplingParams = GREEDY,
-        *,
-        coupled: bool = True,
-        capacity: int = 400,
-        prompt: Sequence[int] = PROMPT,
-    ) -> None:
-        self.target = FakeModel(VOCAB, context=3, sharpness=3.0)
-        self.draft = FakeModel(VOCAB, seed=1, context=3, sharpness=3.0, like=(self.target, 0.8))
-        self.session = self.draft.open(capacity)
-        self.scorer = self.target.open(4000)
-        self.drafter: Drafter = drafting.create(name, vocab_size=VOCAB, draft=self.session)
-        self.begin(prompt, params, coupled=coupled)
-
-    def begin(
-        self, prompt: Sequence[int], params: SamplingParams = GREEDY, *, coupled: bool = True
-    ) -> None:
-        self.sampler = Sampler(params, VOCAB, prompt, coupled=coupled)
-        self.scorer.rollback(0)
-        self.scorer.prefill(prompt[:-1])
-        self.drafter.begin(prompt, self.sampler)
-
-    def propose(
-        self, nodes: int = 4, depth: int = 4, go_on: Callable[[DraftStep], bool] = always
-    ) -> Draft:
-        root, streams = self.sampler.history[-1], self.sampler.streams
-        return self.drafter.propose(root, DraftLimits(nodes, depth), go_on, streams)
-
-    def settle(self, draft: Draft, most: int = 99, cut: int = 99) -> int:
-        """Verify by match; accept ``most`` at most, emit ``cut`` at most; count accepted."""
-        tree = draft.tree
-        scored = self.scorer.forward(tree, want=Want.LOGITS)
-        rows = self.sampler.rows(scored, tree, Purpose.TARGET)
-        path, token = [0], rows.draw(0)
-        while (child := tree.child(path[-1], token)) is not None and len(path) <= most:
-            path.append(child)
-            token = rows.draw(child)
-        kept = [*tree.tokens_on(path[1:]), token][:cut]
-        self.scorer.commit(path[: len(kept)])
-        self.sampler.push(kept)
-        self.drafter.observe(RoundFeedback(draft, Verdict(path, token), scored, kept))
-        self.check()
-        return len(path) - 1
-
-    def check(self) -> None:
-        """The draft session holds a prefix of the text, the last token never."""
-        held = self.session._committed
-        assert held == self.sampler.history[: len(held)]
-        assert len(held) < len(self.sampler.history)
-        assert self.session._pending == 0
-
-    def plain(self, count: int) -> list[int]:
-        """What the target alone would say."""
-        sampler = Sampler(self.sampler.params, VOCAB, PROMPT)
-        session = self.target.open(4000)
-        session.prefill(PROMPT[:-1])
-        for _ in range(count):
-            tree = TokenTree(sampler.history[-1])
-            rows = sampler.rows(session.forward(tree), tree, Purpose.TARGET)
-            sampler.push([rows.draw(0)])
-            session.commit([0])
-        return sampler.history
 
 
 @pytest.mark.parametrize("params", [GREEDY, HOT, PENALISED], ids=["greedy", "hot", "penalised"])
@@ -142,60 +64,6 @@ def test_draft_rows_are_those_of_a_fresh_session() -> None:
             assert tree.tokens[node + 1] == rows.draw(node)
         table.settle(draft, most=round_ % 6)
     assert {0, 1} <= lags
-
-
-def test_a_tree_draft_is_drawn_without_replacement_by_its_own_q() -> None:
-    table = Table("tree", HOT, coupled=False)
-    branched = 0
-    for _ in range(20):
-        draft = table.propose(8, 3)
-        tree = draft.tree
-        parents = {p for p in tree.parents if p >= 0}
-        assert parents <= set(draft.q)
-        fresh = table.draft.open(400)
-        fresh.prefill(table.sampler.history[:-1])
-        rows = table.sampler.rows(fresh.forward(tree), tree, Purpose.DRAFT)
-        for node in parents:
-            np.testing.assert_allclose(draft.q[node], rows.probs(node), atol=1e-6)
-            children = tree.tokens_on(tree.children(node))
-            assert children == rows.best(node, len(children)).tolist()
-            branched += len(children) > 1
-        table.settle(draft)
-    assert branched > 10
-
-
-@pytest.mark.parametrize("threshold", [0.05, 0.15, 0.4])
-def test_a_tree_fills_exactly_the_slots_above_the_threshold(threshold: float) -> None:
-    # From the definition, slot by slot, with the greedy draft's own probabilities.
-    table = Table("tree")
-    table.drafter = drafting.tree.TreeDrafter(  # type: ignore[attr-defined]
-        drafting.DrafterParts(VOCAB, table.draft.open(400)), threshold
-    )
-    table.begin(PROMPT)
-    tree = table.propose(1000, 3).tree
-    expected = []
-
-    def expand(tokens: list[int], value: float) -> None:
-        row = np.sort(table.draft.logits([*PROMPT, *tokens]).astype(np.float64))[::-1][:8]
-        ids = np.argsort(-table.draft.logits([*PROMPT, *tokens]), kind="stable")
-        chances, slot = np.exp(row) / np.exp(row).sum(), value
-        for rank in range(8):
-            if slot <= threshold or len(tokens) == 3:
-                return
-            expected.append([*tokens, int(ids[rank])])
-            expand(expected[-1], value * chances[rank])
-            slot -= value * chances[rank]
-
-    expand([], 1.0)
-    got = [tree.tokens_on(tree.path_to(node)[1:]) for node in range(1, len(tree))]
-    assert sorted(got) == sorted(expected)
-
-
-def test_a_limit_on_nodes_drops_the_least_likely() -> None:
-    small, large = Table("tree").propose(5, 3), Table("tree").propose(20, 3)
-    assert small.drafted == 5
-    assert 1 < large.passes == max(large.tree.depths) == 3
-    assert len(large.tree) > 6
 
 
 def test_a_round_costs_as_many_passes_as_tokens_even_when_it_catches_up() -> None:

@@ -17,9 +17,10 @@ from edgedec.decoding.policy.cost import RunningMedian
 CHAIN_EDGES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 TREE_EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8)
 
-_FORGET = 0.96
+_FORGET = 0.98
 _FADE = 0.99
 _PRIOR_WEIGHT = 3.0
+_TRUST_WEIGHT = 4.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 8, 256
 _LOOKAHEAD = 4
 
@@ -60,6 +61,7 @@ class Source:
         self._tries = [0.0] * len(middles)
         self._hits = [0.0] * len(middles)
         self._met = [0.5] * len(middles)
+        self._right = self._promised = _TRUST_WEIGHT
         self.look = RunningMedian(15, [look_s, look_s])
         self.peek = self.draw = [0.0] * depth
         self.start = 0.0
@@ -74,6 +76,8 @@ class Source:
 
     def learn(self, place: int, *, accepted: bool) -> None:
         """A token of this bin was tried."""
+        self._right = _FORGET * self._right + accepted
+        self._promised = _FORGET * self._promised + self.prior[place]
         self._tries[place] = _FORGET * self._tries[place] + 1
         self._hits[place] = _FORGET * self._hits[place] + accepted
         self._estimate(place)
@@ -85,7 +89,10 @@ class Source:
         self._estimate(place)
 
     def _estimate(self, place: int) -> None:
-        known = _PRIOR_WEIGHT * self.prior[place] + self._hits[place]
+        # What the other bins taught stands in for what this one has not yet.
+        trust = self._right / self._promised
+        expected = min(self.prior[place] * trust, 0.99)
+        known = _PRIOR_WEIGHT * expected + self._hits[place]
         self.chances[place] = known / (_PRIOR_WEIGHT + self._tries[place])
 
     # -- probes: a drafter that is not asked any more is tried once in a while ---------------
