@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -170,25 +171,26 @@ class Results:
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self._path = path
         self._settings = digest(settings)
-        self._file: IO[bytes] = path.open("a+b")
-        try:
-            self.done = self._read()
-        except BaseException:
-            self._file.close()
-            raise
+        self.done: set[str] = set()
+        self._file: IO[bytes] = path.open("ab")
+        # A pipe or a device cannot be read back, and keeps nothing to go on from.
+        self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        if self._regular:
+            try:
+                self._read()
+            except BaseException:
+                self._file.close()
+                raise
 
-    def _read(self) -> set[str]:
-        done: set[str] = set()
-        self._file.seek(0)
+    def _read(self) -> None:
         whole = 0
-        for number, data in enumerate(self._file, 1):
-            if not data.endswith(b"\n"):
-                break  # torn: its prompt is decoded again
-            done.add(self._id(number, data))
-            whole += len(data)
-        self._file.truncate(whole)
-        self._file.seek(whole)
-        return done
+        with self._path.open("rb") as file:
+            for number, data in enumerate(file, 1):
+                if not data.endswith(b"\n"):
+                    break  # torn: its prompt is decoded again
+                self.done.add(self._id(number, data))
+                whole += len(data)
+        os.truncate(self._path, whole)
 
     def _id(self, number: int, data: bytes) -> str:
         try:
@@ -208,11 +210,12 @@ class Results:
     def add(self, job: Job, fields: dict[str, Any]) -> None:
         """Write one line through to the disk; after a failure the file is as it was."""
         line = json.dumps({"id": job.id, **fields, "settings": self._settings}, ensure_ascii=False)
-        before = self._file.seek(0, os.SEEK_END)
+        before = os.fstat(self._file.fileno()).st_size
         try:
             self._file.write(line.encode("utf-8") + b"\n")
             self._file.flush()
-            os.fsync(self._file.fileno())
+            if self._regular:
+                os.fsync(self._file.fileno())
         except OSError as error:
             self._undo(before)
             raise InputError(
@@ -222,10 +225,11 @@ class Results:
         self.done.add(job.id)
 
     def _undo(self, length: int) -> None:
-        file, self._file = self._file, self._path.open("r+b")
+        """Back to the lines that were whole."""
         with contextlib.suppress(OSError):
-            file.close()  # tries to write what is left in its buffer, and fails again
-        self._file.truncate(length)
+            self._file.close()  # tries to write what is left in its buffer, and fails again
+        if self._regular:
+            os.truncate(self._path, length)
 
     def close(self) -> None:
         """Close the file."""

@@ -52,7 +52,7 @@ class Stopped:
     now = False
 
 
-def show(stream: Stream) -> tuple[Generation, bool]:
+def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
     """Print the text as it comes and figures after it; also: whether Ctrl-C ended it."""
     written = 0
     with cancelled_by_ctrl_c(stream) as stopped:
@@ -69,7 +69,7 @@ def show(stream: Stream) -> tuple[Generation, bool]:
     if sys.stdout.isatty() and not result.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
-    click.secho(summary(result), err=True, dim=True)
+    click.secho(summary(result, sampled=sampled), err=True, dim=True)
     return result, stopped.now
 
 
@@ -90,8 +90,8 @@ def finished(stream: Stream) -> Generation:
     return result
 
 
-def summary(result: Generation) -> str:
-    """The figures in one line."""
+def summary(result: Generation, *, sampled: bool) -> str:
+    """The figures in one line; the seed where it decided anything."""
     metrics = result.metrics
     parts = [f"{metrics.emitted} tokens ({result.finish_reason})"]
     if metrics.tokens_per_second:
@@ -102,7 +102,7 @@ def summary(result: Generation) -> str:
         parts.append(
             f"{metrics.acceptance_rate:.0%} of {metrics.drafted_tokens} drafted tokens accepted"
         )
-    if result.plan.get("sampled"):
+    if sampled:
         parts.append(f"seed {result.seed}")
     return " | ".join(parts)
 

@@ -46,7 +46,9 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
                 messages = list(first)
             elif line:
                 messages.append({"role": "user", "content": line})
-                result, _ = _output.show(pipeline.chat(messages, options))
+                result, _ = _output.show(
+                    pipeline.chat(messages, options), sampled=not options.sampling.greedy
+                )
                 messages.append({"role": "assistant", "content": result.text})
 
 

@@ -95,9 +95,11 @@ def command(
             _run_all(pipeline, jobs, options, out, chosen["accept"])
             return
         stream = jobs[0].stream(pipeline, options)
-        result, stopped = _output.collect(stream) if as_json else _output.show(stream)
         if as_json:
+            result, stopped = _output.collect(stream)
             _output.print_json(batch.record(result))
+        else:
+            _, stopped = _output.show(stream, sampled=not options.sampling.greedy)
     if stopped:
         raise click.exceptions.Exit(INTERRUPTED)
 
@@ -194,7 +196,9 @@ def _run_all(
 
     def decode(stream: Stream) -> tuple[Generation, bool]:
         finished, stopped = _output.collect(stream)
-        click.secho(_output.summary(finished), err=True, dim=True)
+        click.secho(
+            _output.summary(finished, sampled=not options.sampling.greedy), err=True, dim=True
+        )
         return finished, stopped
 
     try:

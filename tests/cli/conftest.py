@@ -1,0 +1,96 @@
+"""A tiny random pair in a real bundle, and two ways to call the command line."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import numpy as np
+import pytest
+import tiny_models
+import tiny_tokenizers
+
+from edgedec.cli import main
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.models.registry import spec_for
+
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] not in ['user', 'assistant', 'system'] %}"
+    "{{ raise_exception('roles are user, assistant and system') }}{% endif %}"
+    "{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+CONTEXT = 4096
+Run = Callable[..., click.testing.Result]
+
+
+def checkpoint(folder: Path, *, noise: float, template: bool) -> Path:
+    config = tiny_models.tiny_config(vocab_size=342, max_position_embeddings=CONTEXT)
+    tensors = tiny_models.random_tensors(spec_for(config))
+    rng = np.random.default_rng(1)
+    for name, values in tensors.items():
+        tensors[name] = values + noise * rng.standard_normal(values.shape, dtype=np.float32)
+    tiny_models.save_checkpoint(folder, config, tensors)
+    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
+    entries = {"eos_token": "<|end|>"} | ({"chat_template": TEMPLATE} if template else {})
+    (folder / "tokenizer_config.json").write_text(json.dumps(entries), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Target and draft, fp32; the draft is the target with some noise."""
+    folder = tmp_path_factory.mktemp("pair")
+    target = checkpoint(folder / "target", noise=0, template=True)
+    draft = checkpoint(folder / "draft", noise=0.01, template=True)
+    options = ExportOptions(target, folder / "bundle", draft, weights="fp32", parity=False)
+    return export_bundle(options).path
+
+
+@pytest.fixture(scope="session")
+def plain_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target alone, int4, without a chat template."""
+    folder = tmp_path_factory.mktemp("alone")
+    target = checkpoint(folder / "target", noise=0, template=False)
+    return export_bundle(ExportOptions(target, folder / "bundle", parity=False)).path
+
+
+@pytest.fixture
+def run() -> Run:
+    """Call the command line in this process."""
+
+    def call(*args: object, stdin: bytes | str | None = None) -> click.testing.Result:
+        runner = click.testing.CliRunner()
+        return runner.invoke(main, [str(arg) for arg in args], input=stdin, prog_name="edgedec")
+
+    return call
+
+
+@pytest.fixture
+def start() -> Callable[..., "subprocess.Popen[bytes]"]:
+    """Start the command line in a process of its own."""
+
+    def call(*args: object, **options: Any) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "edgedec", *(str(arg) for arg in args)]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        return subprocess.Popen(command, **{**pipes, **options})
+
+    return call
+
+
+def one_line(result: click.testing.Result, code: int = 2) -> str:
+    """The single line of a refused command."""
+    assert result.exit_code == code, (result.exit_code, result.output, result.exception)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("edgedec: error: ")
+    return line
+
+
+@pytest.fixture(name="one_line")
+def one_line_fixture() -> Callable[..., str]:
+    return one_line

@@ -1,0 +1,263 @@
+"""``edgedec generate``: one prompt."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KEYS = {
+    "text", "token_ids", "prompt_tokens", "finish_reason", "ttft_s", "tpot_s", "tokens_per_second",
+    "target_passes", "drafted_tokens", "accepted_tokens", "acceptance_rate", "block_efficiency",
+    "peak_memory_bytes", "plan", "seed",
+}  # fmt: skip
+PROMPT = "def add(left, right):"
+
+
+@pytest.fixture
+def generate(run, bundle):
+    """The parsed object of ``generate --json``."""
+
+    def call(*args: object, stdin: bytes | str | None = None) -> dict[str, Any]:
+        result = run("generate", "--bundle", bundle, "--json", *args, stdin=stdin)
+        assert result.exit_code == 0, result.output
+        found: dict[str, Any] = json.loads(result.stdout)
+        return found
+
+    return call
+
+
+def test_one_object_with_all_figures(generate) -> None:
+    found = generate(PROMPT, "--max-new-tokens", 24, "--draft-length", 3, "--draft", "model")
+    assert set(found) == KEYS
+    assert len(found["token_ids"]) == 24
+    assert found["finish_reason"] == "length"
+    assert found["prompt_tokens"] > 1
+    assert found["target_passes"] < 24
+    assert found["block_efficiency"] == pytest.approx(24 / found["target_passes"])
+    rate = found["accepted_tokens"] / found["drafted_tokens"]
+    assert found["acceptance_rate"] == pytest.approx(rate)
+    assert 0 < found["tpot_s"] < 10
+    assert found["tokens_per_second"] == pytest.approx(1 / found["tpot_s"])
+    assert 10_000_000 < found["peak_memory_bytes"] < 4_000_000_000
+    assert found["plan"]["drafter"] == "model"
+    assert {"draft_length", "threads", "provider"} <= set(found["plan"])
+
+
+def test_text_streams_to_stdout_and_figures_to_stderr(run, bundle, generate) -> None:
+    result = run("generate", "--bundle", bundle, PROMPT, "--max-new-tokens", 24)
+    assert result.exit_code == 0
+    assert result.stdout == generate(PROMPT, "--max-new-tokens", 24)["text"]
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("24 tokens (length) | ")
+
+
+@pytest.mark.parametrize("draft", ["model", "tree", "lookup", "recycle", "hybrid", "auto"])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        [],
+        ["--temperature", 0.8, "--seed", 3],
+        ["--temperature", 1, "--top-k", 20, "--top-p", 0.9, "--min-p", 0.01, "--seed", 4],
+        ["--repetition-penalty", 1.2, "--presence-penalty", 0.3, "--frequency-penalty", 0.2],
+        ["--logit-bias", "70=3", "--logit-bias", "80=-2.5"],
+    ],
+    ids=["greedy", "sampled", "filtered", "penalised", "biased"],
+)
+def test_drafting_never_changes_the_text(generate, draft, sampling) -> None:
+    ask = [PROMPT, "--max-new-tokens", 40, *sampling]
+    plain = generate(*ask, "--draft", "none")
+    assert plain["drafted_tokens"] == 0
+    assert generate(*ask, "--draft", draft)["token_ids"] == plain["token_ids"]
+
+
+def test_options_reach_the_sampler(generate) -> None:
+    ask = [PROMPT, "--max-new-tokens", 24]
+    greedy = generate(*ask)["token_ids"]
+    for option in (
+        ["--temperature", 2, "--seed", 1],
+        ["--repetition-penalty", 2],
+        ["--presence-penalty", 20],
+        ["--frequency-penalty", 20],
+        ["--logit-bias", "77=1000"],
+    ):
+        assert generate(*ask, *option)["token_ids"] != greedy, option
+    # A hot sample narrowed to one token is greedy again.
+    for option in (["--top-k", 1], ["--top-p", 1e-9], ["--min-p", 1]):
+        narrowed = [*ask, "--temperature", 2, "--seed", 1, *option]
+        assert generate(*narrowed)["token_ids"] == greedy, option
+
+
+def test_a_drawn_seed_is_reported_and_repeats_the_text(generate) -> None:
+    ask = [PROMPT, "--max-new-tokens", 24, "--temperature", 1.5]
+    first = generate(*ask)
+    assert generate(*ask, "--seed", first["seed"])["token_ids"] == first["token_ids"]
+    assert generate(*ask, "--seed", first["seed"] + 1)["token_ids"] != first["token_ids"]
+
+
+def test_stop_strings_end_the_text_and_are_not_in_it(run, bundle, generate) -> None:
+    text = generate(PROMPT, "--max-new-tokens", 60)["text"]
+    stop = text[20:24]
+    found = generate(PROMPT, "--max-new-tokens", 60, "--stop", stop, "--stop", "never \x00 there")
+    assert found["finish_reason"] == "stop"
+    assert found["text"] == text[: text.index(stop)]
+    ask = ["generate", "--bundle", bundle, PROMPT, "--max-new-tokens", 60, "--stop", stop]
+    assert run(*ask).stdout == found["text"]
+
+
+def test_logprobs_of_the_tokens_and_of_the_best(generate) -> None:
+    found = generate(PROMPT, "--max-new-tokens", 8, "--logprobs", 3)
+    assert [entry["token"] for entry in found["logprobs"]] == found["token_ids"]
+    for entry in found["logprobs"]:
+        assert len(entry["top"]) == 3
+        assert entry["top"][0] == {"token": entry["token"], "logprob": entry["logprob"]}
+        assert entry["logprob"] < 0
+
+
+def test_a_timeout_keeps_what_there_is(generate) -> None:
+    found = generate(PROMPT, "--max-new-tokens", 4000, "--timeout", 0.05, "--logit-bias", "0=-1e5")
+    assert found["finish_reason"] == "timeout"
+    assert 0 < len(found["token_ids"]) < 4000
+
+
+def test_the_context_ends_the_text(generate) -> None:
+    found = generate("a", "--max-context", 16, "--max-new-tokens", 100, "--logit-bias", "0=-1e5")
+    assert found["finish_reason"] == "length"
+    assert found["prompt_tokens"] + len(found["token_ids"]) in (16, 17)
+    assert found["plan"]["max_context"] == 16
+
+
+@pytest.mark.parametrize("args", [[], ["-"]])
+def test_standard_input(generate, args) -> None:
+    text = "def add(é):\n    # 😀\n"
+    assert generate(*args, stdin=text)["token_ids"] == generate(text)["token_ids"]
+
+
+def test_messages_go_through_the_template(generate, tmp_path: Path) -> None:
+    file = tmp_path / "chat.json"
+    messages = [{"role": "user", "content": "Hello"}]
+    expected = generate("user: Hello\nassistant: ")
+    for content in (messages, {"messages": messages}):
+        file.write_text(json.dumps(content), "utf-8")
+        assert generate("--messages", file)["token_ids"] == expected["token_ids"]
+    found = generate("--messages", "-", stdin=json.dumps(messages))
+    assert found["token_ids"] == expected["token_ids"]
+
+
+def test_a_lossy_rule_is_noted_when_named(run, bundle) -> None:
+    ask = ["generate", "--bundle", bundle, PROMPT, "--max-new-tokens", 4]
+    noted = run(*ask, "--accept", "typical", "--temperature", 1, "--seed", 1)
+    assert noted.exit_code == 0
+    assert "note: --accept typical is not lossless" in noted.stderr
+    assert "note" not in run(*ask, "--accept", "match").stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ([""], "the prompt is empty"),
+        ([], "the prompt is empty"),
+        (["a", "b"], "unexpected extra argument"),
+        (["a", "--messages", __file__], "give one of PROMPT, --messages and --prompts"),
+        (["a", "--out", "x"], "--out goes with --prompts"),
+        (["a", "--temperature", "-1"], "temperature -1.0: expected"),
+        (["a", "--temperature", "nan"], "temperature nan: expected"),
+        (["a", "--top-p", "1.5"], "top_p 1.5: expected"),
+        (["a", "--top-k", "-1"], "top_k -1: expected"),
+        (["a", "--logit-bias", "x"], "expected a token id and a number"),
+        (["a", "--logit-bias", "9999=1"], "9999"),
+        (["a", "--max-new-tokens", "0"], "'--max-new-tokens': 0"),
+        (["a", "--timeout", "0"], "timeout is 0.0 s: expected more than 0"),
+        (["a", "--stop", ""], "empty stop string"),
+        (["a", "--draft", "magic"], "'magic' is not one of"),
+        (["a", "--draft-length", "many"], "expected auto or a number of tokens"),
+        (["a", "--accept", "magic"], "no acceptance rule 'magic'"),
+        (["a", "--provider", "NoSuchProvider"], "NoSuchProvider"),
+        (["a", "--kv-memory", "3 bananas"], "expected a size such as 512MB"),
+        (["a", "--kv-memory", "1KB"], "--kv-memory 1000 bytes holds"),
+        (["a", "--max-context", "999999"], "999999"),
+        (["a " * 600, "--max-context", "64"], "--max-context"),
+        (["a " * 6000], "the context holds"),
+        (["--messages", "/no/such/file"], "does not exist"),
+        (["a", "--no-such-option"], "No such option"),
+    ],
+)
+def test_mistakes_are_one_line(run, bundle, one_line, args, expected) -> None:
+    assert expected in one_line(run("generate", "--bundle", bundle, "--json", *args, stdin=b""))
+
+
+def test_what_needs_json_says_so(run, bundle, one_line) -> None:
+    line = one_line(run("generate", "--bundle", bundle, "a", "--logprobs", 1))
+    assert "--logprobs goes with --json or --prompts" in line
+
+
+def test_invalid_utf8_on_stdin(run, bundle, one_line) -> None:
+    line = one_line(run("generate", "--bundle", bundle, stdin=b"ab\xffcd"))
+    assert "standard input is not UTF-8 at byte 2" in line
+
+
+def test_invalid_utf8_as_an_argument(run, bundle, one_line) -> None:
+    prompt = b"ab\xff".decode("utf-8", "surrogateescape")
+    assert "not valid UTF-8" in one_line(run("generate", "--bundle", bundle, prompt))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("{", "expected JSON"),
+        ("[", "expected JSON"),
+        ("3", "expected a list such as"),
+        ("[]", "messages: expected a list"),
+        ('[{"role": "user"}]', "messages[0]: expected an object"),
+        ('[{"role": "pirate", "content": "Arr"}]', "roles are user, assistant and system"),
+    ],
+)
+def test_bad_messages(run, bundle, one_line, tmp_path: Path, content, expected) -> None:
+    file = tmp_path / "chat.json"
+    file.write_text(content, "utf-8")
+    assert expected in one_line(run("generate", "--bundle", bundle, "--messages", file))
+
+
+def test_no_template_and_no_draft_model(run, plain_bundle, one_line, tmp_path: Path) -> None:
+    file = tmp_path / "chat.json"
+    file.write_text('[{"role": "user", "content": "x"}]', "utf-8")
+    ask = ["generate", "--bundle", plain_bundle]
+    assert "no chat template" in one_line(run(*ask, "--messages", file))
+    assert "has none" in one_line(run(*ask, "a", "--draft", "model"))
+    assert run(*ask, "a", "--max-new-tokens", 4).exit_code == 0
+
+
+def damaged(bundle: Path, folder: Path, name: str, change) -> Path:
+    """A copy of a bundle with one file changed."""
+    import shutil
+
+    copy = folder / "bundle"
+    shutil.copytree(bundle, copy)
+    change(copy / name)
+    return copy
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("manifest.json", Path.unlink, "has no manifest.json"),
+        ("manifest.json", lambda file: file.write_bytes(b"{"), "damaged"),
+        ("tokenizer/tokenizer.json", Path.unlink, "is missing"),
+        ("tokenizer/tokenizer.json", flip, "was altered"),
+        ("target/model.onnx", flip, "was altered"),
+        ("target/model.onnx.data", lambda file: file.write_bytes(b"short"), "has 5 bytes"),
+    ],
+)
+def test_damaged_bundles(run, bundle, one_line, tmp_path, name, change, expected) -> None:
+    copy = damaged(bundle, tmp_path, name, change)
+    assert expected in one_line(run("generate", "--bundle", copy, "a"))
+
+
+def test_no_bundle(run, one_line, tmp_path: Path) -> None:
+    assert "is no folder" in one_line(run("generate", "--bundle", tmp_path / "none", "a"))

@@ -1,0 +1,194 @@
+"""``edgedec generate --prompts``: many prompts, and runs that were cut short."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TEXTS = ["def add(", "for index in", "The quick brown", "import os", "hello world"]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    file = tmp_path / "in.jsonl"
+    lines = [json.dumps({"id": f"p{n}", "prompt": text}) for n, text in enumerate(TEXTS)]
+    file.write_text("\n".join(lines) + "\n", "utf-8")
+    return file
+
+
+def records(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture
+def batch(run, bundle, prompts, tmp_path):
+    def call(*args: object):
+        ask = ["generate", "--bundle", bundle, "--prompts", prompts, "--max-new-tokens", 8]
+        return run(*ask, "--out", tmp_path / "out.jsonl", *args)
+
+    return call
+
+
+def test_a_line_for_each_prompt(batch, run, bundle, prompts, tmp_path: Path) -> None:
+    assert batch().exit_code == 0
+    found = records(tmp_path / "out.jsonl")
+    assert [record["id"] for record in found] == [f"p{n}" for n in range(5)]
+    one = run("generate", "--bundle", bundle, "--json", "--max-new-tokens", 8, TEXTS[2])
+    assert found[2]["token_ids"] == json.loads(one.stdout)["token_ids"]
+    printed = run("generate", "--bundle", bundle, "--prompts", prompts, "--max-new-tokens", 8)
+    shown = [json.loads(line) for line in printed.stdout.splitlines()]
+    assert [r["token_ids"] for r in shown] == [r["token_ids"] for r in found]
+
+
+def test_what_is_there_is_not_decoded_again(batch, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert batch().exit_code == 0
+    whole = out.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    marked = lines[0].replace(b'"text"', b'"seen": 1, "text"')
+    out.write_bytes(marked + lines[1] + lines[2][:30])  # the third is torn
+    assert batch().exit_code == 0
+    found = records(out)
+    assert [record["id"] for record in found] == [f"p{n}" for n in range(5)]
+    assert "seen" in found[0]
+    again = [record["token_ids"] for record in found]
+    assert again == [json.loads(line)["token_ids"] for line in lines]
+    before = out.read_bytes()
+    assert batch().exit_code == 0
+    assert out.read_bytes() == before
+
+
+def test_one_file_never_mixes_two_runs(batch, one_line, tmp_path: Path) -> None:
+    assert batch().exit_code == 0
+    before = (tmp_path / "out.jsonl").read_bytes()
+    assert "out.jsonl:1: written with other options" in one_line(batch("--temperature", 1))
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+
+
+def test_a_file_of_something_else_is_left_alone(batch, one_line, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("my diary\n", "utf-8")
+    assert "not a result of edgedec" in one_line(batch())
+    assert out.read_text("utf-8") == "my diary\n"
+
+
+def test_a_prompt_that_cannot_be_decoded_does_not_stop_the_others(
+    batch, prompts: Path, tmp_path: Path
+) -> None:
+    entries = [{"id": "long", "prompt": "a " * 6000}, {"id": "empty", "prompt": ""},
+               {"id": "chat", "messages": [{"role": "user", "content": "x"}]}]  # fmt: skip
+    prompts.write_text("\n".join(map(json.dumps, entries)), "utf-8")
+    result = batch()
+    assert result.exit_code == 2
+    assert "2 of 3 prompts could not be decoded" in result.stderr
+    long, empty, chat = records(tmp_path / "out.jsonl")
+    assert "the context holds" in long["error"]
+    assert "empty" in empty["error"]
+    assert len(chat["token_ids"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "no prompts"),
+        (b"{}", 'in.jsonl:1: expected a JSON object with "prompt"'),
+        (b'{"prompt": "a"}\n[1]\n', "in.jsonl:2: expected"),
+        (b'{"prompt": "a"}\n\n{"prompt": 3}\n', "in.jsonl:3: expected"),
+        (b'{"prompt": "a"}\n\xff\n', "in.jsonl:2: not UTF-8"),
+        (b'{"id": 1, "prompt": "a"}\n{"id": "1", "prompt": "b"}\n', "'1' occurs twice"),
+    ],
+)
+def test_bad_prompt_files(batch, one_line, prompts: Path, content, expected) -> None:
+    prompts.write_bytes(content)
+    assert expected in one_line(batch())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_full_disks(start, bundle, prompts) -> None:
+    ask = ["generate", "--bundle", bundle, "--max-new-tokens", 8]
+    with Path("/dev/full").open("wb") as full:
+        process = start(*ask, "a", stdout=full)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert errors.decode().splitlines()[-1] == "edgedec: error: No space left on device"
+    process = start(*ask, "--prompts", prompts, "--out", "/dev/full")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert b"/dev/full: No space left on device: make room" in errors.splitlines()[-1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits on file sizes")
+def test_a_disk_that_fills_up_leaves_whole_lines(start, bundle, prompts, tmp_path) -> None:
+    import resource
+
+    out = tmp_path / "out.jsonl"
+    ask = ["generate", "--bundle", bundle, "--prompts", prompts, "--max-new-tokens", 8]
+    limit = 1800  # two lines and a half
+    process = start(
+        *ask, "--out", out,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )  # fmt: skip
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert b"make room and run the same command again" in errors.splitlines()[-1]
+    kept = records(out)
+    assert 0 < len(kept) < 5
+    process = start(*ask, "--out", out)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert [record["id"] for record in records(out)] == [f"p{n}" for n in range(5)]
+    assert records(out)[: len(kept)] == kept
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(
+    start, bundle, prompts: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    ask = ["generate", "--bundle", bundle, "--prompts", prompts, "--out", out,
+           "--max-new-tokens", 600, "--logit-bias", "0=-100000", "--draft", "none"]  # fmt: skip
+    process = start(*ask)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (out.exists() and out.stat().st_size):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert errors.decode().splitlines()[-1] == "stopped: run the same command again to go on"
+    kept = records(out)
+    assert 0 < len(kept) < 5
+    process = start(*ask)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert [record["id"] for record in records(out)] == [f"p{n}" for n in range(5)]
+    assert records(out)[: len(kept)] == kept
+    assert {record["finish_reason"] for record in records(out)} == {"length"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+@pytest.mark.parametrize("as_json", [False, True])
+def test_ctrl_c_prints_what_there_is(start, bundle, tmp_path, as_json) -> None:
+    ask = ["generate", "--bundle", bundle, "a", "--max-new-tokens", 4000, "--draft", "none",
+           "--logit-bias", "0=-100000", *(["--json"] if as_json else [])]  # fmt: skip
+    process = start(*ask)
+    first = b""
+    if as_json:
+        time.sleep(1.5)
+    else:
+        assert process.stdout is not None
+        first = os.read(process.stdout.fileno(), 1)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    if as_json:
+        found = json.loads(output)
+        assert found["finish_reason"] == "cancelled"
+        assert 0 < len(found["token_ids"]) < 4000
+    else:
+        assert first + output
+        assert "(cancelled)" in errors.decode().splitlines()[-1]
+    assert b"Traceback" not in errors
