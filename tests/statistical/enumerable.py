@@ -1,0 +1,137 @@
+"""A model so small that the distribution of its whole texts can be written down.
+
+Four tokens, logits that depend on the last two, texts of four tokens: 256 texts. A draft
+that resembles the target only in part makes every rule reject often; a uniformly random one
+would not tell a right residual from a wrong one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.decoding import drafting
+from edgedec.decoding.acceptance import AcceptanceRule
+from edgedec.decoding.drafting.base import Drafter
+from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import Fixed
+from edgedec.decoding.policy.base import DraftPolicy
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.tree import FloatArray
+from edgedec.testing import FakeModel
+
+VOCAB = 4
+HORIZON = 4
+PROMPT = [0, 1, 2, 0, 1, 3, 0, 1]  # repeats itself, so that lookup finds something
+CONTEXT = 2
+# One threshold for all: the right rules stay above it, their broken twins fall below.
+SUSPICIOUS = 1e-3
+RUNS = 2000
+
+Floats = npt.NDArray[np.float64]
+Wrap = Callable[[Drafter], Drafter]
+
+
+class Toy(FakeModel):
+    """A fake whose few rows are computed once."""
+
+    def __init__(self, seed: int, like: tuple[FakeModel, float] | None = None) -> None:
+        super().__init__(VOCAB, seed=seed, context=CONTEXT, sharpness=1.0, like=like)
+        self._rows: dict[tuple[int, ...], FloatArray] = {}
+
+    def logits(self, tokens: Sequence[int]) -> FloatArray:
+        seen = tuple(tokens[-CONTEXT:])
+        if seen not in self._rows:
+            self._rows[seen] = super().logits(seen)
+        return self._rows[seen]
+
+
+TARGET = Toy(seed=1)
+DRAFT = Toy(seed=2, like=(TARGET, 0.3))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to decode: a drafter by name, how much it drafts, a rule, parameters."""
+
+    rule: AcceptanceRule
+    drafter: str = "model"
+    policy: Callable[[], DraftPolicy] = lambda: Fixed(3)
+    temperature: float = 0.8
+    top_k: int = 0
+    frequency_penalty: float = 0.0
+    wrap: Wrap | None = None
+
+    def params(self, seed: int) -> SamplingParams:
+        return SamplingParams(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            frequency_penalty=self.frequency_penalty,
+            seed=seed,
+        )
+
+
+def observed(setting: Setting, runs: int = RUNS) -> tuple[Floats, Metrics]:
+    """How often each text came, ``[VOCAB ** HORIZON]``, over the seeds 0, 1, ..."""
+    target, draft = TARGET.open(64), DRAFT.open(64)
+    drafter = drafting.create(setting.drafter, vocab_size=VOCAB, draft=draft)
+    if setting.wrap is not None:
+        drafter = setting.wrap(drafter)
+    engine = Engine(target, drafter, setting.policy(), setting.rule)
+    counts, metrics = np.zeros(VOCAB**HORIZON), Metrics()
+    for seed in range(runs):
+        sampler = Sampler(setting.params(seed), VOCAB, PROMPT, coupled=setting.rule.coupled)
+        request = Request(PROMPT, sampler, StopRule(max_new_tokens=HORIZON))
+        tokens = [event.token for round in engine.run(request, metrics) for event in round]
+        counts[place(tokens)] += 1
+    return counts, metrics
+
+
+def place(tokens: Sequence[int]) -> int:
+    """A text's cell."""
+    cell = 0
+    for token in tokens:
+        cell = cell * VOCAB + token
+    return cell
+
+
+def expected(setting: Setting) -> Floats:
+    """The probability of every text, ``[VOCAB ** HORIZON]``, straight from the definition."""
+    chances = np.ones(VOCAB**HORIZON)
+    for text in itertools.product(range(VOCAB), repeat=HORIZON):
+        for i, token in enumerate(text):
+            row = TARGET.logits([*PROMPT, *text[:i]]).astype(np.float64)
+            row -= setting.frequency_penalty * np.bincount(text[:i], minlength=VOCAB)
+            row /= setting.temperature
+            if setting.top_k:
+                row[np.argsort(-row)[setting.top_k :]] = -np.inf
+            weights = np.exp(row - row.max())
+            chances[place(text)] *= weights[token] / weights.sum()
+    return chances
+
+
+def p_value(counts: Floats, chances: Floats) -> float:
+    """Chi-squared, cells below 5 expected texts put together; 0 for an impossible text.
+
+    The tail is Wilson and Hilferty's approximation (1931), good to a few percent here.
+    """
+    if counts[chances == 0].sum() > 0:
+        return 0.0
+    means = chances * counts.sum()
+    rare = means < 5
+    seen = np.append(counts[~rare], counts[rare].sum())
+    means = np.append(means[~rare], means[rare].sum())
+    seen, means = seen[means > 0], means[means > 0]
+    freedom = len(seen) - 1
+    chi2 = float(((seen - means) ** 2 / means).sum())
+    deviation = ((chi2 / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / math.sqrt(
+        2 / (9 * freedom)
+    )
+    return math.erfc(deviation / math.sqrt(2)) / 2

@@ -1,0 +1,200 @@
+"""The joint distribution of whole texts, for every rule and beside it for its broken twins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from enumerable import (
+    HORIZON,
+    PROMPT,
+    RUNS,
+    SUSPICIOUS,
+    TARGET,
+    VOCAB,
+    Setting,
+    expected,
+    observed,
+    p_value,
+)
+
+from edgedec.decoding.acceptance import (
+    BigLittle,
+    GumbelCoupling,
+    Residual,
+    SampleAndMatch,
+    SpeculativeSampling,
+    Typical,
+    Verdict,
+)
+from edgedec.decoding.drafting.base import Drafter, DraftLimits, GoOn, RoundFeedback
+from edgedec.decoding.policy import Fixed
+from edgedec.decoding.randomness import Purpose, Streams
+from edgedec.decoding.sampling import Rows, Sampler
+from edgedec.decoding.tree import Draft, FloatArray, TokenTree
+
+pytestmark = pytest.mark.statistical
+
+
+def bushy() -> Fixed:
+    return Fixed(7, depth=2)
+
+
+HONEST = {
+    "plain": Setting(GumbelCoupling(), "none"),
+    "coupling, chain": Setting(GumbelCoupling()),
+    "coupling, tree": Setting(GumbelCoupling(), "tree", bushy),
+    "coupling, lookup": Setting(GumbelCoupling(), "lookup"),
+    "match, chain": Setting(SampleAndMatch()),
+    "match, recycling tree": Setting(SampleAndMatch(), "recycle", bushy),
+    "speculative, chain": Setting(SpeculativeSampling()),
+    "speculative, chain, cold, top-k": Setting(SpeculativeSampling(), temperature=0.5, top_k=3),
+    "speculative, chain, penalty": Setting(SpeculativeSampling(), frequency_penalty=1.0),
+    "speculative, lookup": Setting(SpeculativeSampling(), "lookup"),
+    "speculative, recycling tree": Setting(SpeculativeSampling(), "recycle", bushy),
+    "recursive rejection, tree": Setting(SpeculativeSampling(), "tree", bushy),
+    "recursive rejection, tree, top-k": Setting(SpeculativeSampling(), "tree", bushy, top_k=2),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_the_target_s_own(name: str) -> None:
+    setting = HONEST[name]
+    counts, metrics = observed(setting)
+    assert p_value(counts, expected(setting)) > SUSPICIOUS
+    if setting.drafter != "none":
+        assert 0.1 < metrics.acceptance_rate < 0.9, "a draft that is never or always right"
+        assert metrics.drafted_tokens > counts.sum()
+
+
+class KeepsTheResidual(SpeculativeSampling):
+    """Draws the recovered token from p: q was not subtracted."""
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        verdict = super().accept(draft, rows, streams)
+        last = verdict.path[-1]
+        if not draft.tree.children(last):
+            return verdict
+        whole = Residual(rows.probs(last), None)
+        return Verdict(
+            verdict.path, whole.draw(streams.uniform(rows.position(last), Purpose.RECOVER))
+        )
+
+
+class ForgetsTheTemperature(SpeculativeSampling):
+    """Draws the bonus token from the model's own distribution."""
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        verdict = super().accept(draft, rows, streams)
+        last = verdict.path[-1]
+        if draft.tree.children(last):
+            return verdict
+        raw = np.exp([rows.logprob(last, token) for token in range(VOCAB)]).astype(np.float32)
+        uniform = streams.uniform(rows.position(last), Purpose.RECOVER)
+        return Verdict(verdict.path, Residual(raw, None).draw(uniform))
+
+
+class TakesADeterministicDraftForASample(SpeculativeSampling):
+    """Judges lookup's tokens as if they had been drawn from a uniform q."""
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        flat = np.full(VOCAB, 1 / VOCAB, dtype=np.float32)
+        draft.q = dict.fromkeys(range(len(draft.tree)), flat)
+        return super().accept(draft, rows, streams)
+
+
+class DrawsAgain(GumbelCoupling):
+    """Where the draft missed the target's token, draws a new one."""
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        verdict = super().accept(draft, rows, streams)
+        last = verdict.path[-1]
+        if not draft.tree.children(last):
+            return verdict
+        fresh = streams.uniform(rows.position(last), Purpose.RECOVER)
+        return Verdict(verdict.path, Residual(rows.probs(last), None).draw(fresh))
+
+
+class TrustsTheCoupledDraft(SpeculativeSampling):
+    """Speculative sampling whose draft has the noise that the bonus token is drawn with."""
+
+    coupled = True
+
+
+class Wrapped:
+    """A drafter around another."""
+
+    def __init__(self, inner: Drafter) -> None:
+        self.inner, self.name = inner, inner.name
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self.inner.begin(prompt, sampler)
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        return self.inner.propose(root, limits, go_on, streams)
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        self.inner.observe(feedback)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class DropsUnsureTokens(Wrapped):
+    """Decides after the draw: a token whose own q is small is dropped, with all below it."""
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        draft = super().propose(root, limits, go_on, streams)
+        kept = 1
+        while kept < len(draft.tree) and draft.q[kept - 1][draft.tree.tokens[kept]] > 0.3:
+            kept += 1
+        draft.tree = TokenTree.chain(draft.tree.tokens[:kept])
+        return draft
+
+
+class SwapsQ(Wrapped):
+    """Reports the distribution of the next node instead of the one it drew from."""
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        draft = super().propose(root, limits, go_on, streams)
+        rows: list[FloatArray] = [draft.q[node] for node in range(len(draft.q))]
+        draft.q = dict(enumerate(rows[1:] + rows[:1]))
+        return draft
+
+
+TWINS = {
+    "residual not subtracted": Setting(KeepsTheResidual()),
+    "residual not subtracted, tree": Setting(KeepsTheResidual(), "tree", bushy),
+    "residual not subtracted, lookup": Setting(KeepsTheResidual(), "lookup"),
+    "bonus without temperature": Setting(ForgetsTheTemperature(), policy=lambda: Fixed(1)),
+    "lookup taken for a sample": Setting(TakesADeterministicDraftForASample(), "lookup"),
+    "coupling draws again": Setting(DrawsAgain()),
+    "drops a drawn token for its q": Setting(SpeculativeSampling(), wrap=DropsUnsureTokens),
+    "q of another node": Setting(SpeculativeSampling(), wrap=SwapsQ),
+    "typical acceptance": Setting(Typical()),
+    "BiLD's threshold": Setting(BigLittle()),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_broken_twin_is_flagged(name: str) -> None:
+    setting = TWINS[name]
+    counts, _ = observed(setting)
+    assert p_value(counts, expected(setting)) < SUSPICIOUS
+
+
+def test_the_lossy_rules_say_so() -> None:
+    for name, setting in {**HONEST, **TWINS}.items():
+        if name in HONEST:
+            assert setting.rule.lossless
+    assert not Typical.lossless
+    assert not BigLittle.lossless
+
+
+def test_the_toy_is_worth_testing() -> None:
+    chances = expected(HONEST["plain"])
+    assert chances.sum() == pytest.approx(1)
+    assert (chances * RUNS >= 5).sum() > 60
+    assert len(PROMPT) > HORIZON
+    assert TARGET.logits(PROMPT).std() > 0.5
