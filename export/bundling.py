@@ -27,6 +27,7 @@ from edgedec.text import Tokenizer
 
 # Defaults of a checkpoint that a decoder here can follow.
 _PARITY_TOKENS = 1024
+_SAMPLE_TOKENS = 384
 _PARITY_LEAST = 32
 _PARITY_CHARACTERS = 1 << 20
 _GENERATION = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "do_sample")
@@ -112,15 +113,15 @@ def parity_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
         InputError: the text cannot be read, or is too short to tell anything.
 
     """
-    text, name = sample.TEXT, "the built-in text"
+    text, name, longest = sample.TEXT, "the built-in text", _SAMPLE_TOKENS
     if options.parity_text is not None:
-        name = str(options.parity_text)
+        name, longest = str(options.parity_text), _PARITY_TOKENS
         try:
             with options.parity_text.open(encoding="utf-8") as file:
                 text = file.read(_PARITY_CHARACTERS)
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{name} cannot be read as UTF-8 text: {error}") from None
-    longest = min(options.max_context or _PARITY_TOKENS, _PARITY_TOKENS)
+    longest = min(options.max_context or longest, longest)
     tokens = Tokenizer.load(tokenizer).encode(text)[:longest]
     if len(tokens) < _PARITY_LEAST:
         raise InputError(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from edgedec.errors import InputError
 from edgedec.export.graph import GraphWriter
@@ -14,6 +18,10 @@ from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
 
 FORMATS = ("int4", "int8", "fp16", "fp32")
 MICROSOFT = "com.microsoft::"
+# More threads would hold more chunks in memory than they save time.
+_MOST_THREADS = 8
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 
 class Format(Protocol):
@@ -52,17 +60,16 @@ class Plain:
 
     def linear(self, x: str, out: str, weights: Sequence[str], biases: Sequence[str]) -> str:
         g = self._graph
-        # [in, out], so that MatMul needs no transposed copy.
-        dense = np.concatenate([read(self._tensors, name) for name in weights]).T
-        stored = g.constant(f"{out}.weight", self._round(weights[0], dense))
+        stored = self._table(f"{out}.weight", weights)
         product = f"{out}.product" if biases else out
-        g.node("MatMul", [x, self._whole(stored)], product)
+        # Weights stay [out, in], as checkpoints have them; they are packed at loading anyway.
+        g.node(MICROSOFT + "FusedMatMul", [x, self._whole(stored)], product, transB=1)
         if not biases:
             return out
         return g.node("Add", [product, _joined(g, self._tensors, out, biases)], out)
 
     def embed(self, ids: str, out: str, table: str, shared: bool) -> str:
-        stored = self._table(table)
+        stored = self._table(table, [table])
         if not self._half:
             return self._graph.node("Gather", [stored, ids], out, axis=0)
         rows = self._graph.node("Gather", [stored, ids], f"{out}.half", axis=0)
@@ -70,26 +77,18 @@ class Plain:
 
     def head(self, x: str, out: str, table: str, mask: str | None) -> str:
         # Gemm reads [out, in] as it is: a tied embedding is stored once.
-        inputs = [x, self._whole(self._table(table))] + ([mask] if mask else [])
+        inputs = [x, self._whole(self._table(table, [table]))] + ([mask] if mask else [])
         return self._graph.node("Gemm", inputs, out, transB=1)
 
-    def _table(self, name: str) -> str:
-        if name in self._graph:
-            return name
-        dtype = np.float16 if self._half else np.float32
-        parts = (self._round(name, part) for part in chunks(self._tensors, [name]))
-        return self._graph.stream(name, dtype, self._tensors.shape(name), parts)
-
-    def _round(self, name: str, values: FloatArray) -> FloatArray:
+    def _table(self, stored: str, names: Sequence[str]) -> str:
+        """Write tensors, one under the other, unless that was done; ``[rows, in]``."""
+        if stored in self._graph:
+            return stored
+        parts = chunks(self._tensors, names)
         if not self._half:
-            return np.ascontiguousarray(values)
-        with np.errstate(over="raise"):
-            try:
-                return np.ascontiguousarray(values.astype(np.float16))
-            except FloatingPointError:
-                raise InputError(
-                    f"{name} holds values beyond fp16: use --weights fp32, int8 or int4"
-                ) from None
+            return self._graph.stream(stored, np.float32, _stacked(self._tensors, names), parts)
+        halves = (_half(names[0], part) for part in parts)
+        return self._graph.stream(stored, np.float16, _stacked(self._tensors, names), halves)
 
     def _whole(self, stored: str) -> str:
         if not self._half:
@@ -161,8 +160,7 @@ class Quantized:
 
     def _store(self, stored: str, weights: Sequence[str], bits: int) -> int:
         """Quantise and write; returns the number of rows."""
-        columns = self._tensors.shape(weights[0])[1]
-        rows = sum(self._tensors.shape(name)[0] for name in weights)
+        rows, columns = _stacked(self._tensors, weights)
         if stored in self.errors:
             return rows
         blocks = -(-columns // self._block)
@@ -170,8 +168,8 @@ class Quantized:
         squares = np.zeros(2)
 
         def packed() -> Iterator[ByteArray]:
-            for part in chunks(self._tensors, weights):
-                done = quantize(part, bits, self._block)
+            parts = chunks(self._tensors, weights)
+            for done in _ahead(lambda part: quantize(part, bits, self._block), parts):
                 scales.append(done.scales)
                 squares[:] += done.squared_error, done.squared_weight
                 yield done.packed
@@ -192,6 +190,34 @@ def make_format(name: str, block_size: int, graph: GraphWriter, tensors: TensorR
     if block_size not in (16, 32, 64, 128, 256):
         raise InputError(f"block size {block_size} is not one of 16, 32, 64, 128, 256")
     return Quantized(graph, tensors, int(name[3:]), block_size)
+
+
+def _stacked(tensors: TensorReader, names: Sequence[str]) -> tuple[int, int]:
+    """Rows and columns of matrices one under the other."""
+    return sum(tensors.shape(name)[0] for name in names), tensors.shape(names[0])[1]
+
+
+def _half(name: str, values: FloatArray) -> npt.NDArray[np.float16]:
+    with np.errstate(over="raise"):
+        try:
+            return values.astype(np.float16)
+        except FloatingPointError:
+            raise InputError(
+                f"{name} holds values beyond fp16: use --weights fp32, int8 or int4"
+            ) from None
+
+
+def _ahead(work: Callable[[_In], _Out], items: Iterable[_In]) -> Iterator[_Out]:
+    """Results in order, computed by one thread a core; as many are under way."""
+    cores = min(os.cpu_count() or 1, _MOST_THREADS)
+    with ThreadPoolExecutor(cores) as pool:
+        pending: deque[Future[_Out]] = deque()
+        for item in items:
+            pending.append(pool.submit(work, item))
+            if len(pending) > cores:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def _joined(graph: GraphWriter, tensors: TensorReader, out: str, names: Sequence[str]) -> str:
