@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from edgedec.decoding.engine import Emission
-from edgedec.errors import InputError
+from edgedec.errors import InputError, Interrupted
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 MAX_LINE_BYTES = 16 << 20
@@ -275,6 +275,8 @@ def run(
             results.add(job, {"error": str(error)})
             failed += 1
             continue
+        except (Interrupted, KeyboardInterrupt):  # before the first token, or a second Ctrl-C
+            return failed, True
         if stopped:
             return failed, True
         results.add(job, record(result))

@@ -203,6 +203,8 @@ def _run_all(
 
     try:
         failed, stopped = batch.run(pipeline, jobs, results, options, decode)
+    except KeyboardInterrupt:  # between two prompts
+        failed, stopped = 0, True
     finally:
         results.close()
     if stopped:

@@ -1,0 +1,241 @@
+"""demo, bench, inspect, export, devices, doctor, chat and the help pages."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from edgedec.cli import main
+
+COMMANDS = {
+    "bench", "chat", "demo", "devices", "doctor", "export", "generate", "inspect", "verify",
+}  # fmt: skip
+
+
+def test_the_commands_there_are(run) -> None:
+    context = click.Context(main)
+    assert set(main.list_commands(context)) >= COMMANDS
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_has_examples_that_parse(run, name: str) -> None:
+    shown = run(name, "--help").stdout
+    examples = [line for line in shown.splitlines() if re.match(rf"  .*edgedec {name}", line)]
+    assert examples
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
+    used = {word for line in examples for word in re.findall(r"(?<= )--[a-z-]+", line)}
+    assert used <= known
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from edgedec.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({m.split('.')[0] for m in sys.modules} & set(sys.argv[1:])), file=sys.stderr)"
+    )
+    heavy = ["numpy", "onnxruntime", "tokenizers", "jinja2", "rich", "onnx"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_generate_imports_neither_exporter_nor_rich(start, bundle) -> None:
+    process = start("generate", "--bundle", bundle, "a", "--max-new-tokens", 2,
+                    env={"PYTHONPROFILEIMPORTTIME": "1"})  # fmt: skip
+    _, errors = process.communicate(timeout=60)
+    imported = set(re.findall(r"\| +([\w.]+)$", errors.decode(), re.MULTILINE))
+    assert {"numpy", "onnxruntime", "edgedec.pipeline"} <= imported
+    assert not imported & {"onnx", "onnx_ir", "rich", "jinja2", "edgedec.export", "safetensors"}
+
+
+def test_version_and_module(start) -> None:
+    process = start("--version")
+    output, _ = process.communicate(timeout=60)
+    assert output.decode().startswith("edgedec, version ")
+
+
+def test_unknown_commands_are_one_line(run, one_line) -> None:
+    assert "No such command 'sing'" in one_line(run("sing"))
+    assert "No such option" in one_line(run("--sing"))
+
+
+def test_debug_shows_the_traceback(run, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("EDGEDEC_DEBUG", "1")
+    result = run("inspect", tmp_path)
+    assert result.exception is not None
+    assert "BundleError" in type(result.exception).__name__
+
+
+# -- inspect ------------------------------------------------------------
+
+
+def test_inspect(run, bundle, plain_bundle) -> None:
+    shown = run("inspect", bundle).stdout
+    for words in ("target", "draft", "weights fp32", "vocab size 342", "as the manifest says"):
+        assert words in shown
+    assert "weights int4" in run("inspect", plain_bundle).stdout
+    found = json.loads(run("inspect", bundle, "--json").stdout)
+    assert found["hashed"] is True
+    assert set(found["manifest"]["roles"]) == {"target", "draft"}
+    assert found["size_bytes"] == sum(f["bytes"] for f in found["manifest"]["files"].values())
+
+
+# -- export ------------------------------------------------------------
+
+
+def test_export_and_use(run, bundle, tmp_path: Path) -> None:
+    source = bundle.parent
+    out = tmp_path / "new"
+    ask = ["export", source / "target", "--draft", source / "draft", "--out", out, "--no-parity"]
+    result = run(*ask, "--weights", "int8", "--max-context", 128, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["path"] == str(out)
+    assert [model["role"] for model in found["models"]] == ["target", "draft"]
+    shown = run("inspect", out).stdout
+    assert "weights int8" in shown
+    assert "max context 128" in shown
+    assert run("generate", "--bundle", out, "a", "--max-new-tokens", 4).exit_code == 0
+
+
+def test_export_refusals(run, bundle, one_line, tmp_path: Path) -> None:
+    source = bundle.parent / "target"
+    out = tmp_path / "out"
+    assert "Missing option '--out'" in one_line(run("export", source))
+    assert str(tmp_path / "none") in one_line(run("export", tmp_path / "none", "--out", out))
+    assert str(bundle) in one_line(run("export", source, "--out", bundle))
+    assert not out.exists()
+
+
+# -- doctor and devices ------------------------------------------------------------
+
+
+def test_doctor(run, monkeypatch) -> None:
+    result = run("doctor", "--json")
+    facts = json.loads(result.stdout)
+    assert facts["packages"]["numpy"]
+    assert facts["cpu"]["cores"] >= 1
+    assert facts["memory"]["total_bytes"] > 1 << 28
+    assert result.exit_code == (1 if facts["problems"] else 0)
+    assert facts["demo"]["whole"] is not any("demo bundle" in p for p in facts["problems"])
+    monkeypatch.setattr("edgedec.doctor.RUNTIME", ("no-such-package",))
+    broken = run("doctor")
+    assert broken.exit_code == 1
+    assert "no-such-package is not installed: pip install no-such-package" in broken.stderr
+
+
+def test_doctor_says_how_to_get_an_extra(run, monkeypatch) -> None:
+    monkeypatch.setattr("edgedec.doctor.EXTRAS", {"export": ("no-such-package",)})
+    assert 'get it: pip install "edgedec[export]"' in run("doctor").stdout
+
+
+def test_devices(run, monkeypatch) -> None:
+    assert "CPUExecutionProvider" in run("devices").stdout
+    found = json.loads(run("devices", "--json").stdout)
+    assert any("CPU" in line for line in found["onnx"]["devices"])
+
+    from edgedec.errors import RuntimeUnavailable
+    from edgedec.runtimes import registry
+
+    def unavailable(name: str) -> None:
+        raise RuntimeUnavailable("pip install something")
+
+    monkeypatch.setattr(registry, "adapter", unavailable)
+    assert "pip install something" in run("devices").stdout
+
+
+# -- demo and bench ------------------------------------------------------------
+
+
+def test_demo(run, bundle) -> None:
+    result = run("demo", "--bundle", bundle, "--count", 2, "--max-new-tokens", 24)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("identical tokens") == 2
+    assert result.stdout.count("speculative, ") == 2
+
+
+def test_demo_facts(run, bundle) -> None:
+    ask = ["demo", "--bundle", bundle, "--count", 1, "--max-new-tokens", 24, "--json"]
+    (found,) = json.loads(run(*ask, "--draft", "model", "--draft-length", 3).stdout)
+    assert found["identical"] is True
+    assert found["plain"]["token_ids"] == found["speculative"]["token_ids"]
+    assert found["plain"]["drafted_tokens"] == 0
+    assert found["sources"].count("draft") == found["speculative"]["accepted_tokens"] > 0
+
+
+def test_demo_says_when_tokens_differ(run, bundle) -> None:
+    ask = ["demo", "--bundle", bundle, "--count", 1, "--max-new-tokens", 48, "--draft", "model"]
+    result = run(*ask, "--temperature", 1.5, "--accept", "typical", "--draft-length", 4)
+    assert result.exit_code == 1
+    assert "TOKENS DIFFER" in result.stdout
+
+
+def test_bench(run, bundle, tmp_path: Path) -> None:
+    out = tmp_path / "records"
+    ask = ["bench", bundle, "--count", 1, "--max-new-tokens", 8, "--out", out]
+    found = json.loads(run(*ask, "--json").stdout)
+    assert found["plain"]["speedup"] == 1.0
+    assert {"auto", "lookup", "model"} <= set(found)
+    assert all(row["identical"] == 1 for row in found.values())
+    lines = (out / "bundle.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(lines[0])["kind"] == "machine"
+    assert "speed-up" in run(*ask).stdout
+
+
+# -- chat ------------------------------------------------------------
+
+
+def test_chat_keeps_the_conversation(run, bundle) -> None:
+    ask = ["chat", "--bundle", bundle, "--system", "Be brief.", "--max-new-tokens", 6]
+    result = run(*ask, stdin="Hello\n\nAnd then?\n/reset\nHello\n/exit\nnever read\n")
+    assert result.exit_code == 0, result.output
+    summaries = [line for line in result.stderr.splitlines() if "first token" in line]
+    assert len(summaries) == 3
+    from edgedec.pipeline import GenerateOptions, Pipeline
+
+    with Pipeline.open(bundle) as pipeline:
+        messages = [{"role": "system", "content": "Be brief."}]
+        answers = []
+        for text in ("Hello", "And then?"):
+            messages.append({"role": "user", "content": text})
+            stream = pipeline.chat(messages, GenerateOptions(max_new_tokens=6))
+            for _ in stream:
+                pass
+            assert stream.result is not None
+            answers.append(stream.result.text)
+            messages.append({"role": "assistant", "content": answers[-1]})
+    assert result.stdout == answers[0] + answers[1] + answers[0]
+
+
+def test_chat_needs_a_template(run, plain_bundle, one_line) -> None:
+    line = one_line(run("chat", "--bundle", plain_bundle, stdin="Hello\n"))
+    assert "no chat template: use `edgedec generate` instead" in line
+
+
+def test_chat_refuses_invalid_utf8(start, bundle) -> None:
+    process = start("chat", "--bundle", bundle)
+    _, errors = process.communicate(b"ab\xff\n", timeout=60)
+    assert process.returncode == 2
+    assert b"UTF-8" in errors.splitlines()[-1]
+
+
+# -- time ------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_help_is_quick() -> None:
+    def once() -> float:
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "edgedec", "--help"], check=True, capture_output=True)
+        return time.perf_counter() - started
+
+    assert min(once() for _ in range(5)) < 0.3
