@@ -65,10 +65,10 @@ def read_model_file(path: Path) -> ModelFile:
         raise BundleError(f"{path}: cannot be read: {reason}") from error
     found = ModelFile()
     try:
-        with content, memoryview(content) as view:
-            _walk(view, "model", found, 0)
-    except (_Damaged, ValueError) as error:
-        raise BundleError(f"{path}: not an ONNX model, or damaged: export it again") from error
+        _walk(memoryview(content), "model", found, 0)
+    except (_Damaged, ValueError):
+        message = f"{path}: not an ONNX model, or damaged: export it again"
+        raise BundleError(message) from None  # the cause would keep the file mapped
     for location, offset, length in found.stored:
         _check_external(path.parent, location, offset + length)
     return found

@@ -72,7 +72,7 @@ _SIZES = ("layers", "kv_heads", "head_dim", "vocab_size", "max_context", "top_k"
 
 
 def _positive(value: object) -> int:
-    if not isinstance(value, int) or value < 1:
+    if type(value) is not int or value < 1:
         raise ValueError(value)
     return value
 
@@ -94,14 +94,21 @@ class Graph:
             BundleError: they are not.
 
         """
-        inputs = {node.name: node for node in inference.get_inputs()}
-        outputs = {node.name for node in inference.get_outputs()}
-        parts = [f"{part}_{i}" for i in range(facts.layers) for part in ("key", "value")]
-        if set(inputs) != {*_INPUTS, *(f"past_{part}" for part in parts)}:
-            raise BundleError(f"{where}: unexpected inputs: export it again")
-        if outputs != {*_OUTPUTS, *(f"present_{part}" for part in parts)}:
-            raise BundleError(f"{where}: unexpected outputs: export it again")
-        kinds = {(inputs[f"past_{part}"].type, inputs[f"past_{part}"].shape[-1]) for part in parts}
+        nodes = [*inference.get_inputs(), *inference.get_outputs()]
+        shapes = {node.name: node.shape for node in nodes}
+        caches = [
+            f"{time}_{part}_{layer}"
+            for time in ("past", "present")
+            for part in ("key", "value")
+            for layer in range(facts.layers)
+        ]
+        if set(shapes) != {*_INPUTS, *_OUTPUTS, *caches}:
+            raise BundleError(f"{where}: unexpected inputs or outputs: export it again")
+        ends = [shapes[name][-1] for name in _OUTPUTS]
+        heads = {shapes[name][1] for name in caches}
+        if ends != [facts.vocab_size, facts.top_k, facts.top_k] or heads != {facts.kv_heads}:
+            raise BundleError(f"{where}: its metadata is not of its graph: export it again")
+        kinds = {(node.type, node.shape[-1]) for node in nodes if node.name in caches}
         kind, width = kinds.pop()
         if kinds or kind not in _KV_TYPES or not isinstance(width, int):
             raise BundleError(f"{where}: caches of an unknown type {kind!r}: export it again")
@@ -216,8 +223,9 @@ class Passes:
             raise Interrupted("interrupted")
 
     def close(self) -> None:
-        """Forget the bindings, and with them the cache's memory."""
+        """Forget the bindings and the weights."""
         self._bindings.clear()
+        del self._run, self._graph, self._cache
 
     def _make_inputs(self, rows: int) -> None:
         self._bindings.clear()

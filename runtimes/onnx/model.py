@@ -12,11 +12,11 @@ import onnxruntime as ort
 
 from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.decoding.tree import FloatArray
-from edgedec.errors import BundleError, CapacityExceeded, RuntimeUnavailable
+from edgedec.errors import BundleError, CapacityExceeded, RuntimeUnavailable, StateError
 from edgedec.placement.device import available_cores
 from edgedec.runtimes.onnx.file import read_model_file
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts, Passes
-from edgedec.runtimes.onnx.padding import NO_PADDING, Padding, Run, find_padding
+from edgedec.runtimes.onnx.padding import NO_PADDING, PROBE_SLOTS, Padding, Run, find_padding
 from edgedec.runtimes.onnx.session import OnnxSession
 
 CPU = "CPUExecutionProvider"
@@ -27,9 +27,10 @@ class OnnxModel:
     """Implements ``edgedec.decoding.session.Model``; made by ``OnnxModel.load``.
 
     Attributes:
-        graph: what is run.
         info: facts about the model.
+        capabilities: what its sessions can do.
         padding: of its sessions' passes.
+        session: the class of its sessions.
 
     """
 
@@ -37,7 +38,7 @@ class OnnxModel:
 
     def __init__(self, graph: Graph, weight_bytes: int, padding: Padding | None) -> None:
         facts = graph.facts
-        self.graph = graph
+        self._graph: Graph | None = graph
         self.padding = padding or NO_PADDING
         self.capabilities = Capabilities(top_k=facts.top_k, row_invariant=padding is not None)
         self.info = ModelInfo(
@@ -93,6 +94,18 @@ class OnnxModel:
             padding = None
         return cls(graph, stored.weight_bytes, padding)
 
+    @property
+    def graph(self) -> Graph:
+        """What is run.
+
+        Raises:
+            StateError: the model is closed.
+
+        """
+        if self._graph is None:
+            raise StateError("the model is closed: load it again")
+        return self._graph
+
     def open(self, capacity: int) -> OnnxSession:
         """A new, empty session."""
         if not 1 <= capacity <= self.info.max_context:
@@ -101,7 +114,7 @@ class OnnxModel:
 
     def close(self) -> None:
         """Give the weights back; they go when the last session is closed too."""
-        vars(self).pop("graph", None)
+        self._graph = None
 
 
 def devices() -> list[str]:
@@ -146,8 +159,11 @@ def _options(threads: int | None) -> ort.SessionOptions:
 
 
 def _find_padding(graph: Graph) -> Padding | None:
+    if graph.facts.max_context < PROBE_SLOTS:
+        return None
+
     def start(padding: Padding) -> Run:
-        cache = graph.new_cache(64)
+        cache = graph.new_cache(PROBE_SLOTS)
         passes = Passes(graph, cache)
 
         def run(tokens: Sequence[int], past: int) -> tuple[FloatArray, npt.NDArray[np.generic]]:

@@ -21,8 +21,9 @@ from edgedec.decoding.tree import FloatArray
 
 _PROMPT_TOKENS = 11
 # How a text of so many tokens is cut into passes: every width up to 9, at several offsets.
-_TEXT_TOKENS = 10
-_CUTS: Sequence[Sequence[int]] = ((10,), (9, 1), (2, 8), (3, 7), (4, 6), (5, 5))
+_TEXT_TOKENS = 9
+PROBE_SLOTS = 32
+_CUTS: Sequence[Sequence[int]] = ((6, 3), (1,) * 9, (2, 7), (4, 5), (8, 1))
 
 Run = Callable[[Sequence[int], int], tuple[FloatArray, npt.NDArray[np.generic]]]
 
@@ -84,17 +85,15 @@ def find_padding(start: Callable[[Padding], Run], vocab_size: int) -> Padding | 
 def _holds(run: Run, tokens: Sequence[int]) -> bool:
     prompt, text = tokens[:_PROMPT_TOKENS], tokens[_PROMPT_TOKENS:]
     run(prompt, 0)
-    one_by_one = [run([token], len(prompt) + i) for i, token in enumerate(text)]
+    whole = run(text, len(prompt))
     for cut in _CUTS:
         for start, end in _spans(cut):
-            rows = run(text[start:end], len(prompt) + start)
-            for i in range(start, end):
-                expected = one_by_one[i]
-                if not all(
-                    np.array_equal(got[i - start], alone[0])
-                    for got, alone in zip(rows, expected, strict=True)
-                ):
-                    return False
+            part = run(text[start:end], len(prompt) + start)
+            if not all(
+                np.array_equal(got, expected[start:end])
+                for got, expected in zip(part, whole, strict=True)
+            ):
+                return False
     return True
 
 

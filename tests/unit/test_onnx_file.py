@@ -1,0 +1,192 @@
+"""What the adapter reads of an ONNX file, and what it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.runtimes.onnx import OnnxModel
+from edgedec.runtimes.onnx.file import read_model_file
+from tests.tiny_models import write_tiny_model
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    write_tiny_model(folder, "int4")
+    return folder
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "model"))
+
+
+def refused(folder: Path, *words: str) -> None:
+    with pytest.raises(BundleError) as caught:
+        OnnxModel.load(folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def edit(folder: Path, change: Any) -> None:
+    """Load model.onnx without its data, change it, and write it back."""
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    change(model)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+
+
+def edit_metadata(folder: Path, **changes: Any) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        (entry,) = model.metadata_props
+        found = json.loads(entry.value) | changes
+        entry.value = json.dumps({k: v for k, v in found.items() if v is not None})
+
+    edit(folder, change)
+
+
+def test_weights_are_counted_as_stored(written: Path) -> None:
+    model = onnx.load(written / "model.onnx", load_external_data=False)
+    ranges, inline = set(), 0
+    for tensor in model.graph.initializer:
+        if tensor.external_data:
+            place = {entry.key: entry.value for entry in tensor.external_data}
+            ranges.add((place["offset"], int(place["length"])))
+        else:
+            inline += onnx.numpy_helper.to_array(tensor).nbytes
+    expected = inline + sum(length for _, length in ranges)
+    assert read_model_file(written / "model.onnx").weight_bytes == expected
+    assert 0 < expected <= sum(file.stat().st_size for file in written.iterdir())
+
+
+def test_metadata_is_read(written: Path) -> None:
+    metadata = read_model_file(written / "model.onnx").metadata
+    assert json.loads(metadata["edgedec"])["name"] == "tiny"
+
+
+def test_a_file_or_its_folder(folder: Path) -> None:
+    assert OnnxModel.load(folder).info == OnnxModel.load(folder / "model.onnx").info
+
+
+def test_missing(tmp_path: Path) -> None:
+    refused(tmp_path, "model.onnx", "cannot be read")
+    refused(tmp_path / "nowhere.onnx", "nowhere.onnx")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_cut_short(folder: Path, share: float) -> None:
+    file = folder / "model.onnx"
+    content = file.read_bytes()
+    file.write_bytes(content[: int(share * len(content))])
+    refused(folder, "model.onnx")
+
+
+def test_garbage(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    (folder / "model.onnx").write_bytes(rng.bytes(5000))
+    refused(folder, "damaged")
+
+
+def test_weights_cut_short_or_gone(folder: Path) -> None:
+    data = folder / "model.onnx.data"
+    data.write_bytes(data.read_bytes()[:-5000])
+    refused(folder, "cut short")
+    data.unlink()
+    refused(folder, "missing")
+
+
+@pytest.mark.parametrize("kind", ["relative", "absolute", "symlink", "memory"])
+def test_weights_outside_the_folder(folder: Path, kind: str) -> None:
+    outside = folder.parent / "outside.data"
+    shutil.copy(folder / "model.onnx.data", outside)
+    if kind == "symlink":
+        (folder / "model.onnx.data").unlink()
+        (folder / "model.onnx.data").symlink_to(outside)
+    location = {
+        "relative": "../outside.data",
+        "absolute": str(outside),
+        "symlink": "model.onnx.data",
+        "memory": "*/_ORT_MEM_ADDR_/*",
+    }[kind]
+
+    def change(model: onnx.ModelProto) -> None:
+        for tensor in model.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = location
+
+    edit(folder, change)
+    refused(folder)
+
+
+def test_weights_outside_the_folder_in_a_node(folder: Path) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        tensor = onnx.TensorProto(name="t", data_type=1, dims=[1], data_location="EXTERNAL")
+        for key, value in (("location", "../../secret"), ("offset", "0"), ("length", "4")):
+            tensor.external_data.add(key=key, value=value)
+        model.graph.node.append(onnx.helper.make_node("Constant", [], ["c"], value=tensor))
+
+    edit(folder, change)
+    refused(folder, "out of its folder")
+
+
+def test_no_metadata(folder: Path) -> None:
+    edit(folder, lambda model: model.ClearField("metadata_props"))
+    refused(folder, "edgedec export")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"layers": None}, {"layers": -1}, {"vocab_size": "many"}, {"eos_ids": 3}, {"top_k": True}],
+)
+def test_damaged_metadata(folder: Path, changes: dict[str, Any]) -> None:
+    edit_metadata(folder, **changes)
+    refused(folder, "metadata")
+
+
+def test_metadata_that_is_no_json(folder: Path) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        model.metadata_props[0].value = "[1, 2"
+
+    edit(folder, change)
+    refused(folder, "metadata")
+
+
+def test_a_newer_graph(folder: Path) -> None:
+    edit_metadata(folder, graph_version=2)
+    refused(folder, "version 2", "upgrade")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"layers": 3}, {"kv_heads": 4}, {"vocab_size": 9}, {"top_k": 1}]
+)
+def test_metadata_of_another_graph(folder: Path, changes: dict[str, Any]) -> None:
+    edit_metadata(folder, **changes)
+    refused(folder, "export it again")
+
+
+def test_a_provider_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(RuntimeUnavailable, match="NoSuchProvider"):
+        OnnxModel.load(folder, providers=["NoSuchProvider", "CPUExecutionProvider"])
+
+
+@given(at=st.floats(0, 0.999), bits=st.integers(1, 255))
+def test_any_changed_byte_is_read_or_refused(written: Path, at: float, bits: int) -> None:
+    content = bytearray((written / "model.onnx").read_bytes())
+    content[int(at * len(content))] ^= bits
+    file = written / "changed.onnx"
+    file.write_bytes(content)
+    with contextlib.suppress(BundleError):
+        assert read_model_file(file).weight_bytes >= 0

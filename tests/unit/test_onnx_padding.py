@@ -1,0 +1,143 @@
+"""The padding that makes rows independent of each other: found by trial, and it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgedec.decoding.session import Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import RuntimeUnavailable
+from edgedec.runtimes.onnx import OnnxModel
+from edgedec.runtimes.onnx import model as onnx_model
+from edgedec.runtimes.onnx.padding import NO_PADDING, PADDINGS, Padding, Run, find_padding
+from tests.tiny_models import write_tiny_model
+
+NONE, NO_LONE_ROW, EVEN, FOUR = PADDINGS
+
+
+def kernel(low_bits: Callable[[int, int], float]) -> Callable[[Padding], Run]:
+    """A machine whose row ``row`` of ``rows`` is off by ``low_bits(rows, row)``."""
+
+    def start(padding: Padding) -> Run:
+        def run(tokens: Sequence[int], past: int) -> tuple[Any, Any]:
+            rows = padding.rows(len(tokens))
+            values = [token + low_bits(rows, row) for row, token in enumerate(tokens)]
+            array = np.array(values, np.float64)[:, None]
+            return array, array
+
+        return run
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("low_bits", "expected"),
+    [
+        (lambda rows, row: 0.0, NONE),
+        (lambda rows, row: 1e-6 * (rows == 1), NO_LONE_ROW),
+        (lambda rows, row: 1e-6 * (rows % 2 and row == rows - 1), EVEN),
+        (lambda rows, row: 1e-6 * (row >= rows - rows % 4), FOUR),
+        (lambda rows, row: 1e-6 * rows, None),
+    ],
+)
+def test_the_cheapest_padding_that_holds(
+    low_bits: Callable[[int, int], float], expected: Padding | None
+) -> None:
+    assert find_padding(kernel(low_bits), 100) == expected
+
+
+def test_rows_of_a_pass() -> None:
+    assert [NONE.rows(n) for n in (1, 2, 3)] == [1, 2, 3]
+    assert [NO_LONE_ROW.rows(n) for n in (1, 2, 3, 16, 17, 33)] == [2, 2, 3, 16, 18, 34]
+    assert [EVEN.rows(n) for n in (1, 2, 3, 16, 17)] == [2, 2, 4, 16, 18]
+    assert [FOUR.rows(n) for n in (1, 4, 5)] == [4, 4, 8]
+    for padding in PADDINGS:
+        assert max(padding.rows(n) - n for n in range(1, 100)) == padding.slack
+
+
+@pytest.fixture(scope="module", params=["fp32", "int4", "int8"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    write_tiny_model(folder, request.param)
+    return folder
+
+
+def decode(model: OnnxModel, text: Sequence[int], cuts: Sequence[int]) -> tuple[Any, Any]:
+    """Logits of each token and the cache after it, in passes of these widths."""
+    session = model.open(len(text) + 8)
+    session.prefill(text[:7])
+    rows = []
+    at = 7
+    for width in cuts:
+        scored = session.forward(TokenTree.chain(text[at : at + width]), want=Want.LOGITS)
+        assert scored.logits is not None
+        rows.append(scored.logits.copy())
+        kept = min(width, len(text) - at)
+        session.commit(list(range(kept)))
+        at += kept
+    cache = session._cache.rows[:, :, : len(text)].copy()
+    session.close()
+    return np.concatenate(rows), cache
+
+
+def random_cuts(rng: np.random.Generator, total: int, widest: int) -> list[int]:
+    cuts: list[int] = []
+    while sum(cuts) < total:
+        cuts.append(min(int(rng.integers(1, widest + 1)), total - sum(cuts)))
+    return cuts
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("widest", [6, 40])
+def test_however_the_text_is_cut(folder: Path, widest: int, threads: int) -> None:
+    model = OnnxModel.load(folder, row_invariant=True, threads=threads)
+    assert model.capabilities.row_invariant
+    rng = np.random.default_rng(widest)
+    for _ in range(6):
+        text = [int(t) for t in rng.integers(0, model.info.vocab_size, 90)]
+        plain, plain_cache = decode(model, text, [1] * 83)
+        rows, cache = decode(model, text, random_cuts(rng, 83, widest))
+        np.testing.assert_array_equal(rows, plain)
+        np.testing.assert_array_equal(cache, plain_cache)
+
+
+def test_without_padding_rows_differ(folder: Path) -> None:
+    # The control of the test above: were it blind, this would fail.
+    model = OnnxModel.load(folder, row_invariant=False)
+    assert not model.capabilities.row_invariant
+    rng = np.random.default_rng(0)
+    text = [int(t) for t in rng.integers(0, model.info.vocab_size, 90)]
+    plain, _ = decode(model, text, [1] * 83)
+    rows, _ = decode(model, text, [4] * 20 + [3])
+    assert not np.array_equal(rows, plain)
+
+
+def test_the_last_token_of_the_context(folder: Path) -> None:
+    model = OnnxModel.load(folder, row_invariant=True)
+    session = model.open(model.info.max_context)
+    session.prefill([1] * (model.info.max_context - 3))
+    session.forward(TokenTree.chain([2, 3]))
+    session.commit([0, 1])
+    session.forward(TokenTree(4))
+    session.commit([0])
+    assert session.length == session.capacity
+
+
+def test_where_no_padding_is_enough(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_model, "find_padding", lambda *_: None)
+    assert not OnnxModel.load(folder).capabilities.row_invariant
+    with pytest.raises(RuntimeUnavailable, match="row_invariant"):
+        OnnxModel.load(folder, row_invariant=True)
+
+
+def test_a_padding_that_costs_is_used_when_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_model, "find_padding", lambda *_: FOUR)
+    assert OnnxModel.load(folder).padding == NO_PADDING
+    assert OnnxModel.load(folder, row_invariant=True).padding == FOUR

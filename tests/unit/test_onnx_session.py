@@ -1,0 +1,228 @@
+"""What the contract does not say: memory, wide passes, interruption amid a pass, failures."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgedec.decoding.session import Want
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import Interrupted, SessionError, StateError
+from edgedec.runtimes.onnx import OnnxModel, OnnxSession
+from edgedec.runtimes.onnx.cache import KvCache
+from edgedec.runtimes.onnx.session import PREFILL_CHUNK
+from tests.tiny_models import write_tiny_model
+
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
+    folder = tmp_path_factory.mktemp("long")
+    write_tiny_model(folder, max_position_embeddings=4096)
+    return OnnxModel.load(folder, row_invariant=False)
+
+
+def text(model: OnnxModel, count: int, seed: int = 0) -> list[int]:
+    rng = np.random.default_rng(seed)
+    return [int(t) for t in rng.integers(0, model.info.vocab_size, count)]
+
+
+def logits(session: OnnxSession, tree: TokenTree) -> FloatArray:
+    scored = session.forward(tree)
+    assert scored.logits is not None
+    return scored.logits.copy()
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that no file backs."""
+    status = Path("/proc/self/status")
+    if not status.exists() or "RssAnon" not in status.read_text():
+        pytest.skip("no /proc/self/status with RssAnon here")
+    (line,) = (line for line in status.read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+
+def test_memory_follows_what_is_written() -> None:
+    before = anonymous_bytes()
+    cache = KvCache((8, 4, 65536, 16), np.float32)
+    assert cache.rows.nbytes == 128 * MB
+    assert anonymous_bytes() - before < 4 * MB
+    cache.rows[:, :, :1024] = 1
+    assert MB < anonymous_bytes() - before < 6 * MB
+    cache.rows[...] = 1  # the control: what is measured is this memory
+    assert anonymous_bytes() - before > 120 * MB
+    cache.close()
+    gc.collect()
+    assert anonymous_bytes() - before < 4 * MB
+
+
+def test_a_session_closed_gives_its_memory_back(model: OnnxModel) -> None:
+    session = model.open(4096)
+    session.prefill(text(model, 2048))
+    cache = session._cache
+    session.close()
+    assert cache.rows.nbytes == 0
+    assert cache._map is None
+
+
+def test_moving_rows_that_overlap() -> None:
+    cache = KvCache((2, 1, 8, 1), np.float32)
+    cache.rows[...] = np.arange(8, dtype=np.float32)[:, None]
+    cache.move([2, 3, 5, 6], 2)
+    assert cache.rows[1, 0, :, 0].tolist() == [0, 1, 2, 3, 5, 6, 6, 7]
+    cache.move([1, 2, 3], 0)
+    assert cache.rows[0, 0, :, 0].tolist() == [1, 2, 3, 3, 5, 6, 6, 7]
+
+
+def test_wide_and_many_passes(model: OnnxModel) -> None:
+    words = text(model, 700)
+    whole, parts = model.open(700), model.open(700)
+    expected = logits(whole, TokenTree.chain(words))
+    at = 0
+    for width in [*range(1, 36), 1, 2, 67]:  # more widths than bindings are kept for
+        got = logits(parts, TokenTree.chain(words[at : at + width]))
+        np.testing.assert_allclose(got, expected[at : at + width], rtol=0, atol=1e-4)
+        parts.commit(list(range(width)))
+        at += width
+    assert at == 700
+
+
+def test_prefill_of_every_length(model: OnnxModel) -> None:
+    words = text(model, 300)
+    session = model.open(300)
+    expected = logits(session, TokenTree.chain(words))
+    session.rollback(0)
+    for length in (1, 2, 127, 128, 129, 256, 257):
+        session.prefill(words[:length])
+        got = logits(session, TokenTree(words[length]))
+        np.testing.assert_allclose(got[0], expected[length], rtol=0, atol=1e-4)
+        session.rollback(0)
+
+
+def test_a_bush_of_a_hundred_nodes(model: OnnxModel) -> None:
+    words, rng = text(model, 120), np.random.default_rng(3)
+    tree = TokenTree(words[0])
+    for word in words[1:100]:
+        tree.add(word, int(rng.integers(0, len(tree))))
+    session = model.open(400)
+    session.prefill(words[100:])
+    got = logits(session, tree)
+    session.rollback(len(words[100:]))
+    for node in range(0, 100, 9):
+        path = tree.path_to(node)
+        alone = logits(session, TokenTree.chain(tree.tokens_on(path)))
+        np.testing.assert_allclose(got[node], alone[-1], rtol=0, atol=1e-4)
+        session.rollback(len(words[100:]))
+
+
+def test_interrupted_amid_a_prefill(model: OnnxModel) -> None:
+    words = text(model, 4000)
+    session, undisturbed = model.open(4001), model.open(4001)
+    stopper = threading.Timer(0.02, session.interrupt)
+    stopper.start()
+
+    def prefill_for_ever() -> None:
+        while True:
+            session.prefill(words)
+            session.rollback(0)
+
+    with pytest.raises(Interrupted):
+        prefill_for_ever()
+    stopper.join()
+    assert session.length % PREFILL_CHUNK == 0
+    session.rollback(min(session.length, PREFILL_CHUNK))
+    session.prefill(words[session.length : 200])
+    undisturbed.prefill(words[:200])
+    tree = TokenTree.chain(words[200:204])
+    np.testing.assert_allclose(logits(session, tree), logits(undisturbed, tree), rtol=0, atol=1e-4)
+
+
+def test_interrupted_amid_a_pass(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, num_hidden_layers=12, max_position_embeddings=4096)
+    model = OnnxModel.load(tmp_path, threads=1, row_invariant=False)
+    words = text(model, 3000)
+    session = model.open(4000)
+    started = time.perf_counter()
+    logits(session, TokenTree.chain(words))
+    whole_s = time.perf_counter() - started
+    session.rollback(0)
+    stopper = threading.Timer(whole_s / 10, session.interrupt)
+    stopper.start()
+    started = time.perf_counter()
+    with pytest.raises(Interrupted):
+        session.forward(TokenTree.chain(words))
+    assert time.perf_counter() - started < whole_s
+    stopper.join()
+    assert session.length == 0
+    assert logits(session, TokenTree.chain(words[:3])).shape == (3, model.info.vocab_size)
+
+
+def test_a_pass_that_fails_leaves_the_session_usable(
+    model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = text(model, 9)
+    tree = TokenTree(words[6])
+    tree.add(words[7], 0)
+    tree.add(words[8], 0)
+    session = model.open(64)
+    session.prefill(words[:6])
+    expected = logits(session, tree)
+    session.rollback(6)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory\nand more lines")
+
+    run = session._passes._run
+    monkeypatch.setattr(session._passes, "_run", fail)
+    for call in (lambda: session.forward(tree), lambda: session.prefill(words)):
+        with pytest.raises(SessionError, match=r"out of memory$"):
+            call()
+    monkeypatch.setattr(session._passes, "_run", run)
+    assert session.length == 6
+    np.testing.assert_array_equal(logits(session, tree), expected)
+
+
+def test_a_failed_branch_leaves_no_mask_behind(
+    model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = text(model, 9)
+    session, other = model.open(64), model.open(64)
+    for each in (session, other):
+        each.prefill(words[:5])
+    fork, comb = TokenTree(words[5]), TokenTree(words[5])
+    for parent in (0, 0, 1):
+        fork.add(words[6], parent)
+    for parent in (0, 1, 0):
+        comb.add(words[6], parent)
+    with monkeypatch.context() as patch:
+        patch.setattr(session._passes, "_run", lambda *_: 1 / 0)
+        with pytest.raises(SessionError):
+            session.forward(fork)
+    np.testing.assert_array_equal(logits(session, comb), logits(other, comb))
+
+
+def test_views_hold_until_the_next_pass(model: OnnxModel) -> None:
+    session = model.open(64)
+    first = session.forward(TokenTree(1), want=Want.TOP)
+    assert first.logits is None
+    ids = first.top_ids.copy()
+    session.commit([0])
+    np.testing.assert_array_equal(first.top_ids, ids)
+
+
+def test_a_closed_model_opens_no_session(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path)
+    model = OnnxModel.load(tmp_path)
+    session = model.open(16)
+    model.close()
+    session.forward(TokenTree(1))  # sessions that are open keep the weights
+    session.close()
+    session.interrupt()
+    with pytest.raises(StateError, match="closed"):
+        model.open(16)
