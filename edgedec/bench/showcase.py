@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,27 +65,15 @@ class Showcase:
             }
             self._stack = stack.pop_all()
 
-    def duels(
-        self,
-        prompts: Sequence[tuple[str, str]],
-        options: GenerateOptions,
-        on_token: OnToken,
-    ) -> Iterator[Duel]:
-        """Decode each prompt with both sides in turn.
-
-        The first prompt warms both up, unseen: code is loaded and costs are measured then.
-
-        Args:
-            prompts: (name, text) pairs.
-            options: for all of them.
-            on_token: called with each token as it comes.
-
-        """
+    def warm_up(self, prompt: str) -> None:
+        """Decode a little, unseen: code is loaded and costs are measured then."""
         for pipeline in self._sides.values():
-            pipeline.generate(prompts[0][1], GenerateOptions(max_new_tokens=WARM_UP_TOKENS))
-        for name, prompt in prompts:
-            found = {side: self._decode(side, prompt, options, on_token) for side in self._sides}
-            yield Duel(name, prompt, found[PLAIN], found[SPECULATIVE])
+            pipeline.generate(prompt, GenerateOptions(max_new_tokens=WARM_UP_TOKENS))
+
+    def duel(self, name: str, prompt: str, options: GenerateOptions, on_token: OnToken) -> Duel:
+        """Decode a prompt with both sides in turn; ``on_token`` hears each token as it comes."""
+        found = {side: self._decode(side, prompt, options, on_token) for side in self._sides}
+        return Duel(name, prompt, found[PLAIN], found[SPECULATIVE])
 
     def _decode(
         self, side: str, prompt: str, options: GenerateOptions, on_token: OnToken

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
     from rich.table import Table
-    from rich.text import Text
 
     from edgedec.bench.showcase import Duel, Showcase
     from edgedec.decoding.engine import Emission
+    from edgedec.decoding.metrics import Metrics
     from edgedec.pipeline import GenerateOptions
 
 DRAFTED = "bold green"
@@ -86,8 +86,9 @@ def command(
     sampling = SamplingParams(temperature=temperature, seed=seed)
     options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling)
     with Showcase(bundle, _options.open_options(chosen)) as showcase:
+        showcase.warm_up(prompts[0][1])
         if as_json:
-            duels = list(showcase.duels(prompts, options, lambda side, event: None))
+            duels = [showcase.duel(*prompt, options, lambda *token: None) for prompt in prompts]
             _output.print_json([_facts(duel) for duel in duels])
         else:
             duels = _perform(showcase, prompts, options)
@@ -118,11 +119,13 @@ def _perform(
         "Each function is continued twice. [bold green]Green[/] tokens were proposed by the "
         "draft and accepted by the target."
     )
-    duels: list[Duel] = []
-    stage = _Stage(console)
-    for duel in showcase.duels(prompts, options, stage.on_token):
-        stage.end(duel)
-        duels.append(duel)
+    duels = []
+    for name, prompt in prompts:
+        console.rule(f"[bold]{name}[/]")
+        console.print(prompt.rstrip("\n"), style="dim", markup=False, highlight=False)
+        with _Stage(console) as stage:
+            duels.append(showcase.duel(name, prompt, options, stage.on_token))
+        stage.end(duels[-1])
     console.print(_totals(duels))
     return duels
 
@@ -131,21 +134,28 @@ class _Stage:
     """Two columns that fill while the tokens come."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live: Live | None = None
-        self._texts: dict[str, Text] = {}
-        self._shown = 0.0
-
-    def on_token(self, side: str, event: Emission) -> None:
         from rich.live import Live
         from rich.text import Text
 
-        if not self._texts:
-            self._texts = {"plain": Text(), "speculative": Text()}
-            if self._console.is_terminal:
-                # Drawn between tokens, by this thread: a thread of its own would compete.
-                self._live = Live(console=self._console, auto_refresh=False, transient=True)
-                self._live.start()
+        self._console = console
+        self._texts = {"plain": Text(), "speculative": Text()}
+        self._shown = 0.0
+        self._live: Live | None = None
+        if console.is_terminal:
+            # Drawn between tokens, by this thread: a thread of its own would compete.
+            self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> _Stage:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if self._live is not None:  # also after Ctrl-C: it gives the cursor back
+            self._live.stop()
+
+    def on_token(self, side: str, event: Emission) -> None:
+        """Append a token, and redraw now and then."""
         self._texts[side].append(event.text, DRAFTED if event.source == "draft" else "")
         now = time.monotonic()
         if self._live is not None and now - self._shown > 1 / FRAMES_PER_SECOND:
@@ -154,17 +164,10 @@ class _Stage:
 
     def end(self, duel: Duel) -> None:
         """Leave the finished columns on the screen."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-        self._console.rule(f"[bold]{duel.name}[/]")
-        self._console.print(duel.prompt.rstrip("\n"), style="dim", markup=False, highlight=False)
-        if self._texts:
-            rates = [m.metrics.tokens_per_second for m in (duel.plain, duel.speculative)]
-            heads = [f"plain, {rates[0]:.0f} tokens/s", f"speculative, {rates[1]:.0f} tokens/s"]
-            self._console.print(self._columns(*heads))
-        self._console.print(_verdict(duel))
-        self._texts = {}
+        rates = [m.metrics.tokens_per_second for m in (duel.plain, duel.speculative)]
+        heads = [f"plain, {rates[0]:.0f} tokens/s", f"speculative, {rates[1]:.0f} tokens/s"]
+        self._console.print(self._columns(*heads))
+        self._console.print(_verdict(duel), highlight=False)
 
     def _columns(self, *heads: str) -> RenderableType:
         from rich import box
@@ -197,15 +200,30 @@ def _totals(duels: list[Duel]) -> Table:
     for head in ("tokens", "plain", "speculative", "speed-up", "accepted", "tokens a pass", "same"):
         table.add_column(head, justify="right")
     for duel in duels:
-        metrics = duel.speculative.metrics
-        table.add_row(
-            duel.name,
-            str(metrics.emitted),
-            f"{duel.plain.metrics.tokens_per_second:.0f}/s",
-            f"{metrics.tokens_per_second:.0f}/s",
-            f"{duel.speedup:.2f}x",
-            f"{metrics.acceptance_rate:.0%}",
-            f"{metrics.block_efficiency:.2f}",
-            "yes" if duel.identical else "NO",
-        )
+        table.add_row(duel.name, *_row([duel]))
+    if len(duels) > 1:
+        table.add_section()
+        table.add_row("all", *_row(duels))
     return table
+
+
+def _row(duels: list[Duel]) -> list[str]:
+    """The figures of some duels together."""
+    plain, other = ([getattr(d, side).metrics for d in duels] for side in ("plain", "speculative"))
+    rates = [_rate(plain), _rate(other)]
+    drafted, passes = (sum(m.drafted_tokens for m in other), sum(m.target_passes for m in other))
+    return [
+        str(sum(m.emitted for m in other)),
+        f"{rates[0]:.0f}/s",
+        f"{rates[1]:.0f}/s",
+        f"{rates[1] / rates[0]:.2f}x" if rates[0] else "",
+        f"{sum(m.accepted_tokens for m in other) / drafted:.0%}" if drafted else "",
+        f"{sum(m.emitted for m in other) / passes:.2f}",
+        "yes" if all(duel.identical for duel in duels) else "NO",
+    ]
+
+
+def _rate(metrics: list[Metrics]) -> float:
+    """Tokens a second after the first rounds."""
+    seconds = sum(m.decode_s for m in metrics)
+    return sum(m.emitted - m.first_round for m in metrics) / seconds if seconds else 0.0
