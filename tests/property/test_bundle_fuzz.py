@@ -1,0 +1,165 @@
+"""Whatever a manifest or a safetensors header says: it opens, or one clear line refuses it."""
+
+import copy
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from edgedec.bundle import MANIFEST, Bundle
+from edgedec.errors import BundleError, CheckpointError
+from edgedec.export.safetensors import SafetensorsFile
+
+DATA = b"the only file"
+FACT = {"sha256": hashlib.sha256(DATA).hexdigest(), "bytes": len(DATA)}
+ROLE = {
+    "format": "onnx",
+    "file": "model",
+    "files": ["model"],
+    "weights": "int4",
+    "kv": "fp32",
+    "architecture": "llama",
+    "source": "tiny",
+    "licence": None,
+    "dims": {"layers": 2},
+}
+GOOD = {
+    "schema_version": 1,
+    "roles": {"target": ROLE, "draft": ROLE},
+    "tokenizer": {"file": "model", "content_sha256": "0" * 64},
+    "generation": {},
+    "files": {"model": FACT},
+}
+HEADER = {
+    "a": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]},
+    "b": {"dtype": "F16", "shape": [8], "data_offsets": [48, 64]},
+}
+
+names = st.sampled_from(
+    ["model", "../model", "/model", "model/..", "", "a\nb", "\ud800", "a" * 9999]
+)
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([0, 1, 2, -1, 13, 48, 64, 2**63, 10**400]),
+    st.floats(),
+    st.text(max_size=9),
+    names,
+    st.sampled_from(["F32", "BF16", "I64", "F8_E5M2"]),
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(names | st.text(), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@st.composite
+def damaged(draw, good):
+    """A sound document with some places taken out, renamed or replaced."""
+    document = copy.deepcopy(good)
+    for _ in range(draw(st.integers(1, 4))):
+        place = document
+        while isinstance(place, dict | list) and place:
+            keys = sorted(place) if isinstance(place, dict) else range(len(place))
+            key = draw(st.sampled_from(list(keys)))
+            if not isinstance(place[key], dict | list) or draw(st.booleans()):
+                break
+            place = place[key]
+        else:
+            continue
+        kind = draw(st.sampled_from(["replace", "remove", "add"]))
+        if kind == "remove":
+            del place[key]
+        elif kind == "add" and isinstance(place, dict):
+            place[draw(names | st.text(max_size=5))] = draw(values)
+        else:
+            place[key] = draw(values)
+    return document
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("bundle")
+    (root / "model").write_bytes(DATA)
+    return root
+
+
+def opens(folder, data):
+    """Whether a manifest of these bytes opens; any error but one clear line fails the test."""
+    (folder / MANIFEST).write_bytes(data)
+    try:
+        bundle = Bundle.open(folder, verify=True)
+    except BundleError as error:
+        assert "\n" not in str(error)
+        assert len(str(error)) < 2000
+        return False
+    for role in bundle.roles:
+        assert role.path.resolve().is_relative_to(folder.resolve())
+    return True
+
+
+def test_the_sound_documents_open(folder, tmp_path):
+    assert opens(folder, json.dumps(GOOD).encode())
+    assert header_opens(tmp_path, json.dumps(HEADER).encode(), bytes(64))
+
+
+@given(document=damaged(GOOD) | values)
+def test_damaged_manifests(folder, document):
+    opens(folder, json.dumps(document).encode("utf-8", "surrogatepass"))
+
+
+@given(data=st.binary(max_size=200))
+def test_manifests_of_any_bytes(folder, data):
+    assert not opens(folder, data)
+
+
+@given(at=st.integers(0, 700), byte=st.integers(0, 255))
+def test_manifests_with_one_byte_changed(folder, at, byte):
+    data = bytearray(json.dumps(GOOD).encode())
+    data[at % len(data)] = byte
+    opens(folder, bytes(data))
+
+
+def header_opens(folder, header, data, length=None):
+    """Whether a file with this header opens; then every tensor it names can be read."""
+    file = folder / "model.safetensors"
+    size = len(header) if length is None else length
+    file.write_bytes(size.to_bytes(8, "little") + header + data)
+    try:
+        opened = SafetensorsFile(file)
+        for name in opened.names:
+            shape = opened.shape(name)
+            assert opened.rows(name, 0, shape[0] if shape else 1).size == np.prod(shape)
+    except CheckpointError as error:
+        assert "\n" not in str(error)
+        assert len(str(error)) < 2000
+        return False
+    return True
+
+
+@given(document=damaged(HEADER) | values)
+def test_damaged_headers(tmp_path_factory, document):
+    folder = tmp_path_factory.mktemp("file")
+    header_opens(folder, json.dumps(document).encode("utf-8", "surrogatepass"), bytes(64))
+
+
+@given(header=st.binary(max_size=64), length=st.integers(0, 2**64 - 1) | st.integers(0, 80))
+def test_headers_of_any_bytes(tmp_path_factory, header, length):
+    header_opens(tmp_path_factory.mktemp("file"), header, bytes(16), length)
+
+
+@given(cut=st.integers(0, 400))
+def test_files_cut_anywhere(tmp_path_factory, cut):
+    whole = save({"a": np.ones((4, 3), np.float32), "b": np.ones(8, np.float16)})
+    file = tmp_path_factory.mktemp("file") / "model.safetensors"
+    file.write_bytes(whole[: cut % len(whole)])
+    with pytest.raises(CheckpointError):
+        SafetensorsFile(file)

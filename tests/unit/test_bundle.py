@@ -1,0 +1,197 @@
+"""Opening bundles: what they tell, and what is refused in one line."""
+
+import hashlib
+import json
+
+import pytest
+
+from edgedec.bundle import MANIFEST, SMALL_FILE_BYTES, Bundle
+from edgedec.errors import BundleError
+
+FILES = {
+    "target/model.onnx": b"graph",
+    "target/model.onnx.data": bytes(SMALL_FILE_BYTES + 7),
+    "draft/model.onnx": b"small graph",
+    "tokenizer/tokenizer.json": b"{}",
+}
+
+
+def role(name, *files):
+    return {
+        "format": "onnx",
+        "file": f"{name}/model.onnx",
+        "files": [f"{name}/{file}" for file in files],
+        "weights": "int4",
+        "kv": "fp32",
+        "architecture": "llama",
+        "source": "tiny",
+        "licence": None,
+        "dims": {"layers": 2, "vocab_size": 96},
+    }
+
+
+def make(root, change=lambda manifest: None):
+    facts = {}
+    for name, data in FILES.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        facts[name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    manifest = {
+        "schema_version": 1,
+        "roles": {
+            "target": role("target", "model.onnx", "model.onnx.data"),
+            "draft": role("draft", "model.onnx"),
+        },
+        "tokenizer": {"file": "tokenizer/tokenizer.json", "content_sha256": "0" * 64},
+        "generation": {"temperature": 0.7},
+        "files": facts,
+    }
+    change(manifest)
+    (root / MANIFEST).write_text(json.dumps(manifest))
+    return root
+
+
+def refused(root, words, **how):
+    with pytest.raises(BundleError, match=words) as caught:
+        Bundle.open(root, **how)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_bundle_tells(tmp_path):
+    bundle = Bundle.open(make(tmp_path))
+    assert bundle.target.path == tmp_path / "target/model.onnx"
+    assert bundle.target.dims == {"layers": 2, "vocab_size": 96}
+    assert [role.role for role in bundle.roles] == ["target", "draft"]
+    assert bundle.tokenizer == tmp_path / "tokenizer"
+    assert bundle.generation == {"temperature": 0.7}
+    assert bundle.size_bytes == sum(map(len, FILES.values()))
+
+
+def test_a_target_alone(tmp_path):
+    bundle = Bundle.open(make(tmp_path, lambda m: m["roles"].pop("draft")))
+    assert bundle.draft is None
+    assert len(bundle.roles) == 1
+
+
+def test_no_bundle(tmp_path):
+    refused(tmp_path / "nothing", "is no folder")
+    refused(tmp_path, "has no manifest.json")
+    refused("a\0b", "no folder|cannot be read")
+
+
+def test_a_newer_schema_says_to_upgrade(tmp_path):
+    # Whatever else a newer schema changes, the version is what is told.
+    (tmp_path / MANIFEST).write_text('{"schema_version": 2, "roles": []}')
+    refused(tmp_path, "upgrade")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd",
+        "../outside",
+        "target/../../outside",
+        "target//model.onnx",
+        "./target/model.onnx",
+        "",
+        ".",
+        "C:/windows",
+        "target\\model.onnx",
+        "a\nb",
+        "a\0b",
+    ],
+)
+def test_a_path_that_is_not_inside(tmp_path, name):
+    def change(manifest):
+        manifest["files"][name] = {"sha256": "0" * 64, "bytes": 1}
+
+    refused(make(tmp_path, change), "no path inside the bundle")
+
+
+def test_a_link_that_leads_out(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_bytes(FILES["draft/model.onnx"])
+    root = make(tmp_path / "bundle")
+    (root / "draft/model.onnx").unlink()
+    (root / "draft/model.onnx").symlink_to(outside)
+    refused(root, "leads out of the bundle")
+
+
+def test_a_folder_link_that_leads_out(tmp_path):
+    root = make(tmp_path / "bundle")
+    (root / "draft").rename(tmp_path / "elsewhere")
+    (root / "draft").symlink_to(tmp_path / "elsewhere")
+    refused(root, "leads out of the bundle")
+
+
+def test_a_bundle_behind_a_link_is_a_bundle(tmp_path):
+    make(tmp_path / "bundle")
+    (tmp_path / "link").symlink_to(tmp_path / "bundle")
+    assert Bundle.open(tmp_path / "link").target.source == "tiny"
+
+
+def test_files_missing_short_or_strange(tmp_path):
+    root = make(tmp_path)
+    (root / "target/model.onnx.data").write_bytes(b"short")
+    refused(root, "has 5 bytes, the manifest says")
+    (root / "target/model.onnx.data").unlink()
+    refused(root, "is missing")
+    (root / "target/model.onnx.data").mkdir()
+    refused(root, "no regular file")
+
+
+def test_an_altered_small_file_is_noticed_at_once(tmp_path):
+    root = make(tmp_path)
+    (root / "target/model.onnx").write_bytes(b"grapH")
+    refused(root, "was altered")
+
+
+def test_an_altered_large_file_is_noticed_when_asked(tmp_path):
+    root = make(tmp_path)
+    (root / "target/model.onnx.data").write_bytes(bytes(SMALL_FILE_BYTES + 6) + b"x")
+    bundle = Bundle.open(root)
+    with pytest.raises(BundleError, match="was altered"):
+        bundle.verify_files()
+    refused(root, "was altered", verify=True)
+
+
+def test_verifying_tells_how_far_it_is(tmp_path):
+    heard = []
+    bundle = Bundle.open(make(tmp_path), verify=True)
+    bundle.verify_files(lambda name, done, total: heard.append((name, done, total)))
+    assert [name for name, _, _ in heard] == list(FILES)
+    assert heard[-1][1:] == (bundle.size_bytes, bundle.size_bytes)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: m.pop("roles"), "roles is missing, expected an object"),
+        (lambda m: m["roles"].pop("target"), "target is missing"),
+        (lambda m: m["roles"]["target"].update(file="target/other.onnx"), "not among the files"),
+        (lambda m: m["roles"]["target"].update(files=["x"]), "not among the files"),
+        (lambda m: m["roles"]["target"].update(files="x"), "expected a list"),
+        (lambda m: m["roles"]["target"].update(weights=4), "expected a text"),
+        (lambda m: m["roles"]["draft"].update(dims={"layers": -1}), "expected a size"),
+        (lambda m: m["tokenizer"].update(file="elsewhere.json"), "not among the files"),
+        (lambda m: m["files"]["draft/model.onnx"].update(sha256="z" * 64), "hexadecimal"),
+        (lambda m: m.update(schema_version="1"), "expected a size"),
+        (lambda m: m.update(schema_version=0), "expected 1 or more"),
+        (lambda m: m.update(generation=[]), "expected an object"),
+    ],
+)
+def test_a_manifest_that_makes_no_sense(tmp_path, change, words):
+    refused(make(tmp_path, change), words)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\xff", '"text"'])
+def test_a_manifest_that_is_no_object(tmp_path, text):
+    (tmp_path / MANIFEST).write_text(text, "latin-1")
+    refused(tmp_path, "no JSON object")
+
+
+def test_a_manifest_of_a_gigabyte_is_not_read(tmp_path):
+    with (tmp_path / MANIFEST).open("wb") as file:
+        file.truncate(1 << 30)
+    refused(tmp_path, "larger than 1 MiB")

@@ -1,0 +1,280 @@
+"""Exports from end to end on tiny checkpoints, and what ends them early."""
+
+import errno
+import json
+import shutil
+import threading
+
+import graph_runner
+import numpy as np
+import pytest
+import tiny_tokenizers
+from tiny_models import random_tensors, save_checkpoint, tiny_config
+
+from edgedec.bundle import MANIFEST, Bundle
+from edgedec.errors import (
+    CheckpointError,
+    ExportError,
+    InputError,
+    ParityError,
+    TokenizerMismatch,
+)
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.reference import Reference
+from edgedec.models.registry import spec_for
+
+VOCAB = 352
+CONFIG = tiny_config(vocab_size=VOCAB, license="mit")
+
+
+def checkpoint(folder, seed=0, **changes):
+    config = {**CONFIG, **changes}
+    save_checkpoint(folder, config, random_tensors(spec_for(config), seed))
+    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
+    return folder
+
+
+@pytest.fixture
+def target(tmp_path):
+    return checkpoint(tmp_path / "big")
+
+
+@pytest.fixture
+def draft(tmp_path):
+    return checkpoint(tmp_path / "small", seed=1, num_hidden_layers=1)
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "made" / "bundle"
+
+
+def leftovers(out):
+    """What stands beside the bundle."""
+    return (
+        [path.name for path in out.parent.iterdir() if path != out] if out.parent.exists() else []
+    )
+
+
+def test_a_pair(target, draft, out):
+    heard = []
+    report = export_bundle(
+        ExportOptions(target, out, draft, weights="int8"), lambda *step: heard.append(step)
+    )
+    bundle = Bundle.open(out, verify=True)
+    assert [role.source for role in bundle.roles] == ["big", "small"]
+    assert bundle.target.dims["vocab_size"] == VOCAB
+    assert bundle.target.licence == "mit"
+    assert bundle.draft.dims["layers"] == 1
+    assert report.size_bytes == bundle.size_bytes
+    assert [model.role for model in report.models] == ["target", "draft"]
+    assert report.models[0].worst[1] < 0.02
+    assert report.models[0].parity["tokens"] > 100
+    assert bundle.manifest["roles"]["target"]["parity"] == report.models[0].parity
+    stages = list(dict.fromkeys(stage for stage, _, _ in heard))
+    assert stages == ["target", "target parity", "draft", "draft parity", "hashes"]
+    assert all(0 <= done <= total for _, done, total in heard)
+    assert not leftovers(out)
+
+
+@pytest.mark.parametrize("weights", ["fp32", "fp16", "int8", "int4"])
+def test_the_graph_in_the_bundle(target, out, weights):
+    export_bundle(ExportOptions(target, out, weights=weights, parity=False))
+    opened = Checkpoint.open(target)
+    tokens = [5, 300, 17, 200, 4, 4]
+    expected = Reference(opened.spec, opened.tensors).logits(tokens)
+    got = graph_runner.logits(out / "target", opened.spec, [tokens])
+    used = Bundle.open(out).target.dims["vocab_used"]
+    spread = expected[:, :used].std()
+    tolerance = {"fp32": 1e-4, "fp16": 0.05, "int8": 0.5, "int4": 8}[weights]
+    assert np.abs(got - expected)[:, :used].max() < tolerance * spread
+    # Columns that are no token never win.
+    assert used < VOCAB
+    assert np.isneginf(got[:, used:]).all()
+
+
+def test_families_that_pad_differently_get_the_same_columns(target, tmp_path, out):
+    draft = checkpoint(tmp_path / "small", vocab_size=VOCAB + 64, tie_word_embeddings=True)
+    export_bundle(ExportOptions(target, out, draft, weights="fp32"))
+    dims = [role.dims for role in Bundle.open(out).roles]
+    assert {d["vocab_size"] for d in dims} == {VOCAB + 64}
+    assert len({d["vocab_used"] for d in dims}) == 1
+
+
+def test_the_same_export_twice_is_the_same(target, tmp_path):
+    made = []
+    for name in ("one", "two"):
+        export_bundle(ExportOptions(target, tmp_path / name, weights="int4", parity=False))
+        made.append(Bundle.open(tmp_path / name).manifest)
+    assert made[0] == made[1]
+
+
+def test_parity_is_part_of_the_export(target, out):
+    """Random weights are chaotic: int4 is far from them, and that is said in figures."""
+    with pytest.raises(ParityError, match=r"target in int4 strays .* agreement 0\.\d+ \(at least"):
+        export_bundle(ExportOptions(target, out, weights="int4"))
+    assert not out.exists()
+    assert not leftovers(out)
+
+
+def test_a_text_of_ones_own(target, out, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("def add(left, right):\n    return left + right\n" * 4)
+    report = export_bundle(ExportOptions(target, out, weights="int8", parity_text=text))
+    assert 20 < report.models[0].parity["tokens"] < 150
+    text.write_text("short")
+    with pytest.raises(InputError, match="expected 32 or more"):
+        export_bundle(ExportOptions(target, out, parity_text=text, overwrite=True))
+    text.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="UTF-8"):
+        export_bundle(ExportOptions(target, out, parity_text=text, overwrite=True))
+    assert Bundle.open(out, verify=True)
+
+
+def test_another_tokenizer_is_refused(target, draft, out):
+    tiny_tokenizers.save(tiny_tokenizers.llama(), draft)
+    with pytest.raises(TokenizerMismatch, match="ids, first 0"):
+        export_bundle(ExportOptions(target, out, draft))
+    assert not out.parent.exists()
+
+
+def test_more_ids_than_rows(tmp_path, out):
+    with pytest.raises(CheckpointError, match="the model only 96"):
+        export_bundle(ExportOptions(checkpoint(tmp_path / "m", vocab_size=96), out))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"weights": "int3"}, "not a format"),
+        ({"block_size": 31}, "block size"),
+        ({"max_context": 0}, "expected at least 1"),
+    ],
+)
+def test_options_that_make_no_sense(target, out, changes, words):
+    with pytest.raises(InputError, match=words):
+        export_bundle(ExportOptions(target, out, parity=False, **changes))
+    assert not leftovers(out)
+
+
+def test_nan_weights_leave_nothing(target, out):
+    tensors = random_tensors(spec_for(CONFIG))
+    tensors["model.norm.weight"][3] = np.nan
+    save_checkpoint(target, CONFIG, tensors)
+    with pytest.raises(CheckpointError, match="NaN"):
+        export_bundle(ExportOptions(target, out, parity=False))
+    assert not out.exists()
+    assert not leftovers(out)
+
+
+# -- all or nothing ---------------------------------------------------------------------------
+
+
+def test_what_exists_is_not_replaced_unasked(target, out):
+    export_bundle(ExportOptions(target, out, weights="int8", parity=False))
+    before = (out / MANIFEST).read_bytes()
+    with pytest.raises(InputError, match="exists"):
+        export_bundle(ExportOptions(target, out, parity=False))
+    assert (out / MANIFEST).read_bytes() == before
+    export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
+    assert Bundle.open(out, verify=True).target.weights == "int4"
+    assert not leftovers(out)
+
+
+def test_only_a_bundle_is_overwritten(target, out):
+    out.mkdir(parents=True)
+    (out / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="no bundle, so it is not replaced"):
+        export_bundle(ExportOptions(target, out, overwrite=True))
+    assert (out / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("stage", ["target", "target parity", "hashes"])
+@pytest.mark.parametrize("existing", [False, True])
+def test_an_interrupt_leaves_nothing(target, out, stage, existing):
+    options = ExportOptions(target, out, weights="int8", overwrite=True)
+    if existing:
+        export_bundle(options)
+
+    def interrupt(now, done, total):
+        if now == stage:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_bundle(options, interrupt)
+    assert not leftovers(out)
+    assert out.exists() == existing
+    if existing:
+        Bundle.open(out, verify=True)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_nothing(target, out, monkeypatch, code):
+    from edgedec.export.graph import GraphWriter
+
+    def full(*arguments):
+        raise OSError(code, "No space left on device")
+
+    monkeypatch.setattr(GraphWriter, "save", full)
+    with pytest.raises(ExportError, match="no space left") as caught:
+        export_bundle(ExportOptions(target, out))
+    assert "\n" not in str(caught.value)
+    assert not leftovers(out)
+
+
+def test_a_failed_swap_brings_the_old_one_back(target, out, monkeypatch):
+    export_bundle(ExportOptions(target, out, weights="int8", parity=False))
+    rename = type(out).rename
+
+    def fail(self, to):
+        if self.name.endswith(".partial") and to == out:
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, to)
+
+    monkeypatch.setattr(type(out), "rename", fail)
+    with pytest.raises(ExportError, match="cannot be written"):
+        export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
+    assert Bundle.open(out, verify=True).target.weights == "int8"
+    assert not leftovers(out)
+
+
+def test_two_at_a_time(target, out):
+    """One of two exports to one place wins; the other is told, and nothing is mixed."""
+    results = []
+    ready = threading.Barrier(2)
+
+    def wait(stage, done, total):
+        if stage == "hashes" and done == total:
+            ready.wait()
+
+    def work():
+        try:
+            results.append(export_bundle(ExportOptions(target, out, parity=False), wait))
+        except InputError as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(isinstance(result, InputError) for result in results) == [False, True]
+    Bundle.open(out, verify=True)
+    assert not leftovers(out)
+
+
+def test_the_checkpoint_is_left_as_it_was(target, out):
+    before = {path.name: path.read_bytes() for path in target.iterdir()}
+    export_bundle(ExportOptions(target, out, weights="int8"))
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+
+
+def test_the_manifest_names_no_machine(target, out, tmp_path):
+    export_bundle(ExportOptions(target, out, weights="int8", parity=False))
+    text = (out / MANIFEST).read_text()
+    assert str(tmp_path) not in text
+    assert json.loads(text)["created_by"].startswith("edgedec ")
+    moved = tmp_path / "moved"
+    shutil.move(out, moved)
+    Bundle.open(moved, verify=True)

@@ -1,0 +1,225 @@
+"""Checkpoints: what is read, and what is refused in one line."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tiny_models import random_tensors, save_checkpoint, tiny_config
+
+from edgedec.errors import CheckpointError, UnsupportedArchitecture
+from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.tensors import MemoryTensors, PaddedTensors, chunks, read
+from edgedec.models.registry import spec_for
+
+CONFIG = tiny_config()
+SPEC = spec_for(CONFIG)
+
+
+@pytest.fixture
+def tensors():
+    return random_tensors(SPEC)
+
+
+@pytest.fixture
+def folder(tmp_path, tensors):
+    return save_checkpoint(tmp_path / "model", CONFIG, tensors)
+
+
+def refused(folder, words):
+    with pytest.raises(CheckpointError, match=words) as caught:
+        Checkpoint.open(folder)
+    assert "\n" not in str(caught.value)
+
+
+def shards(folder, tensors, index=None):
+    """Two shards and an index in place of the one file."""
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    parts = {"one.safetensors": names[::2], "two.safetensors": names[1::2]}
+    for file, part in parts.items():
+        save_file({name: tensors[name] for name in part}, folder / file)
+    weight_map = {name: file for file, part in parts.items() for name in part}
+    text = json.dumps({"weight_map": weight_map | (index or {})})
+    (folder / "model.safetensors.index.json").write_text(text)
+
+
+def test_rows_of_every_type(tmp_path, tensors):
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
+        stored = {name: tensor.astype(dtype) for name, tensor in tensors.items()}
+        folder = save_checkpoint(tmp_path / np.dtype(dtype).name, CONFIG, stored)
+        opened = Checkpoint.open(folder).tensors
+        for name, tensor in stored.items():
+            np.testing.assert_array_equal(read(opened, name), tensor.astype(np.float32))
+        name = SPEC.name("gate")
+        part = opened.rows(name, 3, 9)
+        assert part.dtype == np.float32
+        np.testing.assert_array_equal(part, stored[name][3:9].astype(np.float32))
+
+
+def test_shards_are_one_model(folder, tensors):
+    shards(folder, tensors)
+    opened = Checkpoint.open(folder)
+    assert opened.tensors.files == {"one.safetensors", "two.safetensors"}
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(read(opened.tensors, name), tensor)
+
+
+@pytest.mark.parametrize("place", ["../one.safetensors", "/etc/passwd", "..", "", "a/b", 3])
+def test_an_index_cannot_leave_the_folder(folder, tensors, place):
+    shards(folder, tensors, {"model.norm.weight": place})
+    refused(folder, "no file of this folder")
+
+
+def test_an_index_that_names_the_wrong_shard(folder, tensors):
+    wrong = dict.fromkeys(tensors, "one.safetensors")
+    shards(folder, tensors, wrong)
+    refused(folder, "has no tensor")
+
+
+def test_missing_files(folder, tmp_path):
+    refused(tmp_path / "nowhere", "is no folder")
+    (folder / "model.safetensors").unlink()
+    refused(folder, "no model.safetensors")
+    (folder / "config.json").unlink()
+    refused(folder, "cannot be read")
+
+
+def test_a_missing_tensor(folder, tensors):
+    del tensors[SPEC.name("o", 1)]
+    save_checkpoint(folder, CONFIG, tensors)
+    refused(folder, r"no tensor model\.layers\.1\.self_attn\.o_proj\.weight, which llama needs")
+
+
+def test_a_wrong_shape(folder, tensors):
+    name = SPEC.name("gate")
+    tensors[name] = np.ascontiguousarray(tensors[name].T)
+    save_checkpoint(folder, CONFIG, tensors)
+    refused(folder, r"is \[64, 128\], config.json says \[128, 64\]")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_no_numbers(folder, tensors, value):
+    name = SPEC.name("up")
+    tensors[name][17, 5] = value
+    save_checkpoint(folder, CONFIG, tensors)
+    opened = Checkpoint.open(folder).tensors
+    opened.rows(name, 0, 17)
+    with pytest.raises(CheckpointError, match="NaN or infinite"):
+        list(chunks(opened, [name]))
+
+
+def test_large_weights_are_numbers(folder, tensors):
+    """Their sum overflows; they are refused by nobody."""
+    name = SPEC.name("up")
+    tensors[name][:] = 3e38
+    save_checkpoint(folder, CONFIG, tensors)
+    assert read(Checkpoint.open(folder).tensors, name).max() == np.float32(3e38)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -1])
+def test_a_file_that_is_cut_short(folder, keep):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    refused(folder, "no sound safetensors file")
+
+
+def rewrite_header(file, change):
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+
+def test_a_header_that_lies(folder):
+    file, name, other = folder / "model.safetensors", SPEC.name("q"), SPEC.name("k")
+    original = file.read_bytes()
+
+    def lie(change, words):
+        rewrite_header(file, change)
+        refused(folder, words)
+        file.write_bytes(original)
+
+    lie(lambda h: h[name].update(shape=[2**40, 2**40]), "needs")
+    lie(lambda h: h[name].update(data_offsets=[0, 2**50]), "cut short")
+    lie(lambda h: h[name].update(data_offsets=[100, 50]), "cut short")
+    lie(lambda h: h[name].update(data_offsets=h[other]["data_offsets"]), "needs")
+    lie(lambda h: h[name].update(dtype="BF16"), "needs")
+    lie(lambda h: h[name].update(shape=[-1, 4]), "describes no tensor")
+    lie(lambda h: h.update({name: [1, 2]}), "describes no tensor")
+    lie(lambda h: h.update(copy=h[name]), "share bytes")
+    file.write_bytes((2**60).to_bytes(8, "little") + original[8:])
+    refused(folder, "header is said to have")
+
+
+def test_a_type_that_is_not_known(folder):
+    name = SPEC.name("q")
+    rewrite_header(folder / "model.safetensors", lambda h: h[name].update(dtype="F8_E4M3"))
+    with pytest.raises(CheckpointError, match="F8_E4M3, expected F32, F16, BF16"):
+        read(Checkpoint.open(folder).tensors, name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_size": "64"}, "expected a size"),
+        ({"hidden_size": True}, "expected a size"),
+        ({"num_hidden_layers": 0}, "is 0"),
+        ({"vocab_size": 10**12}, "expected a size"),
+        ({"num_key_value_heads": 3}, "cannot share"),
+        ({"head_dim": 15}, "is odd"),
+        ({"rms_norm_eps": "nan"}, "rms_norm_eps"),
+        ({"rope_scaling": {"type": "linear"}}, "factor"),
+        ({"rope_scaling": {"type": "linear", "factor": -1}}, "factor"),
+        ({"rope_scaling": [1]}, "expected an object"),
+        ({"tie_word_embeddings": "yes"}, "true or false"),
+        ({"edgedec_vocab_used": 97}, "edgedec_vocab_used"),
+        ({"model_type": None}, "no model_type"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense(folder, changes, words):
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    refused(folder, words)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "mamba"}, "known are llama, mistral, qwen2, qwen3"),
+        ({"model_type": "registry"}, "has no spec"),
+        ({"model_type": "../llama"}, "has no spec"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
+    ],
+)
+def test_what_is_not_computed_is_refused(folder, changes, words):
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    with pytest.raises(UnsupportedArchitecture, match=words):
+        Checkpoint.open(folder)
+
+
+def test_eos_ids(folder):
+    assert Checkpoint.open(folder).eos_ids == (0,)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [3, 5]}')
+    assert Checkpoint.open(folder).eos_ids == (3, 5)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [3, 5000]}')
+    with pytest.raises(CheckpointError, match="is no token"):
+        _ = Checkpoint.open(folder).eos_ids
+
+
+def test_licence(folder):
+    assert Checkpoint.open(folder).licence is None
+    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n# A model\n")
+    assert Checkpoint.open(folder).licence == "apache-2.0"
+
+
+def test_padding_adds_rows_of_zeros():
+    padded = PaddedTensors(MemoryTensors({"a": np.ones((5, 3)), "b": np.ones(4)}), {"a": 8})
+    assert padded.shape("a") == (8, 3)
+    assert padded.shape("b") == (4,)
+    assert padded.rows("a", 3, 7).sum() == 6
+    assert padded.rows("a", 6, 8).shape == (2, 3)
+    assert read(padded, "a").sum() == 15
