@@ -62,7 +62,7 @@ def test_every_architecture_has_a_golden():
 
 
 @pytest.mark.parametrize(
-    "name, breakage",
+    ("name", "breakage"),
     [
         ("llama-llama3", {"rope_scaling": None}),
         ("llama-yarn", {"rope_scaling": {"type": "yarn", "factor": 4.0, "attention_factor": 1.0}}),

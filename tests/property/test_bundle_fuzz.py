@@ -92,14 +92,18 @@ def folder(tmp_path_factory):
     return root
 
 
+def one_clear_line(error):
+    assert "\n" not in str(error)
+    assert len(str(error)) < 2000
+
+
 def opens(folder, data):
     """Whether a manifest of these bytes opens; any error but one clear line fails the test."""
     (folder / MANIFEST).write_bytes(data)
     try:
         bundle = Bundle.open(folder, verify=True)
     except BundleError as error:
-        assert "\n" not in str(error)
-        assert len(str(error)) < 2000
+        one_clear_line(error)
         return False
     for role in bundle.roles:
         assert role.path.resolve().is_relative_to(folder.resolve())
@@ -139,8 +143,7 @@ def header_opens(folder, header, data, length=None):
             shape = opened.shape(name)
             assert opened.rows(name, 0, shape[0] if shape else 1).size == np.prod(shape)
     except CheckpointError as error:
-        assert "\n" not in str(error)
-        assert len(str(error)) < 2000
+        one_clear_line(error)
         return False
     return True
 
