@@ -75,6 +75,23 @@ def test_debug_shows_the_traceback(run, monkeypatch, tmp_path) -> None:
     assert "BundleError" in type(result.exception).__name__
 
 
+def test_every_drafter_can_be_named() -> None:
+    from edgedec.cli._options import DRAFTS
+    from edgedec.decoding import drafting
+
+    assert set(DRAFTS) == {"auto", *drafting.names()}
+
+
+def test_a_reader_that_goes_away_is_no_error(start, bundle) -> None:
+    ask = ["generate", "--bundle", bundle, "a", "--max-new-tokens", 2000]
+    with start(*ask, "--logit-bias", "0=-100000") as process:
+        process.stdout.read(1)
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert b"Traceback" not in errors
+    assert b"Exception ignored" not in errors
+
+
 # -- inspect ------------------------------------------------------------
 
 
