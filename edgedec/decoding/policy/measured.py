@@ -53,7 +53,7 @@ class MeasuredCost:
     def go_on(self, step: DraftStep) -> bool:
         drafted = step.nodes
         if drafted == 0:
-            self._asked = self._source(step)
+            self._asked = self._source(step.source, branching=step.value is not None)
             self._start_round()
         source = self._asked
         if source is None or drafted >= self._limits.nodes:
@@ -71,8 +71,6 @@ class MeasuredCost:
             chance = max(chance, source.prior[place])
         if self._reach * chance < source.draw[drafted] or self._rival_wins(step, place):
             source.fade(place)
-            if self._probing and not drafted:
-                source.probed(accepted=False)
             return False
         self._reach *= source.chances[place]
         self._bins.append(place)
@@ -89,6 +87,9 @@ class MeasuredCost:
         overhead = self._overhead(name)
         overhead.add(record.total_s - record.target_s - record.draft_s)
         looks_s = self._looks * source.look.value if source is not None else 0.0
+        if source is not None and self._probing:
+            lost_s = self._cost.at(record.rows) - self._cost.at(1) + looks_s
+            source.probed(lost_s / self._cost.at(1) - (record.emitted - 1))
         # Modelled, not measured: one long pause must not look like a slow policy.
         seconds = self._cost.at(min(record.rows, self._limits.nodes + 1)) + looks_s + overhead.value
         self._tokens = _FORGET * self._tokens + record.emitted
@@ -104,13 +105,12 @@ class MeasuredCost:
         self._looks = 0
         self._probing = False
 
-    def _source(self, step: DraftStep) -> Source:
-        source = self._sources.get(step.source)
+    def _source(self, name: str, *, branching: bool) -> Source:
+        source = self._sources.get(name)
         if source is None:
-            branching = step.value is not None
             source = Source(self._limits.nodes, self._draft_s, branching=branching)
-            self._sources[step.source] = source
-            self._plan_one(step.source)
+            self._sources[name] = source
+            self._plan_one(name)
         return source
 
     def _go_on_branching(self, source: Source, drafted: int, value: float) -> bool:
@@ -128,9 +128,9 @@ class MeasuredCost:
 
     def _rival_wins(self, step: DraftStep, place: int) -> bool:
         """Whether the drafter that is asked next would do better."""
-        rival = self._sources.get(step.fallback) if step.fallback and not step.nodes else None
-        if rival is None or self._asked is None:
+        if self._asked is None or step.fallback is None or step.nodes:
             return False
+        rival = self._source(step.fallback, branching=False)
         return self._asked.first[place] < rival.start
 
     def _learn(self, source: Source, record: RoundRecord) -> None:
@@ -143,8 +143,6 @@ class MeasuredCost:
             # The first token that was rejected is known to be wrong; later ones are not.
             for depth, place in enumerate(self._bins[: accepted + 1]):
                 source.learn(place, accepted=depth < accepted)
-        if self._probing:
-            source.probed(accepted=accepted > 0)
 
     def _overhead(self, name: str) -> RunningMedian:
         known = self._overheads.get(name)

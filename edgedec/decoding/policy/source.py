@@ -20,8 +20,14 @@ TREE_EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8)
 _FORGET = 0.98
 _FADE = 0.99
 _PRIOR_WEIGHT = 3.0
-_TRUST_WEIGHT = 4.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 8, 256
+# A new drafter is trusted a little less than it promises.
+_TRUST = (3.0, 4.0)
+# Chances are followed over about 50 tokens, and over 10 to notice a change of text.
+_QUICK = 0.1
+_CHANGED = 3.0
+# Tokens a round that may be spent on trying a drafter that was given up.
+_PROBE_ALLOWANCE = 0.004
+_FIRST_CREDIT, _MOST_CREDIT = 0.5, 0.5
 _LOOKAHEAD = 4
 
 _Grid = npt.NDArray[np.float64]
@@ -60,13 +66,16 @@ class Source:
         self.chances = list(self.prior)
         self._tries = [0.0] * len(middles)
         self._hits = [0.0] * len(middles)
+        self._quick = list(self.prior)
         self._met = [0.5] * len(middles)
-        self._right = self._promised = _TRUST_WEIGHT
+        self._right, self._promised = _TRUST
         self.look = RunningMedian(15, [look_s, look_s])
         self.peek = self.draw = [0.0] * depth
         self.start = 0.0
         self.first = [0.0] * len(middles)
-        self._pause, self._quiet = _FIRST_PAUSE, 0
+        self._credit = _FIRST_CREDIT
+        for place in range(len(middles)):
+            self._estimate(place)
 
     def bin(self, confidence: float) -> int:
         """The bin of a confidence, which from now on counts as met."""
@@ -80,6 +89,8 @@ class Source:
         self._promised = _FORGET * self._promised + self.prior[place]
         self._tries[place] = _FORGET * self._tries[place] + 1
         self._hits[place] = _FORGET * self._hits[place] + accepted
+        self._quick[place] += _QUICK * (accepted - self._quick[place])
+        self._notice_change(place)
         self._estimate(place)
 
     def fade(self, place: int) -> None:
@@ -87,6 +98,13 @@ class Source:
         self._tries[place] *= _FADE
         self._hits[place] *= _FADE
         self._estimate(place)
+
+    def _notice_change(self, place: int) -> None:
+        """Drop old evidence where the last ten tokens are at odds with it."""
+        few, chance = 1 / _QUICK, self.chances[place]
+        spread = math.sqrt(max(chance * (1 - chance), 0.02) / few)
+        if self._tries[place] > few and abs(self._quick[place] - chance) > _CHANGED * spread:
+            self._tries[place], self._hits[place] = few, few * self._quick[place]
 
     def _estimate(self, place: int) -> None:
         # What the other bins taught stands in for what this one has not yet.
@@ -98,15 +116,17 @@ class Source:
     # -- probes: a drafter that is not asked any more is tried once in a while ---------------
 
     def probe_due(self) -> bool:
-        """Count a round without this drafter; True when it is time to try it again."""
-        self._quiet += 1
-        return self._quiet >= self._pause
+        """Count a round without this drafter; True when it may be tried again.
 
-    def probed(self, *, accepted: bool) -> None:
-        """A failed probe doubles the pause before the next; a good one quarters it."""
-        self._quiet = 0
-        pause = self._pause // 4 if accepted else self._pause * 2
-        self._pause = min(max(pause, 1), _LONGEST_PAUSE)
+        Probes that fail wait until the allowance has paid for them; those that gain tokens
+        pay for more, so that a drafter that has become good is soon believed.
+        """
+        self._credit += _PROBE_ALLOWANCE
+        return self._credit >= 0
+
+    def probed(self, lost: float) -> None:
+        """A probe cost so many tokens; less than 0 when it gained some."""
+        self._credit = min(self._credit - lost, _MOST_CREDIT)
 
     # -- thresholds --------------------------------------------------------------------------
 
