@@ -1,7 +1,7 @@
 """Which tokens survive top-k, top-p and min-p.
 
-All three keep the most likely tokens down to some rank, and no row is ever sorted as a
-whole: a partition or a histogram finds the rank, and only what lies around it is sorted.
+All three keep the most likely tokens down to some rank, which is found without sorting
+the row as a whole.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import numpy as np
 
 from edgedec.decoding.sampling.params import SamplingParams
 from edgedec.decoding.tree import FloatArray, IntArray
-
-# A float32's exponent and three bits of its fraction: buckets an eighth of an octave wide.
-_BUCKET_SHIFT = 20
 
 
 def survivors(scores: FloatArray, params: SamplingParams) -> IntArray:
@@ -40,14 +37,12 @@ def largest(scores: FloatArray, count: int) -> IntArray:
     Scores of ``-inf`` are never among them.
     """
     size = len(scores)
-    least = np.partition(scores, size - count)[size - count] if count < size else -np.inf
+    least = np.float32(-np.inf)
+    if count < size:
+        least = np.partition(scores, size - count)[size - count]
     if least == -np.inf:
         return np.flatnonzero(scores > least)[:count]
-    ids: IntArray = np.flatnonzero(scores >= least)
-    if len(ids) > count:
-        equal = np.flatnonzero(scores == least)
-        ids = np.setdiff1d(ids, equal[len(equal) - (len(ids) - count) :], assume_unique=True)
-    return ids
+    return _down_to(scores, least, count)
 
 
 def ranked(scores: FloatArray, count: int) -> IntArray:
@@ -57,20 +52,26 @@ def ranked(scores: FloatArray, count: int) -> IntArray:
 
 
 def nucleus(scores: FloatArray, top_p: float) -> IntArray:
-    """The smallest set of most likely tokens that holds ``top_p``, ascending.
-
-    A histogram over the bits of the probabilities tells in which narrow bucket the last
-    token of the set lies; that bucket alone is sorted.
-    """
+    """The smallest set of most likely tokens that holds ``top_p``, ascending."""
     weights: FloatArray = np.exp(scores - scores.max())
-    buckets = weights.view(np.int32) >> _BUCKET_SHIFT
-    masses = np.bincount(buckets, weights)[::-1]
-    reached = np.cumsum(masses)
-    wanted = top_p * float(reached[-1])
-    last = int(np.searchsorted(reached, wanted))
-    bucket = len(masses) - 1 - last
-    inside = np.flatnonzero(buckets == bucket)
-    inside = inside[np.argsort(-weights[inside], kind="stable")]
-    missing = wanted - float(reached[last] - masses[last])
-    needed = 1 + int(np.searchsorted(np.cumsum(weights[inside], dtype=np.float64), missing))
-    return np.sort(np.concatenate([np.flatnonzero(buckets > bucket), inside[:needed]]))
+    total = float(weights.sum())
+    # All tokens below this together hold less than 1 - top_p. Of a language model's row
+    # little is left; the factor keeps rounding on the safe side.
+    ids = np.flatnonzero(weights >= 0.999 * (1 - top_p) * total / len(weights))
+    left = weights[ids]
+    ordered = np.sort(left)[::-1]
+    reached = np.cumsum(ordered, dtype=np.float64)
+    needed = 1 + int(np.searchsorted(reached, top_p * total))
+    if needed >= len(ids):
+        return ids
+    return ids[_down_to(left, ordered[needed - 1], needed)]
+
+
+def _down_to(scores: FloatArray, least: np.float32, count: int) -> IntArray:
+    """The ``count`` largest, given the smallest of them; of equal ones the lower places."""
+    places: IntArray = np.flatnonzero(scores >= least)
+    if len(places) > count:
+        equal = np.flatnonzero(scores == least)
+        surplus = equal[len(equal) - (len(places) - count) :]
+        places = np.setdiff1d(places, surplus, assume_unique=True)
+    return places
