@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime as ort
 
 from edgedec.decoding.session import Capabilities, ModelInfo
-from edgedec.decoding.tree import FloatArray
 from edgedec.errors import BundleError, CapacityExceeded, RuntimeUnavailable, StateError
 from edgedec.placement.device import available_cores
 from edgedec.runtimes.onnx.file import read_model_file
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts, Passes
-from edgedec.runtimes.onnx.padding import NO_PADDING, PROBE_SLOTS, Padding, Run, find_padding
+from edgedec.runtimes.onnx.padding import NO_PADDING, PROBE_SLOTS, Padding, Rows, find_padding
 from edgedec.runtimes.onnx.session import OnnxSession
 
 CPU = "CPUExecutionProvider"
@@ -162,17 +160,17 @@ def _find_padding(graph: Graph) -> Padding | None:
     if graph.facts.max_context < PROBE_SLOTS:
         return None
 
-    def start(padding: Padding) -> Run:
-        cache = graph.new_cache(PROBE_SLOTS)
-        passes = Passes(graph, cache)
+    cache = graph.new_cache(PROBE_SLOTS)
+    passes = Passes(graph, cache)
 
-        def run(tokens: Sequence[int], past: int) -> tuple[FloatArray, npt.NDArray[np.generic]]:
-            count = len(tokens)
-            padded = [*tokens, *[tokens[-1]] * (padding.rows(count) - count)]
-            passes.run(padded, past, head=True)
-            written = cache.rows[:, :, past : past + count]
-            return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
+    def run(padding: Padding, tokens: Sequence[int], past: int) -> Rows:
+        count = len(tokens)
+        passes.run(padding.pad(tokens), past, head=True)
+        written = cache.rows[:, :, past : past + count]
+        return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
 
-        return run
-
-    return find_padding(start, graph.facts.vocab_size)
+    try:
+        return find_padding(run, graph.facts.vocab_size)
+    finally:
+        passes.close()
+        cache.close()

@@ -20,12 +20,12 @@ import numpy.typing as npt
 from edgedec.decoding.tree import FloatArray
 
 _PROMPT_TOKENS = 11
-# How a text of so many tokens is cut into passes: every width up to 9, at several offsets.
+# How a text of so many tokens is cut into passes. What fails most often comes first.
 _TEXT_TOKENS = 9
+_CUTS: Sequence[Sequence[int]] = ((8, 1), (2, 7), (4, 5), (1, 1, 1, 1, 1, 1, 3))
 PROBE_SLOTS = 32
-_CUTS: Sequence[Sequence[int]] = ((6, 3), (1,) * 9, (2, 7), (4, 5), (8, 1))
 
-Run = Callable[[Sequence[int], int], tuple[FloatArray, npt.NDArray[np.generic]]]
+Rows = tuple[FloatArray, npt.NDArray[np.generic]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,11 @@ class Padding:
             return count + 1
         return -(-count // self.multiple) * self.multiple
 
+    def pad(self, tokens: Sequence[int]) -> Sequence[int]:
+        """The tokens, the last one repeated until there are enough."""
+        more = self.rows(len(tokens)) - len(tokens)
+        return [*tokens, *[tokens[-1]] * more] if more else tokens
+
 
 NO_PADDING = Padding("none")
 # Cheapest first.
@@ -68,27 +73,30 @@ PADDINGS = (
 )
 
 
-def find_padding(start: Callable[[Padding], Run], vocab_size: int) -> Padding | None:
+Run = Callable[[Padding, Sequence[int], int], Rows]
+
+
+def find_padding(run: Run, vocab_size: int) -> Padding | None:
     """The cheapest padding under which the same tokens give the same bits, however cut.
 
     Args:
-        start: gives, for a padding, a fresh cache's function ``run(tokens, past)`` that
-            returns the rows of logits and the rows the cache got.
+        run: ``run(padding, tokens, past)`` is a padded pass over one cache; it returns the
+            logits and what was written to the cache, a row a token.
         vocab_size: of the model.
 
     """
     rng = np.random.default_rng(0)
-    tokens = [int(t) for t in rng.integers(0, vocab_size, _PROMPT_TOKENS + _TEXT_TOKENS)]
-    return next((p for p in PADDINGS if _holds(start(p), tokens)), None)
+    prompt = [int(t) for t in rng.integers(0, vocab_size, _PROMPT_TOKENS)]
+    text = [int(t) for t in rng.integers(0, vocab_size, _TEXT_TOKENS)]
+    run(NO_PADDING, prompt, 0)
+    return next((p for p in PADDINGS if _holds(run, p, text)), None)
 
 
-def _holds(run: Run, tokens: Sequence[int]) -> bool:
-    prompt, text = tokens[:_PROMPT_TOKENS], tokens[_PROMPT_TOKENS:]
-    run(prompt, 0)
-    whole = run(text, len(prompt))
+def _holds(run: Run, padding: Padding, text: Sequence[int]) -> bool:
+    whole = run(padding, text, _PROMPT_TOKENS)
     for cut in _CUTS:
         for start, end in _spans(cut):
-            part = run(text[start:end], len(prompt) + start)
+            part = run(padding, text[start:end], _PROMPT_TOKENS + start)
             if not all(
                 np.array_equal(got, expected[start:end])
                 for got, expected in zip(part, whole, strict=True)

@@ -67,7 +67,7 @@ class OnnxSession:
         for start in range(0, len(tokens), PREFILL_CHUNK):
             self._passes.check_interrupt()
             chunk = tokens[start : start + PREFILL_CHUNK]
-            self._passes.run(self._padded(chunk), self._length, head=False)
+            self._passes.run(self._padding.pad(chunk), self._length, head=False)
             self._length += len(chunk)
             if on_chunk is not None:
                 on_chunk(start + len(chunk), len(tokens))
@@ -88,7 +88,7 @@ class OnnxSession:
         if self._length == 0 and start == 0 and count > 1:
             return self._first(tree, want)
         if tree.is_chain:
-            passes.run(self._padded(tokens), self._length + start, head=True)
+            passes.run(self._padding.pad(tokens), self._length + start, head=True)
         else:
             self._branches(tree, start)
         self._tree, self._pending = tree, count
@@ -98,7 +98,7 @@ class OnnxSession:
 
     def _first(self, tree: TokenTree, want: Want) -> Pass:
         """With an empty cache the kernel reads the first position only: the root goes alone."""
-        self._passes.run(self._padded(tree.tokens[:1]), 0, head=True)
+        self._passes.run(self._padding.pad(tree.tokens[:1]), 0, head=True)
         root = [a[:1].copy() for a in self._outputs()]
         self._tree, self._pending = tree, 1
         try:
@@ -115,7 +115,7 @@ class OnnxSession:
     def _branches(self, tree: TokenTree, start: int) -> None:
         """A pass whose rows see their own ancestors only."""
         length = self._length
-        tokens = self._padded(tree.tokens[start:])
+        tokens = self._padding.pad(tree.tokens[start:])
         depths = tree.depths[start:]
         depths += [depths[-1]] * (len(tokens) - len(depths))
         self._passes.run(
@@ -194,11 +194,6 @@ class OnnxSession:
     def _outputs(self) -> tuple[npt.NDArray[Any], ...]:
         passes = self._passes
         return passes.top_ids, passes.top_logits, passes.logits
-
-    def _padded(self, tokens: Sequence[int]) -> Sequence[int]:
-        count = len(tokens)
-        rows = self._padding.rows(count)
-        return tokens if rows == count else [*tokens, *[tokens[-1]] * (rows - count)]
 
     def _drop(self) -> None:
         self._tree, self._pending, self._masked = None, 0, 0

@@ -20,19 +20,16 @@ from tests.tiny_models import write_tiny_model
 NONE, NO_LONE_ROW, EVEN, FOUR = PADDINGS
 
 
-def kernel(low_bits: Callable[[int, int], float]) -> Callable[[Padding], Run]:
+def kernel(low_bits: Callable[[int, int], float]) -> Run:
     """A machine whose row ``row`` of ``rows`` is off by ``low_bits(rows, row)``."""
 
-    def start(padding: Padding) -> Run:
-        def run(tokens: Sequence[int], past: int) -> tuple[Any, Any]:
-            rows = padding.rows(len(tokens))
-            values = [token + low_bits(rows, row) for row, token in enumerate(tokens)]
-            array = np.array(values, np.float64)[:, None]
-            return array, array
+    def run(padding: Padding, tokens: Sequence[int], past: int) -> tuple[Any, Any]:
+        rows = padding.rows(len(tokens))
+        values = [token + low_bits(rows, row) for row, token in enumerate(tokens)]
+        array = np.array(values, np.float64)[:, None]
+        return array, array
 
-        return run
-
-    return start
+    return run
 
 
 @pytest.mark.parametrize(

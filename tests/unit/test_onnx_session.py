@@ -36,7 +36,8 @@ def text(model: OnnxModel, count: int, seed: int = 0) -> list[int]:
 def logits(session: OnnxSession, tree: TokenTree) -> FloatArray:
     scored = session.forward(tree)
     assert scored.logits is not None
-    return scored.logits.copy()
+    rows: FloatArray = scored.logits.copy()
+    return rows
 
 
 def anonymous_bytes() -> int:
