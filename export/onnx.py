@@ -26,6 +26,8 @@ from edgedec.models.decoder import DecoderSpec
 
 GRAPH_VERSION = 1
 TOP_K = 8
+# Nodes of the largest tree: how far a node's slot may lie beyond its position.
+_TREE_SLOTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,27 @@ class Emitter:
         cos, sin = spec.rope.tables(spec.head_dim, context(spec, self._options))
         g.constant("cos", cos)
         g.constant("sin", sin)
+        for window in sorted(set(spec.windows) - {0}):
+            self._window_bias(window)
+
+    def _window_bias(self, window: int) -> None:
+        """The attention bias, with -inf for what lies before each row's window.
+
+        The kernel's own window counts slots. In a tree a node's slot lies beyond its position,
+        and the kernel would hide the oldest tokens of its window.
+        """
+        g = self._graph
+        zero, one = (g.constant(f"number.{i}", np.array(i, np.int64)) for i in (0, 1))
+        size = g.constant(f"window.{window}", np.array([[[[window]]]], np.int64))
+        axes = g.constant("window.axes", np.array([1, 3], np.int64))
+        hidden = g.constant("window.hidden", np.array(-np.inf, np.float32))
+        if "window.slots" not in g:
+            total = g.node("Cast", ["total_sequence_length"], "window.total", to=7)
+            g.node("Range", [zero, total, one], "window.slots")
+            g.node("Unsqueeze", ["position_ids", axes], "window.positions")
+        before = g.node("Sub", ["window.positions", size], f"window.{window}.before")
+        far = g.node("LessOrEqual", ["window.slots", before], f"window.{window}.far")
+        g.node("Where", [far, hidden, "attention_bias"], f"window.{window}.bias")
 
     def layer(self, layer: int, x: str, branch: str) -> tuple[str, str]:
         """One layer. The residual stream is ``x + branch``, before and after."""
@@ -227,16 +250,19 @@ class Emitter:
         past = [g.input(f"past_{part}_{layer}", np.float32, cache) for part in ("key", "value")]
         present = [f"present_{part}_{layer}" for part in ("key", "value")]
         out = f"layers.{layer}.attention"
+        window = spec.windows[layer]
+        bias = f"window.{window}.bias" if window else "attention_bias"
         sizes = ["seqlens_k", "total_sequence_length", "cos", "sin"]
         g.nodes(
             MICROSOFT + "GroupQueryAttention",
-            [query, key, value, *past, *sizes, "position_ids", "attention_bias"],
+            [query, key, value, *past, *sizes, "position_ids", bias],
             [out, *present],
             num_heads=spec.heads,
             kv_num_heads=spec.kv_heads,
             do_rotary=1,
             rotary_interleaved=0,
-            local_window_size=spec.windows[layer] or -1,
+            # In slots, so with room for a tree; the bias has the exact end.
+            local_window_size=window + _TREE_SLOTS if window else -1,
         )
         for name in present:
             g.output(name, np.float32, cache)

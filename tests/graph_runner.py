@@ -8,6 +8,25 @@ CAPACITY = 64
 
 def run(folder, spec, parts):
     """Outputs by name of one pass for each part of a text."""
+    return list(passes(folder, spec, parts))
+
+
+def tree(folder, spec, tokens, nodes):
+    """Logits of each node of a tree after ``tokens``; nodes are ``(token, parent)``."""
+    seen = np.full((len(nodes), len(nodes)), -np.inf, np.float32)
+    depths = []
+    for i, (_, parent) in enumerate(nodes):
+        depths.append(0 if parent < 0 else depths[parent] + 1)
+        seen[i, i] = 0
+        if parent >= 0:
+            seen[i, seen[parent] == 0] = 0
+    changes = {"position_ids": np.array([depths]) + len(tokens), "attention_bias": seen}
+    outputs = list(passes(folder, spec, [tokens, [token for token, _ in nodes]], changes))
+    return outputs[-1]["logits"]
+
+
+def passes(folder, spec, parts, last=None):
+    """Outputs of each pass; ``last`` has positions and a bias for the last part."""
     session = onnxruntime.InferenceSession(
         str(folder / "model.onnx"), providers=["CPUExecutionProvider"]
     )
@@ -18,7 +37,7 @@ def run(folder, spec, parts):
         for part in ("key", "value")
         for layer in range(spec.layers)
     }
-    done, passes = 0, []
+    done = 0
     for tokens in parts:
         count, total = len(tokens), done + len(tokens)
         feed = {
@@ -29,10 +48,13 @@ def run(folder, spec, parts):
             "total_sequence_length": np.array(total, np.int32),
             "rows": np.arange(count),
         }
-        passes.append(dict(zip(names, session.run(None, feed | cache), strict=True)))
-        cache = {name: passes[-1][name.replace("past", "present")] for name in cache}
+        if last and total == sum(map(len, parts)):
+            feed["position_ids"] = last["position_ids"]
+            feed["attention_bias"][0, 0, :, done:] = last["attention_bias"]
+        outputs = dict(zip(names, session.run(None, feed | cache), strict=True))
+        cache = {name: outputs[name.replace("past", "present")] for name in cache}
+        yield outputs
         done = total
-    return passes
 
 
 def logits(folder, spec, parts):

@@ -56,6 +56,25 @@ def test_fp32_graph_in_parts(case, tmp_path):
     assert case.off(graph_logits(case, tmp_path, parts, weights="fp32")) < TOLERANCE
 
 
+# A root, two children, and grandchildren under both; slots run ahead of positions.
+TREE = [(5, -1), (17, 0), (30, 0), (44, 1), (61, 2), (2, 2), (80, 4)]
+
+
+def path_to(node):
+    return [] if node < 0 else [*path_to(TREE[node][1]), TREE[node][0]]
+
+
+def test_a_tree_in_the_fp32_graph(case, tmp_path):
+    """Every node sees its own path only, through windows too."""
+    write_model(case.spec, case.tensors, tmp_path, GraphOptions("tiny", weights="fp32"))
+    tokens = case.tokens[:20]
+    got = graph_runner.tree(tmp_path, case.spec, tokens, TREE)
+    reference = Reference(case.spec, case.tensors)
+    for node in range(len(TREE)):
+        expected = reference.logits(tokens + path_to(node))[-1]
+        np.testing.assert_allclose(got[node], expected, rtol=0, atol=TOLERANCE)
+
+
 def test_every_architecture_has_a_golden():
     recorded = {json.loads((HERE / f"{name}.json").read_text())["model_type"] for name in CASES}
     assert recorded == set(architectures())
