@@ -43,7 +43,9 @@ def paragraphs(text: str) -> Iterator[str]:
 
 def table(command: click.Command, context: click.Context) -> Iterator[str]:
     """Options, one row each."""
-    records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
+    # Arguments stand in the usage line; newer versions of click list them here as well.
+    options = [p for p in command.get_params(context) if isinstance(p, click.Option)]
+    records = [option.get_help_record(context) for option in options]
     rows = [f"| `{cell(left)}` | {cell(right)} |" for left, right in filter(None, records)]
     if rows:
         yield "\n".join(["| Option | Meaning |", "|---|---|", *rows]) + "\n"
