@@ -105,6 +105,26 @@ def test_a_short_lag_rides_along_and_a_long_one_is_prefilled() -> None:
         table.settle(table.propose(4))
 
 
+@pytest.mark.parametrize("name", ["model", "tree"])
+def test_a_long_prompt_is_read_over_several_rounds(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgedec.decoding.drafting._follow._READ_AT_ONCE", 20)
+    table = Table(name, prompt=[(7 * i + 3) % 13 for i in range(70)])
+    read, drafted = [], []
+    for _ in range(6):
+        draft = table.propose(3)
+        read.append(table.session.length)
+        drafted.append(draft.drafted > 0)
+        table.settle(draft)
+    assert read[:3] == [20, 40, 60]
+    assert drafted == [False, False, False, True, True, True]
+    # Not even looked at when nothing may be drafted.
+    table = Table(name, prompt=[1] * 70)
+    table.propose(0)
+    assert table.session.length == 0
+
+
 @pytest.mark.parametrize("name", WITH_MODEL)
 def test_nothing_is_drafted_beyond_the_capacity(name: str) -> None:
     table = Table(name, capacity=20)

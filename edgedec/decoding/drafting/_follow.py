@@ -16,6 +16,9 @@ from edgedec.errors import CannotRollback, InputError
 # Up to this many tokens that the session never computed ride along in the next pass; more
 # are prefilled, which needs no logits and no ancestor mask.
 _RIDE_ALONG = 8
+# A long prompt is read over several rounds, which decode without a draft meanwhile: the first
+# token does not wait for a second model's prefill, and a cancelled request does not either.
+_READ_AT_ONCE = 512
 
 
 class Follower:
@@ -62,6 +65,15 @@ class Follower:
     def room(self) -> int:
         """Nodes, the root included, that can still be computed in one round."""
         return self._session.capacity - len(self._text()) + 1
+
+    def near(self) -> bool:
+        """Whether the session is close behind the text; when not, read on a bit."""
+        text = self._text()
+        if len(text) - len(self._held) <= _READ_AT_ONCE:
+            return True
+        self._drop()
+        self._read(text[len(self._held) : len(self._held) + _READ_AT_ONCE])
+        return False
 
     def rows(self, tree: TokenTree) -> Rows:
         """Rows of the last pass over ``tree``, after computing any nodes still missing.

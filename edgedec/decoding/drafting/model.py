@@ -38,6 +38,8 @@ class ModelDrafter:
         q: dict[int, FloatArray] = {}
         draft = Draft(tree, q, self.name)
         length = min(limits.nodes, limits.depth, follower.room())
+        if length <= 0 or not follower.near():
+            return draft
 
         def entropy() -> float:
             return follower.rows(tree).entropy(step.depth)

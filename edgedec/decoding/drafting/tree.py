@@ -53,6 +53,8 @@ class TreeDrafter:
         draft = Draft(tree, q, self.name)
         room = self._follower.room()
         nodes = min(limits.nodes, room)
+        if min(nodes, limits.depth) <= 0 or not self._follower.near():
+            return draft
         threshold = self._threshold or 1 / (limits.nodes + 1)
         layer = {0: 1.0}
         for depth in range(limits.depth):
