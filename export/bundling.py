@@ -16,8 +16,9 @@ from edgedec.errors import CheckpointError, InputError
 from edgedec.export import sample
 from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
+from edgedec.export.calibration import kv_scales
 from edgedec.export.checkpoint import Checkpoint
-from edgedec.export.onnx import GraphOptions, context, write_model
+from edgedec.export.onnx import KV_TYPES, GraphOptions, context, write_model
 from edgedec.export.options import ExportOptions, ExportReport, ModelReport, Progress
 from edgedec.export.parity import ParityRun
 from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
@@ -42,6 +43,7 @@ class _Job:
     spec: DecoderSpec
     tensors: TensorReader
     options: GraphOptions
+    check_parity: bool
 
 
 def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
@@ -53,7 +55,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     if draft is not None:
         content.check_same(TokenizerContent(draft.path))
     jobs = _jobs(options, target, draft, content)
-    tokens = parity_tokens(options, target.path) if options.parity else []
+    tokens = sample_tokens(options, target.path)
     with appearing(options.out, overwrite=options.overwrite) as folder:
         _copy_tokenizer(target.path, folder / "tokenizer")
         reports = tuple(_export(job, folder / job.role, tokens, progress) for job in jobs)
@@ -69,6 +71,8 @@ def _jobs(
 ) -> list[_Job]:
     if options.max_context is not None and options.max_context < 1:
         raise InputError(f"--max-context is {options.max_context}, expected at least 1")
+    if options.kv not in KV_TYPES:
+        raise InputError(f"kv {options.kv!r} is not a format; there are {', '.join(KV_TYPES)}")
     found = [("target", target, options.weights)]
     if draft is not None:
         found.append(("draft", draft, options.draft_weights or options.weights))
@@ -85,7 +89,7 @@ def _jobs(
             block_size=options.block_size,
             max_context=options.max_context,
         )
-        jobs.append(_Job(role, checkpoint, spec, tensors, graph))
+        jobs.append(_Job(role, checkpoint, spec, tensors, graph, options.parity))
     return jobs
 
 
@@ -106,8 +110,8 @@ def _padded(
     return wide, PaddedTensors(checkpoint.tensors, padded)
 
 
-def parity_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
-    """What the parity check reads: the beginning of the user's text, or of the built-in one.
+def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
+    """What calibration and parity read: the beginning of the user's text, or of the built-in one.
 
     Raises:
         InputError: the text cannot be read, or is too short to tell anything.
@@ -132,6 +136,8 @@ def parity_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
 
 def _export(job: _Job, folder: Path, tokens: list[int], progress: Progress) -> ModelReport:
     folder.mkdir()
+    if job.options.kv == "int8":
+        job = _calibrated(job, tokens, progress)
     total = job.spec.parameters
     tensors = CountedTensors(job.tensors, lambda done: progress(job.role, min(done, total), total))
     errors = write_model(job.spec, tensors, folder, job.options)
@@ -143,8 +149,19 @@ def _export(job: _Job, folder: Path, tokens: list[int], progress: Progress) -> M
         parameters=job.checkpoint.spec.parameters,
         size_bytes=sum(file.stat().st_size for file in folder.iterdir()),
         errors=errors,
-        parity=_parity(job, folder, tokens, progress) if tokens else {},
+        parity=_parity(job, folder, tokens, progress) if job.check_parity else {},
     )
+
+
+def _calibrated(job: _Job, tokens: list[int], progress: Progress) -> _Job:
+    stage = f"{job.role} calibration"
+    scales = kv_scales(
+        job.spec,
+        job.tensors,
+        tokens[: job.spec.max_context],
+        lambda done, total: progress(stage, done, total),
+    )
+    return dataclasses.replace(job, options=dataclasses.replace(job.options, kv_scales=scales))
 
 
 def _parity(
@@ -154,7 +171,7 @@ def _parity(
     stage = f"{job.role} parity"
     read = tokens[: job.spec.max_context]
     found = run.compare(read, lambda done, total: progress(stage, done, total))
-    found.check(job.role, job.options.weights)
+    found.check(job.role, job.options.weights, job.options.kv)
     return dataclasses.asdict(found)
 
 

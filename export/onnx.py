@@ -12,7 +12,7 @@ logits by id; ``present_key_i``, ``present_value_i``, to be bound to the same me
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.export.graph import GraphWriter
-from edgedec.export.tensors import TensorReader, read
+from edgedec.export.tensors import FloatArray, TensorReader, read
 from edgedec.export.weights import MICROSOFT, Format, make_format
 from edgedec.models.decoder import DecoderSpec
 
 GRAPH_VERSION = 1
+KV_TYPES = {"fp32": np.float32, "int8": np.int8}
 TOP_K = 8
 # Nodes of the largest tree: how far a node's slot may lie beyond its position.
 _TREE_SLOTS = 1024
@@ -41,6 +42,7 @@ class GraphOptions:
         kv: ``fp32`` or ``int8``.
         block_size: weights that share a scale.
         max_context: positions of the rotary tables; None is the model's own context.
+        kv_scales: per layer those of keys and values, ``[kv_heads, head_dim]``; for int8.
 
     """
 
@@ -50,6 +52,7 @@ class GraphOptions:
     kv: str = "fp32"
     block_size: int = 32
     max_context: int | None = None
+    kv_scales: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), repr=False)
 
 
 def write_model(
@@ -104,7 +107,7 @@ def attention_feeds(
         "seqlens_k": np.array([count - 1], np.int32),
         "total_sequence_length": np.array(count, np.int32),
     }
-    cache = np.zeros((1, spec.kv_heads, count, spec.head_dim), np.float32)
+    cache = np.zeros((1, spec.kv_heads, count, spec.head_dim), KV_TYPES[kv])
     return feeds | {f"past_{part}_{layer}": cache for part in ("key", "value")}
 
 
@@ -247,15 +250,17 @@ class Emitter:
     def _attention(self, layer: int, query: str, key: str, value: str) -> str:
         g, spec = self._graph, self._spec
         cache = (1, spec.kv_heads, "capacity", spec.head_dim)
-        past = [g.input(f"past_{part}_{layer}", np.float32, cache) for part in ("key", "value")]
+        dtype = KV_TYPES[self._options.kv]
+        past = [g.input(f"past_{part}_{layer}", dtype, cache) for part in ("key", "value")]
         present = [f"present_{part}_{layer}" for part in ("key", "value")]
         out = f"layers.{layer}.attention"
+        scales, quantized = self._kv_scales(layer)
         window = spec.windows[layer]
         bias = f"window.{window}.bias" if window else "attention_bias"
         sizes = ["seqlens_k", "total_sequence_length", "cos", "sin"]
         g.nodes(
             MICROSOFT + "GroupQueryAttention",
-            [query, key, value, *past, *sizes, "position_ids", bias],
+            [query, key, value, *past, *sizes, "position_ids", bias, *scales],
             [out, *present],
             num_heads=spec.heads,
             kv_num_heads=spec.kv_heads,
@@ -263,10 +268,21 @@ class Emitter:
             rotary_interleaved=0,
             # In slots, so with room for a tree; the bias has the exact end.
             local_window_size=window + _TREE_SLOTS if window else -1,
+            **quantized,
         )
         for name in present:
-            g.output(name, np.float32, cache)
+            g.output(name, dtype, cache)
         return out
+
+    def _kv_scales(self, layer: int) -> tuple[list[str], dict[str, str | int]]:
+        """Further inputs and attributes of attention over a cache in int8."""
+        if self._options.kv == "fp32":
+            return [], {}
+        names = [f"layers.{layer}.{part}_scale" for part in ("key", "value")]
+        for name, scale in zip(names, self._options.kv_scales[layer], strict=True):
+            self._graph.constant(name, scale.reshape(self._spec.kv_heads, 1, -1))
+        kinds = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+        return ["", *names], {**kinds, "kv_cache_bit_width": 8}
 
     def _dims(self, *dims: int) -> str:
         return self._graph.constant(f"dims.{'x'.join(map(str, dims))}", np.array(dims, np.int64))

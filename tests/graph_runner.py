@@ -31,9 +31,10 @@ def passes(folder, spec, parts, last=None):
         str(folder / "model.onnx"), providers=["CPUExecutionProvider"]
     )
     names = [output.name for output in session.get_outputs()]
+    kinds = {"tensor(float)": np.float32, "tensor(int8)": np.int8}
     shape = (1, spec.kv_heads, CAPACITY, spec.head_dim)
     cache = {
-        f"past_{part}_{layer}": np.zeros(shape, np.float32)
+        f"past_{part}_{layer}": np.zeros(shape, kinds[session.get_inputs()[-1].type])
         for part in ("key", "value")
         for layer in range(spec.layers)
     }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tiny_models import random_tensors
 
+from edgedec.export.calibration import kv_scales
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.reference import Reference
 from edgedec.export.tensors import MemoryTensors
@@ -73,6 +74,23 @@ def test_a_tree_in_the_fp32_graph(case, tmp_path):
     for node in range(len(TREE)):
         expected = reference.logits(tokens + path_to(node))[-1]
         np.testing.assert_allclose(got[node], expected, rtol=0, atol=TOLERANCE)
+
+
+def test_keys_and_values_in_int8(case, tmp_path):
+    """Close to the recorded logits, in parts as in one, and through a tree."""
+    scales = kv_scales(case.spec, case.tensors, case.tokens)
+    spread = case.logits.std()
+    whole = graph_logits(case, tmp_path, weights="fp32", kv="int8", kv_scales=scales)
+    assert 0 < case.off(whole) < 0.4 * spread
+    parts = [case.tokens[:20], case.tokens[20:23], case.tokens[23:]]
+    np.testing.assert_allclose(
+        graph_runner.logits(tmp_path, case.spec, parts), whole, rtol=0, atol=0.02 * spread
+    )
+    got = graph_runner.tree(tmp_path, case.spec, case.tokens[:20], TREE)
+    reference = Reference(case.spec, case.tensors)
+    for node in range(len(TREE)):
+        expected = reference.logits(case.tokens[:20] + path_to(node))[-1]
+        assert np.abs(got[node] - expected).max() < 0.4 * spread
 
 
 def test_every_architecture_has_a_golden():

@@ -94,6 +94,12 @@ def test_the_graph_in_the_bundle(target, out, weights):
     assert np.isneginf(got[:, used:]).all()
 
 
+def test_keys_and_values_in_int8(target, out):
+    report = export_bundle(ExportOptions(target, out, weights="int8", kv="int8"))
+    assert Bundle.open(out).target.kv == "int8"
+    assert report.models[0].parity["kl_nats"] < 0.02
+
+
 def test_families_that_pad_differently_get_the_same_columns(target, tmp_path, out):
     draft = checkpoint(tmp_path / "small", vocab_size=VOCAB + 64, tie_word_embeddings=True)
     export_bundle(ExportOptions(target, out, draft, weights="fp32"))
@@ -150,6 +156,7 @@ def test_more_ids_than_rows(tmp_path, out):
         ({"weights": "int3"}, "not a format"),
         ({"block_size": 31}, "block size"),
         ({"max_context": 0}, "expected at least 1"),
+        ({"kv": "int4"}, "there are fp32, int8"),
     ],
 )
 def test_options_that_make_no_sense(target, out, changes, words):

@@ -1,0 +1,44 @@
+"""Scales for keys and values in int8, from what a text puts into the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from edgedec.export.reference import Reference
+from edgedec.export.tensors import FloatArray, TensorReader
+from edgedec.models.decoder import DecoderSpec
+
+# Other texts reach a little further than the one that was read.
+_MARGIN = 1.25
+
+
+def kv_scales(
+    spec: DecoderSpec,
+    tensors: TensorReader,
+    tokens: Sequence[int],
+    on_layer: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[tuple[FloatArray, FloatArray], ...]:
+    """Per layer the scales of keys and of values, each ``[kv_heads, head_dim]`` float32.
+
+    A channel's scale is its largest magnitude over 127. A key's two channels that turn
+    together share the largest length of the pair, which no position can exceed.
+    """
+    scales: list[tuple[FloatArray, FloatArray]] = []
+
+    def listen(layer: int, keys: FloatArray, values: FloatArray) -> None:
+        pairs = np.hypot(*np.split(keys, 2, axis=-1)).max(axis=0)
+        scales.append((_scale(np.tile(pairs, 2)), _scale(np.abs(values).max(axis=0))))
+
+    reference = Reference(spec, tensors, listen)
+    x = reference.embed(tokens)
+    for layer in range(spec.layers):
+        x = reference.layer(layer, x)
+        on_layer(layer + 1, spec.layers)
+    return tuple(scales)
+
+
+def _scale(largest: FloatArray) -> FloatArray:
+    scale: FloatArray = np.maximum(largest * np.float32(_MARGIN / 127), np.float32(1e-8))
+    return scale
