@@ -204,12 +204,15 @@ def test_wheel_from_the_sdist_is_the_same(repository: Path, wheel: Path, tmp_pat
 def test_all_is_what_is_exported() -> None:
     for name in edgedec.__all__:
         assert hasattr(edgedec, name), name
+    own_use = {"TYPE_CHECKING", "Any", "annotations"}
     public = {
         name
         for name, value in vars(edgedec).items()
-        if not name.startswith("_") and not isinstance(value, type(sys)) and name != "annotations"
+        if not name.startswith("_") and not isinstance(value, type(sys)) and name not in own_use
     }
     assert public <= set(edgedec.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = edgedec.no_such_name
 
 
 def test_core_decides_with_numpy_alone(repository: Path) -> None:
