@@ -1,7 +1,7 @@
 """Runs parts of an exported graph, on the very bytes that were written.
 
-Only the tensors that a part needs are loaded, and of the head only some rows: a model larger
-than memory can be checked layer by layer.
+Only the tensors that a part needs are loaded, and of embedding and head only some rows: a model
+larger than memory can be checked layer by layer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,17 @@ class Slices:
 
     def head_rows(self, x: Array, vocab_size: int, rows: slice) -> Array:
         """Logits ``[n, stop - start]`` of some tokens, from ``x`` ``[n, hidden]``."""
-        nodes = [_copy(node) for node in self._needed(["logits"], {"final.flat": x})]
+        return self._run_rows("logits", {"final.flat": x}, vocab_size, rows)
+
+    def embed_rows(self, ids: Array, vocab_size: int, rows: slice) -> Array:
+        """Embeddings ``[1, n, hidden]`` of ``ids`` ``[1, n]``, all of them within ``rows``."""
+        return self._run_rows("embedded", {"input_ids": ids - rows.start}, vocab_size, rows)
+
+    def _run_rows(
+        self, output: str, feeds: Mapping[str, Array], vocab_size: int, rows: slice
+    ) -> Array:
+        """``run`` with these rows only of every table over the vocabulary."""
+        nodes = [_copy(node) for node in self._needed([output], feeds)]
         tensors = []
         for name in _inputs(nodes):
             if name in self._tensors:
@@ -63,7 +73,7 @@ class Slices:
                 tensors.append(self._cut(stored, rows) if cut else stored)
         for attribute in (a for node in nodes for a in node.attribute if a.name == "N"):
             attribute.i = rows.stop - rows.start
-        return self._run(nodes, tensors, ["logits"], {"final.flat": x})[0]
+        return self._run(nodes, tensors, [output], feeds)[0]
 
     def _needed(self, outputs: Iterable[str], feeds: Mapping[str, Array]) -> list[onnx.NodeProto]:
         found: dict[str, onnx.NodeProto] = {}

@@ -230,6 +230,20 @@ def test_a_full_disk_leaves_nothing(target, out, monkeypatch, code):
     assert not leftovers(out)
 
 
+def test_a_disk_that_fills_up_in_the_middle(target, out):
+    """The system itself refuses to write on, as a full disk does."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(ExportError, match="no space left"):
+            export_bundle(ExportOptions(target, out, parity=False))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not out.exists()
+    assert not leftovers(out)
+
+
 def test_a_failed_swap_brings_the_old_one_back(target, out, monkeypatch):
     export_bundle(ExportOptions(target, out, weights="int8", parity=False))
     rename = type(out).rename
