@@ -1,0 +1,49 @@
+"""What the exporter can vary passes the session contract on ONNX Runtime."""
+
+import numpy as np
+import pytest
+from tiny_models import random_tensors, tiny_config
+
+from edgedec.export.calibration import kv_scales
+from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.tensors import MemoryTensors
+from edgedec.models.registry import spec_for
+from edgedec.runtimes.onnx import OnnxModel
+from edgedec.testing import SessionContract
+
+VARIANTS = {
+    "window": {"model_type": "mistral", "sliding_window": 6},
+    "qwen2": {"model_type": "qwen2"},
+    "qwen3": {"model_type": "qwen3"},
+    "padded": {"edgedec_vocab_used": 90},
+}
+
+
+CASES = [
+    ("window", "fp32"),
+    ("window", "int8"),
+    ("qwen2", "int8"),
+    ("qwen3", "fp32"),
+    ("padded", "fp32"),
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
+def exported(request, tmp_path_factory):
+    name, kv = request.param
+    spec = spec_for(tiny_config(**VARIANTS[name]))
+    tensors = MemoryTensors(random_tensors(spec))
+    text = np.random.default_rng(0).integers(0, 90, 64).tolist()
+    scales = kv_scales(spec, tensors, text) if kv == "int8" else ()
+    folder = tmp_path_factory.mktemp(name)
+    write_model(spec, tensors, folder, GraphOptions(name, (0,), "fp32", kv, kv_scales=scales))
+    return kv, OnnxModel.load(folder, threads=1)
+
+
+class TestExported(SessionContract):
+    @pytest.fixture
+    def model(self, exported):
+        kv, model = exported
+        # What differs in its last bit may tip a digit of int8.
+        self.tolerance = 1e-4 if kv == "fp32" else 2e-2
+        return model
