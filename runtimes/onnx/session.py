@@ -15,8 +15,8 @@ import numpy.typing as npt
 from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import CapacityExceeded, StateError
-from edgedec.runtimes.onnx.graph import Passes
 from edgedec.runtimes.onnx.padding import Padding
+from edgedec.runtimes.onnx.passes import Passes
 
 if TYPE_CHECKING:
     from edgedec.runtimes.onnx.model import OnnxModel

@@ -14,6 +14,7 @@ from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import Interrupted, SessionError, StateError
 from edgedec.runtimes.onnx import OnnxModel, OnnxSession
+from edgedec.runtimes.onnx import cache as cache_module
 from edgedec.runtimes.onnx.cache import KvCache
 from edgedec.runtimes.onnx.session import PREFILL_CHUNK
 from tests.tiny_models import write_tiny_model
@@ -72,13 +73,17 @@ def test_a_session_closed_gives_its_memory_back(model: OnnxModel) -> None:
     assert cache._map is None
 
 
-def test_moving_rows_that_overlap() -> None:
+@pytest.mark.parametrize("mapped", [True, False])
+def test_moving_rows_that_overlap(mapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not mapped:  # as where the system cannot reserve address space
+        monkeypatch.setattr(cache_module, "_reserve", lambda size: None)
     cache = KvCache((2, 1, 8, 1), np.float32)
     cache.rows[...] = np.arange(8, dtype=np.float32)[:, None]
     cache.move([2, 3, 5, 6], 2)
     assert cache.rows[1, 0, :, 0].tolist() == [0, 1, 2, 3, 5, 6, 6, 7]
     cache.move([1, 2, 3], 0)
     assert cache.rows[0, 0, :, 0].tolist() == [1, 2, 3, 3, 5, 6, 6, 7]
+    cache.close()
 
 
 def test_wide_and_many_passes(model: OnnxModel) -> None:
@@ -227,3 +232,45 @@ def test_a_closed_model_opens_no_session(tmp_path: Path) -> None:
     session.interrupt()
     with pytest.raises(StateError, match="closed"):
         model.open(16)
+
+
+def test_closed_amid_a_pass(model: OnnxModel) -> None:
+    words, failed = text(model, 4000), []
+    session = model.open(4001)
+
+    def prefill() -> None:
+        try:
+            while True:
+                session.prefill(words)
+                session.rollback(0)
+        except (Interrupted, StateError) as error:
+            failed.append(error)
+
+    reader = threading.Thread(target=prefill)
+    reader.start()
+    time.sleep(0.02)
+    session.close()
+    reader.join(10)
+    assert not reader.is_alive()
+    assert len(failed) == 1
+
+
+def test_two_threads_with_a_session_each(model: OnnxModel) -> None:
+    texts = [text(model, 400, seed) for seed in (1, 2)]
+    got: dict[int, FloatArray] = {}
+
+    def read(index: int) -> None:
+        session = model.open(500)
+        session.prefill(texts[index][:300])
+        tree = TokenTree.chain(texts[index][300:])
+        got[index] = logits(session, tree)
+
+    threads = [threading.Thread(target=read, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    together = dict(got)
+    for index in range(2):
+        read(index)
+        np.testing.assert_array_equal(got[index], together[index])

@@ -1,0 +1,179 @@
+"""One session's passes over a graph, without copies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from edgedec.decoding.tree import FloatArray, IntArray
+from edgedec.errors import Interrupted, SessionError, StateError
+from edgedec.runtimes.onnx.cache import KvCache
+from edgedec.runtimes.onnx.graph import Graph
+
+_FIRST_ROWS = 256
+_FIRST_HEAD_ROWS = 16
+_MAX_BINDINGS = 64
+
+
+class Passes:
+    """Runs passes over one cache. Inputs and outputs stand in memory that is bound once.
+
+    A binding is kept for each number of rows; between passes only the shape of the attention
+    bias is bound anew, since its last dimension must be the total length exactly.
+    """
+
+    def __init__(self, graph: Graph, cache: KvCache) -> None:
+        self._graph, self._cache = graph, cache
+        self.options = ort.RunOptions()
+        self.options.log_severity_level = 4  # an interrupted pass is no news
+        # "No graph capture" said aloud: asking for an entry that is not there throws inside
+        # onnxruntime's Python, 35 microseconds a pass.
+        self.options.add_run_config_entry("gpu_graph_id", "-1")
+        self._closed = False
+        self._busy = threading.Lock()
+        self._run = graph.inference.run_with_iobinding
+        self._bindings: dict[tuple[int, bool], ort.IOBinding] = {}
+        self._past_length = np.zeros(1, np.int32)
+        self._total = np.zeros((), np.int32)
+        self._bias = np.zeros(0, np.float32)
+        self._bias_at = 0
+        self._make_inputs(_FIRST_ROWS)
+        self._make_outputs(_FIRST_HEAD_ROWS)
+
+    def run(
+        self,
+        tokens: Sequence[int],
+        past: int,
+        *,
+        head: bool,
+        positions: Sequence[int] | None = None,
+        mask: tuple[int, FloatArray] | None = None,
+    ) -> None:
+        """Compute these tokens into slots ``past`` and following.
+
+        Args:
+            tokens: one a row.
+            past: slots before that they may see.
+            head: compute logits, which then stand in the first rows of the outputs.
+            positions: one a row; None is the slot.
+            mask: what the rows see from a slot on, ``(slot, [rows, columns])``: 0 or -inf.
+                Rows it lacks, and None, see all slots up to their own.
+
+        Raises:
+            Interrupted: ``options.terminate`` was set.
+            StateError: closed meanwhile.
+
+        """
+        with self._busy:
+            if self._closed:
+                raise StateError("the session is closed: open a new one")
+            self._locked_run(tokens, past, head, positions, mask)
+
+    def _locked_run(
+        self,
+        tokens: Sequence[int],
+        past: int,
+        head: bool,
+        positions: Sequence[int] | None,
+        mask: tuple[int, FloatArray] | None,
+    ) -> None:
+        count = len(tokens)
+        total = past + count
+        binding = self._bindings.get((count, head)) or self._bind(count, head)
+        self._ids[:count] = tokens
+        if positions is None:
+            np.add(self._index[:count], past, out=self._positions[:count])
+        else:
+            self._positions[:count] = positions
+        self._past_length[0] = total - 1
+        self._total[()] = total
+        if count * total > self._bias.size:
+            self._bias = np.zeros(2 * count * total, np.float32)
+            self._bias_at = self._bias.ctypes.data
+        binding.bind_input(
+            "attention_bias", "cpu", 0, np.float32, (1, 1, count, total), self._bias_at
+        )
+        if mask is None:
+            self._execute(binding)
+            return
+        slot, values = mask
+        shown = self._bias[: count * total].reshape(count, total)
+        shown = shown[: values.shape[0], slot : slot + values.shape[1]]
+        shown[...] = values
+        try:
+            self._execute(binding)
+        finally:
+            shown[...] = 0  # chains rely on a bias of zeros
+
+    def _execute(self, binding: ort.IOBinding) -> None:
+        try:
+            self._run(binding, self.options)
+        except Exception as error:  # ONNX Runtime's own errors share no public base
+            self.check_interrupt()
+            reason = str(error).strip().splitlines()[0]
+            raise SessionError(f"ONNX Runtime could not run a pass: {reason}") from error
+
+    def check_interrupt(self) -> None:
+        """Raise Interrupted, once, when ``options.terminate`` was set."""
+        if self.options.terminate:
+            self.options.terminate = False
+            raise Interrupted("interrupted")
+
+    def close(self) -> None:
+        """Stop a pass that another thread runs; forget the bindings and the weights."""
+        self.options.terminate = True
+        with self._busy:  # the cache must not go while a pass writes to it
+            if not self._closed:
+                self._closed = True
+                self._bindings.clear()
+                del self._run, self._graph, self._cache
+
+    def _make_inputs(self, rows: int) -> None:
+        self._bindings.clear()
+        self._ids, self._positions = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self._index: IntArray = np.arange(rows, dtype=np.int64)
+
+    def _make_outputs(self, rows: int) -> None:
+        self._bindings.clear()
+        facts = self._graph.facts
+        self.logits = np.empty((rows, facts.vocab_size), np.float32)
+        self.top_logits = np.empty((rows, facts.top_k), np.float32)
+        self.top_ids: IntArray = np.empty((rows, facts.top_k), np.int64)
+
+    def _bind(self, count: int, head: bool) -> ort.IOBinding:
+        """Bind everything but the attention bias for this many rows."""
+        if count > len(self._ids):
+            self._make_inputs(2 * count)
+        wanted = count if head else 0
+        if wanted > len(self.logits):
+            self._make_outputs(2 * wanted)
+        if len(self._bindings) >= _MAX_BINDINGS:
+            self._bindings.clear()
+        self._bindings[count, head] = binding = self._graph.inference.io_binding()
+        facts = self._graph.facts
+        for name, array, shape in (
+            ("input_ids", self._ids, (1, count)),
+            ("position_ids", self._positions, (1, count)),
+            ("seqlens_k", self._past_length, (1,)),
+            ("total_sequence_length", self._total, ()),
+            ("rows", self._index, (wanted,)),
+        ):
+            _bind(binding.bind_input, name, array, shape)
+        _bind(binding.bind_output, "logits", self.logits, (wanted, facts.vocab_size))
+        _bind(binding.bind_output, "top_logits", self.top_logits, (wanted, facts.top_k))
+        _bind(binding.bind_output, "top_ids", self.top_ids, (wanted, facts.top_k))
+        for index, rows in enumerate(self._cache.rows):
+            name = f"{('key', 'value')[index % 2]}_{index // 2}"
+            shape = (1, *rows.shape)
+            _bind(binding.bind_input, f"past_{name}", rows, shape)
+            _bind(binding.bind_output, f"present_{name}", rows, shape)
+        return binding
+
+
+def _bind(bind: Any, name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
+    bind(name, "cpu", 0, array.dtype.type, shape, array.ctypes.data)
