@@ -13,7 +13,7 @@ from edgedec.decoding.sampling import Rows, Sampler, SamplingParams, filters
 from edgedec.decoding.sampling.penalties import Penalties
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import InputError, StateError
+from edgedec.errors import InputError, SessionError, StateError
 
 VOCAB = 300
 PROMPT = [5, 7, 5, 9]
@@ -187,6 +187,25 @@ PENALTIES = [
     {"frequency_penalty": 0.9},
     {"repetition_penalty": 0.6, "presence_penalty": -0.5, "frequency_penalty": 1.5},
 ]
+
+
+class TestLogitsThatAreNoNumbers:
+    @pytest.mark.parametrize("chosen", FILTERS, ids=str)
+    @pytest.mark.parametrize("value", [np.nan, -np.inf])
+    def test_are_refused(self, chosen: dict[str, Any], value: float) -> None:
+        logits = np.full((1, VOCAB), value, dtype=np.float32)
+        rows = rows_of(SamplingParams(temperature=1, seed=1, **chosen), logits)
+        with (
+            np.errstate(invalid="ignore"),
+            pytest.raises(SessionError, match="the logits are no numbers"),
+        ):
+            rows.draw(0)
+
+    def test_one_is_enough(self) -> None:
+        logits = random_logits(1)
+        logits[0, 9] = np.nan
+        with pytest.raises(SessionError):
+            rows_of(SamplingParams(temperature=1, seed=1), logits).draw(0)
 
 
 class TestPenalties:

@@ -15,15 +15,22 @@ from edgedec.decoding.tree import FloatArray, IntArray
 
 
 def survivors(scores: FloatArray, params: SamplingParams) -> IntArray:
-    """Ids that keep their probability, ascending; ``scores`` are logits over temperature."""
+    """Ids that keep their probability, ascending; ``scores`` are logits over temperature.
+
+    None are left where the scores are no numbers.
+    """
     ids: IntArray | None = None
     if 0 < params.top_k < len(scores):
         ids = largest(scores, params.top_k)
+        if not len(ids):
+            return ids
     if params.top_p < 1:
         ids = _within(ids, nucleus(scores if ids is None else scores[ids], params.top_p))
     if params.min_p > 0:
         left = scores if ids is None else scores[ids]
-        ids = _within(ids, np.flatnonzero(left >= left.max() + math.log(params.min_p)))
+        ids = _within(
+            ids, np.flatnonzero(left >= left.max(initial=-np.inf) + math.log(params.min_p))
+        )
     return np.arange(len(scores)) if ids is None else ids
 
 

@@ -10,7 +10,7 @@ from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import filters
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
-from edgedec.errors import StateError
+from edgedec.errors import SessionError, StateError
 
 if TYPE_CHECKING:
     from edgedec.decoding.sampling.sampler import Sampler
@@ -53,6 +53,8 @@ class Rows:
         if token is None:
             ids, race = self._race(node)
             place = int(race.argmax())
+            if not race[place] > -np.inf:  # argmax stops at a NaN
+                raise _no_numbers()
             token = self._drawn[node] = place if ids is None else int(ids[place])
         return token
 
@@ -141,6 +143,8 @@ class Rows:
             row = row * sampler.inverse_temperature
             if sampler.params.filtered:
                 ids = filters.survivors(row, sampler.params)
+                if not len(ids):
+                    raise _no_numbers()
                 row = row[ids]
         self._scaled[node] = ids, row
         return ids, row
@@ -163,6 +167,10 @@ class Rows:
             noise = sampler.streams.gumbel(position, sampler.vocab_size, self._purpose, index)
             noise = noise if ids is None else noise[ids]
         return ids, scores + noise
+
+
+def _no_numbers() -> SessionError:
+    return SessionError("the logits are no numbers: check the model with `edgedec verify`")
 
 
 def _width(scored: Pass) -> int:
