@@ -20,6 +20,8 @@ from edgedec.runtimes.onnx.session import OnnxSession
 
 CPU = "CPUExecutionProvider"
 MODEL_FILE = "model.onnx"
+_SPIN_US = 100
+_BYTES_PER_THREAD = 1_500_000
 
 
 class OnnxModel:
@@ -63,7 +65,8 @@ class OnnxModel:
 
         Args:
             path: ``model.onnx``, or the folder it stands in.
-            threads: for one pass; None is one per core this process may use.
+            threads: for one pass; None is one per core this process may use, fewer for a
+                model of a few megabytes.
             providers: execution providers, most wanted first. The CPU stands in for
                 operators that another one lacks.
             row_invariant: pad passes so that a row's numbers do not depend on how many rows
@@ -82,6 +85,7 @@ class OnnxModel:
         file = file / MODEL_FILE if file.is_dir() else file
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
+        threads = threads or default_threads(stored.weight_bytes)
         graph = Graph.of(_open(file, threads, providers or (CPU,)), facts, str(file))
         padding = None if row_invariant is False else _find_padding(graph)
         if row_invariant and padding is None:
@@ -125,7 +129,7 @@ def devices() -> list[str]:
     return found
 
 
-def _open(file: Path, threads: int | None, providers: Sequence[str]) -> ort.InferenceSession:
+def _open(file: Path, threads: int, providers: Sequence[str]) -> ort.InferenceSession:
     available = ort.get_available_providers()
     for name in providers:
         if name not in available:
@@ -145,16 +149,22 @@ def _open(file: Path, threads: int | None, providers: Sequence[str]) -> ort.Infe
     return inference
 
 
-def _options(threads: int | None) -> ort.SessionOptions:
+def _options(threads: int) -> ort.SessionOptions:
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads or available_cores()
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is raised
     # Every pass has another total length: a pattern for each is memory that never comes back.
     options.enable_mem_pattern = False
-    # A target and a draft take turns on the same cores: a pool that spins steals the other's.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # A pool that never spins is no faster than one thread (waking costs more than a small
+    # product takes); one that spins for long steals the core from the other model's pool.
+    options.add_session_config_entry("session.intra_op.spin_duration_us", str(_SPIN_US))
     return options
+
+
+def default_threads(weight_bytes: int) -> int:
+    """One thread per core this process may use, but none for a share that is not worth it."""
+    return max(1, min(available_cores(), weight_bytes // _BYTES_PER_THREAD))
 
 
 def _find_padding(graph: Graph) -> Padding | None:

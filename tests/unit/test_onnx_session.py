@@ -13,9 +13,11 @@ import pytest
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import Interrupted, SessionError, StateError
+from edgedec.placement.device import available_cores
 from edgedec.runtimes.onnx import OnnxModel, OnnxSession
 from edgedec.runtimes.onnx import cache as cache_module
 from edgedec.runtimes.onnx.cache import KvCache
+from edgedec.runtimes.onnx.model import default_threads
 from edgedec.runtimes.onnx.session import PREFILL_CHUNK
 from tests.tiny_models import write_tiny_model
 
@@ -274,3 +276,9 @@ def test_two_threads_with_a_session_each(model: OnnxModel) -> None:
     for index in range(2):
         read(index)
         np.testing.assert_array_equal(got[index], together[index])
+
+
+def test_threads_by_default() -> None:
+    assert default_threads(10_000) == 1
+    assert 1 <= default_threads(3_000_000) <= 2
+    assert default_threads(1 << 40) == available_cores()
