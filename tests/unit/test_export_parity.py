@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
 from tiny_models import random_tensors, tiny_config
 
 from edgedec.errors import ParityError
@@ -97,6 +96,11 @@ def test_damage_after_quantising_is_seen(tmp_path):
         found.check("target", "int8")
 
 
+def log_softmax(z):
+    z = z.astype(float) - z.max(axis=1, keepdims=True)
+    return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+
+
 def test_divergence_is_what_it_says():
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, 50, 9).tolist()
@@ -106,7 +110,7 @@ def test_divergence_is_what_it_says():
     for start, stop in ((0, 7), (7, 8), (8, 31), (31, 50)):
         divergence.add(source[:, start:stop], export[:, start:stop], start)
     found = divergence.result(0.0)
-    p, q = log_softmax(source.astype(float), axis=1), log_softmax(export.astype(float), axis=1)
+    p, q = log_softmax(source), log_softmax(export)
     assert found.kl_nats == pytest.approx((np.exp(p) * (p - q)).sum(axis=1).mean(), rel=1e-5)
     assert found.top1 == (source.argmax(1) == export.argmax(1)).mean()
     rows = np.arange(8), tokens[1:]
