@@ -41,8 +41,8 @@ def appearing(out: Path, *, overwrite: bool) -> Iterator[Path]:
         ExportError: the disk is full, or the folder cannot be written.
 
     """
-    check_free(out, overwrite=overwrite)
     with _plainly(out):
+        check_free(out, overwrite=overwrite)
         out.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(".partial", f".{out.name}.", out.parent))
         try:
@@ -76,11 +76,11 @@ def _put(folder: Path, out: Path) -> None:
         out.rename(aside)
     try:
         folder.rename(out)
-    except OSError as error:
+    except BaseException as error:  # an interrupt must not lose the old one either
         if aside is not None:
             with suppress(OSError):
                 aside.rename(out)
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+        if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise InputError(f"{out} appeared while this export ran: give another --out") from None
         raise
     _sync_path(out.parent)
