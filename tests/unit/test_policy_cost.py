@@ -66,7 +66,7 @@ def test_calibration_measures_every_width_and_leaves_the_session_as_it_was() -> 
     assert curve.steady
     assert timed.session._committed == [1, 2, 3]
     assert timed.session._pending == 0
-    assert timed.passes == 4 * 4  # one sweep to warm up, three that agree
+    assert timed.passes == 3 + 3 * 4  # three to warm up, three sweeps that agree
 
 
 def test_a_disturbed_sweep_is_repeated() -> None:
@@ -75,7 +75,17 @@ def test_a_disturbed_sweep_is_repeated() -> None:
     curve = timed.calibrate()
     assert curve.steady
     assert curve.seconds == pytest.approx([CURVE.at(n) for n in (1, 2, 3, 4)])
-    assert timed.passes > 4 * 4
+    assert timed.passes > 3 + 3 * 4
+
+
+def test_a_large_model_is_measured_at_what_matters_most() -> None:
+    for one_row, widths in ((5e-3, 11), (14e-3, 6), (1.0, 4)):
+        timed = Timed(lambda rows, _, one=one_row: one * CURVE.at(rows) / CURVE.at(1))
+        curve = calibrate(timed.session, clock=lambda timed=timed: timed.now)
+        assert len(curve.widths) >= widths
+        assert {1, 2, 4, 8} <= set(curve.widths)
+        assert curve.widths == tuple(sorted(curve.widths))
+        assert one_row == 1.0 or timed.now < 0.7
 
 
 def test_a_machine_that_never_rests_is_told() -> None:
