@@ -1,1 +1,1 @@
-"""Adapters that compute: one file a runtime, found by name in the registry."""
+"""Adapters that compute: one module or package a runtime, found by name in the registry."""
