@@ -74,3 +74,23 @@ def write_tiny_model(
     folder.mkdir(parents=True, exist_ok=True)
     write_model(spec, MemoryTensors(tensors), folder, options)
     return spec, tensors
+
+
+# As many rows as the tiny byte-level tokenizer has ids, and a few that are no token.
+CHECKPOINT_VOCAB = 352
+
+
+def tiny_checkpoint(folder: Path, seed: int = 0, **changes: Any) -> Path:
+    """A whole tiny checkpoint, with a byte-level tokenizer."""
+    import tiny_tokenizers
+
+    config = tiny_config(**{"vocab_size": CHECKPOINT_VOCAB, "license": "mit", **changes})
+    save_checkpoint(folder, config, random_tensors(spec_for(config), seed))
+    return tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
+
+
+def leftovers(out: Path) -> list[str]:
+    """What an export left beside its bundle."""
+    return (
+        [path.name for path in out.parent.iterdir() if path != out] if out.parent.exists() else []
+    )

@@ -1,60 +1,48 @@
 """Exports from end to end on tiny checkpoints, and what ends them early."""
 
-import errno
 import json
 import shutil
-import threading
+import sys
 
 import graph_runner
 import numpy as np
 import pytest
 import tiny_tokenizers
-from tiny_models import random_tensors, save_checkpoint, tiny_config
+from tiny_models import (
+    CHECKPOINT_VOCAB,
+    leftovers,
+    random_tensors,
+    save_checkpoint,
+    tiny_checkpoint,
+)
 
 from edgedec.bundle import MANIFEST, Bundle
 from edgedec.errors import (
     CheckpointError,
-    ExportError,
     InputError,
     ParityError,
+    RuntimeUnavailable,
     TokenizerMismatch,
 )
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.checkpoint import Checkpoint, read_json
 from edgedec.export.reference import Reference
 from edgedec.models.registry import spec_for
-
-VOCAB = 352
-CONFIG = tiny_config(vocab_size=VOCAB, license="mit")
-
-
-def checkpoint(folder, seed=0, **changes):
-    config = {**CONFIG, **changes}
-    save_checkpoint(folder, config, random_tensors(spec_for(config), seed))
-    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
-    return folder
 
 
 @pytest.fixture
 def target(tmp_path):
-    return checkpoint(tmp_path / "big")
+    return tiny_checkpoint(tmp_path / "big")
 
 
 @pytest.fixture
 def draft(tmp_path):
-    return checkpoint(tmp_path / "small", seed=1, num_hidden_layers=1)
+    return tiny_checkpoint(tmp_path / "small", seed=1, num_hidden_layers=1)
 
 
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "made" / "bundle"
-
-
-def leftovers(out):
-    """What stands beside the bundle."""
-    return (
-        [path.name for path in out.parent.iterdir() if path != out] if out.parent.exists() else []
-    )
 
 
 def test_a_pair(target, draft, out):
@@ -64,7 +52,7 @@ def test_a_pair(target, draft, out):
     )
     bundle = Bundle.open(out, verify=True)
     assert [role.source for role in bundle.roles] == ["big", "small"]
-    assert bundle.target.dims["vocab_size"] == VOCAB
+    assert bundle.target.dims["vocab_size"] == CHECKPOINT_VOCAB
     assert bundle.target.licence == "mit"
     assert bundle.draft.dims["layers"] == 1
     assert report.size_bytes == bundle.size_bytes
@@ -90,7 +78,7 @@ def test_the_graph_in_the_bundle(target, out, weights):
     tolerance = {"fp32": 1e-4, "fp16": 0.05, "int8": 0.5, "int4": 8}[weights]
     assert np.abs(got - expected)[:, :used].max() < tolerance * spread
     # Columns that are no token never win.
-    assert used < VOCAB
+    assert used < CHECKPOINT_VOCAB
     assert np.isneginf(got[:, used:]).all()
 
 
@@ -101,10 +89,11 @@ def test_keys_and_values_in_int8(target, out):
 
 
 def test_families_that_pad_differently_get_the_same_columns(target, tmp_path, out):
-    draft = checkpoint(tmp_path / "small", vocab_size=VOCAB + 64, tie_word_embeddings=True)
+    wider = {"vocab_size": CHECKPOINT_VOCAB + 64, "tie_word_embeddings": True}
+    draft = tiny_checkpoint(tmp_path / "small", **wider)
     export_bundle(ExportOptions(target, out, draft, weights="fp32"))
     dims = [role.dims for role in Bundle.open(out).roles]
-    assert {d["vocab_size"] for d in dims} == {VOCAB + 64}
+    assert {d["vocab_size"] for d in dims} == {CHECKPOINT_VOCAB + 64}
     assert len({d["vocab_used"] for d in dims}) == 1
 
 
@@ -147,7 +136,7 @@ def test_another_tokenizer_is_refused(target, draft, out):
 
 def test_more_ids_than_rows(tmp_path, out):
     with pytest.raises(CheckpointError, match="the model only 96"):
-        export_bundle(ExportOptions(checkpoint(tmp_path / "m", vocab_size=96), out))
+        export_bundle(ExportOptions(tiny_checkpoint(tmp_path / "m", vocab_size=96), out))
 
 
 @pytest.mark.parametrize(
@@ -166,131 +155,23 @@ def test_options_that_make_no_sense(target, out, changes, words):
 
 
 def test_nan_weights_leave_nothing(target, out):
-    tensors = random_tensors(spec_for(CONFIG))
+    config = read_json(target / "config.json")
+    tensors = random_tensors(spec_for(config))
     tensors["model.norm.weight"][3] = np.nan
-    save_checkpoint(target, CONFIG, tensors)
+    save_checkpoint(target, config, tensors)
     with pytest.raises(CheckpointError, match="NaN"):
         export_bundle(ExportOptions(target, out, parity=False))
     assert not out.exists()
     assert not leftovers(out)
 
 
-# -- all or nothing ---------------------------------------------------------------------------
-
-
-def test_what_exists_is_not_replaced_unasked(target, out):
-    export_bundle(ExportOptions(target, out, weights="int8", parity=False))
-    before = (out / MANIFEST).read_bytes()
-    with pytest.raises(InputError, match="exists"):
-        export_bundle(ExportOptions(target, out, parity=False))
-    assert (out / MANIFEST).read_bytes() == before
-    export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
-    assert Bundle.open(out, verify=True).target.weights == "int4"
-    assert not leftovers(out)
-
-
-def test_only_a_bundle_is_overwritten(target, out):
-    out.mkdir(parents=True)
-    (out / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="no bundle, so it is not replaced"):
-        export_bundle(ExportOptions(target, out, overwrite=True))
-    assert (out / "thesis.tex").exists()
-
-
-@pytest.mark.parametrize("stage", ["target", "target parity", "hashes"])
-@pytest.mark.parametrize("existing", [False, True])
-def test_an_interrupt_leaves_nothing(target, out, stage, existing):
-    options = ExportOptions(target, out, weights="int8", overwrite=True)
-    if existing:
-        export_bundle(options)
-
-    def interrupt(now, done, total):
-        if now == stage:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        export_bundle(options, interrupt)
-    assert not leftovers(out)
-    assert out.exists() == existing
-    if existing:
-        Bundle.open(out, verify=True)
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_leaves_nothing(target, out, monkeypatch, code):
-    from edgedec.export.graph import GraphWriter
-
-    def full(*arguments):
-        raise OSError(code, "No space left on device")
-
-    monkeypatch.setattr(GraphWriter, "save", full)
-    with pytest.raises(ExportError, match="no space left") as caught:
+def test_without_the_extra_it_says_what_to_install(target, out, monkeypatch):
+    for name in list(sys.modules):
+        if name.startswith("edgedec.export."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(RuntimeUnavailable, match=r"needs onnx: .*edgedec\[export\]"):
         export_bundle(ExportOptions(target, out))
-    assert "\n" not in str(caught.value)
-    assert not leftovers(out)
-
-
-def test_a_disk_that_fills_up_in_the_middle(target, out):
-    """The system itself refuses to write on, as a full disk does."""
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        with pytest.raises(ExportError, match="no space left"):
-            export_bundle(ExportOptions(target, out, parity=False))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert not out.exists()
-    assert not leftovers(out)
-
-
-@pytest.mark.parametrize(
-    ("failure", "seen"),
-    [
-        (OSError(errno.EIO, "Input/output error"), ExportError),
-        (KeyboardInterrupt(), KeyboardInterrupt),
-    ],
-    ids=["error", "interrupt"],
-)
-def test_a_failed_swap_brings_the_old_one_back(target, out, monkeypatch, failure, seen):
-    export_bundle(ExportOptions(target, out, weights="int8", parity=False))
-    rename = type(out).rename
-
-    def fail(self, to):
-        if self.name.endswith(".partial") and to == out:
-            raise failure
-        return rename(self, to)
-
-    monkeypatch.setattr(type(out), "rename", fail)
-    with pytest.raises(seen):
-        export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
-    assert Bundle.open(out, verify=True).target.weights == "int8"
-    assert not leftovers(out)
-
-
-def test_two_at_a_time(target, out):
-    """One of two exports to one place wins; the other is told, and nothing is mixed."""
-    results = []
-    ready = threading.Barrier(2)
-
-    def wait(stage, done, total):
-        if stage == "hashes" and done == total:
-            ready.wait()
-
-    def work():
-        try:
-            results.append(export_bundle(ExportOptions(target, out, parity=False), wait))
-        except InputError as error:
-            results.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(isinstance(result, InputError) for result in results) == [False, True]
-    Bundle.open(out, verify=True)
-    assert not leftovers(out)
 
 
 def test_the_checkpoint_is_left_as_it_was(target, out):

@@ -1,0 +1,136 @@
+"""An export is all or nothing: full disks, interrupts, two at a time."""
+
+import errno
+import threading
+
+import pytest
+from tiny_models import leftovers, tiny_checkpoint
+
+from edgedec.bundle import MANIFEST, Bundle
+from edgedec.errors import ExportError, InputError
+from edgedec.export import ExportOptions, export_bundle
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tiny_checkpoint(tmp_path / "big")
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "made" / "bundle"
+
+
+def test_what_exists_is_not_replaced_unasked(target, out):
+    export_bundle(ExportOptions(target, out, weights="int8", parity=False))
+    before = (out / MANIFEST).read_bytes()
+    with pytest.raises(InputError, match="exists"):
+        export_bundle(ExportOptions(target, out, parity=False))
+    assert (out / MANIFEST).read_bytes() == before
+    export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
+    assert Bundle.open(out, verify=True).target.weights == "int4"
+    assert not leftovers(out)
+
+
+def test_only_a_bundle_is_overwritten(target, out):
+    out.mkdir(parents=True)
+    (out / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="no bundle, so it is not replaced"):
+        export_bundle(ExportOptions(target, out, overwrite=True))
+    assert (out / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("stage", ["target", "target parity", "hashes"])
+@pytest.mark.parametrize("existing", [False, True])
+def test_an_interrupt_leaves_nothing(target, out, stage, existing):
+    options = ExportOptions(target, out, weights="int8", overwrite=True)
+    if existing:
+        export_bundle(options)
+
+    def interrupt(now, done, total):
+        if now == stage:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_bundle(options, interrupt)
+    assert not leftovers(out)
+    assert out.exists() == existing
+    if existing:
+        Bundle.open(out, verify=True)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_nothing(target, out, monkeypatch, code):
+    from edgedec.export.graph import GraphWriter
+
+    def full(*arguments):
+        raise OSError(code, "No space left on device")
+
+    monkeypatch.setattr(GraphWriter, "save", full)
+    with pytest.raises(ExportError, match="no space left") as caught:
+        export_bundle(ExportOptions(target, out))
+    assert "\n" not in str(caught.value)
+    assert not leftovers(out)
+
+
+def test_a_disk_that_fills_up_in_the_middle(target, out):
+    """The system itself refuses to write on, as a full disk does."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(ExportError, match="no space left"):
+            export_bundle(ExportOptions(target, out, parity=False))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not out.exists()
+    assert not leftovers(out)
+
+
+@pytest.mark.parametrize(
+    ("failure", "seen"),
+    [
+        (OSError(errno.EIO, "Input/output error"), ExportError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+    ids=["error", "interrupt"],
+)
+def test_a_failed_swap_brings_the_old_one_back(target, out, monkeypatch, failure, seen):
+    export_bundle(ExportOptions(target, out, weights="int8", parity=False))
+    rename = type(out).rename
+
+    def fail(self, to):
+        if self.name.endswith(".partial") and to == out:
+            raise failure
+        return rename(self, to)
+
+    monkeypatch.setattr(type(out), "rename", fail)
+    with pytest.raises(seen):
+        export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
+    assert Bundle.open(out, verify=True).target.weights == "int8"
+    assert not leftovers(out)
+
+
+def test_two_at_a_time(target, out):
+    """One of two exports to one place wins; the other is told, and nothing is mixed."""
+    results = []
+    ready = threading.Barrier(2)
+
+    def wait(stage, done, total):
+        if stage == "hashes" and done == total:
+            ready.wait()
+
+    def work():
+        try:
+            results.append(export_bundle(ExportOptions(target, out, parity=False), wait))
+        except InputError as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(isinstance(result, InputError) for result in results) == [False, True]
+    Bundle.open(out, verify=True)
+    assert not leftovers(out)
