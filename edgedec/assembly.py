@@ -16,7 +16,6 @@ from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.session import Model, Session
 from edgedec.errors import InputError
 from edgedec.memory.budget import CachePlan, plan_caches
-from edgedec.placement.device import available_cores
 from edgedec.runtimes import registry
 from edgedec.text import Tokenizer
 
@@ -29,14 +28,16 @@ class OpenOptions:
         draft: a drafter's name; ``auto`` is ``hybrid`` where the bundle has a draft model,
             else ``lookup``; ``none`` is plain decoding.
         draft_length: ``auto`` measures costs and decides each round; a number is fixed.
-        threads: of each model; None is one per available core.
+        threads: of each model; None is one per available core, fewer for small models.
         providers: ONNX Runtime execution providers, most wanted first.
         max_context: tokens a text may have with its prompt; None is the model's own limit.
         kv_memory: bytes for all key/value caches; None is no limit.
         accept: an acceptance rule's name; None is the Gumbel coupling, which gives a
             seed's own text whatever is drafted.
         row_invariant: pad passes so that a row's numbers do not depend on how many rows
-            are computed with it; None lets the runtime choose where that costs nothing.
+            are computed with it, and the text of a seed not on what was drafted, near-ties
+            included. None pads nothing: decoding is never slower than plainly, and with
+            quantised weights two runs may part where two tokens are nearly tied.
     """
 
     draft: str = "auto"
@@ -161,7 +162,7 @@ def _describe(
         "accept": rule.name,
         "lossless": rule.lossless,
         "row_invariant": target.capabilities.row_invariant,
-        "threads": options.threads or available_cores(),
+        "threads": target.info.threads,
         "provider": next(iter(options.providers)),
         "max_context": caches.capacity,
         "kv_bytes": caches.kv_bytes,

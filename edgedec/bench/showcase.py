@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -52,11 +53,15 @@ class Showcase:
     Args:
         bundle: a bundle's folder, or ``demo``.
         options: of the speculative side; the plain side differs in the drafter alone.
+            Both sides are row-invariant where the options leave that open, so that their
+            tokens are the same also where two are nearly tied.
 
     """
 
     def __init__(self, bundle: str | Path, options: OpenOptions | None = None) -> None:
         options = options or OpenOptions()
+        if options.row_invariant is None:
+            options = dataclasses.replace(options, row_invariant=True)
         self._stack = ExitStack()
         with ExitStack() as stack:
             self._sides = {

@@ -68,7 +68,7 @@ OPEN = [
                  help="Memory for all key/value caches, as 512MB; default: no limit."),
     click.option("--row-invariant/--no-row-invariant", default=None,
                  help="Pad passes so that quantised numbers do not depend on drafting; "
-                 "default: where it costs nothing."),
+                 "default: where it needs no padding."),
 ]  # fmt: skip
 
 SAMPLE = [

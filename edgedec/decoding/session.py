@@ -42,6 +42,7 @@ class ModelInfo:
         max_context: tokens the model was trained for.
         kv_bytes_per_token: cache bytes one token takes, all layers, keys and values.
         weight_bytes: bytes of the weights as stored.
+        threads: that a pass computes with.
 
     """
 
@@ -51,6 +52,7 @@ class ModelInfo:
     max_context: int
     kv_bytes_per_token: int
     weight_bytes: int
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

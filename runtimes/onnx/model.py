@@ -37,7 +37,9 @@ class OnnxModel:
 
     session = OnnxSession
 
-    def __init__(self, graph: Graph, weight_bytes: int, padding: Padding | None) -> None:
+    def __init__(
+        self, graph: Graph, weight_bytes: int, padding: Padding | None, threads: int
+    ) -> None:
         facts = graph.facts
         self._graph: Graph | None = graph
         self.padding = padding or NO_PADDING
@@ -50,6 +52,7 @@ class OnnxModel:
             max_context=max(1, facts.max_context - self.padding.slack),
             kv_bytes_per_token=graph.kv_bytes_per_token,
             weight_bytes=weight_bytes,
+            threads=threads,
         )
 
     @classmethod
@@ -70,10 +73,10 @@ class OnnxModel:
             providers: execution providers, most wanted first. The CPU stands in for
                 operators that another one lacks.
             row_invariant: pad passes so that a row's numbers do not depend on how many rows
-                are computed with it, bit for bit, for chains. None does so where the
-                padding that is needed on this machine costs a pass of several rows nothing
-                (a lone row becomes two, odd numbers even); a draft model wants False, since
-                its passes are of one row and only the target's numbers decide the text.
+                are computed with it, bit for bit, for chains. None promises it only where
+                this machine needs no padding for it: a lone row that becomes two would make
+                rounds that draft nothing slower than plain decoding. A draft model wants
+                False, since only the target's numbers decide the text.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
@@ -87,15 +90,15 @@ class OnnxModel:
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
         graph = Graph.of(_open(file, threads, providers or (CPU,)), facts, str(file))
-        padding = None if row_invariant is False else _find_padding(graph)
+        padding = None
+        if row_invariant is not False:
+            padding = _find_padding(graph, PADDINGS if row_invariant else (NO_PADDING,))
         if row_invariant and padding is None:
             raise RuntimeUnavailable(
                 f"{file}: no padding makes rows independent of each other on this machine: "
                 "load it without row_invariant"
             )
-        if row_invariant is None and padding is not None and not padding.free:
-            padding = None
-        return cls(graph, stored.weight_bytes, padding)
+        return cls(graph, stored.weight_bytes, padding, threads)
 
     @property
     def graph(self) -> Graph:
@@ -167,7 +170,7 @@ def default_threads(weight_bytes: int) -> int:
     return max(1, min(available_cores(), weight_bytes // _BYTES_PER_THREAD))
 
 
-def _find_padding(graph: Graph) -> Padding | None:
+def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
     if graph.facts.max_context < PROBE_SLOTS:
         return None
 
@@ -181,7 +184,7 @@ def _find_padding(graph: Graph) -> Padding | None:
         return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
 
     try:
-        return find_padding(run, graph.facts.vocab_size)
+        return find_padding(run, graph.facts.vocab_size, paddings)
     finally:
         passes.close()
         cache.close()

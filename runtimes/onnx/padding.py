@@ -37,14 +37,12 @@ class Padding:
         multiple: rows are a multiple of this.
         never_one_over: and never one more than a multiple of this (0: no such rule). Kernels
             work on blocks of rows; one over leaves a row alone.
-        free: costs a pass of several rows nothing worth mentioning.
 
     """
 
     name: str
     multiple: int = 1
     never_one_over: int = 0
-    free: bool = True
 
     @property
     def slack(self) -> int:
@@ -69,27 +67,30 @@ PADDINGS = (
     NO_PADDING,
     Padding("no lone row", never_one_over=16),
     Padding("even", multiple=2),
-    Padding("multiple of 4", multiple=4, free=False),
+    Padding("multiple of 4", multiple=4),
 )
 
 
 Run = Callable[[Padding, Sequence[int], int], Rows]
 
 
-def find_padding(run: Run, vocab_size: int) -> Padding | None:
-    """The cheapest padding under which the same tokens give the same bits, however cut.
+def find_padding(
+    run: Run, vocab_size: int, paddings: Sequence[Padding] = PADDINGS
+) -> Padding | None:
+    """The first padding under which the same tokens give the same bits, however cut.
 
     Args:
         run: ``run(padding, tokens, past)`` is a padded pass over one cache; it returns the
             logits and what was written to the cache, a row a token.
         vocab_size: of the model.
+        paddings: to try, cheapest first.
 
     """
     rng = np.random.default_rng(0)
     prompt = [int(t) for t in rng.integers(0, vocab_size, _PROMPT_TOKENS)]
     text = [int(t) for t in rng.integers(0, vocab_size, _TEXT_TOKENS)]
     run(NO_PADDING, prompt, 0)
-    return next((p for p in PADDINGS if _holds(run, p, text)), None)
+    return next((p for p in paddings if _holds(run, p, text)), None)
 
 
 def _holds(run: Run, padding: Padding, text: Sequence[int]) -> bool:

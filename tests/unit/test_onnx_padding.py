@@ -135,6 +135,9 @@ def test_where_no_padding_is_enough(folder: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_padding_that_costs_is_used_when_asked_for(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_model, "find_padding", lambda *_: FOUR)
+    def found(run: object, vocab_size: int, paddings: Sequence[Padding]) -> Padding | None:
+        return FOUR if FOUR in paddings else None
+
+    monkeypatch.setattr(onnx_model, "find_padding", found)
     assert OnnxModel.load(folder).padding == NO_PADDING
     assert OnnxModel.load(folder, row_invariant=True).padding == FOUR
