@@ -14,7 +14,14 @@ from edgedec.errors import BundleError, CapacityExceeded, RuntimeUnavailable, St
 from edgedec.placement.device import available_cores
 from edgedec.runtimes.onnx.file import read_model_file
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
-from edgedec.runtimes.onnx.padding import NO_PADDING, PROBE_SLOTS, Padding, Rows, find_padding
+from edgedec.runtimes.onnx.padding import (
+    NO_PADDING,
+    PADDINGS,
+    PROBE_SLOTS,
+    Padding,
+    Rows,
+    find_padding,
+)
 from edgedec.runtimes.onnx.passes import Passes
 from edgedec.runtimes.onnx.session import OnnxSession
 
