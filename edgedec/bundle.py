@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgedec.errors import BundleError
+from edgedec.fields import LARGEST_SIZE, Fields, one_line
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -113,7 +114,7 @@ class Bundle:
 
         """
         root = _DEMO if str(path) == "demo" else Path(path)
-        manifest = _Fields(_read_manifest(root), f"{root / MANIFEST}")
+        manifest = Fields(_read_manifest(root), f"{root / MANIFEST}")
         _check_version(manifest)
         root = root.resolve()
         files = {name: _file_fact(facts) for name, facts in manifest.objects("files")}
@@ -134,7 +135,7 @@ class Bundle:
             generation=manifest.object("generation").raw if manifest.has("generation") else {},
             files=files,
         )
-        bundle._check_hashes(MAX_BYTES if verify else SMALL_FILE_BYTES)
+        bundle._check_hashes(LARGEST_SIZE if verify else SMALL_FILE_BYTES)
         return bundle
 
     def verify_files(self, on_file: OnFile | None = None) -> None:
@@ -146,7 +147,7 @@ class Bundle:
             BundleError: at the first file that differs.
 
         """
-        self._check_hashes(MAX_BYTES, on_file)
+        self._check_hashes(LARGEST_SIZE, on_file)
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -171,9 +172,6 @@ class Bundle:
                 on_file(name, done, total)
 
 
-MAX_BYTES = 1 << 62
-
-
 def sha256_of(file: Path) -> str:
     """Hexadecimal sha256 of a file's bytes."""
     digest = hashlib.sha256()
@@ -184,54 +182,6 @@ def sha256_of(file: Path) -> str:
     except OSError as error:
         raise BundleError(f"{file} cannot be read: {error.strerror}") from None
     return digest.hexdigest()
-
-
-class _Fields:
-    """A JSON object whose fields are read with a check of their type."""
-
-    def __init__(self, raw: Mapping[str, Any], where: str) -> None:
-        self.raw = raw
-        self.where = where
-
-    def has(self, name: str) -> bool:
-        return self.raw.get(name) is not None
-
-    def text(self, name: str) -> str:
-        value = self.raw.get(name)
-        if not isinstance(value, str) or not value:
-            raise self.wrong(name, "a text")
-        return value
-
-    def size(self, name: str) -> int:
-        value = self.raw.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_BYTES:
-            raise self.wrong(name, "a size")
-        return value
-
-    def object(self, name: str) -> _Fields:
-        value = self.raw.get(name)
-        if not isinstance(value, dict):
-            raise self.wrong(name, "an object")
-        return _Fields(value, f"{self.where}: {name}")
-
-    def objects(self, name: str) -> list[tuple[str, _Fields]]:
-        inner = self.object(name)
-        return [(key, inner.object(key)) for key in inner.raw]
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        value = self.raw.get(name)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.wrong(name, "a list of texts")
-        return tuple(value)
-
-    def wrong(self, name: str, expected: str) -> BundleError:
-        found = "missing" if name not in self.raw else "something else"
-        return BundleError(f"{_line(self.where)}: {_line(name)} is {found}, expected {expected}")
-
-
-def _line(text: str) -> str:
-    """A name from a manifest, fit for a message of one line."""
-    return "".join(c if c.isprintable() else "?" for c in text[:200])
 
 
 def _read_manifest(root: Path) -> dict[str, Any]:
@@ -256,7 +206,7 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     return parsed
 
 
-def _check_version(manifest: _Fields) -> None:
+def _check_version(manifest: Fields) -> None:
     version = manifest.size("schema_version")
     if version > SCHEMA_VERSION:
         raise BundleError(
@@ -267,7 +217,7 @@ def _check_version(manifest: _Fields) -> None:
         raise BundleError(f"{manifest.where} has schema {version}, expected 1 or more")
 
 
-def _file_fact(facts: _Fields) -> FileFact:
+def _file_fact(facts: Fields) -> FileFact:
     digest = facts.text("sha256")
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise facts.wrong("sha256", "64 hexadecimal digits")
@@ -293,8 +243,8 @@ def _inside(root: Path, name: str) -> Path:
     """The file of this name; BundleError when it is or leads anywhere outside."""
     pure = PurePosixPath(name)
     plain = name == str(pure) and not pure.is_absolute() and ".." not in pure.parts
-    if not plain or name == "." or any(c in name for c in "\\:") or _line(name) != name:
-        raise BundleError(f"{root / MANIFEST}: {_line(name)!r} is no path inside the bundle")
+    if not plain or name == "." or any(c in name for c in "\\:") or one_line(name) != name:
+        raise BundleError(f"{root / MANIFEST}: {one_line(name)!r} is no path inside the bundle")
     file = root / pure
     try:
         inside = file.resolve().is_relative_to(root)
@@ -305,13 +255,13 @@ def _inside(root: Path, name: str) -> Path:
     return file
 
 
-def _listed(root: Path, where: _Fields, name: str, files: Mapping[str, FileFact]) -> Path:
+def _listed(root: Path, where: Fields, name: str, files: Mapping[str, FileFact]) -> Path:
     if name not in files:
-        raise BundleError(f"{where.where}: {_line(name)!r} is not among the files")
+        raise BundleError(f"{where.where}: {one_line(name)!r} is not among the files")
     return root / name
 
 
-def _role(root: Path, role: str, fields: _Fields, files: Mapping[str, FileFact]) -> Role:
+def _role(root: Path, role: str, fields: Fields, files: Mapping[str, FileFact]) -> Role:
     for name in fields.texts("files"):
         _listed(root, fields, name, files)
     dims = fields.object("dims")
