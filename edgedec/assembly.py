@@ -135,14 +135,15 @@ def _open(model: Model, capacity: int, stack: ExitStack) -> Session:
 def _policy(
     options: OpenOptions, drafter_name: str, target: Session, draft: Session | None
 ) -> DraftPolicy:
+    length = options.draft_length
+    if length != "auto" and (not isinstance(length, int) or length < 0):
+        raise InputError(f"--draft-length {length}: expected auto or 0 and more")
     if drafter_name == "none":
         return policy.Fixed(0)
-    if options.draft_length == "auto":
-        draft_s = policy.calibrate(draft, widths=(1,)).at(1) if draft else None
-        return policy.MeasuredCost(policy.calibrate(target), draft_s)
-    if not isinstance(options.draft_length, int) or options.draft_length < 0:
-        raise InputError(f"--draft-length {options.draft_length}: expected auto or 0 and more")
-    return policy.Fixed(options.draft_length)
+    if isinstance(length, int):
+        return policy.Fixed(length)
+    draft_s = policy.calibrate(draft, widths=(1,)).at(1) if draft else None
+    return policy.MeasuredCost(policy.calibrate(target), draft_s)
 
 
 def _describe(
@@ -163,7 +164,7 @@ def _describe(
         "lossless": rule.lossless,
         "row_invariant": target.capabilities.row_invariant,
         "threads": target.info.threads,
-        "provider": next(iter(options.providers)),
+        "provider": next(iter(options.providers), None),
         "max_context": caches.capacity,
         "kv_bytes": caches.kv_bytes,
     }

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from edgedec.decoding.engine import Emission
-from edgedec.errors import InputError, Interrupted
+from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 MAX_LINE_BYTES = 16 << 20
+# A last line without an end is cut off only if it is ours.
+_BEGINS = b'{"id": "'
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class Results:
         whole = 0
         with self._path.open("rb") as file:
             for number, data in enumerate(file, 1):
-                if not data.endswith(b"\n"):
+                if not data.endswith(b"\n") and data[: len(_BEGINS)] == _BEGINS[: len(data)]:
                     break  # torn: its prompt is decoded again
                 self.done.add(self._id(number, data))
                 whole += len(data)
@@ -209,7 +211,8 @@ class Results:
 
     def add(self, job: Job, fields: dict[str, Any]) -> None:
         """Write one line through to the disk; after a failure the file is as it was."""
-        line = json.dumps({"id": job.id, **fields, "settings": self._settings}, ensure_ascii=False)
+        whole = {"id": job.id, **fields, "settings": self._settings}
+        line = json.dumps(whole, ensure_ascii=False)  # begins with _BEGINS
         before = os.fstat(self._file.fileno()).st_size
         try:
             self._file.write(line.encode("utf-8") + b"\n")
@@ -275,7 +278,7 @@ def run(
             results.add(job, {"error": str(error)})
             failed += 1
             continue
-        except (Interrupted, KeyboardInterrupt):  # before the first token, or a second Ctrl-C
+        except KeyboardInterrupt:  # a second Ctrl-C
             return failed, True
         if stopped:
             return failed, True
@@ -287,4 +290,5 @@ def settings_of(pipeline: Pipeline, options: GenerateOptions, accept: str | None
     """What decides the text of a batch: the target, the options and the rule."""
     bundle = pipeline.bundle
     target = {name: bundle.files[name].sha256 for name in bundle.target.files}
-    return {"target": target, "accept": accept, **asdict(options)}
+    limits = {"accept": accept, "max_context": pipeline.plan["max_context"]}
+    return {"target": target, **limits, **asdict(options)}

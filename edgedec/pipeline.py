@@ -10,6 +10,7 @@ r"""The composition root: a bundle and a few choices become something to call.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,20 +92,22 @@ class Generation:
 class Stream(Iterator[Emission]):
     """Events of one generation as they come; ``result`` is there when it has ended.
 
-    ``close`` (or garbage collection) abandons it and leaves the pipeline usable. Text held
-    back as the possible beginning of a stop string reaches ``result.text`` only, when a
-    timeout or a cancellation ends the stream before its fate is known.
+    Decoding starts with the first event that is asked for; from then on the pipeline is
+    taken until the stream has ended. ``close`` (or garbage collection) abandons it and
+    leaves the pipeline usable. Text held back as the possible beginning of a stop string
+    reaches ``result.text`` only, when a timeout or a cancellation ends the stream before
+    its fate is known.
     """
 
     def __init__(self, engine: Engine, request: Request, plan: dict[str, Any]) -> None:
         self.metrics = Metrics()
         self.result: Generation | None = None
-        self._engine = engine
         self._request = request
         self._plan = plan
         self._events: list[Emission] = []
         self._rounds = engine.run(request, self.metrics)
         self._ready: Iterator[Emission] = iter(())
+        self._abandoned = False
 
     def __next__(self) -> Emission:
         while True:
@@ -114,16 +117,21 @@ class Stream(Iterator[Emission]):
             try:
                 self._ready = iter(next(self._rounds))
             except StopIteration:
-                if self.result is None:
+                if self.result is None and not self._abandoned:
                     self._finish()
+                raise
+            except BaseException:
+                self._abandoned = True
                 raise
 
     def cancel(self) -> None:
         """From any thread: end after the running pass, with reason ``cancelled``."""
-        self._engine.cancel()
+        self._request.cancelled.set()
 
     def close(self) -> None:
-        """Abandon the stream."""
+        """Abandon the stream: no further events, and no result if there is none yet."""
+        self._abandoned = True
+        self._ready = iter(())
         self._rounds.close()  # type: ignore[attr-defined]
 
     def _finish(self) -> None:
@@ -140,7 +148,11 @@ class Stream(Iterator[Emission]):
 
 
 class Pipeline:
-    """A target, a drafter and a tokenizer, ready to decode. One text at a time."""
+    """A target, a drafter and a tokenizer, ready to decode.
+
+    One text at a time: a stream that is read while another one is half read raises
+    StateError.
+    """
 
     def __init__(self, bundle: Bundle, parts: assembly.Parts) -> None:
         self.bundle = bundle
@@ -148,7 +160,6 @@ class Pipeline:
         self.plan = parts.plan
         self.target = parts.target
         self.engine = parts.engine
-        self.target = parts.target
         self._parts = parts
 
     @classmethod
@@ -172,13 +183,15 @@ class Pipeline:
     def stream(self, prompt: Prompt, options: GenerateOptions | None = None) -> Stream:
         """Decode after ``prompt`` (text, or token ids); yields events as they come.
 
+        The events raise StateError while another stream of this pipeline is half read.
+
         Raises:
-            InputError: an empty prompt, or an option out of range.
+            InputError: an empty prompt, or an option or a token id out of range.
             PromptTooLong: when the prompt does not fit the context.
         """
         options = options or GenerateOptions()
-        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        self._check_prompt(tokens)
+        tokens = self._tokens(prompt)
+        room = self.engine.room(tokens)
         sampler = Sampler(
             options.sampling,
             self.target.info.vocab_size,
@@ -187,7 +200,8 @@ class Pipeline:
         )
         stop = StopRule(
             eos_ids=() if options.ignore_eos else self.target.info.eos_ids,
-            max_new_tokens=options.max_new_tokens,
+            # The end of the context is a limit as any other: what was held back is shown.
+            max_new_tokens=min(options.max_new_tokens, room),
             stop_strings=options.stop,
             stream=self.tokenizer.stream(tokens),
         )
@@ -226,9 +240,11 @@ class Pipeline:
     ) -> None:
         self.close()
 
-    def _check_prompt(self, tokens: Sequence[int]) -> None:
-        if not tokens:
-            raise InputError("the prompt is empty: give some text")
-        size = self.target.info.vocab_size
-        if not all(0 <= token < size for token in tokens):
-            raise InputError(f"the prompt has a token id outside 0..{size - 1}")
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        try:
+            # Plain integers, whatever the caller's are: numpy's overflow in hashes of n-grams.
+            return [operator.index(token) for token in prompt]
+        except TypeError:
+            raise InputError("the prompt: expected text or a sequence of token ids") from None

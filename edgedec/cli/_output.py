@@ -61,8 +61,6 @@ def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
                 sys.stdout.write(event.text)
                 sys.stdout.flush()
                 written += len(event.text)
-            if stopped.now:
-                stream.cancel()
     result = finished(stream)
     # What was held back as the possible beginning of a stop string.
     sys.stdout.write(result.text[written:])
@@ -77,8 +75,7 @@ def collect(stream: Stream) -> tuple[Generation, bool]:
     """Decode to the end in silence; also: whether Ctrl-C ended it."""
     with cancelled_by_ctrl_c(stream) as stopped:
         for _ in stream:
-            if stopped.now:
-                stream.cancel()
+            pass
     return finished(stream), stopped.now
 
 
@@ -96,8 +93,9 @@ def summary(result: Generation, *, sampled: bool) -> str:
     parts = [f"{metrics.emitted} tokens ({result.finish_reason})"]
     if metrics.tokens_per_second:
         parts.append(f"{metrics.tokens_per_second:.0f} tokens/s")
-    parts.append(f"first token {metrics.ttft_s * 1000:.0f} ms")
-    parts.append(f"{metrics.block_efficiency:.2f} tokens a target pass")
+    if metrics.emitted:
+        parts.append(f"first token {metrics.ttft_s * 1000:.0f} ms")
+        parts.append(f"{metrics.block_efficiency:.2f} tokens a target pass")
     if metrics.drafted_tokens:
         parts.append(
             f"{metrics.acceptance_rate:.0%} of {metrics.drafted_tokens} drafted tokens accepted"

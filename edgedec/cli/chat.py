@@ -32,7 +32,7 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
     """  # fmt: skip
     options = _options.generate_options(chosen)
     from edgedec.cli import _output
-    from edgedec.errors import InputError, Interrupted
+    from edgedec.errors import InputError
     from edgedec.pipeline import Pipeline
 
     _output.tolerant_output()
@@ -46,10 +46,9 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
                 messages = list(first)
             elif line:
                 messages.append({"role": "user", "content": line})
-                try:
-                    stream = pipeline.chat(messages, options)
-                    result, _ = _output.show(stream, sampled=not options.sampling.greedy)
-                except Interrupted:  # Ctrl-C before the first word
+                stream = pipeline.chat(messages, options)
+                result, _ = _output.show(stream, sampled=not options.sampling.greedy)
+                if not result.events:  # Ctrl-C or the timeout came before the first word
                     messages.pop()
                     continue
                 messages.append({"role": "assistant", "content": result.text})

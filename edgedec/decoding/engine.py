@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 from edgedec.decoding.acceptance import AcceptanceRule, Verdict
@@ -16,7 +16,7 @@ from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft
-from edgedec.errors import InputError, Interrupted, PromptTooLong
+from edgedec.errors import InputError, Interrupted, PromptTooLong, StateError
 
 TopLogprobs = list[tuple[int, float]]
 
@@ -51,6 +51,8 @@ class Request:
         stop: likewise.
         logprobs: None for none; 0 for the token's own; n for the n best as well.
         deadline: ``perf_counter()`` time after which decoding ends with ``"timeout"``.
+        cancelled: set it from any thread, also before the start, to end decoding after the
+            current pass with ``"cancelled"``.
     """
 
     prompt: Sequence[int]
@@ -58,13 +60,14 @@ class Request:
     stop: StopRule
     logprobs: int | None = None
     deadline: float | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
 
 class Engine:
     """Decodes with a target session and whatever drafts for it.
 
     One request at a time. A request that ends early, by an exception, a closed generator
-    or ``cancel``, leaves the engine ready for the next.
+    or its ``cancelled``, leaves the engine ready for the next.
     """
 
     def __init__(
@@ -74,23 +77,49 @@ class Engine:
         self.drafter = drafter
         self.policy = policy
         self.rule = rule
-        self._cancelled = threading.Event()
-
-    def cancel(self) -> None:
-        """From another thread: end the running request after the current pass."""
-        self._cancelled.set()
+        self._running: Request | None = None
 
     def run(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
-        """Rounds of emitted tokens, until the stop rule, the deadline or ``cancel``.
+        """Rounds of emitted tokens, until the stop rule, the deadline or ``cancelled``.
 
-        ``request.stop.reason`` says why it ended; ``metrics`` is filled as it goes.
+        ``request.stop.reason`` says why it ended, which may be before the first token;
+        ``metrics`` is filled as it goes.
+
+        Raises:
+            InputError: an empty prompt.
+            PromptTooLong: no room for the prompt and one token.
+            StateError: another request is running.
+        """
+        if self._running is not None:
+            raise StateError(
+                "another text is being decoded: read its stream to the end or close() it first"
+            )
+        try:
+            self._running = request
+            yield from self._rounds(request, metrics)
+        finally:
+            self._running = None
+
+    def room(self, prompt: Sequence[int]) -> int:
+        """Tokens that can follow a prompt.
 
         Raises:
             InputError: an empty prompt.
             PromptTooLong: no room for the prompt and one token.
         """
+        if not prompt:
+            raise InputError("the prompt is empty: give some text")
+        # The last token's keys and values are never needed.
+        room = self.target.capacity - len(prompt) + 1
+        if room < 1:
+            raise PromptTooLong(
+                f"the prompt has {len(prompt)} tokens and the context holds "
+                f"{self.target.capacity}: shorten it or raise --max-context"
+            )
+        return room
+
+    def _rounds(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
         started = perf_counter()
-        self._cancelled.clear()
         stop, sampler = request.stop, request.sampler
         self._prefill(request)
         want = sampler.want | self.rule.want
@@ -123,26 +152,27 @@ class Engine:
             root = kept[-1]
 
     def _prefill(self, request: Request) -> None:
+        """Read the prompt; not to its end when the request ends meanwhile."""
         prompt = request.prompt
-        if not prompt:
-            raise InputError("the prompt is empty: give at least one token")
-        if len(prompt) > self.target.capacity:
-            raise PromptTooLong(
-                f"the prompt has {len(prompt)} tokens and the context holds "
-                f"{self.target.capacity}: shorten it or raise --max-context"
-            )
+        self.room(prompt)
         self.target.rollback(0)
 
-        def between_chunks(done: int, total: int) -> None:
-            if self._cancelled.is_set():
-                raise Interrupted("cancelled while reading the prompt")
+        def between_chunks(done: int = 0, total: int = 0) -> None:
+            if self._ended(request):
+                raise Interrupted("ended while reading the prompt")
 
-        self.target.prefill(prompt[:-1], between_chunks)
+        try:
+            between_chunks()
+            self.target.prefill(prompt[:-1], between_chunks)
+        except Interrupted:
+            if request.stop.reason is None:  # the session was interrupted, not the request
+                raise
+            return
         self.drafter.begin(prompt, request.sampler)
 
     def _ended(self, request: Request) -> bool:
-        """Reasons to end between rounds that are not in the text."""
-        if self._cancelled.is_set():
+        """Reasons to end between passes that are not in the text."""
+        if request.cancelled.is_set():
             request.stop.reason = "cancelled"
         elif request.deadline is not None and perf_counter() > request.deadline:
             request.stop.reason = "timeout"

@@ -29,7 +29,8 @@ def plan_caches(
     """The largest context that the model, the user and the byte limit allow.
 
     Args:
-        target, draft: facts of the models; both hold the same tokens.
+        target, draft: facts of the models; both hold the same tokens, as far as the draft's
+            own context reaches.
         max_context: tokens the user asked for; None is the model's own limit.
         kv_memory: bytes for both caches together; None is no limit.
 
@@ -37,28 +38,44 @@ def plan_caches(
         MemoryBudgetError: the limit does not hold even a short context, or not the
             ``max_context`` that was asked for.
     """
-    per_token = target.kv_bytes_per_token + (draft.kv_bytes_per_token if draft else 0)
     if max_context is not None and not 1 <= max_context <= target.max_context:
         raise MemoryBudgetError(
             f"--max-context {max_context}: expected 1 to {target.max_context}, "
             f"what {target.name} was trained for"
         )
     capacity = max_context or target.max_context
-    if kv_memory is None:
-        return CachePlan(capacity, capacity * per_token)
-    fits = kv_memory // per_token
-    if fits < _SMALLEST_CONTEXT:
+    kv_bytes = _bytes_of(capacity, target, draft)
+    if kv_memory is None or kv_bytes <= kv_memory:
+        return CachePlan(capacity, kv_bytes)
+    fits = _fitting(kv_memory, target, draft)
+    if fits < min(_SMALLEST_CONTEXT, capacity):
+        least = min(_SMALLEST_CONTEXT, capacity)
         raise MemoryBudgetError(
-            f"--kv-memory {kv_memory} bytes holds {fits} tokens of {per_token} bytes: "
-            f"give at least {_SMALLEST_CONTEXT * per_token}"
+            f"--kv-memory {kv_memory} bytes holds {fits} tokens: "
+            f"give at least {_bytes_of(least, target, draft)} for {least}"
         )
-    if max_context is not None and fits < max_context:
+    if max_context is not None:
         raise MemoryBudgetError(
-            f"KV of {max_context} tokens needs {_mb(max_context * per_token)} MB, "
+            f"KV of {max_context} tokens needs {_mb(kv_bytes)} MB, "
             f"budget {_mb(kv_memory)} MB: try --max-context {fits}"
         )
-    capacity = min(capacity, fits)
-    return CachePlan(capacity, capacity * per_token)
+    return CachePlan(fits, _bytes_of(fits, target, draft))
+
+
+def _bytes_of(tokens: int, target: ModelInfo, draft: ModelInfo | None) -> int:
+    """Of both caches when a text has so many tokens."""
+    drafted = min(tokens, draft.max_context) * draft.kv_bytes_per_token if draft else 0
+    return tokens * target.kv_bytes_per_token + drafted
+
+
+def _fitting(kv_memory: int, target: ModelInfo, draft: ModelInfo | None) -> int:
+    """The most tokens whose caches take no more than so many bytes."""
+    both = target.kv_bytes_per_token + (draft.kv_bytes_per_token if draft else 0)
+    fits = kv_memory // both
+    if draft is None or fits <= draft.max_context:
+        return fits
+    # Beyond the draft's context the target's cache alone grows.
+    return (kv_memory - draft.max_context * draft.kv_bytes_per_token) // target.kv_bytes_per_token
 
 
 def _mb(count: int) -> str:

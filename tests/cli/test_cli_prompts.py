@@ -69,11 +69,20 @@ def test_one_file_never_mixes_two_runs(batch, one_line, tmp_path: Path) -> None:
     assert (tmp_path / "out.jsonl").read_bytes() == before
 
 
-def test_a_file_of_something_else_is_left_alone(batch, one_line, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["my diary\n", "my diary", '{"id": 7}', "{"])
+def test_a_file_of_something_else_is_left_alone(batch, one_line, tmp_path: Path, text: str) -> None:
     out = tmp_path / "out.jsonl"
-    out.write_text("my diary\n", "utf-8")
+    out.write_text(text, "utf-8")
+    if text == "{":  # as short as that it may be ours
+        assert batch().exit_code == 0
+        return
     assert "not a result of edgedec" in one_line(batch())
-    assert out.read_text("utf-8") == "my diary\n"
+    assert out.read_text("utf-8") == text
+
+
+def test_a_longer_context_is_another_run(batch, one_line) -> None:
+    assert batch().exit_code == 0
+    assert "other options" in one_line(batch("--max-context", 64))
 
 
 def test_a_prompt_that_cannot_be_decoded_does_not_stop_the_others(
@@ -212,7 +221,7 @@ def test_ctrl_c_with_json(run, bundle, ctrl_c_in_round) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_while_the_prompt_is_read(run, bundle, one_line, monkeypatch) -> None:
+def test_ctrl_c_while_the_prompt_is_read(run, bundle, monkeypatch) -> None:
     from edgedec.runtimes.onnx import OnnxSession
 
     honest = OnnxSession.prefill
@@ -224,7 +233,8 @@ def test_ctrl_c_while_the_prompt_is_read(run, bundle, one_line, monkeypatch) -> 
 
     monkeypatch.setattr(OnnxSession, "prefill", prefill)
     result = run("generate", "--bundle", bundle, "a few tokens", "--draft", "none")
-    assert "cancelled while reading the prompt" in one_line(result, 130)
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == "0 tokens (cancelled)\n"
 
 
 def test_ctrl_c_while_the_bundle_is_loaded(run, bundle, one_line, monkeypatch) -> None:

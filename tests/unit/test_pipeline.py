@@ -1,0 +1,299 @@
+"""A pipeline survives whatever is done to its streams, and its limits hold at their edges."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_models
+import tiny_tokenizers
+
+from edgedec import GenerateOptions, Pipeline, SamplingParams
+from edgedec.errors import InputError, MemoryBudgetError, PromptTooLong, StateError
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.models.registry import spec_for
+from edgedec.runtimes.onnx import OnnxSession
+
+CONTEXT, DRAFT_CONTEXT = 1024, 48
+PROMPT = [5, 6, 7, 8, 5, 6, 7]
+LONG = [5 + n % 80 for n in range(1000)]
+OPTIONS = GenerateOptions(max_new_tokens=24, ignore_eos=True)
+
+
+def checkpoint(folder: Path, noise: float, context: int) -> Path:
+    config = tiny_models.tiny_config(vocab_size=342, max_position_embeddings=context)
+    tensors = tiny_models.random_tensors(spec_for(config))
+    rng = np.random.default_rng(1)
+    for name, values in tensors.items():
+        tensors[name] = values + noise * rng.standard_normal(values.shape, dtype=np.float32)
+    tiny_models.save_checkpoint(folder, config, tensors)
+    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The draft is the target with some noise and a much shorter context."""
+    folder = tmp_path_factory.mktemp("pair")
+    target = checkpoint(folder / "target", 0, CONTEXT)
+    draft = checkpoint(folder / "draft", 0.01, DRAFT_CONTEXT)
+    options = ExportOptions(target, folder / "bundle", draft, weights="fp32", parity=False)
+    return export_bundle(options).path
+
+
+@pytest.fixture(scope="module")
+def opened(bundle: Path) -> Iterator[Callable[..., Pipeline]]:
+    """Pipelines by their options; kept, so that each test meets what the last one left."""
+    kept: dict[str, Pipeline] = {}
+
+    def get(**options: Any) -> Pipeline:
+        name = repr(options)
+        if name not in kept:
+            kept[name] = Pipeline.open(bundle, threads=1, **options)
+        return kept[name]
+
+    yield get
+    for pipeline in kept.values():
+        pipeline.close()
+
+
+@pytest.fixture(params=["auto", "tree", "recycle", "none"])
+def pipeline(opened: Callable[..., Pipeline], request: pytest.FixtureRequest) -> Pipeline:
+    return opened(draft=request.param)
+
+
+@pytest.fixture
+def unharmed(opened: Callable[..., Pipeline]) -> Callable[[Pipeline], None]:
+    """The next text is what plain decoding gives in a fresh pipeline."""
+
+    def check(pipeline: Pipeline) -> None:
+        for prompt in (PROMPT, LONG[:60]):
+            expected = opened(draft="none").generate(prompt, OPTIONS)
+            found = pipeline.generate(prompt, OPTIONS)
+            assert (found.token_ids, found.text) == (expected.token_ids, expected.text)
+            assert found.finish_reason == "length"
+
+    return check
+
+
+class TestStreamsThatEndEarly:
+    def test_closed(self, pipeline: Pipeline, unharmed: Callable[[Pipeline], None]) -> None:
+        stream = pipeline.stream(LONG[:40], OPTIONS)
+        next(stream)
+        stream.close()
+        assert list(stream) == []
+        assert stream.result is None
+        unharmed(pipeline)
+
+    def test_collected(self, pipeline: Pipeline, unharmed: Callable[[Pipeline], None]) -> None:
+        next(pipeline.stream(LONG[:40], OPTIONS))
+        unharmed(pipeline)
+
+    def test_cancelled(self, pipeline: Pipeline, unharmed: Callable[[Pipeline], None]) -> None:
+        stream = pipeline.stream(PROMPT, OPTIONS)
+        events = [next(stream)]
+        stream.cancel()
+        events += stream
+        assert stream.result is not None
+        assert stream.result.finish_reason == "cancelled"
+        assert stream.result.events == events
+        unharmed(pipeline)
+
+    def test_cancelled_before_the_start(self, pipeline: Pipeline) -> None:
+        stream = pipeline.stream(PROMPT, OPTIONS)
+        stream.cancel()
+        assert list(stream) == []
+        assert stream.result is not None
+        assert (stream.result.finish_reason, stream.result.text) == ("cancelled", "")
+
+    def test_cancelling_a_finished_one_is_harmless(self, pipeline: Pipeline) -> None:
+        old = pipeline.stream(PROMPT, OPTIONS)
+        list(old)
+        stream = pipeline.stream(PROMPT, OPTIONS)
+        next(stream)
+        old.cancel()
+        list(stream)
+        assert stream.result is not None
+        assert stream.result.finish_reason == "length"
+
+    def test_ctrl_c_inside_a_pass(
+        self,
+        pipeline: Pipeline,
+        unharmed: Callable[[Pipeline], None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """In any of the first passes of target and draft, before it and after it."""
+        honest, left = OnnxSession.forward, [0]
+
+        def forward(self: OnnxSession, *args: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            scored = honest(self, *args, **named)
+            if left[0] == -1:
+                raise KeyboardInterrupt
+            return scored
+
+        for count in (1, 2, 3, 5):
+            for start in (count, count - 1):
+                left[0] = start
+                with monkeypatch.context() as patch:
+                    patch.setattr(OnnxSession, "forward", forward)
+                    stream = pipeline.stream(PROMPT, OPTIONS)
+                    with pytest.raises(KeyboardInterrupt):
+                        list(stream)
+                assert list(stream) == []
+                assert stream.result is None
+            unharmed(pipeline)
+
+
+class TestOneAtATime:
+    def test_a_second_one_is_refused(self, pipeline: Pipeline) -> None:
+        expected = pipeline.generate(PROMPT, OPTIONS).token_ids
+        first = pipeline.stream(PROMPT, OPTIONS)
+        events = [next(first)]
+        second = pipeline.stream(LONG[:40], OPTIONS)
+        with pytest.raises(StateError, match="close"):
+            next(second)
+        with pytest.raises(StateError, match="close"):
+            pipeline.generate(PROMPT, OPTIONS)
+        assert second.result is None
+        events += first
+        assert [event.token for event in events] == expected
+
+    def test_one_that_was_not_read_takes_nothing(self, pipeline: Pipeline) -> None:
+        first = pipeline.stream(PROMPT, OPTIONS)
+        other = pipeline.generate(PROMPT, OPTIONS)
+        assert [event.token for event in first] == other.token_ids
+
+
+class TestWhileThePromptIsRead:
+    @pytest.fixture
+    def chunks(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """Lengths of the target's chunks so far; the fifth takes its time."""
+        from edgedec.runtimes.onnx import session
+
+        monkeypatch.setattr(session, "PREFILL_CHUNK", 50)
+        honest, seen = OnnxSession.prefill, list[int]()
+
+        def prefill(self: OnnxSession, tokens: Any, on_chunk: Any = None) -> None:
+            def counted(done: int, total: int) -> None:
+                seen.append(done)
+                if len(seen) == 5:
+                    threading.Event().wait(0.3)
+                on_chunk(done, total)
+
+            honest(self, tokens, counted if on_chunk else None)
+
+        monkeypatch.setattr(OnnxSession, "prefill", prefill)
+        return seen
+
+    def test_cancel(
+        self, pipeline: Pipeline, chunks: list[int], unharmed: Callable[[Pipeline], None]
+    ) -> None:
+        stream = pipeline.stream(LONG, OPTIONS)
+        threading.Timer(0.05, stream.cancel).start()
+        self.ends_with(stream, "cancelled")
+        assert len(chunks) <= 5
+        unharmed(pipeline)
+
+    def test_timeout(
+        self, pipeline: Pipeline, chunks: list[int], unharmed: Callable[[Pipeline], None]
+    ) -> None:
+        options = GenerateOptions(max_new_tokens=24, timeout_s=0.25)
+        begin = perf_counter()
+        self.ends_with(pipeline.stream(LONG, options), "timeout")
+        assert perf_counter() - begin >= 0.25
+        assert len(chunks) <= 5
+        unharmed(pipeline)
+
+    @staticmethod
+    def ends_with(stream: Any, reason: str) -> None:
+        assert list(stream) == []
+        assert (stream.result.finish_reason, stream.result.text) == (reason, "")
+        assert stream.metrics.target_passes == 0
+        assert stream.metrics.ttft_s == 0
+
+
+class TestBounds:
+    @pytest.mark.parametrize("draft", ["auto", "tree", "recycle", "none"])
+    @pytest.mark.parametrize("max_context", [1, 2, 10])
+    def test_a_prompt_that_fills_the_context(
+        self, bundle: Path, draft: str, max_context: int
+    ) -> None:
+        with Pipeline.open(bundle, threads=1, draft=draft, max_context=max_context) as pipeline:
+            full = pipeline.generate(LONG[:max_context], OPTIONS)
+            assert (len(full.token_ids), full.finish_reason) == (1, "length")
+            one = pipeline.generate([5], OPTIONS)
+            assert len(one.token_ids) == max_context
+            with pytest.raises(PromptTooLong, match=f"{max_context + 1} tokens"):
+                pipeline.stream(LONG[: max_context + 1])
+
+    @pytest.mark.parametrize("draft", ["model", "tree", "hybrid"])
+    def test_text_beyond_the_draft_models_context(
+        self, opened: Callable[..., Pipeline], draft: str
+    ) -> None:
+        sampling = SamplingParams(temperature=0.9, seed=3)
+        for prompt in (PROMPT, LONG[:47], LONG[:48], LONG[:300]):
+            options = GenerateOptions(70, sampling, ignore_eos=True)
+            expected = opened(draft="none").generate(prompt, options).token_ids
+            found = opened(draft=draft, draft_length=4).generate(prompt, options)
+            assert found.token_ids == expected
+            assert (found.metrics.drafted_tokens > 0) == (
+                len(prompt) <= DRAFT_CONTEXT or draft == "hybrid"
+            )
+
+    def test_what_a_stop_string_held_back_is_shown_at_the_end_of_the_context(
+        self, bundle: Path
+    ) -> None:
+        with Pipeline.open(bundle, threads=1, draft="none", max_context=12) as pipeline:
+            text = pipeline.generate(PROMPT, OPTIONS).text
+            stop = text[-1] + "never"
+            stream = pipeline.stream(PROMPT, GenerateOptions(stop=(stop,), ignore_eos=True))
+            assert "".join(event.text for event in stream) == text
+
+    def test_cache_bytes_are_those_of_the_sessions(self, bundle: Path) -> None:
+        with Pipeline.open(bundle, threads=1) as pipeline:
+            target = pipeline.target.info.kv_bytes_per_token
+            # The draft is as wide as the target here.
+            expected = target * (CONTEXT + DRAFT_CONTEXT)
+            assert pipeline.plan["kv_bytes"] == expected
+        with Pipeline.open(bundle, threads=1, kv_memory=expected) as pipeline:
+            assert pipeline.plan["max_context"] == CONTEXT
+        with Pipeline.open(bundle, threads=1, kv_memory=expected - 1) as pipeline:
+            assert pipeline.plan["max_context"] == CONTEXT - 1
+        with pytest.raises(MemoryBudgetError, match=f"--max-context {CONTEXT - 1}"):
+            Pipeline.open(bundle, threads=1, kv_memory=expected - 1, max_context=CONTEXT)
+
+
+@pytest.mark.parametrize("draft", ["none", "lookup"])
+@pytest.mark.parametrize("length", [-1, "long", 1.5])
+def test_a_draft_length_that_is_none(bundle: Path, draft: str, length: Any) -> None:
+    with pytest.raises(InputError, match="--draft-length"):
+        Pipeline.open(bundle, threads=1, draft=draft, draft_length=length)
+
+
+class TestPrompts:
+    def test_numpys_integers_are_integers(self, opened: Callable[..., Pipeline]) -> None:
+        pipeline = opened(draft="lookup")
+        expected = pipeline.generate(PROMPT * 3, OPTIONS).token_ids
+        found = pipeline.generate(np.array(PROMPT * 3, np.int32), OPTIONS)  # type: ignore[arg-type]
+        assert json.loads(json.dumps(found.token_ids)) == expected
+
+    @pytest.mark.parametrize("prompt", [["a"], [1.5], None, 7])
+    def test_what_is_no_prompt(self, opened: Callable[..., Pipeline], prompt: Any) -> None:
+        with pytest.raises(InputError, match="expected text or"):
+            opened(draft="none").stream(prompt)
+
+    @pytest.mark.parametrize("token", [-1, 10_000])
+    def test_a_token_outside_the_vocabulary(
+        self, opened: Callable[..., Pipeline], token: int
+    ) -> None:
+        with pytest.raises(InputError, match="expected 0 to"):
+            opened(draft="none").stream([5, token])
