@@ -10,6 +10,9 @@ from edgedec.models.decoder import DecoderSpec
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes; ``sliding_window: null`` sees all."""
-    c = Config(config)
+    """The decoder that this config.json describes.
+
+    ``sliding_window: null`` sees all; where the field is missing, it is the first Mistral's.
+    """
+    c = Config({"sliding_window": 4096, **config})
     return c.decoder(windows=(c.count("sliding_window", 0),) * c.count("num_hidden_layers"))

@@ -76,8 +76,10 @@ def _yarn(rope: Rope, plain: DoubleArray) -> tuple[DoubleArray, float]:
         wave = s["original_max_position_embeddings"] / (turns * 2 * math.pi)
         return pairs * math.log(wave) / math.log(rope.theta)
 
-    first = max(math.floor(channel(s["beta_fast"])), 0)
-    last = min(math.ceil(channel(s["beta_slow"])), 2 * pairs - 1)
+    first, last = channel(s["beta_fast"]), channel(s["beta_slow"])
+    if s.get("truncate", 1.0):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * pairs - 1)
     ramp = np.clip((np.arange(pairs) - first) / max(last - first, 1e-3), 0.0, 1.0)
     return plain * (1 - ramp + ramp / factor), s["attention_factor"]
 
@@ -119,6 +121,8 @@ def read_rope(config: Mapping[str, Any], default_theta: float) -> Rope:
     if kind not in _KINDS or "mscale" in scaling:
         known = ", ".join(sorted(_KINDS))
         raise UnsupportedArchitecture(f"rope scaling {kind!r} is not known; known are {known}")
+    if config.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UnsupportedArchitecture("partial_rotary_factor: only whole heads are rotated here")
     numbers = {"rope_theta": theta, **scaling}
     if kind == "yarn":
         numbers = _yarn_numbers(numbers, config)
@@ -126,6 +130,8 @@ def read_rope(config: Mapping[str, Any], default_theta: float) -> Rope:
         value = numbers.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise CheckpointError(f"config.json: {name} of the rope is {value!r}, expected > 0")
+    if kind == "llama3" and not numbers["low_freq_factor"] < numbers["high_freq_factor"]:
+        raise CheckpointError("config.json: low_freq_factor is not below high_freq_factor")
     kept = {k: float(v) for k, v in numbers.items() if isinstance(v, int | float)}
     theta = kept.pop("rope_theta")
     return Rope(theta, kind, kept)

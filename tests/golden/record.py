@@ -37,6 +37,7 @@ CASES = {
     "llama-dynamic": {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
     "llama-llama3": {"rope_scaling": LLAMA3, "rope_theta": 500000.0},
     "llama-yarn": {"rope_scaling": YARN},
+    "llama-yarn-exact": {"rope_scaling": {**YARN, "truncate": False, "beta_fast": 4.0}},
     "llama-one-head": {"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 32},
     "mistral": {"model_type": "mistral", "sliding_window": None},
     "mistral-window": {"model_type": "mistral", "sliding_window": 9},

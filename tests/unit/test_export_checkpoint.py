@@ -175,6 +175,18 @@ def test_a_type_that_is_not_known(folder):
         ({"rope_scaling": {"type": "linear"}}, "factor"),
         ({"rope_scaling": {"type": "linear", "factor": -1}}, "factor"),
         ({"rope_scaling": [1]}, "expected an object"),
+        (
+            {
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8,
+                    "low_freq_factor": 4,
+                    "high_freq_factor": 4,
+                    "original_max_position_embeddings": 99,
+                }
+            },
+            "not below",
+        ),
         ({"tie_word_embeddings": "yes"}, "true or false"),
         ({"edgedec_vocab_used": 97}, "edgedec_vocab_used"),
         ({"model_type": None}, "no model_type"),
@@ -192,6 +204,7 @@ def test_a_configuration_that_makes_no_sense(folder, changes, words):
         ({"model_type": "registry"}, "has no spec"),
         ({"model_type": "../llama"}, "has no spec"),
         ({"hidden_act": "gelu"}, "gelu"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
     ],
 )

@@ -47,3 +47,28 @@ def test_files_without_a_spec_are_no_architectures(with_toy):
         assert name not in architectures()
         with pytest.raises(UnsupportedArchitecture):
             spec_for({**CONFIG, "model_type": name})
+
+
+@pytest.mark.parametrize(
+    ("fields", "windows"),
+    [
+        ({"model_type": "llama"}, (0, 0)),
+        ({"model_type": "mistral"}, (4096, 4096)),
+        ({"model_type": "mistral", "sliding_window": None}, (0, 0)),
+        ({"model_type": "qwen2", "sliding_window": 7}, (0, 0)),
+        ({"model_type": "qwen2", "sliding_window": 7, "use_sliding_window": True}, (0, 0)),
+        (
+            {"model_type": "qwen3", "sliding_window": 7, "use_sliding_window": True}
+            | {"max_window_layers": 1},
+            (0, 7),
+        ),
+        (
+            {"model_type": "qwen3", "sliding_window": 7, "use_sliding_window": True}
+            | {"layer_types": ["sliding_attention", "full_attention"]},
+            (7, 0),
+        ),
+    ],
+)
+def test_windows_as_each_family_means_them(fields, windows):
+    config = {**CONFIG, "intermediate_size": 8, "num_hidden_layers": 2, **fields}
+    assert spec_for(config).windows == windows
