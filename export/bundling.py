@@ -21,6 +21,7 @@ from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.onnx import KV_TYPES, GraphOptions, context, write_model
 from edgedec.export.options import ExportOptions, ExportReport, ModelReport, Progress
 from edgedec.export.parity import ParityRun
+from edgedec.export.slices import check_cache
 from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.models.decoder import DecoderSpec
@@ -73,6 +74,7 @@ def _jobs(
         raise InputError(f"--max-context is {options.max_context}, expected at least 1")
     if options.kv not in KV_TYPES:
         raise InputError(f"kv {options.kv!r} is not a format; there are {', '.join(KV_TYPES)}")
+    check_cache(options.kv)
     found = [("target", target, options.weights)]
     if draft is not None:
         found.append(("draft", draft, options.draft_weights or options.weights))

@@ -16,9 +16,29 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
+from edgedec.errors import ExportError, RuntimeUnavailable
 from edgedec.export.graph import IR_VERSION
 
 Array = npt.NDArray[Any]
+
+# Found by running the golden tests on older versions.
+_INT8_CACHE_SINCE = (1, 27)
+
+
+def check_cache(kv: str) -> None:
+    """Whether the onnxruntime installed here computes with such a cache.
+
+    Raises:
+        RuntimeUnavailable: it does not.
+
+    """
+    version = onnxruntime.__version__
+    numbers = tuple(int(part) for part in version.split(".")[:2])
+    if kv == "int8" and numbers < _INT8_CACHE_SINCE:
+        raise RuntimeUnavailable(
+            f"--kv int8 needs onnxruntime 1.27 or newer, this is {version}:"
+            " upgrade it, or use --kv fp32"
+        )
 
 
 class Slices:
@@ -106,10 +126,16 @@ class Slices:
         model = helper.make_model(
             graph, opset_imports=self._model.opset_import, ir_version=IR_VERSION
         )
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), self._options, providers=["CPUExecutionProvider"]
-        )
-        computed: list[Array] = session.run(list(outputs), given)
+        try:
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), self._options, providers=["CPUExecutionProvider"]
+            )
+            computed: list[Array] = session.run(list(outputs), given)
+        except Exception as error:  # onnxruntime's own errors share no public base
+            reason = " ".join(str(error).split())[:300]
+            raise ExportError(
+                f"onnxruntime {onnxruntime.__version__} does not run the exported graph: {reason}"
+            ) from error
         return computed
 
     def _cut(self, stored: onnx.TensorProto, rows: slice) -> onnx.TensorProto:

@@ -7,12 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
+import pytest
 from safetensors.numpy import save_file
 
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.tensors import FloatArray, MemoryTensors
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
+
+needs_int8_cache = pytest.mark.skipif(
+    tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) < (1, 27),
+    reason="keys and values in int8 need onnxruntime 1.27",
+)
 
 BASE: dict[str, Any] = {
     "model_type": "llama",

@@ -6,7 +6,7 @@ from pathlib import Path
 import graph_runner
 import numpy as np
 import pytest
-from tiny_models import random_tensors
+from tiny_models import needs_int8_cache, random_tensors
 
 from edgedec.export.calibration import kv_scales
 from edgedec.export.onnx import GraphOptions, write_model
@@ -76,6 +76,7 @@ def test_a_tree_in_the_fp32_graph(case, tmp_path):
         np.testing.assert_allclose(got[node], expected, rtol=0, atol=TOLERANCE)
 
 
+@needs_int8_cache
 def test_keys_and_values_in_int8(case, tmp_path):
     """Close to the recorded logits, in parts as in one, and through a tree."""
     scales = kv_scales(case.spec, case.tensors, case.tokens)

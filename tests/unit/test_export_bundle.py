@@ -6,11 +6,13 @@ import sys
 
 import graph_runner
 import numpy as np
+import onnxruntime
 import pytest
 import tiny_tokenizers
 from tiny_models import (
     CHECKPOINT_VOCAB,
     leftovers,
+    needs_int8_cache,
     random_tensors,
     save_checkpoint,
     tiny_checkpoint,
@@ -82,6 +84,7 @@ def test_the_graph_in_the_bundle(target, out, weights):
     assert np.isneginf(got[:, used:]).all()
 
 
+@needs_int8_cache
 def test_keys_and_values_in_int8(target, out):
     report = export_bundle(ExportOptions(target, out, weights="int8", kv="int8"))
     assert Bundle.open(out).target.kv == "int8"
@@ -162,6 +165,15 @@ def test_nan_weights_leave_nothing(target, out):
     with pytest.raises(CheckpointError, match="NaN"):
         export_bundle(ExportOptions(target, out, parity=False))
     assert not out.exists()
+    assert not leftovers(out)
+
+
+def test_an_onnxruntime_too_old_for_int8_caches(target, out, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "__version__", "1.26.0")
+    with pytest.raises(
+        RuntimeUnavailable, match=r"needs onnxruntime 1\.27 or newer, this is 1\.26"
+    ):
+        export_bundle(ExportOptions(target, out, kv="int8"))
     assert not leftovers(out)
 
 
