@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from edgedec.bench.records import Recorder
+from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 
 
@@ -27,6 +28,16 @@ class Comparison:
     baseline: str
     tpot_s: dict[str, list[float]] = field(default_factory=dict)
     identical: dict[str, int] = field(default_factory=dict)
+
+    def add(self, runs: Mapping[str, Sequence[Generation]]) -> None:
+        """One prompt's runs by candidate; left out where one of them has no TPOT."""
+        seconds = {name: median(g.metrics.tpot_s for g in some) for name, some in runs.items()}
+        if not all(seconds.values()):
+            return
+        expected = runs[self.baseline][0].token_ids
+        for name, generations in runs.items():
+            self.tpot_s[name].append(seconds[name])
+            self.identical[name] += all(g.token_ids == expected for g in generations)
 
     def speedup(self, name: str) -> float:
         """Baseline seconds over candidate seconds, summed over prompts."""
@@ -67,6 +78,12 @@ def compare(
         options: one for all prompts, or one for each.
         recorder: gets one record per run.
         repeats: runs of each; the median TPOT counts.
+
+    A prompt whose whole text some candidate writes in one round has no TPOT there: it is
+    recorded but not compared.
+
+    Raises:
+        InputError: that is so for all prompts.
     """
     names = list(candidates)
     result = Comparison(names[0], {name: [] for name in names}, dict.fromkeys(names, 0))
@@ -79,12 +96,12 @@ def compare(
             first = (index + turn) % len(names)
             for name in names[first:] + names[:first]:
                 runs[name].append(candidates[name].generate(prompt, chosen))
-        expected = runs[names[0]][0].token_ids
         for name, generations in runs.items():
             for generation in generations:
                 recorder.add(kind="run", candidate=name, prompt=label, **facts(generation))
-            result.tpot_s[name].append(median(g.metrics.tpot_s for g in generations))
-            result.identical[name] += all(g.token_ids == expected for g in generations)
+        result.add(runs)
+    if not result.tpot_s[names[0]]:
+        raise InputError("every text came in one round: nothing to time, let them be longer")
     for name in names:
         recorder.add(kind="summary", candidate=name, baseline=names[0], **result.summary(name))
     return result

@@ -15,7 +15,7 @@ from edgedec.bench.records import Recorder
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.policy import Fixed
+from edgedec.decoding.policy import Fixed, RoundRecord
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk, Pass, Want
 from edgedec.decoding.stopping import StopRule
@@ -120,10 +120,10 @@ class _Timed(Metrics):
         super().__init__()
         self.micros: list[float] = []
 
-    def observe(self, record: object) -> None:
+    def observe(self, record: RoundRecord, total_s: float) -> None:
         """Add one round."""
-        super().observe(record)  # type: ignore[arg-type]
-        self.micros.append(record.total_s * 1e6)  # type: ignore[attr-defined]
+        super().observe(record, total_s)
+        self.micros.append(total_s * 1e6)
 
 
 def run(recorder: Recorder) -> list[dict[str, object]]:

@@ -1,11 +1,13 @@
 """Bundles for the benchmarks: the shipped pair as it is, and grown to a real model's cost.
 
 A grown model computes exactly what its small source does, at the cost of its size, so that
-acceptance is that of a trained pair (``edgedec.models.grow``). Made once, kept in ``work``.
+acceptance is that of a trained pair (``edgedec.models.grow``). Made once, kept in ``work``
+under a name with the checkpoints' hash, so that what was trained anew is made anew.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +39,7 @@ class Workshop:
             return source
         from edgedec.models.grow import PRESETS, grow
 
-        out = self.work / f"{role}-{preset}"
+        out = self.work / f"{role}-{preset}-{_digest(source)}"
         if not (out / "config.json").is_file():
             grow(source, out, PRESETS[preset])
         return out
@@ -53,7 +55,8 @@ class Workshop:
         """An exported pair; ``target`` and ``draft`` are presets to grow to."""
         from edgedec.export import ExportOptions, export_bundle
 
-        name = f"pair-{weights}-{block_size}-{target or 'asis'}-{draft or 'asis'}"
+        sources = "-".join(_digest(self.checkpoint(role)) for role in ("target", "draft"))
+        name = f"pair-{weights}-{block_size}-{target or 'asis'}-{draft or 'asis'}-{sources}"
         out = self.work / name
         if not (out / "manifest.json").is_file():
             export_bundle(
@@ -67,3 +70,12 @@ class Workshop:
                 )
             )
         return out
+
+
+def _digest(checkpoint: Path) -> str:
+    """A short name of a checkpoint's contents."""
+    found = hashlib.sha256()
+    for file in sorted([*checkpoint.glob("*.json"), *checkpoint.glob("*.safetensors")]):
+        found.update(f"{file.name} {file.stat().st_size}\n".encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()[:8]

@@ -258,7 +258,7 @@ def replay(model: Model, prompt: Sequence[int], text: Sequence[int], width: int)
     Returns ``[len(text), vocab]`` float32.
     """
     inputs = [prompt[-1], *text[:-1]]
-    session = model.open(len(prompt) + len(text))
+    session = model.open(len(prompt) + len(text) - 1)
     rows: list[FloatArray] = []
     try:
         session.prefill(prompt[:-1])

@@ -12,7 +12,7 @@ recovered token           the target's own token after a rejection
 root                      the last emitted token, whose keys and values are not cached yet
 pending                   nodes computed but not committed
 commit, rollback          keep pending nodes; go back to an absolute length
-TTFT (``ttft_s``)         request to first token, prefill included
+TTFT (``ttft_s``)         start of decoding (a stream's first read) to first token, with prefill
 TPOT (``tpot_s``)         seconds per token after the first round, over the tokens after it
 tokens_per_second         1 / TPOT
 speed-up                  plain TPOT / speculative TPOT: same path, same prompts, tokens counted
@@ -36,11 +36,11 @@ class Metrics:
     """Figures of one generation, filled while it runs. Times in seconds.
 
     Attributes:
-        ttft_s: request to first token; 0 until there is one.
+        ttft_s: start of decoding to first token; 0 until there is one.
         decode_s: of all rounds but the first; a slow reader of the stream does not count.
         emitted: tokens emitted in all; ``first_round`` of them in the first round.
-        draft_s, target_s, rounds_s: in the drafter, in target passes, in whole rounds
-            (their difference is the engine's own cost).
+        draft_s, target_s, rounds_s: in the drafter, in target passes, in whole rounds with
+            the policy's work (their difference is the engine's own cost).
         accepted_lengths: how many rounds accepted how many tokens.
         sources: drafted tokens by the drafter that made them.
     """
@@ -58,19 +58,19 @@ class Metrics:
     accepted_lengths: Counter[int] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)
 
-    def observe(self, record: RoundRecord) -> None:
-        """Add one round."""
+    def observe(self, record: RoundRecord, total_s: float) -> None:
+        """Add one round, which took ``total_s`` with the policy's share of it."""
         if self.target_passes == 0:
             self.first_round = record.emitted
         else:
-            self.decode_s += record.total_s
+            self.decode_s += total_s
         self.target_passes += 1
         self.emitted += record.emitted
         self.drafted_tokens += record.drafted
         self.accepted_tokens += record.accepted
         self.draft_s += record.draft_s
         self.target_s += record.target_s
-        self.rounds_s += record.total_s
+        self.rounds_s += total_s
         self.accepted_lengths[record.accepted] += 1
         if record.drafted:
             self.sources[record.source] += record.drafted

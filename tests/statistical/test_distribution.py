@@ -28,7 +28,13 @@ from edgedec.decoding.acceptance import (
     Typical,
     Verdict,
 )
-from edgedec.decoding.drafting.base import Drafter, DraftLimits, GoOn, RoundFeedback
+from edgedec.decoding.drafting.base import (
+    Drafter,
+    DraftLimits,
+    DraftStep,
+    GoOn,
+    RoundFeedback,
+)
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Rows, Sampler
@@ -39,6 +45,18 @@ pytestmark = pytest.mark.statistical
 
 def bushy() -> Fixed:
     return Fixed(7, depth=2)
+
+
+class Wary(Fixed):
+    """Goes on by what it sees of the draft so far, which must not matter to any rule."""
+
+    def __init__(self, least: float) -> None:
+        super().__init__(6, depth=4)
+        self._least = least
+
+    def go_on(self, step: DraftStep) -> bool:
+        value = step.confidence() if step.value is None else step.value
+        return value > self._least
 
 
 HONEST = {
@@ -55,6 +73,9 @@ HONEST = {
     "speculative, recycling tree": Setting(SpeculativeSampling(), "recycle", bushy),
     "recursive rejection, tree": Setting(SpeculativeSampling(), "tree", bushy),
     "recursive rejection, tree, top-k": Setting(SpeculativeSampling(), "tree", bushy, top_k=2),
+    "speculative, chain, wary": Setting(SpeculativeSampling(), policy=lambda: Wary(0.45)),
+    "speculative, lookup, model": Setting(SpeculativeSampling(), "hybrid", lambda: Wary(0.4)),
+    "recursive rejection, wary": Setting(SpeculativeSampling(), "tree", lambda: Wary(0.3)),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
+from time import perf_counter, sleep
 
 import pytest
 
@@ -180,6 +180,19 @@ def test_a_deadline_ends_between_rounds() -> None:
     request.deadline = perf_counter() - 1
     assert list(harness.engine.run(request, Metrics())) == []
     assert request.stop.reason == "timeout"
+
+
+def test_a_slow_policy_counts_as_time_of_the_round() -> None:
+    class Slow(Fixed):
+        def observe(self, record: object) -> None:
+            sleep(0.002)
+
+    harness = Harness("none")
+    harness.engine.policy = Slow(0)
+    _, _, metrics = harness.run(SamplingParams(), max_new_tokens=6)
+    assert metrics.rounds_s >= 6 * 0.002
+    assert metrics.tpot_s >= 0.002
+    assert metrics.engine_s >= 6 * 0.002
 
 
 class Explodes:

@@ -106,6 +106,13 @@ def test_replay_is_plain_decoding_at_any_width(setting: Setting) -> None:
     assert width_changes(model, PROMPTS[0], text).max() == 0
 
 
+def test_replay_of_a_text_that_fills_the_context(setting: Setting) -> None:
+    text = setting.plain["greedy", 0]
+    # The last token's keys and values are never needed.
+    model = FakeModel(64, sharpness=1.0, max_context=len(PROMPTS[0]) + LENGTH - 1)
+    assert replay(model, PROMPTS[0], text, 1).shape == (LENGTH, 64)
+
+
 def test_identical_texts_diverge_nowhere(setting: Setting) -> None:
     assert setting.comparison().divergences(dict(setting.plain)) == []
 

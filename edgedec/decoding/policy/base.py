@@ -19,7 +19,8 @@ class RoundRecord:
         accepted: of them, accepted along the path.
         emitted: tokens that reached the text.
         rows: nodes the target computed, the root included.
-        draft_s, target_s, total_s: seconds in the drafter, in the target's pass, in all.
+        draft_s, target_s, total_s: seconds in the drafter, in the target's pass, in all but
+            the policy.
         source: the drafter's name.
         path: nodes the rule accepted, root first; node i is the i-th that was drafted.
 
