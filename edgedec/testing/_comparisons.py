@@ -1,0 +1,90 @@
+"""What the contract's tests compare with: the plainest use of the same model.
+
+A fresh session, one token a pass. Golden files hold a runtime to the truth; this holds it to
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from edgedec.decoding.session import Model, Session
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import EdgedecError
+
+
+def expect(kind: type[EdgedecError], call: Callable[[], object]) -> None:
+    """``call()`` raises ``kind``, with a message in one line."""
+    try:
+        call()
+    except kind as error:
+        message = str(error)
+        assert message, "an error without a word"
+        assert "\n" not in message, "more than one line"
+        return
+    raise AssertionError(f"expected {kind.__name__}")
+
+
+def branching(tokens: Sequence[int]) -> TokenTree:
+    """A root, two children, three grandchildren, one of them under the second child."""
+    t = list(tokens)
+    tree = TokenTree(t[0])
+    left, right = tree.add(t[1], 0), tree.add(t[2], 0)
+    tree.add(t[3], left)
+    tree.add(t[4], right)
+    tree.add(t[5], right)
+    return tree
+
+
+class Comparisons:
+    """What the tests share; ``tolerance`` is how far two rows may differ."""
+
+    tolerance = 1e-4
+
+    def row(self, model: Model, tokens: Sequence[int]) -> FloatArray:
+        """Logits after ``tokens``, from a fresh session and one token a pass."""
+        session = model.open(len(tokens))
+        try:
+            for token in tokens:
+                scored = session.forward(TokenTree(token))
+                assert scored.logits is not None
+                logits: FloatArray = scored.logits[0].copy()
+                session.commit([0])
+            return logits
+        finally:
+            session.close()
+
+    def same(self, got: FloatArray, expected: FloatArray) -> None:
+        """Two rows agree within the runtime's tolerance."""
+        np.testing.assert_allclose(got, expected, rtol=0, atol=self.tolerance)
+
+    def check_next(self, model: Model, session: Session, tokens: Sequence[int]) -> None:
+        """The session holds ``tokens`` exactly: what follows a probe is right."""
+        assert session.length == len(tokens)
+        probe = self.text(model, 1, seed=99)[0]
+        self.same(self.logits(session, TokenTree(probe))[0], self.row(model, [*tokens, probe]))
+        session.rollback(len(tokens))
+
+    def check_tree(self, model: Model, got: FloatArray, tokens: list[int], tree: TokenTree) -> None:
+        """Every node's row is the row of its own path."""
+        for node in range(len(tree)):
+            path = tree.tokens_on(tree.path_to(node))
+            self.same(got[node], self.row(model, tokens + path))
+
+    @staticmethod
+    def logits(session: Session, tree: TokenTree, start: int = 0) -> FloatArray:
+        """A copy of the logits of a pass, ``[rows, vocab]``."""
+        scored = session.forward(tree, start)
+        assert scored.logits is not None
+        assert scored.start == start
+        assert len(scored.logits) == len(tree) - start
+        logits: FloatArray = scored.logits.copy()
+        return logits
+
+    @staticmethod
+    def text(model: Model, count: int, seed: int = 1) -> list[int]:
+        """Some tokens of the model's vocabulary."""
+        rng = np.random.default_rng(seed)
+        return [int(t) for t in rng.integers(0, model.info.vocab_size, count)]
