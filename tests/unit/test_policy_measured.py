@@ -165,7 +165,7 @@ def test_no_draft_at_all_is_asked_of_a_model_that_costs_more_than_it_gives() -> 
 
 
 def branching_step(nodes: int, value: float) -> DraftStep:
-    return DraftStep(0, lambda: 0.0, lambda: value, "recycle", nodes, value)
+    return DraftStep(0, lambda: 0.0, lambda: 0.5, "recycle", nodes, 2 * value)
 
 
 def test_nodes_of_a_tree_are_bought_while_they_pay() -> None:

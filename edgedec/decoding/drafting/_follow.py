@@ -29,7 +29,7 @@ class Follower:
     that computes the root, so that a draft of d tokens costs d passes. The caller and the
     sampler see the tree as rooted at the last token of the text, whatever is above it.
 
-    Invariant: the session holds ``held``, a prefix of ``sampler.history[:-1]``.
+    Invariant: the session holds ``_held``, a prefix of ``sampler.history[:-1]``.
     """
 
     def __init__(self, parts: DrafterParts, name: str) -> None:
@@ -45,11 +45,6 @@ class Follower:
         self._lag = self._pending = self._passes = 0
         self._scored: Pass | None = None
         self._rows: Rows | None = None
-
-    @property
-    def held(self) -> Sequence[int]:
-        """Tokens in the session."""
-        return self._held
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         """Follow another text; what it shares with the last one stays computed."""
@@ -142,6 +137,7 @@ class Follower:
 
     def _drop(self) -> None:
         """End an open round, also one that an exception left half done."""
+        del self._held[self._session.length :]  # it went back and was interrupted
         if self._pending or self._session.length != len(self._held):
             self._rollback(len(self._held))
         self._forget()

@@ -40,8 +40,9 @@ class DraftStep:
             pass's ``top_k`` tokens. Drafters without a model give an estimate.
         source: the drafter's name.
         nodes: tokens drafted so far, all branches together.
-        value: in a branching draft, the drafter's own estimate that the next node will be
-            on the accepted path. None in a chain, where it is the product of confidences.
+        value: in a branching draft, the drafter's own estimate that the target gets to the
+            place of the next node; times the confidence, that it takes the node. None in a
+            chain, where it is the product of the confidences before.
         fallback: the drafter that is asked next should this one draft nothing.
 
     """

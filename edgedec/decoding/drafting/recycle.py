@@ -103,9 +103,9 @@ class RecycleDrafter:
         template, successor = self._template, self._matrix.item
 
         def confidence() -> float:
-            return template.values[place]
+            return template.values[place] / above_value
 
-        place = 0
+        place, above_value = 0, 1.0
         step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
         nodes = [0] + [_UNKNOWN] * len(template.parents)
         for place, parent in enumerate(template.parents):
@@ -118,7 +118,8 @@ class RecycleDrafter:
             token = successor(tree.tokens[above], template.ranks[place])
             if token == _UNKNOWN:
                 continue
-            step.depth, step.nodes, step.value = depth - 1, len(tree) - 1, template.values[place]
+            step.value = above_value = template.values[parent - 1] if parent else 1.0
+            step.depth, step.nodes = depth - 1, len(tree) - 1
             if not go_on(step):
                 break
             nodes[place + 1] = tree.add(token, above)

@@ -132,8 +132,17 @@ class _Slots:
         return self._layer().entropy(self._heap[0][1])
 
     def _confidence(self) -> float:
-        self._layer()
-        return self._follower.confidence(self._heap[0][1])
+        """Chance of the next child of the best slot, given that the target gets there."""
+        value, parent, rank = self._heap[0]
+        tokens, chances = self._look(parent)
+        if self._q is None:
+            chance = chances[rank]
+        else:
+            # How far to go must not depend on a draw that is still to come.
+            left = self._q[parent].copy()
+            left[tokens[:rank]] = 0
+            chance = float(left.max())
+        return min(1.0, -chance * self._reach[parent] / value)
 
 
 NEEDS_MODEL = True

@@ -59,7 +59,7 @@ class MeasuredCost:
         if source is None or drafted >= self._limits.nodes:
             return False
         if step.value is not None:
-            return self._go_on_branching(source, drafted, step.value)
+            return self._go_on_branching(source, step, step.value)
         if self._reach < source.peek[drafted]:
             if drafted or not source.probe_due():
                 return False
@@ -113,15 +113,20 @@ class MeasuredCost:
             self._plan_one(name)
         return source
 
-    def _go_on_branching(self, source: Source, drafted: int, value: float) -> bool:
-        place = source.bin(value)
-        if source.chances[place] < source.draw[drafted] and not self._probing:
-            source.fade(place)
-            if drafted or not source.probe_due():
+    def _go_on_branching(self, source: Source, step: DraftStep, value: float) -> bool:
+        drafted = step.nodes
+        if self._probing and drafted > 1:
+            return False
+        # The confidence can only lower the value, and asking may cost a pass.
+        worth_a_look = source.chance(value) >= source.draw[drafted]
+        place = source.bin(value * step.confidence()) if worth_a_look or self._probing else None
+        if place is None or source.chances[place] < source.draw[drafted]:
+            if place is not None:
+                source.fade(place)
+            if not self._probing and (drafted or not source.probe_due()):
                 return False
             self._probing = True
-        elif self._probing and drafted > 1:
-            return False
+            place = source.bin(value * step.confidence())
         self._looks += 1
         self._bins.append(place)
         return True

@@ -83,6 +83,10 @@ class Source:
         self._met[place] += 1
         return place
 
+    def chance(self, confidence: float) -> float:
+        """Chance of a token of this confidence; does not count as met."""
+        return self.chances[bisect_right(self._edges, confidence)]
+
     def learn(self, place: int, *, accepted: bool) -> None:
         """A token of this bin was tried."""
         self._right = _FORGET * self._right + accepted
