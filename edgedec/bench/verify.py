@@ -18,18 +18,16 @@ from typing import Any
 import numpy as np
 
 from edgedec.assembly import OpenOptions
+from edgedec.bench.replay import replay, width_changes
 from edgedec.bundle import Bundle
+from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, rule
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import SamplingParams
-from edgedec.decoding.session import Model, Want
-from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.decoding.tree import FloatArray
 from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
-WIDTHS = (2, 3, 4, 5, 8)
 PERCENTILE = 99.9
-# Gaps are looked at among the tokens that could win.
-CANDIDATES = 8
 # Prompts that the cross-width differences are measured on.
 SAMPLE = 8
 
@@ -120,19 +118,14 @@ def verify(
         on_text: called with texts done and texts to do.
 
     Raises:
-        InputError: no prompts, or options that draft nothing.
+        InputError: no prompts, or options that draft nothing or promise no text.
         BundleError: the bundle is damaged.
 
     """
     options = options or OpenOptions()
-    if not prompts:
-        raise InputError("no prompts to verify with: give at least one")
-    if options.draft == "none":
-        raise InputError("--draft none is what verify compares with: choose another drafter")
-    Bundle.open(bundle, verify=True)
     sampling = sampling or SamplingParams(temperature=0.8, seed=0)
-    if sampling.seed is None or sampling.filtered or sampling.penalised:
-        raise InputError("verify samples with a temperature and a seed: give both, and no more")
+    _check(prompts, sampling, options)
+    Bundle.open(bundle, verify=True)
     modes = {
         name: GenerateOptions(max_new_tokens, params, ignore_eos=True)
         for name, params in (("greedy", SamplingParams()), ("sampled", sampling))
@@ -146,6 +139,25 @@ def verify(
         found = _Comparison(pipeline, prompts, modes, plain).divergences(drafted)
     tokens = sum(len(text) for text in plain.values())
     return Verification(len(plain), len(plain) - len(found), tokens, *counts, plan, found)
+
+
+def _check(
+    prompts: Sequence[tuple[str, Prompt]], sampling: SamplingParams, options: OpenOptions
+) -> None:
+    if not prompts:
+        raise InputError("no prompts to verify with: give at least one")
+    if options.draft == "none":
+        raise InputError("--draft none is what verify compares with: choose another drafter")
+    accept = rule(options.accept or GumbelCoupling.name)
+    # A lossy rule may be looked at: how many texts it changes is a fair question.
+    if accept.lossless and not isinstance(accept, GumbelCoupling):
+        raise InputError(
+            f"verify compares texts, and --accept {accept.name} promises their distribution "
+            f"only: choose {GumbelCoupling.name} or {SampleAndMatch.name}"
+        )
+    changed = sampling.filtered or sampling.penalised or sampling.logit_bias
+    if sampling.seed is None or changed:
+        raise InputError("verify samples with a temperature and a seed: give both, and no more")
 
 
 Texts = dict[tuple[str, int], list[int]]
@@ -250,44 +262,3 @@ class _Comparison:
 def _first_difference(one: Sequence[int], two: Sequence[int]) -> int:
     pairs = enumerate(zip(one, two, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(two)))
-
-
-def replay(model: Model, prompt: Sequence[int], text: Sequence[int], width: int) -> FloatArray:
-    """Logits that predict each token of ``text``, in passes of ``width`` rows.
-
-    Returns ``[len(text), vocab]`` float32.
-    """
-    inputs = [prompt[-1], *text[:-1]]
-    session = model.open(len(prompt) + len(text) - 1)
-    rows: list[FloatArray] = []
-    try:
-        session.prefill(prompt[:-1])
-        for start in range(0, len(inputs), width):
-            tree = TokenTree.chain(inputs[start : start + width])
-            scored = session.forward(tree, want=Want.TOP | Want.LOGITS)
-            if scored.logits is None:
-                raise InputError("this runtime gives no logits: near-ties cannot be told")
-            rows.append(scored.logits.copy())
-            session.commit(list(range(len(tree))))
-    finally:
-        session.close()
-    return np.concatenate(rows)
-
-
-def width_changes(model: Model, prompt: Sequence[int], text: Sequence[int]) -> FloatArray:
-    """How much passes of several rows change the gaps between likely tokens and the best.
-
-    Returns one absolute change per position, candidate and width, float32.
-    """
-    single = replay(model, prompt, text, 1)
-    best = np.argsort(-single, axis=1, kind="stable")[:, :CANDIDATES]
-    gaps = _gaps(single, best)
-    changes = [np.abs(_gaps(replay(model, prompt, text, w), best) - gaps) for w in WIDTHS]
-    pooled: FloatArray = np.concatenate(changes).ravel()
-    return pooled
-
-
-def _gaps(logits: FloatArray, ids: Any) -> FloatArray:
-    chosen: FloatArray = np.take_along_axis(logits, ids, axis=1)
-    gaps: FloatArray = chosen[:, :1] - chosen[:, 1:]
-    return gaps

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 class TokenTree:
@@ -88,16 +87,6 @@ class TokenTree:
                 return False
             above = node
         return True
-
-    def ancestor_mask(self, start: int = 0) -> BoolArray:
-        """Which nodes each node sees, itself included: ``[len - start, len]`` bool."""
-        size = len(self.tokens)
-        mask = np.zeros((size, size), dtype=np.bool_)
-        for node, parent in enumerate(self.parents):
-            if parent >= 0:
-                mask[node] = mask[parent]
-            mask[node, node] = True
-        return mask[start:]
 
 
 @dataclass(slots=True)

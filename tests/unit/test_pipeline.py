@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -63,9 +64,9 @@ def opened(bundle: Path) -> Iterator[Callable[..., Pipeline]]:
         pipeline.close()
 
 
-@pytest.fixture(params=["auto", "tree", "recycle", "none"])
+@pytest.fixture(params=["model", "hybrid", "tree", "recycle", "none"])
 def pipeline(opened: Callable[..., Pipeline], request: pytest.FixtureRequest) -> Pipeline:
-    return opened(draft=request.param)
+    return opened(draft=request.param, draft_length=3)
 
 
 @pytest.fixture
@@ -150,6 +151,30 @@ class TestStreamsThatEndEarly:
                         list(stream)
                 assert list(stream) == []
                 assert stream.result is None
+            unharmed(pipeline)
+
+    def test_ctrl_c_inside_a_rollback(
+        self,
+        pipeline: Pipeline,
+        unharmed: Callable[[Pipeline], None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Of the target and of the draft model, which went back but did not hear of it."""
+        honest, left = OnnxSession.rollback, [0]
+
+        def rollback(self: OnnxSession, length: int) -> None:
+            honest(self, length)
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+        for count in (1, 2):
+            pipeline.generate(LONG[:40], OPTIONS)
+            left[0] = count
+            with monkeypatch.context() as patch:
+                patch.setattr(OnnxSession, "rollback", rollback)
+                with contextlib.suppress(KeyboardInterrupt):
+                    pipeline.generate(PROMPT, OPTIONS)
             unharmed(pipeline)
 
 

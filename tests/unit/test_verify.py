@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgedec.bench.verify import Verification, _Comparison, replay, width_changes
+from edgedec.assembly import OpenOptions
+from edgedec.bench.replay import replay, width_changes
+from edgedec.bench.verify import Verification, _Comparison, verify
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
+from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions
 from edgedec.testing import FakeModel, FakeSession
 
@@ -96,6 +99,23 @@ class Setting:
 @pytest.fixture(scope="module")
 def setting() -> Setting:
     return Setting()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sampling", "message"),
+    [
+        ({"accept": "speculative"}, {}, "distribution only"),
+        ({"draft": "none"}, {}, "another drafter"),
+        ({}, {"logit_bias": {3: 1.0}}, "and no more"),
+        ({}, {"top_k": 3}, "and no more"),
+    ],
+)
+def test_what_promises_no_text_is_refused(
+    changes: dict[str, Any], sampling: dict[str, Any], message: str
+) -> None:
+    params = SamplingParams(temperature=0.8, seed=0, **sampling)
+    with pytest.raises(InputError, match=message):
+        verify("no such bundle", [("p", "a")], sampling=params, options=OpenOptions(**changes))
 
 
 def test_replay_is_plain_decoding_at_any_width(setting: Setting) -> None:
