@@ -18,6 +18,8 @@ from edgedec.runtimes.onnx.graph import Graph
 _FIRST_ROWS = 256
 _FIRST_HEAD_ROWS = 16
 _MAX_BINDINGS = 64
+# Before 1.31 TopK divides by zero when there are no rows: one is computed for nobody then.
+_LEAST_ROWS = 0 if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 31) else 1
 
 
 class Passes:
@@ -149,7 +151,7 @@ class Passes:
         """Bind everything but the attention bias for this many rows."""
         if count > len(self._ids):
             self._make_inputs(2 * count)
-        wanted = count if head else 0
+        wanted = count if head else _LEAST_ROWS
         if wanted > len(self.logits):
             self._make_outputs(2 * wanted)
         if len(self._bindings) >= _MAX_BINDINGS:
