@@ -88,7 +88,8 @@ def _job(path: Path, number: int, line: str) -> Job:
         raise InputError(
             f'{path}:{number}: expected a JSON object with "prompt" (text) or "messages"'
         )
-    return Job(str(entry.get("id", number)), prompt)
+    known = entry.get("id")
+    return Job(str(number if known is None else known), prompt)
 
 
 def record(result: Generation) -> dict[str, Any]:

@@ -252,3 +252,11 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(run, bundle, ctrl_c_in_roun
     first, second = result.stderr.splitlines()
     assert first.startswith("3 tokens (cancelled)")
     assert second.startswith("3 tokens (cancelled)")
+
+
+def test_ids_that_are_null_are_line_numbers(tmp_path: Path) -> None:
+    from edgedec.batch import read_jobs
+
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"id": null, "prompt": "a"}\n{"id": null, "prompt": "b"}\n', "utf-8")
+    assert [job.id for job in read_jobs(file)] == ["1", "2"]
