@@ -7,7 +7,7 @@ import pytest
 from drafting_table import HOT, PENALISED, PROMPT, VOCAB, Table
 
 from edgedec.decoding.drafting import DrafterParts
-from edgedec.decoding.drafting.tree import TreeDrafter
+from edgedec.decoding.drafting.tree import Habits, TreeDrafter
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import SamplingParams
 
@@ -63,3 +63,32 @@ def test_a_limit_on_nodes_drops_the_least_likely() -> None:
     assert small.drafted == 5
     assert 1 < large.passes == max(large.tree.depths) == 3
     assert len(large.tree) > 6
+
+
+def test_habits_start_from_the_probabilities_and_end_at_what_happens() -> None:
+    habits = Habits()
+    q = np.array([0.02, 0.01, 0.01], dtype=np.float32)
+    np.testing.assert_allclose(habits.chances(0, q), q)
+    rng = np.random.default_rng(0)
+    for _ in range(600):
+        taken = int(rng.choice(4, p=[0.5, 0.2, 0.1, 0.2]))
+        habits.learn(0, 3, taken if taken < 3 else None)
+    np.testing.assert_allclose(habits.chances(0, q), [0.5, 0.2, 0.1], atol=0.12)
+    # Rows of another certainty, and children that were not drafted, teach nothing.
+    np.testing.assert_allclose(habits.chances(Habits.bin(0.9), q), q)
+    assert habits.chances(0, np.full(8, 0.01, dtype=np.float32))[3] == np.float32(0.01)
+
+
+def test_a_flat_draft_that_shares_its_noise_learns_to_go_deep() -> None:
+    # At this temperature a token's own probability says nothing: q alone makes a bush.
+    hot = SamplingParams(temperature=4.0, seed=1)
+    table = Table("tree", hot)
+    first = table.propose(6, 4)
+    for _ in range(60):
+        table.settle(table.propose(6, 4))
+    depths = [max(table.propose(6, 4).tree.depths)]
+    for _ in range(20):
+        draft = table.propose(6, 4)
+        depths.append(max(draft.tree.depths))
+        table.settle(draft)
+    assert np.mean(depths) > max(first.tree.depths)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Sequence
+
+import numpy as np
 
 from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.base import (
@@ -20,6 +23,43 @@ from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 from edgedec.errors import InputError
 
 _WIDEST = 8
+_EDGES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
+_PRIOR_WEIGHT = 6.0
+_FORGET = 0.99
+
+
+class Habits:
+    """How often the target took a node's first, second, ... child, by the draft's certainty.
+
+    DySpec takes the draft's probability of a child for the chance that it is accepted. That
+    holds for its own acceptance rule; where draft and target share their noise a first child
+    drawn from a flat distribution is taken far more often. So the probability is the prior,
+    and what was seen corrects it.
+    """
+
+    def __init__(self) -> None:
+        self._tries = np.zeros((len(_EDGES) + 1, _WIDEST), dtype=np.float32)
+        self._hits = np.zeros_like(self._tries)
+
+    @staticmethod
+    def bin(confidence: float) -> int:
+        """Rows of equal certainty share a bin."""
+        return bisect_right(_EDGES, confidence)
+
+    def chances(self, place: int, chances: FloatArray) -> FloatArray:
+        """Chances of children in draw order, from their probabilities, ``[children]``."""
+        count = len(chances)
+        tries, hits = self._tries[place, :count], self._hits[place, :count]
+        corrected: FloatArray = (_PRIOR_WEIGHT * chances + hits) / (_PRIOR_WEIGHT + tries)
+        return corrected
+
+    def learn(self, place: int, children: int, taken: int | None) -> None:
+        """The target got to a node: which of its children, if any, it took."""
+        self._tries[place, :children] *= _FORGET
+        self._hits[place, :children] *= _FORGET
+        self._tries[place, :children] += 1
+        if taken is not None:
+            self._hits[place, taken] += 1
 
 
 class TreeDrafter:
@@ -43,6 +83,8 @@ class TreeDrafter:
             raise InputError("drafter 'tree': this target verifies chains only: use 'model'")
         self._follower = Follower(parts, self.name)
         self._threshold = threshold
+        self._habits = Habits()
+        self._places: dict[int, int] = {}
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._follower.begin(prompt, sampler)
@@ -57,16 +99,36 @@ class TreeDrafter:
             return draft
         threshold = self._threshold or 1 / (limits.nodes + 1)
         layer = {0: 1.0}
+        self._places = {}
         for depth in range(limits.depth):
             # The nodes of this layer are still to be computed, and must fit.
             if not layer or len(tree) > room or len(tree) > nodes:
                 break
-            slots = _Slots(self._follower, tree, layer, None if streams.coupled else q)
+            slots = _Slots(self, tree, layer, None if streams.coupled else q)
             layer = slots.fill(depth, nodes, threshold, go_on)
         draft.passes = self._follower.passes(tree)
         return draft
 
+    def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
+        """Children to draw below a node, in draw order, with their chances."""
+        ids = rows.best(parent, _WIDEST)
+        chances = self._follower.chances(rows, parent, ids)
+        if coupled:
+            place = self._places[parent] = Habits.bin(self._follower.confidence(parent))
+            chances = self._habits.chances(place, chances)
+        return ids.tolist(), chances.tolist()
+
+    def rows(self, tree: TokenTree) -> Rows:
+        """Rows of the last layer, computed when first asked for."""
+        return self._follower.rows(tree)
+
     def observe(self, feedback: RoundFeedback) -> None:
+        tree, path = feedback.draft.tree, feedback.verdict.path
+        for node, below in zip(path, [*path[1:], None], strict=True):
+            children = tree.children(node)
+            if children and node in self._places:
+                taken = None if below is None else children.index(below)
+                self._habits.learn(self._places[node], len(children), taken)
         kept = feedback.verdict.path[: len(feedback.kept)]
         self._follower.keep(feedback.draft.tree, kept)
 
@@ -79,12 +141,12 @@ class _Slots:
 
     def __init__(
         self,
-        follower: Follower,
+        drafter: TreeDrafter,
         tree: TokenTree,
         layer: dict[int, float],
         q: dict[int, FloatArray] | None,
     ) -> None:
-        self._follower, self._tree, self._q = follower, tree, q
+        self._drafter, self._tree, self._q = drafter, tree, q
         self._reach = layer
         # (-value, parent, children it has): of equal ones the lower node comes first.
         self._heap = [(-value, node, 0) for node, value in layer.items()]
@@ -111,21 +173,20 @@ class _Slots:
         return drawn
 
     def _look(self, parent: int) -> tuple[list[int], list[float]]:
-        """Children of a node in draw order, and the draft's probabilities of them."""
+        """Children of a node in draw order, and their chances."""
         known = self._children.get(parent)
         if known is None:
-            rows = self._layer()
-            ids = rows.best(parent, _WIDEST)
-            chances = self._follower.chances(rows, parent, ids)
+            rows, coupled = self._layer(), self._q is None
             if self._q is not None:
                 self._q[parent] = rows.probs(parent)
-            known = self._children[parent] = ids.tolist(), chances.tolist()
+            known = self._drafter.children(rows, parent, coupled=coupled)
+            self._children[parent] = known
         return known
 
     def _layer(self) -> Rows:
         # Asked once: later the tree has children that this layer must not compute.
         if self._rows is None:
-            self._rows = self._follower.rows(self._tree)
+            self._rows = self._drafter.rows(self._tree)
         return self._rows
 
     def _entropy(self) -> float:
@@ -142,7 +203,8 @@ class _Slots:
             left = self._q[parent].copy()
             left[tokens[:rank]] = 0
             chance = float(left.max())
-        return min(1.0, -chance * self._reach[parent] / value)
+        # The value shrinks by what earlier siblings took; rounding must not make it 0.
+        return min(1.0, chance * self._reach[parent] / max(-value, 1e-9))
 
 
 NEEDS_MODEL = True
