@@ -14,7 +14,7 @@ from edgedec.decoding.drafting.base import Drafter
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.session import Model, Session
-from edgedec.errors import InputError
+from edgedec.errors import BundleError, InputError
 from edgedec.memory.budget import CachePlan, plan_caches
 from edgedec.runtimes import registry
 from edgedec.text import Tokenizer
@@ -79,6 +79,7 @@ def assemble(bundle: Bundle, options: OpenOptions) -> Parts:
         draft = None
         if drafting.needs_model(drafter_name):
             draft = _load(_draft_role(bundle, drafter_name), options, stack, invariant=False)
+            _check_vocabularies(target, draft)
         caches = plan_caches(
             target.info,
             draft.info if draft else None,
@@ -112,6 +113,14 @@ def _draft_role(bundle: Bundle, drafter_name: str) -> Role:
             "try --draft lookup, or export the bundle again with --draft"
         )
     return bundle.draft
+
+
+def _check_vocabularies(target: Model, draft: Model) -> None:
+    ours, theirs = target.info.vocab_size, draft.info.vocab_size
+    if ours != theirs:
+        raise BundleError(
+            f"the target has {ours} tokens and the draft {theirs}: export them again as a pair"
+        )
 
 
 def _load(

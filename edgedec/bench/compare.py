@@ -122,6 +122,7 @@ def facts(generation: Generation) -> dict[str, object]:
         "draft_s": metrics.draft_s,
         "target_s": metrics.target_s,
         "engine_s": metrics.engine_s,
+        "accepted_lengths": dict(sorted(metrics.accepted_lengths.items())),
         "sources": dict(metrics.sources),
         "finish_reason": generation.finish_reason,
         "seed": generation.seed,

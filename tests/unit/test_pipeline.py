@@ -15,11 +15,12 @@ import pytest
 import tiny_models
 import tiny_tokenizers
 
-from edgedec import GenerateOptions, Pipeline, SamplingParams
-from edgedec.errors import InputError, MemoryBudgetError, PromptTooLong, StateError
+from edgedec import GenerateOptions, Pipeline, SamplingParams, assembly
+from edgedec.errors import BundleError, InputError, MemoryBudgetError, PromptTooLong, StateError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx import OnnxSession
+from edgedec.testing import FakeModel
 
 CONTEXT, DRAFT_CONTEXT = 1024, 48
 PROMPT = [5, 6, 7, 8, 5, 6, 7]
@@ -322,3 +323,8 @@ class TestPrompts:
     ) -> None:
         with pytest.raises(InputError, match="expected 0 to"):
             opened(draft="none").stream([5, token])
+
+
+def test_a_draft_with_another_vocabulary_is_refused() -> None:
+    with pytest.raises(BundleError, match="16 tokens and the draft 32"):
+        assembly._check_vocabularies(FakeModel(16), FakeModel(32))
