@@ -12,7 +12,7 @@ from edgedec.errors import EdgedecError
 
 RUNTIME = ("click", "jinja2", "numpy", "onnxruntime", "rich", "tokenizers")
 EXTRAS = {
-    "export": ("ml_dtypes", "onnx", "onnx-ir", "safetensors"),
+    "export": ("ml_dtypes", "onnx", "safetensors"),
 }
 # What int4 and int8 kernels look for, by the names of /proc/cpuinfo.
 CPU_FEATURES = (

@@ -54,7 +54,7 @@ def test_generate_imports_neither_exporter_nor_rich(start, bundle) -> None:
     _, errors = process.communicate(timeout=60)
     imported = set(re.findall(r"\| +([\w.]+)$", errors.decode(), re.MULTILINE))
     assert {"numpy", "onnxruntime", "edgedec.pipeline"} <= imported
-    assert not imported & {"onnx", "onnx_ir", "rich", "jinja2", "edgedec.export", "safetensors"}
+    assert not imported & {"onnx", "rich", "jinja2", "edgedec.export", "safetensors"}
 
 
 def test_version_and_module(start) -> None:

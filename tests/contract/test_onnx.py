@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_models import write_tiny_model
 
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.runtimes.onnx import OnnxModel, OnnxSession
 from edgedec.testing import SessionContract
-from tests.tiny_models import write_tiny_model
 
 Load = Callable[..., OnnxModel]
 

@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 MAPPED = ("export", "runtimes", "models")
-EXTRAS = ("ml_dtypes", "onnx", "onnx_ir", "pytest", "safetensors", "scipy", "torch", "transformers")
+EXTRAS = ("ml_dtypes", "onnx", "pytest", "safetensors", "scipy", "torch", "transformers")
 MEGABYTE = 1_000_000
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tiny_models import random_tensors, save_checkpoint, tiny_config
 
 from edgedec.errors import InputError, UnsupportedArchitecture
 from edgedec.models import grow as grow_module
 from edgedec.models.grow import PRESETS, Shape, grow, main
 from edgedec.models.registry import spec_for
 from edgedec.models.widening import layer_places
-from tests.tiny_models import random_tensors, save_checkpoint, tiny_config
 
 # Hidden 64, FFN 128, 2 layers, 4 query heads on 2 key heads of size 16, 96 tokens.
 SAME = Shape(hidden=64, ffn=128, layers=2, heads=4, kv_heads=2, vocab=96)

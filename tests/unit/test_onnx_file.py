@@ -13,11 +13,11 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_models import write_tiny_model
 
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes.onnx import OnnxModel
 from edgedec.runtimes.onnx.file import read_model_file
-from tests.tiny_models import write_tiny_model
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiny_models import write_tiny_model
 
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
@@ -15,7 +16,6 @@ from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes.onnx import OnnxModel
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.padding import NO_PADDING, PADDINGS, Padding, Run, find_padding
-from tests.tiny_models import write_tiny_model
 
 NONE, NO_LONE_ROW, EVEN, FOUR = PADDINGS
 

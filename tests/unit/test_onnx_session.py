@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_models import write_tiny_model
 
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, TokenTree
@@ -19,7 +20,6 @@ from edgedec.runtimes.onnx import cache as cache_module
 from edgedec.runtimes.onnx.cache import KvCache
 from edgedec.runtimes.onnx.model import default_threads
 from edgedec.runtimes.onnx.session import PREFILL_CHUNK
-from tests.tiny_models import write_tiny_model
 
 MB = 1 << 20
 
