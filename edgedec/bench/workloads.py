@@ -83,5 +83,7 @@ def _heads(path: Path) -> Iterator[Prompt]:
         head = "\n".join(lines[node.lineno - 1 : end])
         if not head.rstrip().endswith(":"):
             continue
-        text = "\n".join(lines[max(0, node.lineno - 1 - _CONTEXT_LINES) : end]) + "\n"
+        # No line end after the colon: in the texts a model reads, that and the indentation
+        # after it are one token.
+        text = "\n".join(lines[max(0, node.lineno - 1 - _CONTEXT_LINES) : end]).rstrip()
         yield Prompt(f"{path.name}:{node.name}", text, head)
