@@ -35,7 +35,7 @@ class Table:
         coupled: bool = True,
         capacity: int = 400,
         prompt: Sequence[int] = PROMPT,
-        context: int = 3,
+        context: int | None = 3,
     ) -> None:
         self.target = FakeModel(VOCAB, context=context, sharpness=3.0)
         self.draft = FakeModel(
@@ -74,6 +74,7 @@ class Table:
         self.sampler.push(kept)
         self.drafter.observe(RoundFeedback(draft, Verdict(path, token), scored, kept))
         self.check()
+        self.path = path
         return len(path) - 1
 
     def check(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp
 
 import numpy as np
 
@@ -84,8 +85,8 @@ class Follower:
     def confidence(self, node: int) -> float:
         """Probability of the first choice after ``node``, among the last pass's top."""
         scored = self._last_pass()
-        row = scored.top_logits[node - scored.start]
-        return 1 / float(np.exp(row - row[0]).sum())
+        best, *others = scored.top_logits[node - scored.start].tolist()
+        return 1 / (1 + sum([exp(logit - best) for logit in others]))
 
     def chances(self, rows: Rows, node: int, ids: IntArray) -> FloatArray:
         """The draft's probabilities of ``rows.best(node, len(ids))``, ``[len(ids)]``.

@@ -60,10 +60,8 @@ class MeasuredCost:
             return False
         if step.value is not None:
             return self._go_on_branching(source, step, step.value)
-        if self._reach < source.peek[drafted]:
-            if drafted or not source.probe_due():
-                return False
-            self._probing = True
+        if self._reach < source.peek[drafted] and not self._try_again(source, drafted):
+            return False
         self._looks += 1
         place = source.bin(step.confidence())
         chance = source.chances[place]
@@ -102,7 +100,7 @@ class MeasuredCost:
     def _start_round(self) -> None:
         self._reach = 1.0
         self._bins: list[int] = []
-        self._looks = 0
+        self._looks, self._layer = 0, -1
         self._probing = False
 
     def _source(self, name: str, *, branching: bool) -> Source:
@@ -115,21 +113,30 @@ class MeasuredCost:
 
     def _go_on_branching(self, source: Source, step: DraftStep, value: float) -> bool:
         drafted = step.nodes
-        if self._probing and drafted > 1:
+        if self._probing and drafted:
             return False
-        # The confidence can only lower the value, and asking may cost a pass.
-        worth_a_look = source.chance(value) >= source.draw[drafted]
-        place = source.bin(value * step.confidence()) if worth_a_look or self._probing else None
-        if place is None or source.chances[place] < source.draw[drafted]:
-            if place is not None:
-                source.fade(place)
-            if not self._probing and (drafted or not source.probe_due()):
+        bar = source.draw[drafted]
+        # The confidence can only lower the value, and a new layer's first costs a pass.
+        new_layer = step.depth > self._layer
+        look = source.look_price if new_layer else 0.0
+        if source.chance(value) < bar + look and not self._try_again(source, drafted):
+            return False
+        if new_layer:
+            self._layer = step.depth
+            self._looks += 1
+        place = source.bin(value * step.confidence())
+        if source.chances[place] < bar and not self._probing:
+            source.fade(place)
+            if not self._try_again(source, drafted):
                 return False
-            self._probing = True
-            place = source.bin(value * step.confidence())
-        self._looks += 1
         self._bins.append(place)
         return True
+
+    def _try_again(self, source: Source, drafted: int) -> bool:
+        """Whether to draft against the odds, to see whether they still hold."""
+        if drafted == 0 and not self._probing:
+            self._probing = source.probe_due()
+        return self._probing and drafted == 0
 
     def _rival_wins(self, step: DraftStep, place: int) -> bool:
         """Whether the drafter that is asked next would do better."""

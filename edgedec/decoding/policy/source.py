@@ -53,6 +53,7 @@ class Source:
         peek: by tokens drafted so far, the least chance of reaching the next token at which
             to look at it.
         draw: likewise, the least chance at which to draw it, having looked.
+        look_price: tokens that a look costs.
         start: expected tokens that this drafter adds to a round, net of their cost.
 
     """
@@ -71,7 +72,7 @@ class Source:
         self._right, self._promised = _TRUST
         self.look = RunningMedian(15, [look_s, look_s])
         self.peek = self.draw = [0.0] * depth
-        self.start = 0.0
+        self.start = self.look_price = 0.0
         self.first = [0.0] * len(middles)
         self._credit = _FIRST_CREDIT
         for place in range(len(middles)):
@@ -145,10 +146,11 @@ class Source:
         """
         steps = [price * (b - a) for a, b in itertools.pairwise(seconds)]
         steps[0] += price * extra_s
+        self.look_price = price * self.look.value
         if self.branching:
-            self._plan_tree(steps, price * self.look.value)
+            self._plan_tree(steps)
         else:
-            self._plan_chain(steps, price * self.look.value)
+            self._plan_chain(steps, self.look_price)
         met = sum(self._met)
         if met > 128:
             self._met = [count * 64 / met for count in self._met]
@@ -176,12 +178,12 @@ class Source:
         self.start = float(looked[-1])
         self.first = np.interp(chances, _REACH, drawn).tolist()
 
-    def _plan_tree(self, steps: Sequence[float], look: float) -> None:
+    def _plan_tree(self, steps: Sequence[float]) -> None:
         """A node is worth its chance; a few of a kind share a step of the curve."""
         self.draw = []
         for k in range(len(steps)):
             ahead = np.cumsum(steps[k : k + _LOOKAHEAD]) / np.arange(1, len(steps) - k + 1)[:4]
-            self.draw.append(float(ahead.min()) + look)
+            self.draw.append(float(ahead.min()))
 
 
 def _crossing(worth: _Grid) -> float:
