@@ -32,6 +32,8 @@ PERCENTILE = 99.9
 SAMPLE = 8
 
 OnText = Callable[[int, int], None]
+# Token ids by mode and number of the prompt.
+Texts = dict[tuple[str, int], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def verify(
     sampling: SamplingParams | None = None,
     options: OpenOptions | None = None,
     on_text: OnText | None = None,
+    plain: Texts | None = None,
 ) -> Verification:
     """Compare plain with speculative text on these prompts.
 
@@ -116,6 +119,7 @@ def verify(
         sampling: of the sampled side, beside the greedy one; default temperature 0.8, seed 0.
         options: of the speculative side; the plain side differs in the drafter alone.
         on_text: called with texts done and texts to do.
+        plain: keeps the plain texts for a next call that differs in the drafter alone.
 
     Raises:
         InputError: no prompts, or options that draft nothing or promise no text.
@@ -130,12 +134,14 @@ def verify(
         name: GenerateOptions(max_new_tokens, params, ignore_eos=True)
         for name, params in (("greedy", SamplingParams()), ("sampled", sampling))
     }
-    progress = _Progress(on_text, 2 * len(modes) * len(prompts))
+    plain = {} if plain is None else plain
+    progress = _Progress(on_text, (1 if plain else 2) * len(modes) * len(prompts))
     with Pipeline.open(bundle, options) as pipeline:
         plan = pipeline.plan
         drafted, counts = _texts(pipeline, prompts, modes, progress)
     with Pipeline.open(bundle, options, draft="none") as pipeline:
-        plain, _ = _texts(pipeline, prompts, modes, progress)
+        if not plain:
+            plain.update(_texts(pipeline, prompts, modes, progress)[0])
         found = _Comparison(pipeline, prompts, modes, plain).divergences(drafted)
     tokens = sum(len(text) for text in plain.values())
     return Verification(len(plain), len(plain) - len(found), tokens, *counts, plan, found)
@@ -158,9 +164,6 @@ def _check(
     changed = sampling.filtered or sampling.penalised or sampling.logit_bias
     if sampling.seed is None or changed:
         raise InputError("verify samples with a temperature and a seed: give both, and no more")
-
-
-Texts = dict[tuple[str, int], list[int]]
 
 
 class _Progress:
