@@ -72,6 +72,13 @@ def engine(suite: Suite, recorder: Recorder) -> list[Row]:
     return engine_cost.run(recorder)
 
 
+def distribution(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Chi-squared of whole texts over an enumerable toy model, with rules that are flagged."""
+    from edgedec.bench import distribution as texts
+
+    return texts.run(recorder)
+
+
 def identity(suite: Suite, recorder: Recorder) -> list[Row]:
     """Speculative text against plain text, greedy and with a seed, every drafter."""
     rows: list[Row] = []
@@ -128,10 +135,29 @@ def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
     return _speed(suite, recorder, bundle, sampling, ("auto",), prompts, repeats=3)
 
 
-SECTIONS: dict[str, Section] = {
-    section.__name__: section
-    for section in (engine, identity, shipped, grown, grown_sampled, grown_both, hopeless)
-}
+def whole(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Whole commands: export of the grown target, memory of decoding it, the first token."""
+    from edgedec.bench import commands
+
+    return [
+        *commands.export(suite.shop, GROWN, recorder),
+        *commands.memory(suite.shop.bundle("int4", target=GROWN), recorder),
+        *commands.first_token("demo", recorder),
+    ]
+
+
+_SECTIONS = (
+    engine,
+    distribution,
+    shipped,
+    grown,
+    grown_sampled,
+    grown_both,
+    hopeless,
+    whole,
+    identity,
+)
+SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 
 _ALL = ("auto", "model", "tree", "lookup", "recycle", "hybrid padded", "model 3")
 _OPENED: dict[str, dict[str, Any]] = {

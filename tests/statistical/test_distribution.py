@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from enumerable import (
+
+from edgedec.bench.distribution import FLAGGED, HONEST
+from edgedec.bench.toy import (
     HORIZON,
     PROMPT,
     RUNS,
@@ -18,12 +20,10 @@ from enumerable import (
     observed,
     p_value,
 )
-
 from edgedec.decoding.acceptance import (
     BigLittle,
     GumbelCoupling,
     Residual,
-    SampleAndMatch,
     SpeculativeSampling,
     Typical,
     Verdict,
@@ -31,7 +31,6 @@ from edgedec.decoding.acceptance import (
 from edgedec.decoding.drafting.base import (
     Drafter,
     DraftLimits,
-    DraftStep,
     GoOn,
     RoundFeedback,
 )
@@ -43,42 +42,6 @@ from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 pytestmark = pytest.mark.statistical
 
 
-def bushy() -> Fixed:
-    return Fixed(7, depth=2)
-
-
-class Wary(Fixed):
-    """Goes on by what it sees of the draft so far, which must not matter to any rule."""
-
-    def __init__(self, least: float) -> None:
-        super().__init__(6, depth=4)
-        self._least = least
-
-    def go_on(self, step: DraftStep) -> bool:
-        value = step.confidence() if step.value is None else step.value
-        return value > self._least
-
-
-HONEST = {
-    "plain": Setting(GumbelCoupling(), "none"),
-    "coupling, chain": Setting(GumbelCoupling()),
-    "coupling, tree": Setting(GumbelCoupling(), "tree", bushy),
-    "coupling, lookup": Setting(GumbelCoupling(), "lookup"),
-    "match, chain": Setting(SampleAndMatch()),
-    "match, recycling tree": Setting(SampleAndMatch(), "recycle", bushy),
-    "speculative, chain": Setting(SpeculativeSampling()),
-    "speculative, chain, cold, top-k": Setting(SpeculativeSampling(), temperature=0.5, top_k=3),
-    "speculative, chain, penalty": Setting(SpeculativeSampling(), frequency_penalty=1.0),
-    "speculative, lookup": Setting(SpeculativeSampling(), "lookup"),
-    "speculative, recycling tree": Setting(SpeculativeSampling(), "recycle", bushy),
-    "recursive rejection, tree": Setting(SpeculativeSampling(), "tree", bushy),
-    "recursive rejection, tree, top-k": Setting(SpeculativeSampling(), "tree", bushy, top_k=2),
-    "speculative, chain, wary": Setting(SpeculativeSampling(), policy=lambda: Wary(0.45)),
-    "speculative, lookup, model": Setting(SpeculativeSampling(), "hybrid", lambda: Wary(0.4)),
-    "recursive rejection, wary": Setting(SpeculativeSampling(), "tree", lambda: Wary(0.3)),
-}
-
-
 @pytest.mark.parametrize("name", HONEST)
 def test_the_target_s_own(name: str) -> None:
     setting = HONEST[name]
@@ -87,20 +50,6 @@ def test_the_target_s_own(name: str) -> None:
     if setting.drafter != "none":
         assert 0.1 < metrics.acceptance_rate < 0.9, "a draft that is never or always right"
         assert metrics.drafted_tokens > counts.sum()
-
-
-class KeepsTheResidual(SpeculativeSampling):
-    """Draws the recovered token from p: q was not subtracted."""
-
-    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
-        verdict = super().accept(draft, rows, streams)
-        last = verdict.path[-1]
-        if not draft.tree.children(last):
-            return verdict
-        whole = Residual(rows.probs(last), None)
-        return Verdict(
-            verdict.path, whole.draw(streams.uniform(rows.position(last), Purpose.RECOVER))
-        )
 
 
 class ForgetsTheTemperature(SpeculativeSampling):
@@ -185,16 +134,12 @@ class SwapsQ(Wrapped):
 
 
 TWINS = {
-    "residual not subtracted": Setting(KeepsTheResidual()),
-    "residual not subtracted, tree": Setting(KeepsTheResidual(), "tree", bushy),
-    "residual not subtracted, lookup": Setting(KeepsTheResidual(), "lookup"),
+    **FLAGGED,
     "bonus without temperature": Setting(ForgetsTheTemperature(), policy=lambda: Fixed(1)),
     "lookup taken for a sample": Setting(TakesADeterministicDraftForASample(), "lookup"),
     "coupling draws again": Setting(DrawsAgain()),
     "drops a drawn token for its q": Setting(SpeculativeSampling(), wrap=DropsUnsureTokens),
     "q of another node": Setting(SpeculativeSampling(), wrap=SwapsQ),
-    "typical acceptance": Setting(Typical()),
-    "BiLD's threshold": Setting(BigLittle()),
 }
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from enumerable import SUSPICIOUS, p_value
 
+from edgedec.bench.toy import SUSPICIOUS, p_value
 from edgedec.decoding.randomness import Purpose, Streams
 
 pytestmark = pytest.mark.statistical

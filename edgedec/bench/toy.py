@@ -40,7 +40,7 @@ Wrap = Callable[[Drafter], Drafter]
 
 
 class Toy(FakeModel):
-    """A fake whose few rows are computed once."""
+    """A fake model whose few rows are computed once."""
 
     def __init__(self, seed: int, like: tuple[FakeModel, float] | None = None) -> None:
         super().__init__(VOCAB, seed=seed, context=CONTEXT, sharpness=1.0, like=like)

@@ -1,0 +1,96 @@
+"""Chi-squared of whole texts for each sampling rule, and for rules that must be flagged."""
+
+from __future__ import annotations
+
+from edgedec.bench.records import Recorder
+from edgedec.bench.toy import SUSPICIOUS, Setting, expected, observed, p_value
+from edgedec.decoding.acceptance import (
+    BigLittle,
+    GumbelCoupling,
+    Residual,
+    SampleAndMatch,
+    SpeculativeSampling,
+    Typical,
+    Verdict,
+)
+from edgedec.decoding.drafting.base import DraftStep
+from edgedec.decoding.policy import Fixed
+from edgedec.decoding.randomness import Purpose, Streams
+from edgedec.decoding.sampling import Rows
+from edgedec.decoding.tree import Draft
+
+
+def bushy() -> Fixed:
+    """Trees of seven nodes, two deep."""
+    return Fixed(7, depth=2)
+
+
+class Wary(Fixed):
+    """Goes on by what it sees of the draft so far, which must not matter to any rule."""
+
+    def __init__(self, least: float) -> None:
+        super().__init__(6, depth=4)
+        self._least = least
+
+    def go_on(self, step: DraftStep) -> bool:
+        value = step.confidence() if step.value is None else step.value
+        return value > self._least
+
+
+class KeepsTheResidual(SpeculativeSampling):
+    """Broken on purpose: draws the recovered token from p, as if q were not subtracted."""
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        verdict = super().accept(draft, rows, streams)
+        last = verdict.path[-1]
+        if not draft.tree.children(last):
+            return verdict
+        uniform = streams.uniform(rows.position(last), Purpose.RECOVER)
+        return Verdict(verdict.path, Residual(rows.probs(last), None).draw(uniform))
+
+
+HONEST = {
+    "plain": Setting(GumbelCoupling(), "none"),
+    "coupling, chain": Setting(GumbelCoupling()),
+    "coupling, tree": Setting(GumbelCoupling(), "tree", bushy),
+    "coupling, lookup": Setting(GumbelCoupling(), "lookup"),
+    "match, chain": Setting(SampleAndMatch()),
+    "match, recycling tree": Setting(SampleAndMatch(), "recycle", bushy),
+    "speculative, chain": Setting(SpeculativeSampling()),
+    "speculative, chain, cold, top-k": Setting(SpeculativeSampling(), temperature=0.5, top_k=3),
+    "speculative, chain, penalty": Setting(SpeculativeSampling(), frequency_penalty=1.0),
+    "speculative, lookup": Setting(SpeculativeSampling(), "lookup"),
+    "speculative, recycling tree": Setting(SpeculativeSampling(), "recycle", bushy),
+    "recursive rejection, tree": Setting(SpeculativeSampling(), "tree", bushy),
+    "recursive rejection, tree, top-k": Setting(SpeculativeSampling(), "tree", bushy, top_k=2),
+    "speculative, chain, wary": Setting(SpeculativeSampling(), policy=lambda: Wary(0.45)),
+    "speculative, lookup, model": Setting(SpeculativeSampling(), "hybrid", lambda: Wary(0.4)),
+    "recursive rejection, wary": Setting(SpeculativeSampling(), "tree", lambda: Wary(0.3)),
+}
+FLAGGED = {
+    "residual not subtracted": Setting(KeepsTheResidual()),
+    "residual not subtracted, tree": Setting(KeepsTheResidual(), "tree", bushy),
+    "residual not subtracted, lookup": Setting(KeepsTheResidual(), "lookup"),
+    "typical acceptance": Setting(Typical()),
+    "BiLD's threshold": Setting(BigLittle()),
+}
+
+
+def run(recorder: Recorder) -> list[dict[str, object]]:
+    """Every setting; the honest ones stay above the threshold, the others fall below."""
+    rows: list[dict[str, object]] = []
+    for lossless, settings in ((True, HONEST), (False, FLAGGED)):
+        for name, setting in settings.items():
+            counts, metrics = observed(setting)
+            p = p_value(counts, expected(setting))
+            row: dict[str, object] = {
+                "setting": name,
+                "texts": int(counts.sum()),
+                "p_value": p,
+                "acceptance_rate": metrics.acceptance_rate,
+                "flagged": p < SUSPICIOUS,
+                "as_expected": (p < SUSPICIOUS) is not lossless,
+            }
+            recorder.add(kind="chi_squared", **row)
+            rows.append(row)
+    return rows
