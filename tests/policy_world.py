@@ -73,6 +73,8 @@ class World:
 
         step = DraftStep(0, lambda: 0.0, confidence, self.source)
         step.fallback = self.fallback.source if self.fallback else None
+        # The text is all ones, and a wrong token is a zero.
+        step.token = lambda: int(self.token(self.tokens + step.nodes)[1])
         while step.nodes < most and policy.go_on(step):
             confidence()
             step.nodes = step.depth = step.nodes + 1
@@ -111,6 +113,7 @@ class World:
                 total_s=target_s + draft_s,
                 source=source,
                 path=path,
+                tokens=[1] * (accepted + 1),
             )
         )
 

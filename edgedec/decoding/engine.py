@@ -143,7 +143,7 @@ class Engine:
             sampler.push(kept)
             self.drafter.observe(RoundFeedback(draft, verdict, scored, kept))
             now = perf_counter()
-            record = _record(draft, verdict, len(kept), (begin, drafted, verified, now))
+            record = _record(draft, verdict, kept, (begin, drafted, verified, now))
             self.policy.observe(record)
             # Deciding how much to draft is part of the round, for those who compare times.
             metrics.observe(record, perf_counter() - begin)
@@ -207,18 +207,19 @@ def _emissions(
 
 
 def _record(
-    draft: Draft, verdict: Verdict, emitted: int, times: tuple[float, float, float, float]
+    draft: Draft, verdict: Verdict, kept: Sequence[int], times: tuple[float, float, float, float]
 ) -> RoundRecord:
     begin, drafted, verified, end = times
     return RoundRecord(
         drafted=draft.drafted,
         depth=max(draft.tree.depths),
-        accepted=min(verdict.accepted, emitted),
-        emitted=emitted,
+        accepted=min(verdict.accepted, len(kept)),
+        emitted=len(kept),
         rows=len(draft.tree),
         draft_s=drafted - begin,
         target_s=verified - drafted,
         total_s=end - begin,
         source=draft.source,
         path=verdict.path,
+        tokens=kept,
     )

@@ -193,6 +193,27 @@ def test_confidence_and_entropy_are_of_the_next_tokens_distribution() -> None:
     assert p.max() <= row[1] <= p.max() / np.sort(p)[-8:].sum() + 1e-6
 
 
+@pytest.mark.parametrize("name", ["model", "lookup"])
+def test_the_token_to_come_is_known_where_noise_is_shared(name: str) -> None:
+    text = [7, 2, 9, 4, 1, 7, 2, 9]
+    told: list[int] = []
+
+    def look(step: DraftStep) -> bool:
+        assert step.token is not None
+        told.append(step.token())
+        return True
+
+    draft = Table(name, HOT, prompt=text).propose(4, 4, look)
+    assert draft.tree.tokens[1:] == told
+    assert len(told) == 4
+
+    def blind(step: DraftStep) -> bool:
+        assert (step.token is None) == (name == "model")
+        return True
+
+    Table(name, HOT, prompt=text, coupled=False).propose(4, 4, blind)
+
+
 def test_a_new_prompt_reuses_what_it_shares() -> None:
     table = Table("model")
     table.settle(table.propose(3))

@@ -54,6 +54,7 @@ def speed(
                 total_s=target_s + draft_s,
                 source=draft.source,
                 path=path,
+                tokens=table.sampler.history[-emitted:],
             )
         )
     return (len(table.sampler.history) - begin) / seconds * CURVE.at(1)

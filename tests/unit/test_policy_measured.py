@@ -11,7 +11,7 @@ from policy_world import CURVE, Process, World, mixed, same
 
 from edgedec.decoding.drafting.base import DraftLimits, DraftStep
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, RoundRecord
-from edgedec.decoding.policy.source import Source
+from edgedec.decoding.policy.source import _MARGIN, Source
 
 DRAFTS = [0.1e-3, 0.8e-3, 2.5e-3]
 # llama.cpp's Q4_0: three rows cost more than four.
@@ -51,12 +51,19 @@ def test_confidence_beats_every_fixed_length_where_it_tells(draft_s: float) -> N
 
 @pytest.mark.parametrize("draft_s", DRAFTS)
 @pytest.mark.parametrize(
-    "process", [same(0.02), mixed(5, 2, honesty=0.05), mixed(1, 1, honesty=0.02)]
+    ("process", "kept"),
+    [
+        (same(0.02), 0.98),
+        (mixed(1, 1, honesty=0.02), 0.98),
+        # Confident and wrong 24 times in 25. With the cheapest draft, which pays from one
+        # token in 16, that takes longest to tell.
+        (mixed(5, 2, honesty=0.05), 0.97),
+    ],
 )
-def test_hard_text_loses_two_percent_at_most(process: Process, draft_s: float) -> None:
+def test_hard_text_loses_little(process: Process, kept: float, draft_s: float) -> None:
     for seed in range(6):
         world = World(process, draft_s, seed=seed)
-        assert world.run(MeasuredCost(CURVE, draft_s), 256) > 0.98 * world.plain
+        assert world.run(MeasuredCost(CURVE, draft_s), 256) > kept * world.plain
 
 
 def test_in_the_long_run_hard_text_loses_next_to_nothing() -> None:
@@ -158,6 +165,18 @@ def test_the_better_drafter_is_asked() -> None:
     assert world.run(policy, 1000) > 0.95 * best_fixed(same(0.95), 2e-6)
 
 
+def test_what_was_not_drafted_is_learned_from_all_the_same() -> None:
+    # Lookup is bad and passed over; then it is always right, which the text tells at once.
+    def lookup(rng: np.random.Generator, tokens: int) -> tuple[float, float]:
+        return (0.7, 0.05 if tokens < 600 else 1.0)
+
+    best = best_fixed(same(1.0), 2e-6, 400)
+    world, policy = hybrid(lookup, same(0.8)), MeasuredCost(CURVE, 0.8e-3)
+    world.run(policy, 600)
+    world.run(policy, 100)
+    assert world.run(policy, 400) > 0.95 * best
+
+
 def test_no_draft_at_all_is_asked_of_a_model_that_costs_more_than_it_gives() -> None:
     # Right 8 times in 10, but a draft pass takes as long as the target's.
     world = World(same(0.8), 8.3e-3)
@@ -221,6 +240,7 @@ def test_the_plan_is_the_best_stopping_rule(curve: CostCurve, chance: float) -> 
             break
         length += 1
     steps = [price * (b - a) for a, b in pairwise(seconds)]
+    steps[0] += _MARGIN
     look = price * 0.4e-3
 
     def value(length: int) -> float:
@@ -248,7 +268,7 @@ def test_a_policy_that_believes_the_draft_fails_on_hard_text(
 ) -> None:
     monkeypatch.setattr(Source, "_estimate", lambda self, place: None)
     with pytest.raises(AssertionError):
-        test_hard_text_loses_two_percent_at_most(mixed(5, 2, honesty=0.05), 0.8e-3)
+        test_hard_text_loses_little(mixed(5, 2, honesty=0.05), 0.97, 0.8e-3)
 
 
 def test_a_policy_that_never_tries_again_does_not_recover(
@@ -257,6 +277,14 @@ def test_a_policy_that_never_tries_again_does_not_recover(
     monkeypatch.setattr(Source, "probe_due", lambda self: False)
     with pytest.raises(AssertionError):
         test_it_recovers_when_the_text_becomes_predictable(2.5e-3)
+
+
+def test_a_policy_that_learns_from_its_own_drafts_only_is_slower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MeasuredCost, "_learn_from_declined", lambda self, record: None)
+    with pytest.raises(AssertionError):
+        test_what_was_not_drafted_is_learned_from_all_the_same()
 
 
 def test_a_policy_that_takes_passes_for_free_drafts_too_long(

@@ -44,6 +44,9 @@ class DraftStep:
             place of the next node; times the confidence, that it takes the node. None in a
             chain, where it is the product of the confidences before.
         fallback: the drafter that is asked next should this one draft nothing.
+        token: the token that would be drafted, where that is known before it is drawn: a
+            policy that declines it can still learn whether it would have been right. None
+            where draft and target do not share their noise.
 
     """
 
@@ -54,6 +57,7 @@ class DraftStep:
     nodes: int = 0
     value: float | None = None
     fallback: str | None = None
+    token: Callable[[], int] | None = None
 
 
 GoOn = Callable[[DraftStep], bool]

@@ -114,17 +114,22 @@ class LookupDrafter:
         if not matched:
             return draft
 
+        text, end = self._text, len(self._text)
+
         def confidence() -> float:
             # Each drafted token lengthens the match, should it be right.
             return (matched + step.depth) / (matched + step.depth + 0.75)
 
-        step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
-        step.fallback = self._fallback
-        text, end = self._text, len(self._text)
-        while step.depth < length and go_on(step):
+        def token() -> int:
             # A copy that runs into the tail repeats itself, as in LZ77.
-            here, leaf = start + step.depth, step.depth
-            tree.add(text[here] if here < end else tree.tokens[here - end + 1], leaf)
+            here = start + step.depth
+            return text[here] if here < end else tree.tokens[here - end + 1]
+
+        step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
+        step.fallback, step.token = self._fallback, token
+        while step.depth < length and go_on(step):
+            leaf = step.depth
+            tree.add(token(), leaf)
             step.depth = step.nodes = leaf + 1
         return draft
 

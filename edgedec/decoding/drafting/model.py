@@ -48,9 +48,14 @@ class ModelDrafter:
             follower.rows(tree)
             return follower.confidence(step.depth)
 
+        def token() -> int:
+            return follower.rows(tree).draw(step.depth)
+
         # Only what is asked for is computed: a policy that stops without looking at the
         # next distribution saves its pass.
         step = DraftStep(0, entropy, confidence, self.name)
+        if streams.coupled:
+            step.token = token
         while step.depth < length and go_on(step):
             rows, leaf = follower.rows(tree), step.depth
             if not streams.coupled:

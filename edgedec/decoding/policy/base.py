@@ -23,6 +23,7 @@ class RoundRecord:
             the policy.
         source: the drafter's name.
         path: nodes the rule accepted, root first; node i is the i-th that was drafted.
+        tokens: those emitted.
 
     """
 
@@ -36,6 +37,7 @@ class RoundRecord:
     total_s: float
     source: str
     path: Sequence[int] = ()
+    tokens: Sequence[int] = ()
 
 
 class DraftPolicy(Protocol):

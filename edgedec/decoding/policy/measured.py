@@ -12,6 +12,9 @@ _FORGET = 0.97
 # takes about 1% of the time; and after 1, 2, 4, ... rounds.
 _PLAN_EVERY_S = 0.05
 
+# A drafter, how many tokens it had drafted, the bin and the token that it would have drawn.
+_Declined = tuple[Source, int, int, int]
+
 
 class MeasuredCost:
     """Maximises tokens per second by measured costs and measured acceptance.
@@ -43,10 +46,12 @@ class MeasuredCost:
         self._rounds = self._plan_at = 0
         self._since_plan_s = 0.0
         self._asked: Source | None = None
+        self._declined: list[_Declined] = []
         self._start_round()
 
     def limits(self) -> DraftLimits:
         self._asked = None
+        self._declined = []
         self._start_round()
         return self._limits
 
@@ -68,7 +73,7 @@ class MeasuredCost:
         if self._probing and not drafted:
             chance = max(chance, source.prior[place])
         if self._reach * chance < source.draw[drafted] or self._rival_wins(step, place):
-            source.fade(place)
+            self._decline(source, step, place)
             return False
         self._reach *= source.chances[place]
         self._bins.append(place)
@@ -81,6 +86,7 @@ class MeasuredCost:
             source.look.add(record.draft_s / self._looks)
         if source is not None and self._bins:
             self._learn(source, record)
+        self._learn_from_declined(record)
         name = record.source if record.drafted else ""
         overhead = self._overhead(name)
         overhead.add(record.total_s - record.target_s - record.draft_s)
@@ -155,6 +161,19 @@ class MeasuredCost:
             # The first token that was rejected is known to be wrong; later ones are not.
             for depth, place in enumerate(self._bins[: accepted + 1]):
                 source.learn(place, accepted=depth < accepted)
+
+    def _decline(self, source: Source, step: DraftStep, place: int) -> None:
+        if step.token is None:
+            source.fade(place)
+        else:
+            self._declined.append((source, step.nodes, place, step.token()))
+
+    def _learn_from_declined(self, record: RoundRecord) -> None:
+        """The text says whether a token that was not drafted would have been right."""
+        for source, drafted, place, token in self._declined:
+            # Only known where the text went along with what was drafted before it.
+            if record.accepted >= drafted < len(record.tokens):
+                source.learn(place, accepted=record.tokens[drafted] == token)
 
     def _overhead(self, name: str) -> RunningMedian:
         known = self._overheads.get(name)

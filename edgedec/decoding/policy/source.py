@@ -17,18 +17,20 @@ from edgedec.decoding.policy.cost import RunningMedian
 CHAIN_EDGES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 TREE_EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8)
 
-_FORGET = 0.98
+_FORGET = 0.99
 _FADE = 0.99
 _PRIOR_WEIGHT = 3.0
 # A new drafter is trusted a little less than it promises.
 _TRUST = (3.0, 4.0)
-# Chances are followed over about 50 tokens, and over 10 to notice a change of text.
+# Chances are followed over about 100 tokens, and over 10 to notice a change of text.
 _QUICK = 0.1
-_CHANGED = 3.0
+_CHANGED = 4.0
 # Tokens a round that may be spent on trying a drafter that was given up.
 _PROBE_ALLOWANCE = 0.004
-_FIRST_CREDIT, _MOST_CREDIT = 0.5, 0.5
+_FIRST_CREDIT, _MOST_CREDIT = 0.2, 0.5
 _LOOKAHEAD = 4
+# Tokens that a draft must be worth beyond its cost: near the break-even, noise decides.
+_MARGIN = 0.02
 
 _Grid = npt.NDArray[np.float64]
 # Chances that a drafted path is accepted so far; steps of 18%.
@@ -68,7 +70,7 @@ class Source:
         self._tries = [0.0] * len(middles)
         self._hits = [0.0] * len(middles)
         self._quick = list(self.prior)
-        self._met = [0.5] * len(middles)
+        self._met = [0.2] * len(middles)
         self._right, self._promised = _TRUST
         self.look = RunningMedian(15, [look_s, look_s])
         self.peek = self.draw = [0.0] * depth
@@ -145,7 +147,7 @@ class Source:
 
         """
         steps = [price * (b - a) for a, b in itertools.pairwise(seconds)]
-        steps[0] += price * extra_s
+        steps[0] += price * extra_s + _MARGIN
         self.look_price = price * self.look.value
         if self.branching:
             self._plan_tree(steps)
