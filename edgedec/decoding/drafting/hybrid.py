@@ -17,9 +17,6 @@ from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.tree import Draft
 
-# Shorter matches say less than a draft model does.
-SHORTEST_MATCH = 3
-
 
 class HybridDrafter:
     """Asks lookup first. The draft model lags behind at no cost while lookup hits.
@@ -29,7 +26,7 @@ class HybridDrafter:
 
     name = "hybrid"
 
-    def __init__(self, parts: DrafterParts, shortest_match: int = SHORTEST_MATCH) -> None:
+    def __init__(self, parts: DrafterParts) -> None:
         self._model = ModelDrafter(parts)
         self._lookup = LookupDrafter(parts.vocab_size, shortest_match, fallback=self._model.name)
 
