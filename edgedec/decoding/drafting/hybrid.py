@@ -28,7 +28,7 @@ class HybridDrafter:
 
     def __init__(self, parts: DrafterParts) -> None:
         self._model = ModelDrafter(parts)
-        self._lookup = LookupDrafter(parts.vocab_size, shortest_match, fallback=self._model.name)
+        self._lookup = LookupDrafter(parts.vocab_size, fallback=self._model.name)
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._lookup.begin(prompt, sampler)
