@@ -117,7 +117,7 @@ def grown_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
     """The same, sampled at temperature 0.8 with a seed."""
     sampling = SamplingParams(temperature=0.8, seed=0)
     bundle = suite.shop.bundle("int4", target=GROWN)
-    return _speed(suite, recorder, bundle, sampling, ("auto", "model"))
+    return _speed(suite, recorder, bundle, sampling, ("auto", "model", "hybrid padded"))
 
 
 def grown_both(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -133,7 +133,7 @@ def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
     ]
     sampling = SamplingParams(temperature=1.6, seed=0)
     bundle = suite.shop.bundle("int4", target=GROWN)
-    return _speed(suite, recorder, bundle, sampling, ("auto",), prompts, repeats=3)
+    return _speed(suite, recorder, bundle, sampling, ("auto", "hybrid padded"), prompts, repeats=3)
 
 
 def whole(suite: Suite, recorder: Recorder) -> list[Row]:
