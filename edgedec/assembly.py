@@ -36,8 +36,9 @@ class OpenOptions:
             seed's own text whatever is drafted.
         row_invariant: pad passes so that a row's numbers do not depend on how many rows
             are computed with it, and the text of a seed not on what was drafted, near-ties
-            included. None pads nothing: decoding is never slower than plainly, and with
-            quantised weights two runs may part where two tokens are nearly tied.
+            included. None does so for weights that are streamed from memory, where it
+            costs nothing; with small quantised ones, where it would, two runs may part where
+            two tokens are nearly tied.
     """
 
     draft: str = "auto"

@@ -68,7 +68,7 @@ OPEN = [
                  help="Memory for all key/value caches, as 512MB; default: no limit."),
     click.option("--row-invariant/--no-row-invariant", default=None,
                  help="Pad passes so that quantised numbers do not depend on drafting; "
-                 "default: where it needs no padding."),
+                 "default: for models of 64 MB and more, where it costs nothing."),
 ]  # fmt: skip
 
 SAMPLE = [

@@ -15,6 +15,7 @@ from edgedec.placement.device import available_cores
 from edgedec.runtimes.onnx.file import read_model_file
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
 from edgedec.runtimes.onnx.padding import (
+    CHEAP_PADDINGS,
     NO_PADDING,
     PADDINGS,
     PROBE_SLOTS,
@@ -29,6 +30,8 @@ CPU = "CPUExecutionProvider"
 MODEL_FILE = "model.onnx"
 _SPIN_US = 100
 _BYTES_PER_THREAD = 1_500_000
+# Weights from this size on come from memory in every pass, whatever the cache.
+_STREAMED_BYTES = 64 << 20
 
 
 class OnnxModel:
@@ -80,10 +83,11 @@ class OnnxModel:
             providers: execution providers, most wanted first. The CPU stands in for
                 operators that another one lacks.
             row_invariant: pad passes so that a row's numbers do not depend on how many rows
-                are computed with it, bit for bit, for chains. None promises it only where
-                this machine needs no padding for it: a lone row that becomes two would make
-                rounds that draft nothing slower than plain decoding. A draft model wants
-                False, since only the target's numbers decide the text.
+                are computed with it, bit for bit, for chains. None does so for weights too
+                large for caches: there a lone row that becomes two costs nothing that can
+                be measured, while for small ones it would make rounds that draft nothing
+                slower than plain decoding. A draft model wants False, since only the
+                target's numbers decide the text.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
@@ -99,7 +103,7 @@ class OnnxModel:
         graph = Graph.of(_open(file, threads, providers or (CPU,)), facts, str(file))
         padding = None
         if row_invariant is not False:
-            padding = _find_padding(graph, PADDINGS if row_invariant else (NO_PADDING,))
+            padding = _find_padding(graph, _to_try(row_invariant, stored.weight_bytes))
         if row_invariant and padding is None:
             raise RuntimeUnavailable(
                 f"{file}: no padding makes rows independent of each other on this machine: "
@@ -175,6 +179,12 @@ def _options(threads: int) -> ort.SessionOptions:
 def default_threads(weight_bytes: int) -> int:
     """One thread per core this process may use, but none for a share that is not worth it."""
     return max(1, min(available_cores(), weight_bytes // _BYTES_PER_THREAD))
+
+
+def _to_try(row_invariant: bool | None, weight_bytes: int) -> Sequence[Padding]:
+    if row_invariant:
+        return PADDINGS
+    return CHEAP_PADDINGS if weight_bytes >= _STREAMED_BYTES else (NO_PADDING,)
 
 
 def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
