@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryFile
-from time import perf_counter
 
 from edgedec.bench.grown import Workshop
 from edgedec.bench.records import Recorder
@@ -28,6 +25,18 @@ class Run:
     peak_bytes: int
 
 
+# A small process between this one and the command: a child's peak begins with what its parent
+# had at the fork, and this process may hold gigabytes.
+_TIMED = """
+import json, resource, subprocess, sys, time
+begin = time.perf_counter()
+done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
+seconds = time.perf_counter() - begin
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(json.dumps([done.returncode, done.stdout, done.stderr, seconds, peak]))
+"""
+
+
 def run(*arguments: str | Path) -> Run:
     """Run ``edgedec`` with these arguments.
 
@@ -35,22 +44,14 @@ def run(*arguments: str | Path) -> Run:
         InputError: it failed; the message is what it said.
     """
     command = [sys.executable, "-m", "edgedec", *map(str, arguments)]
-    begin = perf_counter()
-    with TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said)
-        assert process.stdout is not None
-        output = process.stdout.read().decode()
-        # Reaped here and not by subprocess: the usage of this one child comes with it.
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = perf_counter() - begin
-        process.returncode = os.waitstatus_to_exitcode(status)
-        process.stdout.close()
-        if process.returncode != 0:
-            said.seek(0)
-            raise InputError(f"{' '.join(command)}: {said.read().decode(errors='replace')}")
+    timed = subprocess.run(
+        [sys.executable, "-c", _TIMED, *command], stdout=subprocess.PIPE, text=True, check=True
+    )
+    code, output, said, seconds, peak = json.loads(timed.stdout)
+    if code != 0:
+        raise InputError(f"{' '.join(command)}: {said.strip()}")
     # Kilobytes everywhere but on macOS.
-    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return Run(output, seconds, peak)
+    return Run(output, seconds, peak * (1 if sys.platform == "darwin" else 1024))
 
 
 def export(shop: Workshop, preset: str, recorder: Recorder) -> list[dict[str, object]]:
