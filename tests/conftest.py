@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import settings
 # A loaded machine is no failure: no deadline for an example.
 settings.register_profile("edgedec", deadline=None)
 settings.load_profile("edgedec")
+
+# A shell that starts a run in the background has it ignore Ctrl-C, and every child inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = Path(os.environ.get("EDGEDEC_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
