@@ -37,16 +37,27 @@ class Wary(Fixed):
         return value > self._least
 
 
+def _drawn_from_p(verdict: Verdict, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+    """The verdict with another next token, drawn from p, where a draft was rejected."""
+    last = verdict.path[-1]
+    if not draft.tree.children(last):
+        return verdict
+    uniform = streams.uniform(rows.position(last), Purpose.RECOVER)
+    return Verdict(verdict.path, Residual(rows.probs(last), None).draw(uniform))
+
+
 class KeepsTheResidual(SpeculativeSampling):
-    """Broken on purpose: draws the recovered token from p, as if q were not subtracted."""
+    """Broken on purpose: draws the recovered token as if q were not subtracted."""
 
     def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
-        verdict = super().accept(draft, rows, streams)
-        last = verdict.path[-1]
-        if not draft.tree.children(last):
-            return verdict
-        uniform = streams.uniform(rows.position(last), Purpose.RECOVER)
-        return Verdict(verdict.path, Residual(rows.probs(last), None).draw(uniform))
+        return _drawn_from_p(super().accept(draft, rows, streams), draft, rows, streams)
+
+
+class DrawsAgain(GumbelCoupling):
+    """Broken on purpose: where the draft missed the target's token, draws a new one."""
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        return _drawn_from_p(super().accept(draft, rows, streams), draft, rows, streams)
 
 
 HONEST = {
@@ -71,6 +82,7 @@ FLAGGED = {
     "residual not subtracted": Setting(KeepsTheResidual()),
     "residual not subtracted, tree": Setting(KeepsTheResidual(), "tree", bushy),
     "residual not subtracted, lookup": Setting(KeepsTheResidual(), "lookup"),
+    "coupling draws again": Setting(DrawsAgain()),
     "typical acceptance": Setting(Typical()),
     "BiLD's threshold": Setting(BigLittle()),
 }

@@ -235,7 +235,7 @@ def imported_names(file: Path) -> set[str]:
     return found
 
 
-# An absolute path to somebody's folder, at the start of a path only: not some/work/.
+# An absolute path to somebody's folder, at the start of a path only: not some/root/.
 MACHINE_PATH = re.compile(rb"(?<![\w.\-/*])/(?:work|root|home/\w+|Users/\w+)/")
 
 
@@ -251,5 +251,5 @@ def test_no_machine_paths(repository: Path) -> None:
 
 
 def test_a_machine_path_would_be_seen() -> None:
-    assert MACHINE_PATH.search(b'open("' + b"/" + b'work/data")')
-    assert not MACHINE_PATH.search(b"some/work/")
+    assert MACHINE_PATH.search(b'open("' + b"/" + b'root/data")')
+    assert not MACHINE_PATH.search(b"some/root/")

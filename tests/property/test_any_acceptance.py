@@ -11,15 +11,15 @@ import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
+from edgedec.bench.distribution import DrawsAgain
 from edgedec.decoding.acceptance import (
     GumbelCoupling,
     Residual,
     SampleAndMatch,
     SpeculativeSampling,
-    Verdict,
 )
-from edgedec.decoding.randomness import Purpose, Streams
-from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
+from edgedec.decoding.randomness import Purpose
+from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 from edgedec.testing import FakeModel
 
@@ -169,18 +169,6 @@ def test_greedy_is_the_same_for_the_rejection_rule(
     tokens = first_round(SpeculativeSampling(), nodes, params)
     if params.greedy:
         assert tokens == plain(params, len(tokens))
-
-
-class DrawsAgain(GumbelCoupling):
-    """A broken twin: where the draft missed, it draws a new token."""
-
-    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
-        verdict = super().accept(draft, rows, streams)
-        last = verdict.path[-1]
-        if not draft.tree.children(last):
-            return verdict
-        uniform = streams.uniform(rows.position(last), Purpose.RECOVER)
-        return Verdict(verdict.path, Residual(rows.probs(last), None).draw(uniform))
 
 
 def test_a_rule_that_draws_again_is_caught() -> None:

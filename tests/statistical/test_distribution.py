@@ -22,7 +22,6 @@ from edgedec.bench.toy import (
 )
 from edgedec.decoding.acceptance import (
     BigLittle,
-    GumbelCoupling,
     Residual,
     SpeculativeSampling,
     Typical,
@@ -72,18 +71,6 @@ class TakesADeterministicDraftForASample(SpeculativeSampling):
         flat = np.full(VOCAB, 1 / VOCAB, dtype=np.float32)
         draft.q = dict.fromkeys(range(len(draft.tree)), flat)
         return super().accept(draft, rows, streams)
-
-
-class DrawsAgain(GumbelCoupling):
-    """Where the draft missed the target's token, draws a new one."""
-
-    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
-        verdict = super().accept(draft, rows, streams)
-        last = verdict.path[-1]
-        if not draft.tree.children(last):
-            return verdict
-        fresh = streams.uniform(rows.position(last), Purpose.RECOVER)
-        return Verdict(verdict.path, Residual(rows.probs(last), None).draw(fresh))
 
 
 class TrustsTheCoupledDraft(SpeculativeSampling):
@@ -137,7 +124,6 @@ TWINS = {
     **FLAGGED,
     "bonus without temperature": Setting(ForgetsTheTemperature(), policy=lambda: Fixed(1)),
     "lookup taken for a sample": Setting(TakesADeterministicDraftForASample(), "lookup"),
-    "coupling draws again": Setting(DrawsAgain()),
     "drops a drawn token for its q": Setting(SpeculativeSampling(), wrap=DropsUnsureTokens),
     "q of another node": Setting(SpeculativeSampling(), wrap=SwapsQ),
 }
