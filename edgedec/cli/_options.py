@@ -97,6 +97,20 @@ SAMPLE = [
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
+def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
+    """Which prompts to decode and how far, for commands that compare texts."""
+    return [
+        click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                     metavar="FILE.jsonl",
+                     help='Lines such as {"prompt": "Hello"}; default: heads of functions that '
+                     "the demo pair was not trained on."),
+        click.option("--count", type=click.IntRange(min=1), default=count, show_default=True,
+                     help="How many of the default prompts."),
+        click.option("--max-new-tokens", type=click.IntRange(min=least_tokens), default=128,
+                     show_default=True, metavar="N", help="Tokens of each text."),
+    ]  # fmt: skip
+
+
 def options(*groups: list[Callable[[F], F]]) -> Callable[[F], F]:
     """All options of these groups, in their order."""
 

@@ -16,28 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("bundle", default="demo")
-@click.option(
-    "--prompts",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE.jsonl",
-    help='Lines such as {"prompt": "Hello"}; default: heads of '
-    "functions that the demo pair was not trained on.",
-)
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="How many of the default prompts.",
-)
-@click.option(
-    "--max-new-tokens",
-    type=click.IntRange(min=2),
-    default=128,
-    show_default=True,
-    metavar="N",
-    help="Tokens of each text.",
-)
+@_options.options(_options.texts(count=10, least_tokens=2))
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all random choices.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads; default: all.")

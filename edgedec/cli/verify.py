@@ -16,28 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("bundle", default="demo")
-@click.option(
-    "--prompts",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE.jsonl",
-    help='Lines such as {"prompt": "Hello"}; default: heads of '
-    "functions that the demo pair was not trained on.",
-)
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="How many of the default prompts.",
-)
-@click.option(
-    "--max-new-tokens",
-    type=click.IntRange(min=1),
-    default=128,
-    show_default=True,
-    metavar="N",
-    help="Tokens of each text.",
-)
+@_options.options(_options.texts(count=20, least_tokens=1))
 @click.option(
     "--temperature", type=float, default=0.8, show_default=True, help="Of the sampled texts."
 )
