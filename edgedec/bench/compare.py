@@ -14,6 +14,8 @@ from edgedec.bench.records import Recorder
 from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 
+_LOSS = 0.98
+
 
 @dataclass(slots=True)
 class Comparison:
@@ -23,17 +25,20 @@ class Comparison:
         baseline: name of the candidate others are compared with.
         tpot_s: candidate -> seconds per token after the first round, one per prompt.
         identical: candidate -> how many texts equal the baseline's, token for token.
+        prompts: their names, in the same order.
     """
 
     baseline: str
     tpot_s: dict[str, list[float]] = field(default_factory=dict)
     identical: dict[str, int] = field(default_factory=dict)
+    prompts: list[str] = field(default_factory=list)
 
-    def add(self, runs: Mapping[str, Sequence[Generation]]) -> None:
+    def add(self, prompt: str, runs: Mapping[str, Sequence[Generation]]) -> None:
         """One prompt's runs by candidate; left out where one of them has no TPOT."""
         seconds = {name: median(g.metrics.tpot_s for g in some) for name, some in runs.items()}
         if not all(seconds.values()):
             return
+        self.prompts.append(prompt)
         expected = runs[self.baseline][0].token_ids
         for name, generations in runs.items():
             self.tpot_s[name].append(seconds[name])
@@ -48,6 +53,11 @@ class Comparison:
         pairs = zip(self.tpot_s[self.baseline], self.tpot_s[name], strict=True)
         return [plain / other for plain, other in pairs]
 
+    def losses(self, name: str) -> list[str]:
+        """Prompts that took more than 2% longer than with the baseline."""
+        ratios = zip(self.prompts, self.ratios(name), strict=True)
+        return [prompt for prompt, ratio in ratios if ratio < _LOSS]
+
     def summary(self, name: str) -> dict[str, float | int]:
         """What a table shows of one candidate."""
         ratios = self.ratios(name)
@@ -56,7 +66,7 @@ class Comparison:
             "speedup": self.speedup(name),
             "median_ratio": median(ratios),
             "worst_ratio": min(ratios),
-            "below_0.98": sum(ratio < 0.98 for ratio in ratios),
+            "below_0.98": len(self.losses(name)),
             "identical": self.identical[name],
             "prompts": len(ratios),
         }
@@ -99,11 +109,17 @@ def compare(
         for name, generations in runs.items():
             for generation in generations:
                 recorder.add(kind="run", candidate=name, prompt=label, **facts(generation))
-        result.add(runs)
+        result.add(label, runs)
     if not result.tpot_s[names[0]]:
         raise InputError("every text came in one round: nothing to time, let them be longer")
     for name in names:
-        recorder.add(kind="summary", candidate=name, baseline=names[0], **result.summary(name))
+        recorder.add(
+            kind="summary",
+            candidate=name,
+            baseline=names[0],
+            losses=result.losses(name),
+            **result.summary(name),
+        )
     return result
 
 

@@ -51,6 +51,7 @@ def test_a_text_of_one_round_is_recorded_but_not_compared() -> None:
     assert found.ratios("quick") == pytest.approx([2.0, 0.8])
     assert summary["speedup"] == pytest.approx(1.0)
     assert (summary["identical"], summary["prompts"], summary["below_0.98"]) == (1, 2, 1)
+    assert found.losses("quick") == ["p2"]
     assert [r["kind"] for r in records].count("run") == 6
 
 
