@@ -7,18 +7,20 @@ Run by ``make bench``. Needs a clone (the checkpoints are not in the wheel) and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgedec.assembly import OpenOptions
 from edgedec.bench.bundle import PLAIN, Candidate, race
+from edgedec.bench.compare import compare
 from edgedec.bench.grown import Workshop
 from edgedec.bench.records import Recorder, recording
 from edgedec.bench.verify import Texts, verify
 from edgedec.bench.workloads import heldout_prompts, random_prompts
 from edgedec.decoding.sampling import SamplingParams
-from edgedec.pipeline import GenerateOptions, Prompt
+from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 Row = dict[str, Any]
 Section = Callable[["Suite", Recorder], list[Row]]
@@ -113,6 +115,20 @@ def grown(suite: Suite, recorder: Recorder) -> list[Row]:
     return _speed(suite, recorder, suite.shop.bundle("int4", target=GROWN), SamplingParams(), names)
 
 
+def baselines(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Plain decoding of the grown target by weight format: which one is there to beat."""
+    options = GenerateOptions(64, ignore_eos=True)
+    with ExitStack() as stack:
+        pipelines = {
+            f"plain {weights}": stack.enter_context(
+                Pipeline.open(suite.shop.bundle(weights, target=GROWN), suite.plain().options)
+            )
+            for weights in ("int4", "int8")
+        }
+        found = compare(pipelines, suite.code(), options, recorder)
+    return [{"candidate": name, **found.summary(name)} for name in found.tpot_s]
+
+
 def grown_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
     """The same, sampled at temperature 0.8 with a seed."""
     sampling = SamplingParams(temperature=0.8, seed=0)
@@ -151,6 +167,7 @@ _SECTIONS = (
     engine,
     distribution,
     shipped,
+    baselines,
     grown,
     grown_sampled,
     grown_both,
