@@ -37,8 +37,8 @@ class OpenOptions:
         row_invariant: pad passes so that a row's numbers do not depend on how many rows
             are computed with it, and the text of a seed not on what was drafted, near-ties
             included. None does so for weights that are streamed from memory, where it
-            costs nothing; with small quantised ones, where it would, two runs may part where
-            two tokens are nearly tied.
+            costs nothing, and drafters of chains; with small quantised ones, where it would,
+            two runs may part where two tokens are nearly tied. True lets no drafter branch.
     """
 
     draft: str = "auto"
@@ -76,10 +76,10 @@ def assemble(bundle: Bundle, options: OpenOptions) -> Parts:
     drafter_name = _drafter_name(bundle, options)
     with ExitStack() as stack:
         tokenizer = Tokenizer.load(bundle.tokenizer)
-        target = _load(bundle.target, options, stack)
+        target = _load(bundle.target, options, stack, _row_invariant(options, drafter_name))
         draft = None
         if drafting.needs_model(drafter_name):
-            draft = _load(_draft_role(bundle, drafter_name), options, stack, invariant=False)
+            draft = _load(_draft_role(bundle, drafter_name), options, stack, False)
             _check_vocabularies(target, draft)
         caches = plan_caches(
             target.info,
@@ -94,7 +94,8 @@ def assemble(bundle: Bundle, options: OpenOptions) -> Parts:
             drafter_name,
             vocab_size=target.info.vocab_size,
             draft=draft_session,
-            branching=target.capabilities.tree,
+            # What row invariance promises holds for chains.
+            branching=target.capabilities.tree and not target.capabilities.row_invariant,
         )
         plan = _describe(options, drafter, chosen_policy, rule, target, caches)
         engine = Engine(session, drafter, chosen_policy, rule)
@@ -124,13 +125,15 @@ def _check_vocabularies(target: Model, draft: Model) -> None:
         )
 
 
-def _load(
-    role: Role, options: OpenOptions, stack: ExitStack, *, invariant: bool | None = None
-) -> Model:
-    # What a draft proposes need not be the same at every width, so its passes go unpadded.
-    wanted = options.row_invariant if invariant is None else invariant
+def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
+    if options.row_invariant is None and drafting.branches(drafter_name):
+        return False  # whoever asks for trees and not for invariance gets trees
+    return options.row_invariant
+
+
+def _load(role: Role, options: OpenOptions, stack: ExitStack, row_invariant: bool | None) -> Model:
     model = registry.adapter(role.format).load(
-        role.path, threads=options.threads, providers=options.providers, row_invariant=wanted
+        role.path, threads=options.threads, providers=options.providers, row_invariant=row_invariant
     )
     stack.callback(model.close)
     return model

@@ -264,5 +264,5 @@ def test_a_model_is_needed() -> None:
         with pytest.raises(InputError, match="draft model"):
             drafting.create(name, vocab_size=VOCAB)
     session = FakeModel(VOCAB).open(9)
-    with pytest.raises(InputError, match="chains only"):
+    with pytest.raises(InputError, match="only chains"):
         drafting.create("tree", vocab_size=VOCAB, draft=session, branching=False)

@@ -328,3 +328,33 @@ class TestPrompts:
 def test_a_draft_with_another_vocabulary_is_refused() -> None:
     with pytest.raises(BundleError, match="16 tokens and the draft 32"):
         assembly._check_vocabularies(FakeModel(16), FakeModel(32))
+
+
+def test_row_invariance_lets_no_drafter_branch(bundle: Path) -> None:
+    with pytest.raises(InputError, match="'tree' branches"):
+        Pipeline.open(bundle, draft="tree", draft_length=3, row_invariant=True)
+    shapes = {True: set(), False: set()}
+    for invariant in shapes:
+        with Pipeline.open(
+            bundle, draft="recycle", draft_length=12, row_invariant=invariant
+        ) as pipeline:
+            propose = pipeline.engine.drafter.propose
+
+            def spy(*args: Any, shapes=shapes[invariant], propose=propose) -> Any:
+                draft = propose(*args)
+                shapes.add(draft.tree.is_chain)
+                return draft
+
+            pipeline.engine.drafter.propose = spy  # type: ignore[method-assign]
+            pipeline.generate(PROMPT, GenerateOptions(max_new_tokens=300, ignore_eos=True))
+    assert shapes[True] == {True}
+    assert False in shapes[False]
+
+
+def test_trees_do_without_invariance_unless_told(bundle: Path, monkeypatch: Any) -> None:
+    from edgedec.runtimes.onnx import model
+
+    monkeypatch.setattr(model, "_STREAMED_BYTES", 0)
+    for draft, invariant in (("tree", False), ("recycle", False), ("hybrid", True), ("none", True)):
+        with Pipeline.open(bundle, draft=draft, draft_length=2) as pipeline:
+            assert pipeline.plan["row_invariant"] is invariant, draft

@@ -26,6 +26,11 @@ def needs_model(name: str) -> bool:
     return name in names() and bool(getattr(_module(name), "NEEDS_MODEL", False))
 
 
+def branches(name: str) -> bool:
+    """Whether a drafter proposes branching trees where it may; False for unknown names."""
+    return name in names() and bool(getattr(_module(name), "BRANCHES", False))
+
+
 def create(
     name: str,
     *,
@@ -56,4 +61,4 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"{__name__}.{name}")
 
 
-__all__ = ["Drafter", "DrafterParts", "create", "names", "needs_model"]
+__all__ = ["Drafter", "DrafterParts", "branches", "create", "names", "needs_model"]

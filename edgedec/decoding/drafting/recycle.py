@@ -137,6 +137,9 @@ class RecycleDrafter:
         pass
 
 
+BRANCHES = True
+
+
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
     return RecycleDrafter(parts.vocab_size, branching=parts.branching)

@@ -80,7 +80,10 @@ class TreeDrafter:
 
     def __init__(self, parts: DrafterParts, threshold: float | None = None) -> None:
         if not parts.branching:
-            raise InputError("drafter 'tree': this target verifies chains only: use 'model'")
+            raise InputError(
+                "drafter 'tree' branches, and only chains are verified here, "
+                "as with --row-invariant: use 'model'"
+            )
         self._follower = Follower(parts, self.name)
         self._threshold = threshold
         self._habits = Habits()
@@ -208,6 +211,7 @@ class _Slots:
 
 
 NEEDS_MODEL = True
+BRANCHES = True
 
 
 def build(parts: DrafterParts) -> Drafter:
