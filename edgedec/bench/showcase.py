@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgedec.assembly import OpenOptions
+from edgedec.decoding import drafting
 from edgedec.decoding.engine import Emission
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 
@@ -53,14 +54,14 @@ class Showcase:
     Args:
         bundle: a bundle's folder, or ``demo``.
         options: of the speculative side; the plain side differs in the drafter alone.
-            Both sides are row-invariant where the options leave that open, so that their
-            tokens are the same also where two are nearly tied.
+            Both sides are row-invariant where the options and the drafter leave that open,
+            so that their tokens are the same also where two are nearly tied.
 
     """
 
     def __init__(self, bundle: str | Path, options: OpenOptions | None = None) -> None:
         options = options or OpenOptions()
-        if options.row_invariant is None:
+        if options.row_invariant is None and not drafting.branches(options.draft):
             options = dataclasses.replace(options, row_invariant=True)
         self._stack = ExitStack()
         with ExitStack() as stack:
