@@ -192,7 +192,9 @@ def _read_manifest(root: Path) -> dict[str, Any]:
         with file.open("rb") as stream:
             data = stream.read(MAX_MANIFEST_BYTES + 1)
     except FileNotFoundError:
-        raise BundleError(f"{root} has no {MANIFEST}: it is no bundle, or not all of one") from None
+        raise BundleError(
+            f"{root} has no {MANIFEST}: give a bundle that `edgedec export` wrote, all of it"
+        ) from None
     except (OSError, ValueError) as error:
         raise BundleError(f"{file} cannot be read: {error}") from None
     if len(data) > MAX_MANIFEST_BYTES:
@@ -202,7 +204,7 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        raise BundleError(f"{file} is no JSON object: the file is damaged")
+        raise BundleError(f"{file} is no JSON object: export or copy the bundle again")
     return parsed
 
 

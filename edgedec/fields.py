@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,7 +57,7 @@ class Fields:
 
     def wrong(self, name: str, expected: str) -> BundleError:
         """The error for a field that is not as expected."""
-        found = "missing" if name not in self.raw else "something else"
+        found = one_line(reprlib.repr(self.raw[name])) if name in self.raw else "missing"
         return BundleError(
             f"{one_line(self.where)}: {one_line(name)} is {found}, expected {expected}"
         )

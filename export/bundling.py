@@ -70,8 +70,12 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
 def _jobs(
     options: ExportOptions, target: Checkpoint, draft: Checkpoint | None, content: TokenizerContent
 ) -> list[_Job]:
-    if options.max_context is not None and options.max_context < 1:
-        raise InputError(f"--max-context is {options.max_context}, expected at least 1")
+    limit = target.spec.max_context
+    if options.max_context is not None and not 1 <= options.max_context <= limit:
+        raise InputError(
+            f"--max-context {options.max_context}: expected 1 to {limit}, what"
+            f" {target.name} was trained for"
+        )
     if options.kv not in KV_TYPES:
         raise InputError(f"kv {options.kv!r} is not a format; there are {', '.join(KV_TYPES)}")
     check_cache(options.kv)

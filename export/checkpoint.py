@@ -148,7 +148,9 @@ def read_json(file: Path) -> dict[str, Any]:
         with file.open("rb") as stream:
             data = stream.read(MAX_JSON_BYTES + 1)
     except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
+        raise CheckpointError(
+            f"{file} cannot be read: {error.strerror}; give a complete Hugging Face folder"
+        ) from None
     if len(data) > MAX_JSON_BYTES:
         raise CheckpointError(f"{file} is larger than {MAX_JSON_BYTES >> 20} MiB")
     try:
@@ -156,7 +158,7 @@ def read_json(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        raise CheckpointError(f"{file} is no JSON object")
+        raise CheckpointError(f"{file} is no JSON object: download or copy it again")
     return parsed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import pkgutil
@@ -56,6 +57,11 @@ def one_line_errors() -> Iterator[None]:
         if os.environ.get("EDGEDEC_DEBUG") or shows_itself(error):
             raise
         _end(*describe(error))
+    except ImportError as error:
+        # Ctrl-C while a compiled module starts: its loader wraps the interrupt.
+        if os.environ.get("EDGEDEC_DEBUG") or not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        _end(*describe(error.__cause__))
 
 
 def shows_itself(error: BaseException) -> bool:
@@ -73,7 +79,8 @@ def describe(error: BaseException) -> tuple[str, int]:
         return error.format_message(), 2
     if isinstance(error, OSError):
         what = f"{error.filename}: " if error.filename else ""
-        return f"{what}{error.strerror or error}", 2
+        advice = ": make room and run it again" if error.errno == errno.ENOSPC else ""
+        return f"{what}{error.strerror or error}{advice}", 2
     return "interrupted", INTERRUPTED
 
 

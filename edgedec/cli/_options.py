@@ -33,7 +33,7 @@ def draft_length(value: str | int) -> int | str:
     if value == "auto":
         return "auto"
     if not re.fullmatch(r"[0-9]{1,3}", str(value)):
-        raise click.BadParameter(f"{value!r}: expected auto or a number of tokens")
+        raise click.BadParameter(f"{value!r}: expected auto or a number of tokens, 0 to 999")
     return int(value)
 
 

@@ -195,10 +195,11 @@ def _totals(duels: list[Duel]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("function")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    # On a narrow terminal the names fold and the figures stay whole.
+    table.add_column("function", overflow="fold")
     for head in ("tokens", "plain", "speculative", "speed-up", "accepted", "tokens a pass", "same"):
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", no_wrap=" " not in head)
     for duel in duels:
         table.add_row(duel.name, *_row([duel]))
     if len(duels) > 1:

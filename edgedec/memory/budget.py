@@ -52,7 +52,7 @@ def plan_caches(
         least = min(_SMALLEST_CONTEXT, capacity)
         raise MemoryBudgetError(
             f"--kv-memory {kv_memory} bytes holds {fits} tokens: "
-            f"give at least {_bytes_of(least, target, draft)} for {least}"
+            f"give at least {_bytes_of(least, target, draft)} bytes, for {least} tokens"
         )
     if max_context is not None:
         raise MemoryBudgetError(

@@ -148,7 +148,7 @@ def _open(file: Path, threads: int, providers: Sequence[str]) -> ort.InferenceSe
     for name in providers:
         if name not in available:
             raise RuntimeUnavailable(
-                f"{name} is not in this onnxruntime: it has {', '.join(available)}"
+                f"provider {name!r} is not in this onnxruntime: it has {', '.join(available)}"
             )
     try:
         inference = ort.InferenceSession(

@@ -176,7 +176,7 @@ def test_verifying_tells_how_far_it_is(tmp_path):
         (lambda m: m["roles"]["draft"].update(dims={"layers": -1}), "expected a size"),
         (lambda m: m["tokenizer"].update(file="elsewhere.json"), "not among the files"),
         (lambda m: m["files"]["draft/model.onnx"].update(sha256="z" * 64), "hexadecimal"),
-        (lambda m: m.update(schema_version="1"), "expected a size"),
+        (lambda m: m.update(schema_version="1"), "is '1', expected a size"),
         (lambda m: m.update(schema_version=0), "expected 1 or more"),
         (lambda m: m.update(generation=[]), "expected an object"),
     ],

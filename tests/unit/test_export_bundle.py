@@ -147,7 +147,8 @@ def test_more_ids_than_rows(tmp_path, out):
     [
         ({"weights": "int3"}, "not a format"),
         ({"block_size": 31}, "block size"),
-        ({"max_context": 0}, "expected at least 1"),
+        ({"max_context": 0}, "expected 1 to"),
+        ({"max_context": 1 << 40}, "expected 1 to"),
         ({"kv": "int4"}, "there are fp32, int8"),
     ],
 )
