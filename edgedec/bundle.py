@@ -27,8 +27,9 @@ from edgedec.fields import LARGEST_SIZE, Fields, one_line
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
-# Files up to this size are hashed whenever a bundle is opened: a few milliseconds in all.
-SMALL_FILE_BYTES = 1 << 20
+# Files up to this size are hashed whenever a bundle is opened: tens of milliseconds at most.
+# Larger ones would delay the first token; `inspect` and `verify` hash all.
+SMALL_FILE_BYTES = 64 << 20
 # Not imported from edgedec.models: a bundle stands below the models.
 _DEMO = Path(__file__).parent / "models" / "demo" / "bundle"
 

@@ -123,7 +123,8 @@ def test_full_disks(start, bundle, prompts) -> None:
         process = start(*ask, "a", stdout=full)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert errors.decode().splitlines()[-1] == "edgedec: error: No space left on device"
+    said = "edgedec: error: No space left on device: make room and run it again"
+    assert errors.decode().splitlines()[-1] == said
     process = start(*ask, "--prompts", prompts, "--out", "/dev/full")
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
