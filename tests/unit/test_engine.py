@@ -130,7 +130,10 @@ def test_eos_inside_an_accepted_run(drafter: str) -> None:
     plain, _, _ = Harness("none").run(SamplingParams())
     for eos in {event.token for event in plain}:
         expected, why, _ = Harness("none").run(SamplingParams(), eos_ids=(eos,))
-        events, reason, _ = Harness(drafter, 7).run(SamplingParams(), eos_ids=(eos,))
+        harness = Harness(drafter, 7)
+        events, reason, _ = harness.run(SamplingParams(), eos_ids=(eos,))
+        # What was accepted after the EOS never happened: it is not in the cache either.
+        assert harness.engine.target.length == len(PROMPT) + len(events) - 1
         assert same(events, expected)
         assert reason == why == "eos"
         assert events[-1].token == eos
