@@ -16,6 +16,7 @@ from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.session import Model, Session
 from edgedec.errors import BundleError, InputError
 from edgedec.memory.budget import CachePlan, plan_caches
+from edgedec.placement.load import LoadOptions
 from edgedec.runtimes import registry
 from edgedec.text import Tokenizer
 
@@ -132,9 +133,10 @@ def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
 
 
 def _load(role: Role, options: OpenOptions, stack: ExitStack, row_invariant: bool | None) -> Model:
-    model = registry.adapter(role.format).load(
-        role.path, threads=options.threads, providers=options.providers, row_invariant=row_invariant
+    chosen = LoadOptions(
+        threads=options.threads, providers=options.providers, row_invariant=row_invariant
     )
+    model = registry.adapter(registry.RUNTIMES[role.format]).load(role.path, chosen)
     stack.callback(model.close)
     return model
 

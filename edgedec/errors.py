@@ -17,6 +17,7 @@
         ├── StateError              a call out of order: says expected and got
         ├── CapacityExceeded        the cache is full
         ├── CannotRollback          names the nearest possible length
+        ├── SnapshotError           a saved state is damaged, or of another model
         └── Interrupted             ``interrupt()`` was called; the session stays usable
 
 The command line prints ``str(error)`` and exits with ``error.exit_code``.
@@ -95,6 +96,10 @@ class CannotRollback(SessionError):
     def __init__(self, message: str, nearest: int) -> None:
         super().__init__(message)
         self.nearest = nearest
+
+
+class SnapshotError(SessionError):
+    """A saved state cannot be loaded: damaged, or not of this model; nothing has changed."""
 
 
 class Interrupted(SessionError):

@@ -1,46 +1,43 @@
 """From a runtime's name to its adapter: the module of that name in this package.
 
-An adapter has two functions: ``load(path, *, threads, providers, row_invariant) -> Model``
-and ``devices() -> list[str]``. It is imported when it is first asked for, so that a runtime
-that is not installed costs nothing and breaks nothing.
+An adapter has two functions, ``load(path, options) -> Model`` and ``devices() -> list[str]``.
+It is imported when it is first asked for, so that a runtime that is not installed costs nothing
+and breaks nothing. A module whose name begins with an underscore is none: it holds what several
+adapters share.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
 from edgedec import runtimes
 from edgedec.decoding.session import Model
 from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.placement.load import LoadOptions
+
+# Which adapter runs a format of model files.
+RUNTIMES = {"gguf": "llamacpp", "onnx": "onnx", "optimum": "optimum"}
+# The extra that brings a package which the plain install does not.
+_EXTRAS = {"llama_cpp": "gguf"}
 
 
 class Adapter(Protocol):
     """What a runtime's module offers."""
 
-    def load(
-        self,
-        path: Path,
-        *,
-        threads: int | None = None,
-        providers: Sequence[str] = (),
-        row_invariant: bool | None = None,
-    ) -> Model:
+    def load(self, path: Path, options: LoadOptions) -> Model:
         """Load a model.
 
         Args:
             path: the model's file, or the folder it stands in.
-            threads: for one pass; None lets the runtime choose.
-            providers: execution providers, most wanted first; none is the runtime's default.
-            row_invariant: make a row's numbers independent of how many rows are computed
-                with it; None lets the runtime do so where it costs speculation nothing.
+            options: what was chosen for it.
 
         Raises:
+            InputError: a choice this runtime does not have.
             BundleError: the file is missing, damaged, or not one of this runtime.
-            RuntimeUnavailable: a provider that was asked for is not there.
+            RuntimeUnavailable: a provider or device that was asked for is not there.
 
         """
         ...
@@ -53,7 +50,7 @@ class Adapter(Protocol):
 def names() -> list[str]:
     """The runtimes there is an adapter for, installed or not."""
     found = (module.name for module in pkgutil.iter_modules(runtimes.__path__))
-    return sorted(name for name in found if name != "registry")
+    return sorted(n for n in found if n != "registry" and not n.startswith("_"))
 
 
 def adapter(name: str) -> Adapter:
@@ -69,7 +66,9 @@ def adapter(name: str) -> Adapter:
     try:
         module = importlib.import_module(f"{runtimes.__name__}.{name}")
     except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(error.name or "")
+        install = f"'edgedec[{extra}]'" if extra else error.name
         raise RuntimeUnavailable(
-            f"the runtime {name!r} needs the package {error.name!r}: pip install {error.name}"
+            f"the runtime {name!r} needs the package {error.name!r}: pip install {install}"
         ) from error
     return cast(Adapter, module)

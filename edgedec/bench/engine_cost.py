@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import BinaryIO
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk, Pass, Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import TokenTree
+from edgedec.errors import StateError
 
 _SHEETS = 64
 
@@ -79,6 +81,14 @@ class InstantSession:
         other = self._model.open(self.capacity)
         other.length = length
         return other
+
+    def save(self, file: BinaryIO) -> None:
+        """Nothing to save."""
+        raise StateError("a session without a cache cannot be saved")
+
+    def load(self, file: BinaryIO) -> None:
+        """Nothing was saved."""
+        raise StateError("a session without a cache cannot be loaded")
 
     def interrupt(self) -> None:
         """Passes take no time."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 
@@ -25,9 +25,14 @@ class Want(enum.Flag):
 
 
 class Rollback(enum.Enum):
-    """How far back a session can go."""
+    """How far back a session can go.
+
+    ``WINDOW``: only as far as a sliding window has not overwritten what would be needed;
+    ``CannotRollback`` names the nearest length. ``NONE``: to 0 only, as a recurrent state.
+    """
 
     ANY = "any"
+    WINDOW = "window"
     NONE = "none"
 
 
@@ -66,6 +71,7 @@ class Capabilities:
             of a compiled graph; a pass is padded to the next one.
         top_k: ids and logits a pass returns per row beside the argmax.
         row_invariant: a row's result does not depend on how many rows its pass had.
+        snapshot: sessions can be saved and loaded.
 
     """
 
@@ -74,6 +80,7 @@ class Capabilities:
     row_widths: tuple[int, ...] | None = None
     top_k: int = 8
     row_invariant: bool = False
+    snapshot: bool = False
 
 
 @dataclass(slots=True)
@@ -164,6 +171,26 @@ class Session(Protocol):
 
     def fork(self, length: int) -> Session:
         """A new session that holds the first ``length`` committed tokens of this one."""
+        ...
+
+    def save(self, file: BinaryIO) -> None:
+        """Write the committed tokens' state; a pending tree is no part of it.
+
+        Raises:
+            StateError: the model's sessions cannot be saved (``Capabilities.snapshot``).
+
+        """
+        ...
+
+    def load(self, file: BinaryIO) -> None:
+        """Take over a saved state of the same model; what was held before is dropped.
+
+        Raises:
+            SnapshotError: the state is damaged or of another model; nothing has changed.
+            CapacityExceeded: it is longer than this session; likewise.
+            StateError: the model's sessions cannot be saved.
+
+        """
         ...
 
     def interrupt(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from edgedec.testing._committing import Committing
 from edgedec.testing._misuse import Misuse
 from edgedec.testing._reading import Reading
+from edgedec.testing._saving import Saving
 
 
-class SessionContract(Reading, Committing, Misuse):
+class SessionContract(Reading, Committing, Saving, Misuse):
     """Inherit it and give a ``model`` fixture; set ``tolerance`` to the runtime's own."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Sequence
+from typing import BinaryIO
 
 import numpy as np
 
+from edgedec.decoding import snapshot
 from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk, Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import CapacityExceeded, Interrupted, StateError
@@ -46,8 +48,11 @@ class FakeModel:
         self._context = context
         self._sharpness = sharpness
         self._like = like
-        self.capabilities = Capabilities(top_k=min(8, vocab_size), row_invariant=True)
+        self.capabilities = Capabilities(
+            top_k=min(8, vocab_size), row_invariant=True, snapshot=True
+        )
         self.info = ModelInfo("fake", vocab_size, eos_ids, max_context, 1, 0)
+        self.name = f"fake-{seed}-{context}-{sharpness}-{vocab_size}"
         self.passes = 0
 
     def logits(self, tokens: Sequence[int]) -> FloatArray:
@@ -151,6 +156,23 @@ class FakeSession:
         other = self._model.open(self.capacity)
         other._committed = self._committed[:length]
         return other
+
+    def save(self, file: BinaryIO) -> None:
+        """Its tokens, in 8 bytes each."""
+        self._check_open()
+        payload = np.array(self._committed, np.int64).tobytes()
+        snapshot.write(
+            file, runtime="fake", model=self._model.name, length=self.length, payload=[payload]
+        )
+
+    def load(self, file: BinaryIO) -> None:
+        """Take over the tokens of a saved session."""
+        self._check_open()
+        _, payload = snapshot.read(
+            file, runtime="fake", model=self._model.name, most=8 * self.capacity
+        )
+        self._committed = np.frombuffer(payload, np.int64).tolist()
+        self._tree, self._pending = None, 0
 
     def interrupt(self) -> None:
         """Make the running or next call raise Interrupted."""

@@ -1,8 +1,22 @@
 """Decoders on ONNX Runtime: the KV cache in place, trees by bias and positions."""
 
-from edgedec.runtimes.onnx.model import OnnxModel, devices
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgedec.placement.load import LoadOptions
+from edgedec.runtimes.onnx.model import CPU, OnnxModel, devices
 from edgedec.runtimes.onnx.session import OnnxSession
 
-load = OnnxModel.load
-
 __all__ = ["OnnxModel", "OnnxSession", "devices", "load"]
+
+
+def load(path: Path, options: LoadOptions) -> OnnxModel:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    options.only("onnx", "threads", "providers", "row_invariant")
+    return OnnxModel.load(
+        path,
+        threads=options.threads,
+        providers=options.providers or (CPU,),
+        row_invariant=options.row_invariant,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from edgedec.runtimes.onnx.padding import (
     find_padding,
 )
 from edgedec.runtimes.onnx.passes import Passes
+from edgedec.runtimes.onnx.saved import fingerprint
 from edgedec.runtimes.onnx.session import OnnxSession
 
 CPU = "CPUExecutionProvider"
@@ -48,12 +50,15 @@ class OnnxModel:
     session = OnnxSession
 
     def __init__(
-        self, graph: Graph, weight_bytes: int, padding: Padding | None, threads: int
+        self, file: Path, graph: Graph, weight_bytes: int, padding: Padding | None, threads: int
     ) -> None:
         facts = graph.facts
+        self._file = file
         self._graph: Graph | None = graph
         self.padding = padding or NO_PADDING
-        self.capabilities = Capabilities(top_k=facts.top_k, row_invariant=padding is not None)
+        self.capabilities = Capabilities(
+            top_k=facts.top_k, row_invariant=padding is not None, snapshot=True
+        )
         self.info = ModelInfo(
             name=facts.name,
             vocab_size=facts.vocab_size,
@@ -109,7 +114,7 @@ class OnnxModel:
                 f"{file}: no padding makes rows independent of each other on this machine: "
                 "load it without row_invariant"
             )
-        return cls(graph, stored.weight_bytes, padding, threads)
+        return cls(file, graph, stored.weight_bytes, padding, threads)
 
     @property
     def graph(self) -> Graph:
@@ -122,6 +127,11 @@ class OnnxModel:
         if self._graph is None:
             raise StateError("the model is closed: load it again")
         return self._graph
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """What a saved state must be of."""
+        return fingerprint(self._file)
 
     def open(self, capacity: int) -> OnnxSession:
         """A new, empty session."""

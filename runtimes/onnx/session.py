@@ -7,16 +7,18 @@ so a chain that is accepted lies where it belongs already.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from edgedec.decoding import snapshot
 from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import CapacityExceeded, StateError
 from edgedec.runtimes.onnx.padding import Padding
 from edgedec.runtimes.onnx.passes import Passes
+from edgedec.runtimes.onnx.saved import put_rows, rows_of
 
 if TYPE_CHECKING:
     from edgedec.runtimes.onnx.model import OnnxModel
@@ -176,6 +178,28 @@ class OnnxSession:
         other._cache.copy_from(self._cache, length)
         other._length = length
         return other
+
+    def save(self, file: BinaryIO) -> None:
+        """Write the committed rows."""
+        self._check_open()
+        snapshot.write(
+            file,
+            runtime="onnx",
+            model=self._model.fingerprint,
+            length=self._length,
+            payload=[rows_of(self._cache, self._length)],
+        )
+
+    def load(self, file: BinaryIO) -> None:
+        """Take over saved rows."""
+        self._check_open()
+        most = self._model.info.kv_bytes_per_token * self.capacity
+        length, payload = snapshot.read(
+            file, runtime="onnx", model=self._model.fingerprint, most=most
+        )
+        put_rows(self._cache, payload, length)
+        self._length = length
+        self._drop()
 
     def interrupt(self) -> None:
         """From another thread: stop the running pass, or the next."""

@@ -1,0 +1,81 @@
+"""Save and load: the same text goes on, in another session too."""
+
+from __future__ import annotations
+
+import io
+
+from edgedec.decoding.session import Model, Session
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import CapacityExceeded, SnapshotError, StateError
+from edgedec.testing._comparisons import Comparisons, expect
+
+
+class Saving(Comparisons):
+    """A saved state is all of it or nothing."""
+
+    def test_saved_and_loaded_elsewhere(self, model: Model) -> None:
+        tokens, more = self.text(model, 9, seed=30), self.text(model, 4, seed=31)
+        session, other = model.open(64), model.open(48)
+        session.prefill(tokens)
+        if not model.capabilities.snapshot:
+            expect(StateError, lambda: session.save(io.BytesIO()))
+            expect(StateError, lambda: session.load(io.BytesIO()))
+            return
+        # Neither a pending tree nor what the other session held is part of the state.
+        session.forward(TokenTree.chain(more))
+        state = self.saved(session)
+        other.prefill(more)
+        other.forward(TokenTree(tokens[0]))
+        other.load(io.BytesIO(state))
+        other.prefill(more)
+        self.check_next(model, other, tokens + more)
+        session.commit([0, 1])
+        self.check_next(model, session, tokens + more[:2])
+
+    def test_an_empty_state(self, model: Model) -> None:
+        if not model.capabilities.snapshot:
+            return
+        tokens = self.text(model, 5, seed=32)
+        session = model.open(16)
+        state = self.saved(session)
+        session.prefill(self.text(model, 3, seed=33))
+        session.load(io.BytesIO(state))
+        assert session.length == 0
+        session.prefill(tokens)
+        self.check_next(model, session, tokens)
+
+    def test_a_damaged_state_changes_nothing(self, model: Model) -> None:
+        if not model.capabilities.snapshot:
+            return
+        tokens = self.text(model, 7, seed=34)
+        session = model.open(32)
+        session.prefill(tokens)
+        state = self.saved(session)
+        flipped = bytearray(state)
+        flipped[-1] ^= 1
+        for bad in (b"", b"text", state[:20], state[:-1], bytes(flipped)):
+            expect(SnapshotError, lambda bad=bad: session.load(io.BytesIO(bad)))  # type: ignore[misc]
+        self.check_next(model, session, tokens)
+
+    def test_a_state_that_is_too_long_changes_nothing(self, model: Model) -> None:
+        if not model.capabilities.snapshot:
+            return
+        long, short = model.open(32), model.open(8)
+        tokens = self.text(model, 5, seed=35)
+        long.prefill(self.text(model, 20, seed=36))
+        short.prefill(tokens)
+        state = self.saved(long)
+        try:
+            short.load(io.BytesIO(state))
+        except (CapacityExceeded, SnapshotError):
+            pass
+        else:
+            raise AssertionError("a state of 20 tokens went into a session for 8")
+        self.check_next(model, short, tokens)
+
+    @staticmethod
+    def saved(session: Session) -> bytes:
+        """What ``save`` writes."""
+        file = io.BytesIO()
+        session.save(file)
+        return file.getvalue()
