@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgedec.placement.load import LoadOptions
-from edgedec.runtimes.onnx.model import CPU, OnnxModel, devices
+from edgedec.runtimes._ort.opening import CPU, devices
+from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.session import OnnxSession
 
 __all__ = ["OnnxModel", "OnnxSession", "devices", "load"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from edgedec.runtimes._ort.memory import reserve
 
 Rows = npt.NDArray[Any]
 
@@ -27,7 +27,7 @@ class KvCache:
 
     def __init__(self, shape: tuple[int, int, int, int], dtype: npt.DTypeLike) -> None:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        self._map = _reserve(size)
+        self._map = reserve(size)
         buffer = self._map if self._map is not None else np.zeros(size, np.uint8)
         self.rows: Rows = np.frombuffer(buffer, dtype).reshape(shape)
 
@@ -53,15 +53,3 @@ class KvCache:
         if self._map is not None:
             self._map.close()
             self._map = None
-
-
-def _reserve(size: int) -> mmap.mmap | None:
-    """Address space whose pages take memory when they are written; None where there is none."""
-    if not hasattr(mmap, "MAP_PRIVATE"):
-        return None
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    reserved = mmap.mmap(-1, size, flags=flags)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without huge pages
-            reserved.madvise(mmap.MADV_NOHUGEPAGE)
-    return reserved

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +9,10 @@ import numpy as np
 import onnxruntime as ort
 
 from edgedec.errors import BundleError
+from edgedec.runtimes._ort.metadata import damaged, parse, positive
 from edgedec.runtimes.onnx.cache import KvCache
 
 GRAPH_VERSION = 1
-METADATA_KEY = "edgedec"
 _KV_TYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
     "tensor(int8)": np.dtype(np.int8),
@@ -41,34 +40,16 @@ class GraphFacts:
             BundleError: not written by this exporter, or by a newer one.
 
         """
-        text = metadata.get(METADATA_KEY)
-        if text is None:
-            raise BundleError(f"{where}: not exported by edgedec: use `edgedec export`")
+        found = parse(metadata, where, GRAPH_VERSION)
         try:
-            found = json.loads(text)
-            version = found["graph_version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise BundleError(f"{where}: its metadata is damaged: export it again") from error
-        if version != GRAPH_VERSION:
-            raise BundleError(
-                f"{where}: graph version {version!r}, this edgedec reads {GRAPH_VERSION}: "
-                "upgrade edgedec or export it again"
-            )
-        try:
-            sizes = {key: _positive(found[key]) for key in _SIZES}
+            sizes = {key: positive(found[key]) for key in _SIZES}
             eos_ids = tuple(int(token) for token in found["eos_ids"])
             return cls(name=str(found["name"]), eos_ids=eos_ids, **sizes)
         except (ValueError, KeyError, TypeError) as error:
-            raise BundleError(f"{where}: its metadata is damaged: export it again") from error
+            raise damaged(where) from error
 
 
 _SIZES = ("layers", "kv_heads", "head_dim", "vocab_size", "max_context", "top_k")
-
-
-def _positive(value: object) -> int:
-    if type(value) is not int or value < 1:
-        raise ValueError(value)
-    return value
 
 
 @dataclass(frozen=True, slots=True)

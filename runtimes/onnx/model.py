@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 
 from edgedec.decoding.session import Capabilities, ModelInfo
-from edgedec.errors import BundleError, CapacityExceeded, RuntimeUnavailable, StateError
-from edgedec.placement.device import available_cores
-from edgedec.runtimes.onnx.file import read_model_file
+from edgedec.errors import CapacityExceeded, RuntimeUnavailable, StateError
+from edgedec.runtimes._ort.file import read_model_file
+from edgedec.runtimes._ort.opening import CPU, default_threads, model_file, open_inference
+from edgedec.runtimes._ort.saved import fingerprint
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
 from edgedec.runtimes.onnx.padding import (
     CHEAP_PADDINGS,
@@ -25,13 +24,8 @@ from edgedec.runtimes.onnx.padding import (
     find_padding,
 )
 from edgedec.runtimes.onnx.passes import Passes
-from edgedec.runtimes.onnx.saved import fingerprint
 from edgedec.runtimes.onnx.session import OnnxSession
 
-CPU = "CPUExecutionProvider"
-MODEL_FILE = "model.onnx"
-_SPIN_US = 100
-_BYTES_PER_THREAD = 1_500_000
 # Weights from this size on come from memory in every pass, whatever the cache.
 _STREAMED_BYTES = 64 << 20
 
@@ -100,12 +94,11 @@ class OnnxModel:
                 and no padding gives it here.
 
         """
-        file = Path(path)
-        file = file / MODEL_FILE if file.is_dir() else file
+        file = model_file(path)
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        graph = Graph.of(_open(file, threads, providers or (CPU,)), facts, str(file))
+        graph = Graph.of(open_inference(file, threads, providers or (CPU,)), facts, str(file))
         padding = None
         if row_invariant is not False:
             padding = _find_padding(graph, _to_try(row_invariant, stored.weight_bytes))
@@ -142,53 +135,6 @@ class OnnxModel:
     def close(self) -> None:
         """Give the weights back; they go when the last session is closed too."""
         self._graph = None
-
-
-def devices() -> list[str]:
-    """Providers that this ONNX Runtime has, and the devices it sees."""
-    found = [f"{name} (onnxruntime {ort.__version__})" for name in ort.get_available_providers()]
-    for device in getattr(ort, "get_ep_devices", list)():
-        kind = str(device.device.type).rpartition(".")[2]
-        found.append(f"{device.ep_name}: {kind} by {device.device.vendor or device.ep_vendor}")
-    return found
-
-
-def _open(file: Path, threads: int, providers: Sequence[str]) -> ort.InferenceSession:
-    available = ort.get_available_providers()
-    for name in providers:
-        if name not in available:
-            raise RuntimeUnavailable(
-                f"provider {name!r} is not in this onnxruntime: it has {', '.join(available)}"
-            )
-    try:
-        inference = ort.InferenceSession(
-            os.fspath(file), _options(threads), list(providers), enable_fallback=0
-        )
-    except Exception as error:  # ONNX Runtime's own errors share no public base
-        reason = str(error).strip().splitlines()[0]
-        raise BundleError(f"{file}: ONNX Runtime cannot load it: {reason}") from error
-    missing = [name for name in providers if name not in inference.get_providers()]
-    if missing:
-        raise RuntimeUnavailable(f"{missing[0]} did not load: its libraries or device are missing")
-    return inference
-
-
-def _options(threads: int) -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what goes wrong is raised
-    # Every pass has another total length: a pattern for each is memory that never comes back.
-    options.enable_mem_pattern = False
-    # A pool that never spins is no faster than one thread (waking costs more than a small
-    # product takes); one that spins for long steals the core from the other model's pool.
-    options.add_session_config_entry("session.intra_op.spin_duration_us", str(_SPIN_US))
-    return options
-
-
-def default_threads(weight_bytes: int) -> int:
-    """One thread per core this process may use, but none for a share that is not worth it."""
-    return max(1, min(available_cores(), weight_bytes // _BYTES_PER_THREAD))
 
 
 def _to_try(row_invariant: bool | None, weight_bytes: int) -> Sequence[Padding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from edgedec.decoding.tree import FloatArray, IntArray
-from edgedec.errors import Interrupted, SessionError, StateError
+from edgedec.runtimes._ort.runner import Runner
 from edgedec.runtimes.onnx.cache import KvCache
 from edgedec.runtimes.onnx.graph import Graph
 
@@ -22,7 +21,7 @@ _MAX_BINDINGS = 64
 _LEAST_ROWS = 0 if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 31) else 1
 
 
-class Passes:
+class Passes(Runner):
     """Runs passes over one cache. Inputs and outputs stand in memory that is bound once.
 
     A binding is kept for each number of rows; between passes only the shape of the attention
@@ -30,15 +29,8 @@ class Passes:
     """
 
     def __init__(self, graph: Graph, cache: KvCache) -> None:
+        super().__init__(graph.inference)
         self._graph, self._cache = graph, cache
-        self.options = ort.RunOptions()
-        self.options.log_severity_level = 4  # an interrupted pass is no news
-        # "No graph capture" said aloud: asking for an entry that is not there throws inside
-        # onnxruntime's Python, 35 microseconds a pass.
-        self.options.add_run_config_entry("gpu_graph_id", "-1")
-        self._closed = False
-        self._busy = threading.Lock()
-        self._run = graph.inference.run_with_iobinding
         self._bindings: dict[tuple[int, bool], ort.IOBinding] = {}
         self._past_length = np.zeros(1, np.int32)
         self._total = np.zeros((), np.int32)
@@ -72,8 +64,7 @@ class Passes:
 
         """
         with self._busy:
-            if self._closed:
-                raise StateError("the session is closed: open a new one")
+            self._check_open()
             self._locked_run(tokens, past, head, positions, mask)
 
     def _locked_run(
@@ -112,28 +103,9 @@ class Passes:
         finally:
             shown[...] = 0  # chains rely on a bias of zeros
 
-    def _execute(self, binding: ort.IOBinding) -> None:
-        try:
-            self._run(binding, self.options)
-        except Exception as error:  # ONNX Runtime's own errors share no public base
-            self.check_interrupt()
-            reason = str(error).strip().splitlines()[0]
-            raise SessionError(f"ONNX Runtime could not run a pass: {reason}") from error
-
-    def check_interrupt(self) -> None:
-        """Raise Interrupted, once, when ``options.terminate`` was set."""
-        if self.options.terminate:
-            self.options.terminate = False
-            raise Interrupted("interrupted")
-
-    def close(self) -> None:
-        """Stop a pass that another thread runs; forget the bindings and the weights."""
-        self.options.terminate = True
-        with self._busy:  # the cache must not go while a pass writes to it
-            if not self._closed:
-                self._closed = True
-                self._bindings.clear()
-                del self._run, self._graph, self._cache
+    def _release(self) -> None:
+        self._bindings.clear()
+        del self._graph, self._cache
 
     def _make_inputs(self, rows: int) -> None:
         self._bindings.clear()

@@ -7,26 +7,23 @@ so a chain that is accepted lies where it belongs already.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.decoding import snapshot
-from edgedec.decoding.session import OnChunk, Pass, Want
+from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import CapacityExceeded, StateError
+from edgedec.runtimes._ort.saved import Rows
+from edgedec.runtimes._ort.session import OrtSession
 from edgedec.runtimes.onnx.padding import Padding
 from edgedec.runtimes.onnx.passes import Passes
-from edgedec.runtimes.onnx.saved import put_rows, rows_of
 
 if TYPE_CHECKING:
     from edgedec.runtimes.onnx.model import OnnxModel
 
-PREFILL_CHUNK = 128
 
-
-class OnnxSession:
+class OnnxSession(OrtSession):
     """Implements ``edgedec.decoding.session.Session``; made by ``OnnxModel.open``.
 
     Args:
@@ -37,56 +34,27 @@ class OnnxSession:
 
     """
 
+    runtime = "onnx"
+
     def __init__(self, model: OnnxModel, capacity: int, padding: Padding) -> None:
-        self.capacity = capacity
         self._model = model
-        self._vocab_size = model.info.vocab_size
         self._padding = padding
         # A padded pass writes beyond the last node.
         self._cache = model.graph.new_cache(capacity + padding.slack)
         self._passes = Passes(model.graph, self._cache)
-        self._length = 0
-        self._tree: TokenTree | None = None
-        self._pending = 0
+        super().__init__(model, capacity, self._passes)
         self._mask: FloatArray = np.zeros((0, 0), np.float32)
         self._masked = 0
-        self._closed = False
-
-    @property
-    def length(self) -> int:
-        """Committed tokens."""
-        return self._length
 
     # -- reading --------------------------------------------------------------------------------
 
-    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
-        """Commit tokens, in chunks."""
-        self._check_open()
-        if self._pending:
-            raise StateError("prefill() while a tree is pending: call commit() first")
-        self._check_room(len(tokens))
-        self._check_tokens(tokens)
-        for start in range(0, len(tokens), PREFILL_CHUNK):
-            self._passes.check_interrupt()
-            chunk = tokens[start : start + PREFILL_CHUNK]
-            self._passes.run(self._padding.pad(chunk), self._length, head=False)
-            self._length += len(chunk)
-            if on_chunk is not None:
-                on_chunk(start + len(chunk), len(tokens))
+    def _read(self, tokens: Sequence[int]) -> None:
+        self._passes.run(self._padding.pad(tokens), self._length, head=False)
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
         """Rows for ``nodes[start:]``."""
-        self._check_open()
-        count = len(tree)
-        if start != self._pending:
-            raise StateError(f"forward() from node {start}: {self._pending} nodes are pending")
-        if start >= count:
-            raise StateError(f"forward() from node {start}: the tree has {count} nodes")
-        self._check_room(count)
-        tokens = tree.tokens[start:]
-        self._check_tokens(tokens)
-        passes = self._passes
-        passes.check_interrupt()
+        tokens = self._next_tokens(tree, start)
+        passes, count = self._passes, len(tree)
         if self._length == 0 and start == 0 and count > 1:
             return self._first(tree, want)
         if tree.is_chain:
@@ -148,70 +116,27 @@ class OnnxSession:
 
     # -- committing and going back --------------------------------------------------------------
 
-    def commit(self, path: Sequence[int]) -> None:
-        """Keep a path of the pending tree."""
-        self._check_open()
-        tree = self._tree
-        if tree is None:
-            raise StateError("commit() without a pending tree: call forward() first")
-        if not tree.is_path(path) or (path and path[-1] >= self._pending):
-            raise StateError(f"commit({list(path)}): not a path of the pending tree")
+    def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         if not tree.is_chain:
             self._cache.move([self._length + node for node in path], self._length)
-        self._length += len(path)
-        self._drop()
-
-    def rollback(self, length: int) -> None:
-        """Go back to an absolute length."""
-        self._check_open()
-        if not 0 <= length <= self._length:
-            raise StateError(f"rollback({length}): expected 0..{self._length}")
-        self._length = length
-        self._drop()
 
     def fork(self, length: int) -> OnnxSession:
         """A new session with a copy of the first ``length`` tokens."""
         self._check_open()
-        if not 0 <= length <= self._length:
-            raise StateError(f"fork({length}): expected 0..{self._length}")
+        self._check_length("fork", length)
         other = OnnxSession(self._model, self.capacity, self._padding)
         other._cache.copy_from(self._cache, length)
         other._length = length
         return other
 
-    def save(self, file: BinaryIO) -> None:
-        """Write the committed rows."""
-        self._check_open()
-        snapshot.write(
-            file,
-            runtime="onnx",
-            model=self._model.fingerprint,
-            length=self._length,
-            payload=[rows_of(self._cache, self._length)],
-        )
+    def _held(self) -> list[Rows]:
+        return [self._cache.rows]
 
-    def load(self, file: BinaryIO) -> None:
-        """Take over saved rows."""
-        self._check_open()
-        most = self._model.info.kv_bytes_per_token * self.capacity
-        length, payload = snapshot.read(
-            file, runtime="onnx", model=self._model.fingerprint, most=most
-        )
-        put_rows(self._cache, payload, length)
-        self._length = length
-        self._drop()
+    def _take_over(self, rows: Sequence[Rows], length: int) -> None:
+        self._cache.rows[:, :, :length] = rows[0]
 
-    def interrupt(self) -> None:
-        """From another thread: stop the running pass, or the next."""
-        self._passes.options.terminate = True
-
-    def close(self) -> None:
-        """Give the cache back."""
-        if not self._closed:
-            self._closed = True
-            self._drop()
-            self._passes.close()
-            self._cache.close()
+    def _give_back(self) -> None:
+        self._cache.close()
 
     # -- helpers --------------------------------------------------------------------------------
 
@@ -220,18 +145,5 @@ class OnnxSession:
         return passes.top_ids, passes.top_logits, passes.logits
 
     def _drop(self) -> None:
-        self._tree, self._pending, self._masked = None, 0, 0
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StateError("the session is closed: open a new one")
-
-    def _check_room(self, count: int) -> None:
-        if self._length + count > self.capacity:
-            raise CapacityExceeded(
-                f"{self._length} + {count} tokens: the session holds {self.capacity}"
-            )
-
-    def _check_tokens(self, tokens: Sequence[int]) -> None:
-        if tokens and not (min(tokens) >= 0 and max(tokens) < self._vocab_size):
-            raise StateError(f"a token outside the vocabulary: expected 0..{self._vocab_size - 1}")
+        super()._drop()
+        self._masked = 0

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tiny_models import write_tiny_model
 
 from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.runtimes._ort.file import read_model_file
 from edgedec.runtimes.onnx import OnnxModel
-from edgedec.runtimes.onnx.file import read_model_file
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,10 @@ from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import Interrupted, SessionError, StateError
 from edgedec.placement.device import available_cores
+from edgedec.runtimes._ort.opening import default_threads
 from edgedec.runtimes.onnx import OnnxModel, OnnxSession
 from edgedec.runtimes.onnx import cache as cache_module
 from edgedec.runtimes.onnx.cache import KvCache
-from edgedec.runtimes.onnx.model import default_threads
-from edgedec.runtimes.onnx.session import PREFILL_CHUNK
 
 MB = 1 << 20
 
@@ -78,7 +77,7 @@ def test_a_session_closed_gives_its_memory_back(model: OnnxModel) -> None:
 @pytest.mark.parametrize("mapped", [True, False])
 def test_moving_rows_that_overlap(mapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not mapped:  # as where the system cannot reserve address space
-        monkeypatch.setattr(cache_module, "_reserve", lambda size: None)
+        monkeypatch.setattr(cache_module, "reserve", lambda size: None)
     cache = KvCache((2, 1, 8, 1), np.float32)
     cache.rows[...] = np.arange(8, dtype=np.float32)[:, None]
     cache.move([2, 3, 5, 6], 2)
@@ -143,8 +142,8 @@ def test_interrupted_amid_a_prefill(model: OnnxModel) -> None:
     with pytest.raises(Interrupted):
         prefill_for_ever()
     stopper.join()
-    assert session.length % PREFILL_CHUNK == 0
-    session.rollback(min(session.length, PREFILL_CHUNK))
+    assert session.length % OnnxSession.prefill_chunk == 0
+    session.rollback(min(session.length, OnnxSession.prefill_chunk))
     session.prefill(words[session.length : 200])
     undisturbed.prefill(words[:200])
     tree = TokenTree.chain(words[200:204])

@@ -203,9 +203,7 @@ class TestWhileThePromptIsRead:
     @pytest.fixture
     def chunks(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """Lengths of the target's chunks so far; the fifth takes its time."""
-        from edgedec.runtimes.onnx import session
-
-        monkeypatch.setattr(session, "PREFILL_CHUNK", 50)
+        monkeypatch.setattr(OnnxSession, "prefill_chunk", 50)
         honest, seen = OnnxSession.prefill, list[int]()
 
         def prefill(self: OnnxSession, tokens: Any, on_chunk: Any = None) -> None:
