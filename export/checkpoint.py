@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from edgedec.errors import CheckpointError
+from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
@@ -94,7 +95,7 @@ class Checkpoint:
 
 
 class CheckpointTensors:
-    """The tensors a spec asks for, from one safetensors file or from shards.
+    """The canonical tensors of a spec, from one safetensors file or from shards.
 
     Raises:
         CheckpointError: at once for a missing tensor or a wrong shape, and when a row that
@@ -103,19 +104,15 @@ class CheckpointTensors:
     """
 
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:
-        self._where = _locate(folder)
-        self._check(folder, spec)
-
-    @property
-    def files(self) -> frozenset[str]:
-        """Names of the files that hold them."""
-        return frozenset(file.path.name for file in self._where.values())
+        stored = _Stored(folder, spec)
+        self.files = stored.files
+        self._canonical = CanonicalTensors(stored, spec)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._file(name).shape(name)
+        return self._canonical.shape(name)
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        values = self._file(name).rows(name, start, stop).astype(np.float32)
+        values = self._canonical.rows(name, start, stop)
         # A sum is finite only if all its terms are: one pass, no array of booleans. It may
         # overflow where every term is finite, so only then each is looked at.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -124,22 +121,44 @@ class CheckpointTensors:
             raise CheckpointError(f"{name} holds NaN or infinite weights: nothing to export")
         return values
 
-    def _file(self, name: str) -> SafetensorsFile:
-        if name not in self._where:
-            raise CheckpointError(f"the checkpoint has no tensor {name}")
-        return self._where[name]
 
-    def _check(self, folder: Path, spec: DecoderSpec) -> None:
-        for name, shape in spec.tensors().items():
-            found = self._where.get(name)
-            if found is None:
+class _Stored:
+    """What the files hold, under the names that the spec uses for it."""
+
+    def __init__(self, folder: Path, spec: DecoderSpec) -> None:
+        self._where = _locate(folder)
+        wanted = spec.stored()
+        # Checkpoints of a model with other parts, or of a bare decoder, name it otherwise.
+        self._ours, embed = spec.prefixes[0], spec.origins()[spec.name("embed")].name
+        found = [p for p in spec.prefixes if p + embed.removeprefix(self._ours) in self._where]
+        self._theirs = found[0] if found else self._ours
+        for name, shape in wanted.items():
+            if self._name(name) not in self._where:
                 raise CheckpointError(
                     f"{folder} has no tensor {name}, which {spec.architecture} needs"
                 )
-            if found.shape(name) != shape:
+            if self.shape(name) != shape:
                 raise CheckpointError(
-                    f"{folder}: {name} is {list(found.shape(name))}, config.json says {list(shape)}"
+                    f"{folder}: {name} is {list(self.shape(name))}, config.json says {list(shape)}"
                 )
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Names of the files that hold them."""
+        return frozenset(file.path.name for file in self._where.values())
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        name = self._name(name)
+        return self._where[name].shape(name)
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        name = self._name(name)
+        return self._where[name].rows(name, start, stop).astype(np.float32)
+
+    def _name(self, name: str) -> str:
+        if name.startswith(self._ours):
+            return self._theirs + name[len(self._ours) :]
+        return name
 
 
 def read_json(file: Path) -> dict[str, Any]:

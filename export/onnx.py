@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.graph import GraphWriter
 from edgedec.export.tensors import FloatArray, TensorReader, read
 from edgedec.export.weights import MICROSOFT, Format, make_format
@@ -127,6 +128,8 @@ class Emitter:
 
     def model(self) -> None:
         """The whole decoder."""
+        if self._spec.activation != "silu":
+            raise UnsupportedArchitecture(f"activation {self._spec.activation}")
         g, spec = self._graph, self._spec
         ids = g.input("input_ids", np.int64, (1, "n"))
         self.attention_inputs()
@@ -147,9 +150,9 @@ class Emitter:
         g.input("attention_bias", np.float32, (1, 1, "n", "total"))
         g.input("seqlens_k", np.int32, (1,))
         g.input("total_sequence_length", np.int32, ())
-        cos, sin = spec.rope.tables(spec.head_dim, context(spec, self._options))
-        g.constant("cos", cos)
-        g.constant("sin", sin)
+        tables = spec.rope_tables(0, context(spec, self._options))
+        for name, table in zip(("cos", "sin"), tables or (), strict=True):
+            g.constant(name, table)
         for window in sorted(set(spec.windows) - {0}):
             self._window_bias(window)
 
@@ -207,7 +210,7 @@ class Emitter:
 
     def _norm(self, out: str, x: str, branch: str, weight: str) -> tuple[str, str]:
         """The RMS norm of ``x + branch``, and that sum."""
-        g, epsilon = self._graph, self._spec.norm_epsilon
+        g, epsilon = self._graph, self._spec.norm.epsilon
         scale = g.constant(weight, read(self._tensors, weight))
         if not branch:
             inputs = [x, scale]

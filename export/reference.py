@@ -72,8 +72,9 @@ class Reference:
         if spec.qk_norm:
             query = self._norm("q_norm", layer, query)
             key = self._norm("k_norm", layer, key)
-        cos, sin = spec.rope.tables(spec.head_dim, n)
-        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        tables = spec.rope_tables(layer, n)
+        if tables is not None:
+            query, key = rotate(query, *tables), rotate(key, *tables)
         if self._on_cache is not None:
             self._on_cache(layer, key, value)
         seen = causal_mask(n, spec.windows[layer])
@@ -104,7 +105,7 @@ class Reference:
     def _norm(self, role: str, layer: int, x: FloatArray) -> FloatArray:
         weight = read(self._tensors, self.spec.name(role, layer))
         mean = np.square(x).mean(axis=-1, keepdims=True)
-        normed: FloatArray = x / np.sqrt(mean + np.float32(self.spec.norm_epsilon)) * weight
+        normed: FloatArray = x / np.sqrt(mean + np.float32(self.spec.norm.epsilon)) * weight
         return normed
 
 

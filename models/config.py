@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import read_rope
+from edgedec.models.traits import Activation, Norm
 
 _REQUIRED = object()
 # Beyond any decoder in sight; a config.json that says more is not to be multiplied out.
 _LARGEST = 2**31 - 1
+_ACTIVATIONS: Mapping[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
 
 
 class Config:
@@ -25,6 +34,7 @@ class Config:
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self.raw = raw
+        self.refuse("quantization_config", "its weights are quantised already: give the original")
 
     def count(self, name: str, default: int | object = _REQUIRED) -> int:
         """A size. A missing or null field is ``default`` where there is one."""
@@ -53,21 +63,81 @@ class Config:
             raise CheckpointError(f"config.json: {name} is 0")
         return value
 
-    def epsilon(self) -> float:
-        """``rms_norm_eps``, 1e-6 where it is not given."""
-        value = self.raw.get("rms_norm_eps", 1e-6)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-            raise CheckpointError(f"config.json: rms_norm_eps is {value!r}, expected a small > 0")
+    def factor(self, name: str, default: float) -> float:
+        """A number above 0; 0.0 as ``default`` is returned where there is none."""
+        value = self.raw.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+            raise CheckpointError(f"config.json: {name} is {value!r}, expected a number > 0")
         return float(value)
 
+    def norm(self, epsilon: str = "rms_norm_eps", default: float = 1e-6, **traits: Any) -> Norm:
+        """The norms; ``epsilon`` names the field that has it."""
+        value = self.raw.get(epsilon, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+            raise CheckpointError(f"config.json: {epsilon} is {value!r}, expected a small > 0")
+        return Norm(float(value), **traits)
+
+    def refuse(self, name: str, why: str = "nothing here computes that") -> None:
+        """Accept a field only where it is missing, or says no."""
+        value = self.raw.get(name)
+        if value:
+            raise UnsupportedArchitecture(f"config.json: {name} is {value!r}, and {why}")
+
+    def kinds(self, default: Sequence[bool]) -> Sequence[bool]:
+        """Per layer, whether it sees a window only: ``layer_types``, or else ``default``."""
+        kinds = self.raw.get("layer_types")
+        if kinds is None:
+            return default
+        known = ("full_attention", "sliding_attention")
+        if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
+            raise UnsupportedArchitecture(
+                f"config.json: layer_types is {kinds!r}, known are {' and '.join(known)}"
+            )
+        return [kind == "sliding_attention" for kind in kinds]
+
+    def activation(self, *names: str) -> Activation:
+        """The first of these fields that is given; SiLU where none is."""
+        given = [self.raw[name] for name in names if self.raw.get(name) is not None]
+        name = given[0] if given else "silu"
+        if name not in _ACTIVATIONS:
+            known = ", ".join(sorted(_ACTIVATIONS))
+            raise UnsupportedArchitecture(f"activation {name!r} is not known; known are {known}")
+        return _ACTIVATIONS[name]
+
+    def rotary_dim(self, factor: str, default: float) -> int:
+        """Channels of a head that turn, from the field that says what share of them does."""
+        share = self.factor(factor, default)
+        if share > 1:
+            raise CheckpointError(f"config.json: {factor} is {share}, expected at most 1")
+        return int(self._head_dim() * share)
+
+    def _head_dim(self) -> int:
+        heads = self.positive("num_attention_heads")
+        return self.positive("head_dim", max(self.positive("hidden_size") // heads, 1))
+
     def decoder(self, *, windows: tuple[int, ...] = (), **traits: Any) -> DecoderSpec:
-        """A spec from the fields that all these architectures share, and their traits."""
-        activation = self.raw.get("hidden_act", "silu")
-        if activation != "silu":
-            raise UnsupportedArchitecture(f"activation {activation!r} is not known, only silu is")
+        """A spec from the fields that all these architectures share, and their traits.
+
+        What is not among ``traits`` is Llama's: RMS norms before attention and MLP, SiLU,
+        heads that turn as a whole.
+        """
         hidden, heads = self.positive("hidden_size"), self.positive("num_attention_heads")
         layers, vocab_size = self.positive("num_hidden_layers"), self.positive("vocab_size")
-        windows = windows or (0,) * layers
+        if "rotary_dim" not in traits:
+            whole = self.raw.get("partial_rotary_factor", 1.0)
+            if whole != 1.0:
+                raise UnsupportedArchitecture(
+                    f"config.json: partial_rotary_factor is {whole!r}, and in this architecture"
+                    " only whole heads turn"
+                )
+            traits["rotary_dim"] = self._head_dim()
+        if "ropes" not in traits:
+            traits["ropes"] = (read_rope(self.raw, 10_000.0, traits["rotary_dim"]),) * layers
+        traits.setdefault("norm", self.norm())
+        traits.setdefault("activation", self.activation("hidden_act"))
+        traits.setdefault("tied", self.flag("tie_word_embeddings"))
         spec = DecoderSpec(
             architecture=str(self.raw.get("model_type")),
             hidden=hidden,
@@ -75,14 +145,11 @@ class Config:
             layers=layers,
             heads=heads,
             kv_heads=self.positive("num_key_value_heads", heads),
-            head_dim=self.positive("head_dim", max(hidden // heads, 1)),
+            head_dim=self._head_dim(),
             vocab_size=vocab_size,
             vocab_used=self.positive("edgedec_vocab_used", vocab_size),
             max_context=self.positive("max_position_embeddings"),
-            norm_epsilon=self.epsilon(),
-            rope=read_rope(self.raw, 10_000.0),
-            windows=windows,
-            tied=self.flag("tie_word_embeddings"),
+            windows=windows or (0,) * layers,
             **traits,
         )
         _check(spec)
@@ -96,10 +163,11 @@ def _check(spec: DecoderSpec) -> None:
         )
     if spec.head_dim % 2:
         raise CheckpointError(f"config.json: head_dim {spec.head_dim} is odd")
-    if len(spec.windows) != spec.layers:
-        raise CheckpointError(
-            f"config.json: {len(spec.windows)} layer_types for {spec.layers} layers"
-        )
+    if any(spec.ropes) and (spec.rotary_dim % 2 or spec.rotary_dim < 2):
+        raise CheckpointError(f"config.json: {spec.rotary_dim} channels of a head cannot turn")
+    for name, found in (("layer_types", spec.windows), ("layers of positions", spec.ropes)):
+        if len(found) != spec.layers:
+            raise CheckpointError(f"config.json: {len(found)} {name} for {spec.layers} layers")
     if not 0 < spec.vocab_used <= spec.vocab_size:
         raise CheckpointError(
             f"config.json: edgedec_vocab_used {spec.vocab_used} of {spec.vocab_size} tokens"

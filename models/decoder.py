@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-from edgedec.models.rope import Rope
+from edgedec.models.rope import FloatArray, Rope
+from edgedec.models.sources import CANONICAL, TensorSource
+from edgedec.models.traits import Activation, Norm, QkNorm, Residual, Scales
 
-# The names that Llama's checkpoints introduced and its relatives kept.
-LLAMA_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "embed": "model.embed_tokens.weight",
-        "final_norm": "model.norm.weight",
-        "head": "lm_head.weight",
-        "attention_norm": "model.layers.{layer}.input_layernorm.weight",
-        "mlp_norm": "model.layers.{layer}.post_attention_layernorm.weight",
-        "q": "model.layers.{layer}.self_attn.q_proj.weight",
-        "k": "model.layers.{layer}.self_attn.k_proj.weight",
-        "v": "model.layers.{layer}.self_attn.v_proj.weight",
-        "o": "model.layers.{layer}.self_attn.o_proj.weight",
-        "q_bias": "model.layers.{layer}.self_attn.q_proj.bias",
-        "k_bias": "model.layers.{layer}.self_attn.k_proj.bias",
-        "v_bias": "model.layers.{layer}.self_attn.v_proj.bias",
-        "o_bias": "model.layers.{layer}.self_attn.o_proj.bias",
-        "q_norm": "model.layers.{layer}.self_attn.q_norm.weight",
-        "k_norm": "model.layers.{layer}.self_attn.k_norm.weight",
-        "gate": "model.layers.{layer}.mlp.gate_proj.weight",
-        "up": "model.layers.{layer}.mlp.up_proj.weight",
-        "down": "model.layers.{layer}.mlp.down_proj.weight",
-        "gate_bias": "model.layers.{layer}.mlp.gate_proj.bias",
-        "up_bias": "model.layers.{layer}.mlp.up_proj.bias",
-        "down_bias": "model.layers.{layer}.mlp.down_proj.bias",
-    }
-)
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """A pre-norm decoder with rotary embedding, grouped queries and a gated SiLU MLP.
+    """A decoder of attention with grouped queries and an MLP.
 
     Attributes:
         architecture: the ``model_type`` it came from.
@@ -46,13 +24,20 @@ class DecoderSpec:
         vocab_size: rows of the embedding and of the head.
         vocab_used: rows that are tokens; the ones above are padding that never wins.
         max_context: tokens the model was trained for.
-        norm_epsilon: of every RMS norm.
-        rope: the rotary embedding and its scaling.
+        norm: kind and place of its norms.
         windows: per layer, how many tokens a token sees, itself included; 0 is all.
+        ropes: per layer the rotary embedding; None where positions are not told.
+        rotary_dim: the first channels of each head, which are rotated; others pass.
+        position_rows: rows of a learned table of positions (added to embeddings); 0 is none.
+        residual: whether attention and MLP work one after the other or side by side.
+        activation, gated: ``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))``.
         qkv_bias, out_bias, mlp_bias: which projections have a bias.
-        qk_norm: an RMS norm over each head's query and key before the rotation.
+        qk_norm: norms of query and key; empty for none.
+        scales: constant factors, and caps.
         tied: the head is the embedding's transpose.
-        names: checkpoint tensor names by role, ``{layer}`` to be filled in.
+        sources: by role, canonical tensors that a checkpoint keeps in another place or form.
+        prefixes: what stored names of the decoder may begin with; the first is what
+            ``sources`` and canonical names have, others stand for it.
 
     """
 
@@ -66,21 +51,24 @@ class DecoderSpec:
     vocab_size: int
     vocab_used: int
     max_context: int
-    norm_epsilon: float
-    rope: Rope
+    norm: Norm
     windows: tuple[int, ...]
+    ropes: tuple[Rope | None, ...]
+    rotary_dim: int
+    position_rows: int = 0
+    residual: Residual = "sequential"
+    activation: Activation = "silu"
+    gated: bool = True
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
-    qk_norm: bool = False
+    qk_norm: QkNorm = ""
+    scales: Scales = field(default_factory=Scales)
     tied: bool = False
-    names: Mapping[str, str] = field(default_factory=lambda: LLAMA_NAMES, compare=False)
+    sources: Mapping[str, TensorSource] = field(default_factory=dict, compare=False)
+    prefixes: tuple[str, ...] = field(default=("model.",), compare=False)
 
-    def name(self, role: str, layer: int = 0) -> str:
-        """The checkpoint's name of a tensor; ``head`` is ``embed`` where they are tied."""
-        if role == "head" and self.tied:
-            role = "embed"
-        return self.names[role].format(layer=layer)
+    # -- derived sizes --------------------------------------------------------------------------
 
     @property
     def q_size(self) -> int:
@@ -93,29 +81,80 @@ class DecoderSpec:
         return self.kv_heads * self.head_dim
 
     @property
-    def parameters(self) -> int:
-        """Numbers in the checkpoint."""
-        count = 0
-        for shape in self.tensors().values():
-            size = 1
-            for extent in shape:
-                size *= extent
-            count += size
-        return count
+    def attention_scale(self) -> float:
+        """The factor on products of query and key."""
+        scale = self.scales.attention
+        return 1 / math.sqrt(self.head_dim) if scale is None else scale
 
-    def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Every tensor the checkpoint must hold, with its shape (weights are [out, in])."""
-        shapes: dict[str, tuple[int, ...]] = {
-            self.name("embed"): (self.vocab_size, self.hidden),
-            self.name("final_norm"): (self.hidden,),
+    @property
+    def parameters(self) -> int:
+        """Numbers in all canonical tensors."""
+        return sum(math.prod(shape) for shape in self.tensors().values())
+
+    # -- positions ------------------------------------------------------------------------------
+
+    @property
+    def rope(self) -> Rope | None:
+        """The rotary embedding of layers that see everything, or of the first that has one."""
+        pairs = list(zip(self.ropes, self.windows, strict=True))
+        found = [rope for rope, window in pairs if rope and not window]
+        return next(iter([*found, *(rope for rope in self.ropes if rope)]), None)
+
+    def rope_tables(self, layer: int, positions: int) -> tuple[FloatArray, FloatArray] | None:
+        """A layer's cosines and sines, each ``[positions, rotary_dim / 2]`` float32.
+
+        A stretched embedding is that of a text of ``max_context`` tokens, however many
+        positions are wanted.
+        """
+        rope = self.ropes[layer]
+        if rope is None:
+            return None
+        return rope.tables(self.rotary_dim, positions, self.max_context)
+
+    def within(self, max_context: int | None) -> DecoderSpec:
+        """The same decoder for texts of at most so many tokens; None changes nothing."""
+        longest = min(max_context or self.max_context, self.max_context)
+        return dataclasses.replace(self, max_context=longest)
+
+    # -- tensors --------------------------------------------------------------------------------
+
+    def name(self, role: str, layer: int = 0) -> str:
+        """The canonical name of a tensor; ``head`` is ``embed`` where they are tied."""
+        if role == "head" and self.tied:
+            role = "embed"
+        return CANONICAL[role].format(layer=layer)
+
+    def tensors(self) -> dict[str, Shape]:
+        """Every canonical tensor, with its shape (weights are [out, in])."""
+        return {self.name(role, layer): shape for role, layer, shape in self._roles()}
+
+    def origins(self) -> dict[str, TensorSource]:
+        """Where a checkpoint keeps each canonical tensor."""
+        return {
+            self.name(role, layer): self.sources.get(role, TensorSource(CANONICAL[role])).at(layer)
+            for role, layer, _ in self._roles()
         }
-        if not self.tied:
-            shapes[self.name("head")] = (self.vocab_size, self.hidden)
-        for layer in range(self.layers):
-            shapes.update((self.name(role, layer), shape) for role, shape in self._layer_shapes())
+
+    def stored(self) -> dict[str, Shape]:
+        """Every tensor a checkpoint must hold, with its shape."""
+        shapes: dict[str, Shape] = {}
+        origins = self.origins()
+        for name, shape in self.tensors().items():
+            shapes.update(origins[name].stored(shape))
         return shapes
 
-    def _layer_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _roles(self) -> Iterator[tuple[str, int, Shape]]:
+        """Role, layer and shape of each tensor."""
+        yield "embed", 0, (self.vocab_size, self.hidden)
+        if self.position_rows:
+            yield "positions", 0, (self.position_rows, self.hidden)
+        yield from ((role, 0, shape) for role, shape in self._norm_shapes("final_norm"))
+        if not self.tied:
+            yield "head", 0, (self.vocab_size, self.hidden)
+        for layer in range(self.layers):
+            yield from ((role, layer, shape) for role, shape in self._layer_shapes())
+
+    def _layer_shapes(self) -> Iterator[tuple[str, Shape]]:
         outputs = {
             "q": (self.q_size, self.hidden, self.qkv_bias),
             "k": (self.kv_size, self.hidden, self.qkv_bias),
@@ -125,12 +164,29 @@ class DecoderSpec:
             "up": (self.ffn, self.hidden, self.mlp_bias),
             "down": (self.hidden, self.ffn, self.mlp_bias),
         }
+        if not self.gated:
+            del outputs["gate"]
         for role, (rows, columns, bias) in outputs.items():
             yield role, (rows, columns)
             if bias:
                 yield f"{role}_bias", (rows,)
-        yield "attention_norm", (self.hidden,)
-        yield "mlp_norm", (self.hidden,)
+        for role in self.layer_norms:
+            yield from self._norm_shapes(role)
         if self.qk_norm:
-            yield "q_norm", (self.head_dim,)
-            yield "k_norm", (self.head_dim,)
+            one = (self.head_dim,)
+            yield "q_norm", one if self.qk_norm == "head" else (self.q_size,)
+            yield "k_norm", one if self.qk_norm == "head" else (self.kv_size,)
+
+    @property
+    def layer_norms(self) -> tuple[str, ...]:
+        """Roles of a layer's norms of the residual stream, and of what is added to it."""
+        if self.norm.placement == "pre":
+            return ("attention_norm",) + ("mlp_norm",) * (self.residual != "shared")
+        after = ("attention_post_norm", "mlp_post_norm")
+        before = ("attention_norm", "mlp_norm")
+        return after if self.norm.placement == "post" else before + after
+
+    def _norm_shapes(self, role: str) -> Iterator[tuple[str, Shape]]:
+        yield role, (self.hidden,)
+        if self.norm.bias:
+            yield f"{role}_bias", (self.hidden,)

@@ -34,6 +34,7 @@ from edgedec.errors import CheckpointError, EdgedecError, InputError, Unsupporte
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 from edgedec.models.tensors import TensorFolder, write_tensors
+from edgedec.models.traits import Norm, Scales
 from edgedec.models.widening import Widening
 
 
@@ -85,7 +86,7 @@ def grow(
     Raises:
         InputError: a size shrinks, heads do not divide, or a block would hold both real and
             random values.
-        UnsupportedArchitecture: biases or sliding windows.
+        UnsupportedArchitecture: anything but Llama's kind without biases and windows.
 
     """
     if dtype not in ("float16", "float32"):
@@ -127,14 +128,38 @@ def _changes(small: DecoderSpec, shape: Shape, dtype: str) -> dict[str, Any]:
         "head_dim": small.head_dim,
         "vocab_size": shape.vocab,
         "edgedec_vocab_used": small.vocab_used,
-        "rms_norm_eps": small.norm_epsilon * small.hidden / shape.hidden,
+        "rms_norm_eps": small.norm.epsilon * small.hidden / shape.hidden,
         "torch_dtype": dtype,
     }
 
 
+def _check_kind(small: DecoderSpec) -> None:
+    """Llama's kind, with Qwen3's norms at most: for others the argument above does not hold."""
+    plain = dataclasses.replace(
+        small,
+        norm=Norm(small.norm.epsilon),
+        windows=(0,) * small.layers,
+        ropes=(small.rope,) * small.layers,
+        rotary_dim=small.head_dim,
+        position_rows=0,
+        residual="sequential",
+        activation="silu",
+        gated=True,
+        qkv_bias=False,
+        out_bias=False,
+        mlp_bias=False,
+        qk_norm="head" if small.qk_norm else "",
+        scales=Scales(),
+    )
+    if small != plain or small.rope is None or small.sources:
+        raise UnsupportedArchitecture(
+            f"growing is for decoders of Llama's kind without biases and windows,"
+            f" and this {small.architecture} is another"
+        )
+
+
 def _check(small: DecoderSpec, shape: Shape, block: int) -> None:
-    if small.qkv_bias or small.out_bias or small.mlp_bias or any(small.windows):
-        raise UnsupportedArchitecture("growing is for decoders without biases and windows")
+    _check_kind(small)
     old = Shape(
         small.hidden, small.ffn, small.layers, small.heads, small.kv_heads, small.vocab_size
     )

@@ -14,4 +14,4 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """The decoder that this config.json describes; heads have 128 channels by default."""
     c = Config({"head_dim": 128, **config})
     biased = c.flag("attention_bias")
-    return c.decoder(qk_norm=True, qkv_bias=biased, out_bias=biased, windows=windows(c))
+    return c.decoder(qk_norm="head", qkv_bias=biased, out_bias=biased, windows=windows(c))

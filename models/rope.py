@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,33 +18,57 @@ DoubleArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary embedding of halves (channel i turns with channel i + head_dim / 2).
+    """Rotary embedding of halves (channel i turns with channel i + dim / 2).
 
     Attributes:
         theta: the base of the frequencies.
-        kind: ``default``, ``linear``, ``dynamic``, ``llama3`` or ``yarn``.
+        kind: ``default``, ``linear``, ``dynamic``, ``llama3``, ``yarn`` or ``longrope``.
         scaling: the numbers of that kind, as config.json names them.
+        short, long: of longrope, what each pair's frequency is divided by, in texts of at
+            most ``original_max_position_embeddings`` tokens and in longer ones.
 
     """
 
     theta: float
     kind: str = "default"
     scaling: Mapping[str, float] = field(default_factory=dict)
+    short: tuple[float, ...] = ()
+    long: tuple[float, ...] = ()
 
-    def tables(self, head_dim: int, max_context: int) -> tuple[FloatArray, FloatArray]:
-        """Cosines and sines, each ``[max_context, head_dim / 2]`` float32."""
-        frequencies, magnitude = self.frequencies(head_dim)
-        angles = np.outer(np.arange(max_context, dtype=np.float64), frequencies)
+    def tables(self, dim: int, positions: int, max_context: int) -> tuple[FloatArray, FloatArray]:
+        """Cosines and sines, each ``[positions, dim / 2]`` float32.
+
+        Args:
+            dim: channels that turn.
+            positions: rows.
+            max_context: tokens of the longest text.
+
+        """
+        frequencies, magnitude = self.frequencies(dim, max_context)
+        angles = np.outer(np.arange(positions, dtype=np.float64), frequencies)
         return (
             (np.cos(angles) * magnitude).astype(np.float32),
             (np.sin(angles) * magnitude).astype(np.float32),
         )
 
-    def frequencies(self, head_dim: int) -> tuple[DoubleArray, float]:
-        """Radians per position, ``[head_dim / 2]``, and the factor on cosines and sines."""
-        exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
+    def frequencies(self, dim: int, max_context: int) -> tuple[DoubleArray, float]:
+        """Radians per position, ``[dim / 2]``, and the factor on cosines and sines."""
+        exponents = np.arange(0, dim, 2, dtype=np.float64) / dim
         plain: DoubleArray = self.theta**-exponents
+        if self.kind == "longrope":
+            return self._longrope(plain, max_context)
         return _KINDS[self.kind](self, plain)
+
+    def _longrope(self, plain: DoubleArray, max_context: int) -> tuple[DoubleArray, float]:
+        """LongRoPE (2402.13753).
+
+        Transformers changes from short to long factors when a text outgrows the original
+        context, and keys it has cached keep the old ones. A graph whose tables are fixed can
+        promise one of the two: short where no text can outgrow it, long elsewhere.
+        """
+        fits = max_context <= self.scaling["original_max_position_embeddings"]
+        factors = np.array(self.short if fits else self.long, np.float64)
+        return plain / factors, self.scaling["attention_factor"]
 
 
 def _default(rope: Rope, plain: DoubleArray) -> tuple[DoubleArray, float]:
@@ -90,6 +114,7 @@ _KINDS = {
     "dynamic": _default,
     "llama3": _llama3,
     "yarn": _yarn,
+    "longrope": _default,
 }
 _NEEDED = {
     "default": (),
@@ -102,11 +127,17 @@ _NEEDED = {
         "original_max_position_embeddings",
     ),
     "yarn": ("factor",),
+    "longrope": ("original_max_position_embeddings", "attention_factor"),
 }
 
 
-def read_rope(config: Mapping[str, Any], default_theta: float) -> Rope:
+def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope:
     """The rotary embedding a config.json describes.
+
+    Args:
+        config: the file.
+        default_theta: its base where none is given.
+        dim: channels of a head that turn.
 
     Raises:
         UnsupportedArchitecture: a kind of scaling nothing here computes.
@@ -121,11 +152,13 @@ def read_rope(config: Mapping[str, Any], default_theta: float) -> Rope:
     if kind not in _KINDS or "mscale" in scaling:
         known = ", ".join(sorted(_KINDS))
         raise UnsupportedArchitecture(f"rope scaling {kind!r} is not known; known are {known}")
-    if config.get("partial_rotary_factor", 1.0) != 1.0:
-        raise UnsupportedArchitecture("partial_rotary_factor: only whole heads are rotated here")
     numbers = {"rope_theta": theta, **scaling}
     if kind == "yarn":
         numbers = _yarn_numbers(numbers, config)
+    factors = {}
+    if kind == "longrope":
+        numbers = _longrope_numbers(numbers, config)
+        factors = {name: _factors(scaling.get(f"{name}_factor"), name, dim // 2) for name in _SIDES}
     for name in ("rope_theta", *_NEEDED[kind]):
         value = numbers.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
@@ -134,7 +167,7 @@ def read_rope(config: Mapping[str, Any], default_theta: float) -> Rope:
         raise CheckpointError("config.json: low_freq_factor is not below high_freq_factor")
     kept = {k: float(v) for k, v in numbers.items() if isinstance(v, int | float)}
     theta = kept.pop("rope_theta")
-    return Rope(theta, kind, kept)
+    return Rope(theta, kind, kept, **factors)
 
 
 def _yarn_numbers(scaling: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,3 +178,30 @@ def _yarn_numbers(scaling: Mapping[str, Any], config: Mapping[str, Any]) -> dict
         grows = isinstance(factor, int | float) and factor > 1
         numbers["attention_factor"] = 0.1 * math.log(factor) + 1 if grows else 1.0  # type: ignore[arg-type]
     return numbers
+
+
+_SIDES = ("short", "long")
+
+
+def _longrope_numbers(scaling: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Warmer attention by how far the context was stretched (2402.13753, equation 5)."""
+    name, longest = "original_max_position_embeddings", config.get("max_position_embeddings")
+    original = config.get(name) or scaling.get(name) or longest
+    numbers = {**scaling, name: original}
+    if numbers.get("attention_factor") is None:
+        factor = 1.0
+        if isinstance(original, int | float) and isinstance(longest, int | float) and original > 1:
+            factor = max(longest / original, 1.0)
+            factor = math.sqrt(1 + math.log(factor) / math.log(original))
+        numbers["attention_factor"] = factor
+    return numbers
+
+
+def _factors(values: object, name: str, count: int) -> tuple[float, ...]:
+    given = values if isinstance(values, Sequence) and not isinstance(values, str) else ()
+    kept = tuple(float(v) for v in given if type(v) in (int, float) and v > 0)
+    if len(kept) != count or len(given) != count:
+        raise CheckpointError(
+            f"config.json: {name}_factor of the longrope is no list of {count} numbers > 0"
+        )
+    return kept

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.sources import CANONICAL
 from edgedec.models.tensors import Floats, TensorFolder
 
 Index = npt.NDArray[np.int64]
@@ -49,7 +50,7 @@ class Widening:
         if not self._large.tied:
             index[self._large.name("head")] = ("head", 0, False)
         old_layers = {new: old for old, new in enumerate(layer_places(self._small, self._large))}
-        roles = [role for role, name in self._large.names.items() if "{layer}" in name]
+        roles = [role for role, name in CANONICAL.items() if "{layer}" in name]
         for layer in range(self._large.layers):
             old = old_layers.get(layer, layer % self._small.layers)
             for role in roles:

@@ -1,0 +1,107 @@
+"""Canonical tensors: what emitters ask for by name, and where a checkpoint keeps each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+# Llama's checkpoints introduced these names and its relatives kept them, so for those a
+# canonical tensor is a stored one. Weights are [out, in]; norm weights are what multiplies.
+CANONICAL: Mapping[str, str] = MappingProxyType(
+    {
+        "embed": "model.embed_tokens.weight",
+        "positions": "model.embed_positions.weight",
+        "final_norm": "model.norm.weight",
+        "final_norm_bias": "model.norm.bias",
+        "head": "lm_head.weight",
+        "attention_norm": "model.layers.{layer}.input_layernorm.weight",
+        "attention_norm_bias": "model.layers.{layer}.input_layernorm.bias",
+        "attention_post_norm": "model.layers.{layer}.self_attn.post_norm.weight",
+        "mlp_norm": "model.layers.{layer}.post_attention_layernorm.weight",
+        "mlp_norm_bias": "model.layers.{layer}.post_attention_layernorm.bias",
+        "mlp_post_norm": "model.layers.{layer}.mlp.post_norm.weight",
+        "q": "model.layers.{layer}.self_attn.q_proj.weight",
+        "k": "model.layers.{layer}.self_attn.k_proj.weight",
+        "v": "model.layers.{layer}.self_attn.v_proj.weight",
+        "o": "model.layers.{layer}.self_attn.o_proj.weight",
+        "q_bias": "model.layers.{layer}.self_attn.q_proj.bias",
+        "k_bias": "model.layers.{layer}.self_attn.k_proj.bias",
+        "v_bias": "model.layers.{layer}.self_attn.v_proj.bias",
+        "o_bias": "model.layers.{layer}.self_attn.o_proj.bias",
+        "q_norm": "model.layers.{layer}.self_attn.q_norm.weight",
+        "k_norm": "model.layers.{layer}.self_attn.k_norm.weight",
+        "gate": "model.layers.{layer}.mlp.gate_proj.weight",
+        "up": "model.layers.{layer}.mlp.up_proj.weight",
+        "down": "model.layers.{layer}.mlp.down_proj.weight",
+        "gate_bias": "model.layers.{layer}.mlp.gate_proj.bias",
+        "up_bias": "model.layers.{layer}.mlp.up_proj.bias",
+        "down_bias": "model.layers.{layer}.mlp.down_proj.bias",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSource:
+    """Where a checkpoint keeps a canonical tensor, and in what form.
+
+    Attributes:
+        name: of the stored tensor, with ``{layer}``; with ``{part}`` there are several of
+            equal size, one under the other.
+        parts: how many.
+        rows: of the stored tensor as a whole where others share it; 0 where it is alone.
+        start: the first of its rows (columns where ``transposed``) that are this tensor's.
+        group: rows that lie together; 0 is all of them.
+        step: rows from the start of a group to the start of the next.
+        transposed: stored as ``[in, out]``.
+        plus: what is added to each number (Gemma stores norm weights less 1).
+
+    """
+
+    name: str
+    parts: int = 1
+    rows: int = 0
+    start: int = 0
+    group: int = 0
+    step: int = 0
+    transposed: bool = False
+    plus: float = 0.0
+
+    def at(self, layer: int) -> TensorSource:
+        """The source of one layer's tensor."""
+        return dataclasses.replace(self, name=self.name.replace("{layer}", str(layer)))
+
+    def stored(self, shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the stored tensors behind one of ``shape``."""
+        rows = self.rows or shape[0] // self.parts
+        extents = (rows, *shape[1:])
+        extents = extents[::-1] if self.transposed else extents
+        return {self._part(part): extents for part in range(self.parts)}
+
+    def runs(self, start: int, stop: int, length: int) -> Iterator[tuple[str, int, int]]:
+        """Stored tensor, first and last row (past the end) behind rows ``start`` to ``stop``.
+
+        ``length`` is the number of rows of the canonical tensor.
+        """
+        size = length // self.parts
+        together = self.group or size
+        while start < stop:
+            part, row = divmod(start, size)
+            group, offset = divmod(row, together)
+            count = min(stop - start, together - offset)
+            first = self.start + group * self.step + offset
+            yield self._part(part), first, first + count
+            start += count
+
+    def _part(self, part: int) -> str:
+        return self.name.replace("{part}", str(part))
+
+
+def slices(name: str, sizes: Mapping[str, int], **form: bool) -> dict[str, TensorSource]:
+    """Sources of roles whose rows lie one after the other in one stored tensor."""
+    total, start, found = sum(sizes.values()), 0, {}
+    for role, size in sizes.items():
+        found[role] = TensorSource(name, rows=total, start=start, **form)
+        start += size
+    return found

@@ -1,0 +1,65 @@
+"""Ways in which decoders differ, in small groups; `models/decoder.py` puts them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+# rms: x / rms(x) * weight (1910.07467). layer: mean and variance (1607.06450).
+NormKind = Literal["rms", "layer"]
+
+# Which side of attention and of the MLP is normed: what goes in (Llama), what comes out
+# (OLMo 2), or both (Gemma 2). The residual stream is what the sums make.
+Placement = Literal["pre", "post", "pre_post"]
+
+# sequential: x += attention(norm(x)); x += mlp(norm(x)).
+# parallel: x += attention(norm(x)) + mlp(other_norm(x)) (GPT-NeoX).
+# shared: x += attention(n) + mlp(n) with one n = norm(x) (StableLM).
+Residual = Literal["sequential", "parallel", "shared"]
+
+# gelu is exact, with the error function; gelu_tanh its usual approximation.
+Activation = Literal["silu", "gelu", "gelu_tanh"]
+
+# Norms of query and key before the rotation, of the model's kind and without bias. head: over
+# each head, one weight for all (Qwen3); heads: over each head, each with its own weight
+# (StableLM); all: over the channels of all heads at once (OLMo 2).
+QkNorm = Literal["", "head", "heads", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """The norms of a decoder.
+
+    Attributes:
+        epsilon: what keeps the root away from zero.
+        kind, placement: see above.
+        bias: whether norms of the residual stream have one.
+
+    """
+
+    epsilon: float
+    kind: NormKind = "rms"
+    placement: Placement = "pre"
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Constants that multiply, and caps: ``cap * tanh(x / cap)``, 0 for none.
+
+    Attributes:
+        embed: of embeddings.
+        attention: of the products of query and key; None is 1 / sqrt(head_dim).
+        residual: of what attention and MLP add to the residual stream.
+        logits: of logits, before their cap.
+        attention_cap: on the scaled products of query and key, before the mask.
+        logit_cap: on logits.
+
+    """
+
+    embed: float = 1.0
+    attention: float | None = None
+    residual: float = 1.0
+    logits: float = 1.0
+    attention_cap: float = 0.0
+    logit_cap: float = 0.0
