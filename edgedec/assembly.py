@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from edgedec.bundle import Bundle, Role
 from edgedec.decoding import acceptance, drafting, policy
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting.base import Drafter
@@ -15,47 +16,66 @@ from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.session import Model, Session
 from edgedec.errors import BundleError, InputError
+from edgedec.fields import one_line
 from edgedec.memory.budget import CachePlan, plan_caches
+from edgedec.pair import Pair, Source, find
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes import registry
 from edgedec.text import Tokenizer
 
+# Formats by how fast they decode, best first; measured (docs/measurements/formats.jsonl).
+_PREFERRED = ("onnx", "gguf", "optimum")
+
 
 @dataclass(frozen=True, slots=True)
-class OpenOptions:
-    """How to decode.
+class OpenOptions(LoadOptions):
+    """How to decode. What a ``LoadOptions`` has is of the target, and of the draft as well.
 
     Attributes:
-        draft: a drafter's name; ``auto`` is ``hybrid`` where the bundle has a draft model,
-            else ``lookup``; ``none`` is plain decoding.
+        draft: a drafter's name; ``auto`` is ``hybrid`` where there is a draft model, else
+            ``lookup``; ``none`` is plain decoding.
+        draft_model: a GGUF file, or a bundle whose target drafts; None is the draft that
+            comes with the target.
         draft_length: ``auto`` measures costs and decides each round; a number is fixed.
-        threads: of each model; None is one per available core, fewer for small models.
-        providers: ONNX Runtime execution providers, most wanted first.
+        draft_load: how the draft is put on its device; None is as the target.
+        format: of the model files, where a bundle has several; ``auto`` takes the one that
+            decodes fastest.
         max_context: tokens a text may have with its prompt; None is the model's own limit.
         kv_memory: bytes for all key/value caches; None is no limit.
         accept: an acceptance rule's name; None is the Gumbel coupling, which gives a
             seed's own text whatever is drafted.
-        row_invariant: pad passes so that a row's numbers do not depend on how many rows
-            are computed with it, and the text of a seed not on what was drafted, near-ties
-            included. None does so for weights that are streamed from memory, where it
-            costs nothing, and drafters of chains; with small quantised ones, where it would,
-            two runs may part where two tokens are nearly tied. True lets no drafter branch.
+
+    ``row_invariant`` makes the text of a seed independent of what was drafted, near-ties
+    included. None does so for weights that are streamed from memory, where it costs nothing,
+    and drafters of chains; with small quantised ones, where it would, two runs may part where
+    two tokens are nearly tied. True lets no drafter branch.
     """
 
     draft: str = "auto"
+    draft_model: Path | None = None
     draft_length: int | str = "auto"
-    threads: int | None = None
-    providers: Sequence[str] = ("CPUExecutionProvider",)
+    draft_load: LoadOptions | None = None
+    format: str = "auto"
     max_context: int | None = None
     kv_memory: int | None = None
     accept: str | None = None
-    row_invariant: bool | None = None
+
+    def of_target(self, row_invariant: bool | None) -> LoadOptions:
+        """What the target is loaded with."""
+        names = (field.name for field in dataclasses.fields(LoadOptions))
+        own = LoadOptions(**{name: getattr(self, name) for name in names})
+        return dataclasses.replace(own, row_invariant=row_invariant)
+
+    def of_draft(self) -> LoadOptions:
+        """What the draft is loaded with: only the target's numbers decide the text."""
+        return dataclasses.replace(self.draft_load or self.of_target(None), row_invariant=False)
 
 
 @dataclass(slots=True)
 class Parts:
     """What was put together; ``close`` takes it apart."""
 
+    pair: Pair
     target: Model
     engine: Engine
     tokenizer: Tokenizer
@@ -67,21 +87,23 @@ class Parts:
         self.stack.close()
 
 
-def assemble(bundle: Bundle, options: OpenOptions) -> Parts:
-    """Load, size, connect; whatever was opened is closed again when a later step fails.
+def assemble(where: str | Path, options: OpenOptions) -> Parts:
+    """Find, load, size, connect; whatever was opened is closed again when a later step fails.
 
     Raises:
         BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
     """
     rule = acceptance.rule(options.accept or "coupling")
-    drafter_name = _drafter_name(bundle, options)
+    pair = find(where, options.draft_model, lambda formats: _format(options.format, formats))
+    drafter_name = _drafter_name(pair, options)
     with ExitStack() as stack:
-        tokenizer = Tokenizer.load(bundle.tokenizer)
-        target = _load(bundle.target, options, stack, _row_invariant(options, drafter_name))
+        tokenizer = pair.target.read_tokenizer()
+        chosen = options.of_target(_row_invariant(options, drafter_name))
+        target = _load(pair.target, chosen, stack)
         draft = None
         if drafting.needs_model(drafter_name):
-            draft = _load(_draft_role(bundle, drafter_name), options, stack, False)
-            _check_vocabularies(target, draft)
+            draft = _load(_draft_source(pair, drafter_name), options.of_draft(), stack)
+            _check_pair(target, draft)
         caches = plan_caches(
             target.info,
             draft.info if draft else None,
@@ -99,30 +121,49 @@ def assemble(bundle: Bundle, options: OpenOptions) -> Parts:
             branching=target.capabilities.tree and not target.capabilities.row_invariant,
         )
         plan = _describe(options, drafter, chosen_policy, rule, target, caches)
+        plan["format"] = pair.target.format
         engine = Engine(session, drafter, chosen_policy, rule)
-        return Parts(target, engine, tokenizer, plan, stack.pop_all())
+        return Parts(pair, target, engine, tokenizer, plan, stack.pop_all())
 
 
-def _drafter_name(bundle: Bundle, options: OpenOptions) -> str:
+def _format(wanted: str, formats: Iterable[str]) -> str:
+    """The format to use; ``auto`` passes over those whose runtime is not installed."""
+    if wanted != "auto":
+        return wanted
+    known = [format for format in _PREFERRED if format in formats]
+    if not known:
+        there = one_line(", ".join(formats)) or "none for both models"
+        raise BundleError(f"the bundle's formats: {there}; expected one of {', '.join(_PREFERRED)}")
+    usable = [format for format in known if registry.installed(registry.RUNTIMES[format])]
+    return (usable or known)[0]
+
+
+def _drafter_name(pair: Pair, options: OpenOptions) -> str:
     if options.draft != "auto":
         return options.draft
-    return "lookup" if bundle.draft is None else "hybrid"
+    return "lookup" if pair.draft is None else "hybrid"
 
 
-def _draft_role(bundle: Bundle, drafter_name: str) -> Role:
-    if bundle.draft is None:
+def _draft_source(pair: Pair, drafter_name: str) -> Source:
+    if pair.draft is None:
         raise InputError(
-            f"--draft {drafter_name} needs a draft model and {bundle.path} has none: "
-            "try --draft lookup, or export the bundle again with --draft"
+            f"--draft {drafter_name} needs a draft model and {pair.where} has none: "
+            "give one with --draft FILE.gguf, or try --draft lookup"
         )
-    return bundle.draft
+    return pair.draft
 
 
-def _check_vocabularies(target: Model, draft: Model) -> None:
+def _check_pair(target: Model, draft: Model) -> None:
     ours, theirs = target.info.vocab_size, draft.info.vocab_size
     if ours != theirs:
         raise BundleError(
             f"the target has {ours} tokens and the draft {theirs}: export them again as a pair"
+        )
+    if draft.info.weight_bytes > target.info.weight_bytes:
+        raise InputError(
+            f"the draft {draft.info.name} ({draft.info.weight_bytes / 1e6:.1f} MB) is larger than"
+            f" the target {target.info.name} ({target.info.weight_bytes / 1e6:.1f} MB): swap them,"
+            " or decode with --draft lookup"
         )
 
 
@@ -132,11 +173,10 @@ def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
     return options.row_invariant
 
 
-def _load(role: Role, options: OpenOptions, stack: ExitStack, row_invariant: bool | None) -> Model:
-    chosen = LoadOptions(
-        threads=options.threads, providers=options.providers, row_invariant=row_invariant
-    )
-    model = registry.adapter(registry.RUNTIMES[role.format]).load(role.path, chosen)
+def _load(source: Source, options: LoadOptions, stack: ExitStack) -> Model:
+    runtime = registry.adapter(registry.RUNTIMES[source.format])
+    source.admit()
+    model = runtime.load(source.path, options)
     stack.callback(model.close)
     return model
 

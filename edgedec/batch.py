@@ -289,7 +289,6 @@ def run(
 
 def settings_of(pipeline: Pipeline, options: GenerateOptions, accept: str | None) -> dict[str, Any]:
     """What decides the text of a batch: the target, the options and the rule."""
-    bundle = pipeline.bundle
-    target = {name: bundle.files[name].sha256 for name in bundle.target.files}
+    target = pipeline.pair.target.hashes()
     limits = {"accept": accept, "max_context": pipeline.plan["max_context"]}
     return {"target": target, **limits, **asdict(options)}

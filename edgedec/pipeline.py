@@ -20,7 +20,6 @@ from typing import Any
 
 from edgedec import assembly
 from edgedec.assembly import OpenOptions
-from edgedec.bundle import Bundle
 from edgedec.decoding.engine import Emission, Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.sampling import Sampler, SamplingParams
@@ -154,8 +153,8 @@ class Pipeline:
     StateError.
     """
 
-    def __init__(self, bundle: Bundle, parts: assembly.Parts) -> None:
-        self.bundle = bundle
+    def __init__(self, parts: assembly.Parts) -> None:
+        self.pair = parts.pair
         self.tokenizer: Tokenizer = parts.tokenizer
         self.plan = parts.plan
         self.target = parts.target
@@ -166,10 +165,10 @@ class Pipeline:
     def open(
         cls, bundle: str | Path, options: OpenOptions | None = None, **changes: Any
     ) -> Pipeline:
-        """Load a bundle.
+        """Load a target and, where there is one, a draft.
 
         Args:
-            bundle: a bundle's folder, or ``"demo"`` for the pair that ships.
+            bundle: a bundle's folder, ``"demo"`` for the pair that ships, or a GGUF file.
             options: choices; ``changes`` overrides single ones by name, as in
                 ``Pipeline.open("demo", draft="lookup", threads=2)``.
 
@@ -177,8 +176,7 @@ class Pipeline:
             BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
         """
         chosen = dataclasses.replace(options or OpenOptions(), **changes)
-        opened = Bundle.open(bundle)
-        return cls(opened, assembly.assemble(opened, chosen))
+        return cls(assembly.assemble(bundle, chosen))
 
     def stream(self, prompt: Prompt, options: GenerateOptions | None = None) -> Stream:
         """Decode after ``prompt`` (text, or token ids); yields events as they come.

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from edgedec.bundle import MANIFEST
 from edgedec.errors import ExportError, InputError
+from edgedec.manifest import MANIFEST
 
 
 def check_free(out: Path, *, overwrite: bool) -> None:

@@ -53,6 +53,15 @@ def names() -> list[str]:
     return sorted(n for n in found if n != "registry" and not n.startswith("_"))
 
 
+def installed(name: str) -> bool:
+    """Whether an adapter can be imported here."""
+    try:
+        adapter(name)
+    except (InputError, RuntimeUnavailable):
+        return False
+    return True
+
+
 def adapter(name: str) -> Adapter:
     """The adapter of a runtime, imported now.
 

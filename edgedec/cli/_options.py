@@ -134,7 +134,7 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
         draft=chosen["draft"],
         draft_length=chosen["draft_length"],
         threads=chosen["threads"],
-        providers=tuple(chosen["providers"]) or OpenOptions().providers,
+        providers=tuple(chosen["providers"]),
         max_context=chosen["max_context"],
         kv_memory=chosen["kv_memory"],
         accept=accept,

@@ -44,7 +44,6 @@ def _print(bundle: Bundle, quick: bool) -> None:
         ("size", f"{size(bundle.size_bytes)} in {len(bundle.files)} files, "
                  + ("small ones as the manifest says" if quick else "all as the manifest says")),
         *(row for role in bundle.roles for row in _role(bundle, role)),
-        ("tokenizer", f"sha256 {bundle.tokenizer_hash[:16]}"),
     ]  # fmt: skip
     table(rows)
 
@@ -52,15 +51,20 @@ def _print(bundle: Bundle, quick: bool) -> None:
 def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
     from edgedec.cli._output import figures, size
 
-    stored = sum(bundle.files[name].size_bytes for name in role.files)
     dims = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in role.dims.items())
     licence = f"licence {role.licence or 'unstated'}"
     rows = [
         (role.role, f"{role.architecture} from {role.source}, {licence}"),
-        ("", f"{role.format}, weights {role.weights}, KV {role.kv}, {size(stored)}"),
         ("", dims),
+        ("", f"tokenizer sha256 {role.tokenizer_hash[:16]}"),
     ]
-    parity = bundle.manifest["roles"][role.role].get("parity")
-    if isinstance(parity, dict) and parity:
-        rows.append(("", f"parity: {figures(parity)}"))
+    for variant in role.variants.values():
+        stored = sum(bundle.files[name].size_bytes for name in variant.files)
+        rows.append(
+            ("", f"{variant.format}, weights {variant.weights}, KV {variant.kv}, {size(stored)}")
+        )
+        raw = bundle.manifest["roles"][role.role]["variants"][variant.format]
+        parity = raw.get("parity")
+        if isinstance(parity, dict) and parity:
+            rows.append(("", f"parity: {figures(parity)}"))
     return rows

@@ -10,27 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from edgedec.bundle import MANIFEST, Bundle
+from edgedec.bundle import Bundle
 from edgedec.errors import BundleError, CheckpointError
 from edgedec.export.safetensors import SafetensorsFile
+from edgedec.manifest import MANIFEST
 
 DATA = b"the only file"
 FACT = {"sha256": hashlib.sha256(DATA).hexdigest(), "bytes": len(DATA)}
 ROLE = {
-    "format": "onnx",
-    "file": "model",
-    "files": ["model"],
-    "weights": "int4",
-    "kv": "fp32",
     "architecture": "llama",
     "source": "tiny",
     "licence": None,
     "dims": {"layers": 2},
+    "tokenizer": {"file": "model", "content_sha256": "0" * 64},
+    "variants": {"onnx": {"file": "model", "files": ["model"], "weights": "int4", "kv": "fp32"}},
 }
 GOOD = {
-    "schema_version": 1,
+    "schema_version": 2,
     "roles": {"target": ROLE, "draft": ROLE},
-    "tokenizer": {"file": "model", "content_sha256": "0" * 64},
     "generation": {},
     "files": {"model": FACT},
 }
@@ -106,7 +103,8 @@ def opens(folder, data):
         one_clear_line(error)
         return False
     for role in bundle.roles:
-        assert role.path.resolve().is_relative_to(folder.resolve())
+        for variant in role.variants.values():
+            assert variant.path.resolve().is_relative_to(folder.resolve())
     return True
 
 

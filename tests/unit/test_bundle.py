@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from edgedec.bundle import MANIFEST, SMALL_FILE_BYTES, Bundle
+from edgedec.bundle import SMALL_FILE_BYTES, Bundle
 from edgedec.errors import BundleError
+from edgedec.manifest import MANIFEST
 
 FILES = {
     "target/model.onnx": b"graph",
@@ -18,16 +19,24 @@ FILES = {
 
 def role(name, *files):
     return {
-        "format": "onnx",
-        "file": f"{name}/model.onnx",
-        "files": [f"{name}/{file}" for file in files],
-        "weights": "int4",
-        "kv": "fp32",
         "architecture": "llama",
         "source": "tiny",
         "licence": None,
         "dims": {"layers": 2, "vocab_size": 96},
+        "tokenizer": {"file": "tokenizer/tokenizer.json", "content_sha256": "0" * 64},
+        "variants": {
+            "onnx": {
+                "file": f"{name}/model.onnx",
+                "files": [f"{name}/{file}" for file in files],
+                "weights": "int4",
+                "kv": "fp32",
+            }
+        },
     }
+
+
+def onnx(manifest):
+    return manifest["roles"]["target"]["variants"]["onnx"]
 
 
 def make(root, change=lambda manifest: None):
@@ -38,12 +47,11 @@ def make(root, change=lambda manifest: None):
         file.write_bytes(data)
         facts[name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     manifest = {
-        "schema_version": 1,
+        "schema_version": 2,
         "roles": {
             "target": role("target", "model.onnx", "model.onnx.data"),
             "draft": role("draft", "model.onnx"),
         },
-        "tokenizer": {"file": "tokenizer/tokenizer.json", "content_sha256": "0" * 64},
         "generation": {"temperature": 0.7},
         "files": facts,
     }
@@ -60,10 +68,10 @@ def refused(root, words, **how):
 
 def test_what_a_bundle_tells(tmp_path):
     bundle = Bundle.open(make(tmp_path))
-    assert bundle.target.path == tmp_path / "target/model.onnx"
+    assert bundle.target.variant("onnx").path == tmp_path / "target/model.onnx"
     assert bundle.target.dims == {"layers": 2, "vocab_size": 96}
     assert [role.role for role in bundle.roles] == ["target", "draft"]
-    assert bundle.tokenizer == tmp_path / "tokenizer"
+    assert bundle.target.tokenizer == tmp_path / "tokenizer"
     assert bundle.generation == {"temperature": 0.7}
     assert bundle.size_bytes == sum(map(len, FILES.values()))
 
@@ -82,7 +90,7 @@ def test_no_bundle(tmp_path):
 
 def test_a_newer_schema_says_to_upgrade(tmp_path):
     # Whatever else a newer schema changes, the version is what is told.
-    (tmp_path / MANIFEST).write_text('{"schema_version": 2, "roles": []}')
+    (tmp_path / MANIFEST).write_text('{"schema_version": 3, "roles": []}')
     refused(tmp_path, "upgrade")
 
 
@@ -169,15 +177,19 @@ def test_verifying_tells_how_far_it_is(tmp_path):
     [
         (lambda m: m.pop("roles"), "roles is missing, expected an object"),
         (lambda m: m["roles"].pop("target"), "target is missing"),
-        (lambda m: m["roles"]["target"].update(file="target/other.onnx"), "not among the files"),
-        (lambda m: m["roles"]["target"].update(files=["x"]), "not among the files"),
-        (lambda m: m["roles"]["target"].update(files="x"), "expected a list"),
-        (lambda m: m["roles"]["target"].update(weights=4), "expected a text"),
+        (lambda m: onnx(m).update(file="target/other.onnx"), "not among the files"),
+        (lambda m: onnx(m).update(files=["x"]), "not among the files"),
+        (lambda m: onnx(m).update(files="x"), "expected a list"),
+        (lambda m: onnx(m).update(weights=4), "expected a text"),
+        (lambda m: m["roles"]["target"].update(variants={}), "expected one or more"),
         (lambda m: m["roles"]["draft"].update(dims={"layers": -1}), "expected a size"),
-        (lambda m: m["tokenizer"].update(file="elsewhere.json"), "not among the files"),
+        (
+            lambda m: m["roles"]["draft"]["tokenizer"].update(file="elsewhere.json"),
+            "not among the files",
+        ),
         (lambda m: m["files"]["draft/model.onnx"].update(sha256="z" * 64), "hexadecimal"),
         (lambda m: m.update(schema_version="1"), "is '1', expected a size"),
-        (lambda m: m.update(schema_version=0), "expected 1 or more"),
+        (lambda m: m.update(schema_version=0), "export the bundle again"),
         (lambda m: m.update(generation=[]), "expected an object"),
     ],
 )

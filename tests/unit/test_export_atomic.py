@@ -6,9 +6,10 @@ import threading
 import pytest
 from tiny_models import leftovers, tiny_checkpoint
 
-from edgedec.bundle import MANIFEST, Bundle
+from edgedec.bundle import Bundle
 from edgedec.errors import ExportError, InputError
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.manifest import MANIFEST
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_what_exists_is_not_replaced_unasked(target, out):
         export_bundle(ExportOptions(target, out, parity=False))
     assert (out / MANIFEST).read_bytes() == before
     export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
-    assert Bundle.open(out, verify=True).target.weights == "int4"
+    assert Bundle.open(out, verify=True).target.variant("onnx").weights == "int4"
     assert not leftovers(out)
 
 
@@ -107,7 +108,7 @@ def test_a_failed_swap_brings_the_old_one_back(target, out, monkeypatch, failure
     monkeypatch.setattr(type(out), "rename", fail)
     with pytest.raises(seen):
         export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
-    assert Bundle.open(out, verify=True).target.weights == "int8"
+    assert Bundle.open(out, verify=True).target.variant("onnx").weights == "int8"
     assert not leftovers(out)
 
 

@@ -18,7 +18,7 @@ from tiny_models import (
     tiny_checkpoint,
 )
 
-from edgedec.bundle import MANIFEST, Bundle
+from edgedec.bundle import Bundle
 from edgedec.errors import (
     CheckpointError,
     InputError,
@@ -29,6 +29,7 @@ from edgedec.errors import (
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.checkpoint import Checkpoint, read_json
 from edgedec.export.reference import Reference
+from edgedec.manifest import MANIFEST
 from edgedec.models.registry import spec_for
 
 
@@ -61,7 +62,7 @@ def test_a_pair(target, draft, out):
     assert [model.role for model in report.models] == ["target", "draft"]
     assert report.models[0].worst[1] < 0.02
     assert report.models[0].parity["tokens"] > 100
-    assert bundle.manifest["roles"]["target"]["parity"] == report.models[0].parity
+    assert bundle.manifest["roles"]["target"]["variants"]["onnx"]["parity"] == report.models[0].parity
     stages = list(dict.fromkeys(stage for stage, _, _ in heard))
     assert stages == ["target", "target parity", "draft", "draft parity", "hashes"]
     assert all(0 <= done <= total for _, done, total in heard)
@@ -87,7 +88,7 @@ def test_the_graph_in_the_bundle(target, out, weights):
 @needs_int8_cache
 def test_keys_and_values_in_int8(target, out):
     report = export_bundle(ExportOptions(target, out, weights="int8", kv="int8"))
-    assert Bundle.open(out).target.kv == "int8"
+    assert Bundle.open(out).target.variant("onnx").kv == "int8"
     assert report.models[0].parity["kl_nats"] < 0.02
 
 

@@ -325,7 +325,7 @@ class TestPrompts:
 
 def test_a_draft_with_another_vocabulary_is_refused() -> None:
     with pytest.raises(BundleError, match="16 tokens and the draft 32"):
-        assembly._check_vocabularies(FakeModel(16), FakeModel(32))
+        assembly._check_pair(FakeModel(16), FakeModel(32))
 
 
 def test_row_invariance_lets_no_drafter_branch(bundle: Path) -> None:

@@ -1,0 +1,135 @@
+"""A target and perhaps a draft, wherever they stand: in a bundle, or as files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedec.bundle import Bundle, Role
+from edgedec.errors import InputError
+from edgedec.manifest import sha256_of
+from edgedec.text import Tokenizer
+
+GGUF = ".gguf"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One model that can be loaded.
+
+    Attributes:
+        role: ``target`` or ``draft``.
+        format: decides the runtime.
+        path: its main file.
+        files: all its files by name; what decides its numbers.
+        read_tokenizer: reads its tokenizer.
+        admit: checks the file before a runtime opens it; raises BundleError.
+
+    """
+
+    role: str
+    format: str
+    path: Path
+    files: Mapping[str, Path]
+    read_tokenizer: Callable[[], Tokenizer]
+    admit: Callable[[], None]
+
+    def hashes(self) -> dict[str, str]:
+        """sha256 by file; reads every byte."""
+        return {name: sha256_of(path) for name, path in self.files.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is decoded with.
+
+    Attributes:
+        where: what the user gave, for messages.
+        target, draft: the models; no draft where none is to be had.
+        bundle: the bundle the target is of, or None.
+        shared_tokenizer: whether both are known to have the same tokenizer.
+
+    """
+
+    where: str
+    target: Source
+    draft: Source | None
+    bundle: Bundle | None
+    shared_tokenizer: bool
+
+
+def find(target: str | Path, draft: Path | None, choose: Callable[[Iterable[str]], str]) -> Pair:
+    """The models that these paths name.
+
+    Args:
+        target: a bundle's folder, ``demo``, or a GGUF file.
+        draft: a GGUF file, or a bundle whose target drafts; None is the draft that the
+            target's bundle holds, if any.
+        choose: picks one of the formats that a bundle has.
+
+    Raises:
+        BundleError: nothing of the kind, or damaged.
+        InputError: the format is not there.
+
+    """
+    bundle, source, own_draft = _open(target, "target", choose)
+    if draft is not None:
+        _, own_draft, _ = _open(draft, "draft", choose)
+    shared = (
+        draft is None
+        and bundle is not None
+        and bundle.draft is not None
+        and bundle.draft.tokenizer_hash == bundle.target.tokenizer_hash
+    )
+    return Pair(str(target), source, own_draft, bundle, shared)
+
+
+def _open(
+    path: str | Path, role: str, choose: Callable[[Iterable[str]], str]
+) -> tuple[Bundle | None, Source, Source | None]:
+    if Path(path).suffix.lower() == GGUF:
+        return None, _gguf(Path(path), role), None
+    if Path(path).is_file():
+        raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")
+    bundle = Bundle.open(path)
+    format = choose(bundle.formats)
+    draft = None if bundle.draft is None else _of_role(bundle, bundle.draft, format)
+    return bundle, _of_role(bundle, bundle.target, format), draft
+
+
+def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
+    variant = role.variant(format)
+
+    def admit() -> None:
+        if format == "gguf":
+            _admit_gguf(variant.path)
+
+    return Source(
+        role=role.role,
+        format=format,
+        path=variant.path,
+        files={name: bundle.path / name for name in variant.files},
+        read_tokenizer=lambda: Tokenizer.load(role.tokenizer),
+        admit=admit,
+    )
+
+
+def _gguf(path: Path, role: str) -> Source:
+    from edgedec.gguf import GgufHeader, load_tokenizer
+
+    header = GgufHeader.read(path)
+    return Source(
+        role=role,
+        format="gguf",
+        path=path,
+        files={path.name: path},
+        read_tokenizer=lambda: load_tokenizer(header),
+        admit=lambda: _admit_gguf(path),
+    )
+
+
+def _admit_gguf(path: Path) -> None:
+    from edgedec.gguf import first_open
+
+    first_open(path)
