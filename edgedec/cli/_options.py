@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,6 +38,18 @@ def draft_length(value: str | int) -> int | str:
     return int(value)
 
 
+def draft(value: str | Path) -> str | Path:
+    """A drafter's name, or the file or folder of a draft model."""
+    text = str(value)
+    if text in DRAFTS:
+        return text
+    if Path(text).exists():
+        return Path(text)
+    if text.lower().endswith(".gguf") or "/" in text:
+        raise click.BadParameter(f"{text!r}: no such file or folder")
+    raise click.BadParameter(f"{text!r} is not one of {', '.join(DRAFTS)}, nor a file")
+
+
 def bias(value: str | tuple[int, float]) -> tuple[int, float]:
     """``ID=VALUE``: a token id and what is added to its logit."""
     if isinstance(value, tuple):
@@ -51,8 +64,12 @@ def bias(value: str | tuple[int, float]) -> tuple[int, float]:
 
 
 OPEN = [
-    click.option("--draft", type=click.Choice(DRAFTS), default="auto", show_default=True,
-                 help="What drafts: a draft model, the text so far, both (hybrid), nothing."),
+    click.option("--draft", type=draft, default="auto", show_default=True,
+                 metavar="|".join(["NAME", "FILE.gguf"]),
+                 help=f"What drafts: {', '.join(DRAFTS)}; or a draft model's file, or a bundle "
+                 "whose target drafts."),
+    click.option("--drafter", type=click.Choice(DRAFTS), metavar="NAME",
+                 help="How a draft model given as a file drafts; default: auto."),
     click.option("--draft-length", type=draft_length, default="auto", show_default=True,
         metavar="auto|N",
                  help="Tokens to draft in a round; auto decides by measured cost."),
@@ -69,6 +86,28 @@ OPEN = [
     click.option("--row-invariant/--no-row-invariant", default=None,
                  help="Pad passes so that quantised numbers do not depend on drafting; "
                  "default: for models of 64 MB and more, where it costs nothing."),
+]  # fmt: skip
+
+LOAD = [
+    click.option("--format", type=click.Choice(["auto", "onnx", "gguf", "optimum"]),
+                 default="auto", show_default=True,
+                 help="Which of a bundle's formats; auto takes the fastest that can run here."),
+    click.option("--batch-threads", type=click.IntRange(1, 1024), metavar="N",
+                 help="GGUF: CPU threads for reading the prompt; default: as --threads."),
+    click.option("--kv-type", "kv", type=click.Choice(["f32", "f16", "q8_0", "q4_0"]),
+                 help="GGUF: type of keys and values."),
+    click.option("--flash-attention/--no-flash-attention", default=None,
+                 help="GGUF: default: where the runtime finds it faster."),
+    click.option("--device", metavar="NAME",
+                 help="GGUF: a device of `edgedec devices`; for both models."),
+    click.option("--gpu-layers", type=click.IntRange(min=-1), metavar="N",
+                 help="GGUF: layers on that device; -1 is all."),
+    click.option("--draft-device", metavar="NAME", help="The same for the draft alone."),
+    click.option("--draft-gpu-layers", type=click.IntRange(min=-1), metavar="N",
+                 help="The same for the draft alone."),
+    click.option("--mmap/--no-mmap", default=None, help="GGUF: map the file; default: yes."),
+    click.option("--mlock", is_flag=True, default=None, help="GGUF: keep the weights in memory."),
+    click.option("-v", "--verbose", is_flag=True, help="Let the runtime's own log through."),
 ]  # fmt: skip
 
 SAMPLE = [
@@ -94,7 +133,21 @@ SAMPLE = [
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
 ]  # fmt: skip
 
+_LOADED = (
+    "format", "batch_threads", "kv", "flash_attention", "device", "gpu_layers", "mmap", "mlock",
+    "verbose",
+)  # fmt: skip
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+bundle = click.option(
+    "--bundle", "--target", "bundle",
+    default="demo",
+    show_default=True,
+    metavar="PATH|demo",
+    help="A folder that `edgedec export` wrote, the pair that ships, or a GGUF file.",
+)  # fmt: skip
 
 
 def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
@@ -130,8 +183,12 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
     accept = chosen["accept"]
     if accept is not None and not rule(accept).lossless:
         click.echo(f"note: --accept {accept} is not lossless: it changes the text", err=True)
-    return OpenOptions(
-        draft=chosen["draft"],
+    named = isinstance(chosen["draft"], str)
+    if named and chosen["drafter"] is not None:
+        raise click.UsageError("--drafter goes with --draft FILE; give the drafter to --draft")
+    options = OpenOptions(
+        draft=chosen["draft"] if named else chosen["drafter"] or "auto",
+        draft_model=None if named else chosen["draft"],
         draft_length=chosen["draft_length"],
         threads=chosen["threads"],
         providers=tuple(chosen["providers"]),
@@ -139,7 +196,13 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
         kv_memory=chosen["kv_memory"],
         accept=accept,
         row_invariant=chosen["row_invariant"],
+        **{name: chosen[name] for name in _LOADED if name in chosen},
     )
+    own = {name: chosen.get(f"draft_{name}") for name in ("device", "gpu_layers")}
+    given = {name: value for name, value in own.items() if value is not None}
+    if not given:
+        return options
+    return replace(options, draft_load=replace(options.of_target(None), **given))
 
 
 def generate_options(chosen: dict[str, Any]) -> GenerateOptions:

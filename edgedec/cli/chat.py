@@ -11,15 +11,9 @@ from edgedec.cli import _options
 
 
 @click.command()
-@click.option(
-    "--bundle",
-    default="demo",
-    show_default=True,
-    metavar="PATH|demo",
-    help="A folder that `edgedec export` wrote, or the pair that ships.",
-)
+@_options.bundle
 @click.option("--system", metavar="TEXT", help="What the assistant is told first.")
-@_options.options(_options.SAMPLE, _options.OPEN)
+@_options.options(_options.SAMPLE, _options.OPEN, _options.LOAD)
 def command(bundle: str, system: str | None, **chosen: Any) -> None:
     """Talk with a model in the terminal.
 

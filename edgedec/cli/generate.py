@@ -21,14 +21,8 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 
 @click.command()
 @click.argument("prompt", required=False)
-@click.option(
-    "--bundle",
-    default="demo",
-    show_default=True,
-    metavar="PATH|demo",
-    help="A folder that `edgedec export` wrote, or the pair that ships.",
-)
-@_options.options(_options.SAMPLE, _options.OPEN)
+@_options.bundle
+@_options.options(_options.SAMPLE, _options.OPEN, _options.LOAD)
 @click.option(
     "--logprobs",
     type=click.IntRange(0, 100),
@@ -73,6 +67,7 @@ def command(
     cat script.py | edgedec generate --max-new-tokens 64 --stop $'\\ndef '
     edgedec generate --temperature 0.8 --seed 7 --json "import os"
     edgedec generate --draft none --messages chat.json
+    edgedec generate --target large.gguf --draft small.gguf "Once upon a time"
     edgedec generate --prompts in.jsonl --out out.jsonl
     """  # fmt: skip
     _check(prompt, messages, prompts, out, as_json or prompts is not None, chosen["logprobs"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "--temperature", type=float, default=0.8, show_default=True, help="Of the sampled texts."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sampled texts.")
-@_options.options(_options.OPEN)
+@_options.options(_options.OPEN, _options.LOAD)
 @_options.as_json
 def command(
     bundle: str,

@@ -29,6 +29,7 @@ class LoadOptions:
         gpu_layers: how many layers go to that device; -1 is all.
         mmap: map the weights rather than read them.
         mlock: keep the weights in memory.
+        verbose: let the runtime's own log through to standard error.
     """
 
     threads: int | None = None
@@ -41,6 +42,7 @@ class LoadOptions:
     gpu_layers: int | None = None
     mmap: bool | None = None
     mlock: bool | None = None
+    verbose: bool = False
 
     def __post_init__(self) -> None:
         if self.kv is not None and self.kv not in KV_TYPES:
@@ -56,9 +58,11 @@ class LoadOptions:
         Raises:
             InputError: a choice beyond ``known``.
         """
-        for field in dataclasses.fields(self):
-            chosen = getattr(self, field.name) not in (None, ())
-            if chosen and field.name not in known:
+        # Every runtime can let rows depend on their pass, and be quiet or not.
+        free = {"verbose"} | ({"row_invariant"} if not self.row_invariant else set())
+        for field in dataclasses.fields(LoadOptions):
+            chosen = getattr(self, field.name) != field.default
+            if chosen and field.name not in {*known, *free}:
                 raise InputError(
                     f"{field.name} is no choice of the runtime {runtime}: leave it out,"
                     " or use a model in another format"
