@@ -28,6 +28,15 @@ def fingerprint(file: Path) -> str:
     return digest.hexdigest()
 
 
+def token_bytes(groups: Sequence[Rows]) -> int:
+    """What a token takes in caches ``[entries, kv_heads, slots, width]``."""
+    return sum(
+        entries * heads * width * rows.dtype.itemsize
+        for rows in groups
+        for entries, heads, _, width in [rows.shape]
+    )
+
+
 def rows_of(groups: Sequence[Rows], length: int) -> list[bytes]:
     """The first ``length`` tokens of caches ``[entries, kv_heads, slots, width]``."""
     return [rows[:, :, :length].tobytes() for rows in groups]

@@ -10,7 +10,7 @@ from edgedec.decoding.session import ModelInfo, OnChunk
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CapacityExceeded, StateError
 from edgedec.runtimes._ort.runner import Runner
-from edgedec.runtimes._ort.saved import Rows, rows_from, rows_of
+from edgedec.runtimes._ort.saved import Rows, rows_from, rows_of, token_bytes
 
 
 class Saveable(Protocol):
@@ -128,7 +128,7 @@ class OrtSession:
         """Take over saved rows."""
         self._check_open()
         held = self._held()
-        most = self.capacity * sum(rows[:, :, 0].nbytes for rows in held)
+        most = self.capacity * token_bytes(held)
         length, payload = snapshot.read(
             file, runtime=self.runtime, model=self._saveable.fingerprint, most=most
         )

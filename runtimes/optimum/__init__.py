@@ -1,1 +1,27 @@
-"""Decoders as optimum-onnx exports them: keys and values go in and come out in every pass."""
+"""Decoders as optimum-onnx exports them: keys and values go in and come out in every pass.
+
+Any architecture that optimum knows, at a price: a pass copies the whole cache, and there are no
+branching trees.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgedec.placement.load import LoadOptions
+from edgedec.runtimes._ort.opening import CPU, devices
+from edgedec.runtimes.optimum.model import OptimumModel
+from edgedec.runtimes.optimum.session import OptimumSession
+
+__all__ = ["OptimumModel", "OptimumSession", "devices", "load"]
+
+
+def load(path: Path, options: LoadOptions) -> OptimumModel:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    options.only("optimum", "threads", "providers", "row_invariant")
+    return OptimumModel.load(
+        path,
+        threads=options.threads,
+        providers=options.providers or (CPU,),
+        row_invariant=options.row_invariant,
+    )

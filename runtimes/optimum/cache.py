@@ -1,0 +1,127 @@
+"""Keys and values between two passes, in two buffers that take turns.
+
+A pass reads all that is held and writes it again with its own rows behind, so past and present
+cannot share memory. Dropping rows at the end means moving what stays (a head's rows are one
+block, and the blocks follow one another): it is put off until a pass needs it, and done once
+for whatever was dropped meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.runtimes._ort.memory import reserve
+from edgedec.runtimes._ort.saved import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Caches of one shape.
+
+    Attributes:
+        names: of their inputs and outputs in the graph, without past or present.
+        heads: heads with keys and values.
+        width: numbers a head keeps of a token.
+
+    """
+
+    names: tuple[str, ...]
+    heads: int
+    width: int
+
+    @property
+    def numbers(self) -> int:
+        """Numbers they keep of a token, all together."""
+        return len(self.names) * self.heads * self.width
+
+    def shape(self, length: int) -> tuple[int, int, int, int]:
+        """All of them as one array."""
+        return len(self.names), self.heads, length, self.width
+
+
+class PastCache:
+    """The rows a sequence holds, one array ``[entries, kv_heads, held, width]`` a group.
+
+    Args:
+        groups: the caches of the graph.
+        slots: tokens that fit.
+        dtype: of the numbers.
+
+    Attributes:
+        held: tokens in it, dropped ones included until ``keep``.
+        rows: the arrays.
+
+    """
+
+    def __init__(self, groups: Sequence[Group], slots: int, dtype: np.dtype[Any]) -> None:
+        self._groups = groups
+        self._dtype = dtype
+        self._starts = np.cumsum([0, *(group.numbers * slots for group in groups)]).tolist()
+        size = self._starts[-1] * dtype.itemsize
+        self._maps = [reserve(size), reserve(size)]
+        self._buffers: list[npt.NDArray[Any]] = [
+            np.frombuffer(map_ if map_ is not None else np.zeros(size, np.uint8), dtype)
+            for map_ in self._maps
+        ]
+        self._addresses = [buffer.ctypes.data for buffer in self._buffers]
+        self.held = 0
+        self.rows: list[Rows] = self._views(0, 0)
+
+    def keep(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens, so that nothing lies between them."""
+        if length < self.held:
+            kept = self._views(1, length)
+            for to, rows in zip(kept, self.rows, strict=True):
+                to[...] = rows[:, :, :length]
+            self._turn(length)
+
+    def take(self, rows: Sequence[Rows], length: int) -> None:
+        """Hold these instead, shaped as ``rows`` but of ``length`` tokens."""
+        for to, source in zip(self._views(1, length), rows, strict=True):
+            to[...] = source
+        self._turn(length)
+
+    def addresses(self, turn: int, length: int) -> list[int]:
+        """Where each entry begins, group by group.
+
+        Args:
+            turn: 0 for what is held, 1 for the other buffer.
+            length: tokens it has there.
+
+        """
+        found: list[int] = []
+        for group, start in zip(self._groups, self._starts, strict=False):
+            step = group.heads * length * group.width
+            found += (start + entry * step for entry in range(len(group.names)))
+        base, itemsize = self._addresses[turn], self._dtype.itemsize
+        return [base + at * itemsize for at in found]
+
+    def written(self, length: int) -> None:
+        """The other buffer has been filled with ``length`` tokens: it is held now."""
+        self._turn(length)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.rows, self._buffers = [], []
+        for map_ in self._maps:
+            if map_ is not None:
+                map_.close()
+        self._maps = []
+
+    def _turn(self, length: int) -> None:
+        self._buffers.reverse()
+        self._addresses.reverse()
+        self.held = length
+        self.rows = self._views(0, length)
+
+    def _views(self, turn: int, length: int) -> list[Rows]:
+        buffer = self._buffers[turn]
+        return [
+            buffer[start : start + group.numbers * length].reshape(group.shape(length))
+            for group, start in zip(self._groups, self._starts, strict=False)
+        ]

@@ -1,0 +1,120 @@
+"""Weights on ONNX Runtime, loaded once and shared by all sessions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgedec.decoding.session import Capabilities, ModelInfo
+from edgedec.errors import CapacityExceeded, RuntimeUnavailable, StateError
+from edgedec.runtimes._ort.file import read_model_file
+from edgedec.runtimes._ort.opening import CPU, default_threads, model_file, open_inference
+from edgedec.runtimes._ort.saved import fingerprint
+from edgedec.runtimes.optimum.graph import Graph, GraphFacts
+from edgedec.runtimes.optimum.session import OptimumSession
+
+_TOP_K = 8
+
+
+class OptimumModel:
+    """Implements ``edgedec.decoding.session.Model``; made by ``OptimumModel.load``.
+
+    Attributes:
+        info: facts about the model. A token takes its cache's bytes twice, since a pass reads
+            one copy and writes another.
+        capabilities: what its sessions can do.
+        session: the class of its sessions.
+
+    """
+
+    session = OptimumSession
+
+    def __init__(self, file: Path, graph: Graph, weight_bytes: int, threads: int) -> None:
+        facts = graph.facts
+        self._file = file
+        self._graph: Graph | None = graph
+        self._token_bytes = graph.numbers * graph.kv_dtype.itemsize
+        self.capabilities = Capabilities(
+            tree=False, top_k=min(_TOP_K, facts.vocab_size), snapshot=True
+        )
+        self.info = ModelInfo(
+            name=facts.name,
+            vocab_size=facts.vocab_size,
+            eos_ids=facts.eos_ids,
+            max_context=facts.max_context,
+            kv_bytes_per_token=2 * self._token_bytes,
+            weight_bytes=weight_bytes,
+            threads=threads,
+        )
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        threads: int | None = None,
+        providers: Sequence[str] = (CPU,),
+        row_invariant: bool | None = None,
+    ) -> OptimumModel:
+        """Load a graph that ``edgedec export`` had optimum write.
+
+        Args:
+            path: ``model.onnx``, or the folder it stands in.
+            threads: for one pass; None is one per core this process may use, fewer for a
+                model of a few megabytes.
+            providers: execution providers, most wanted first.
+            row_invariant: True is refused, since rows that only pad a pass would be copied
+                back and forth with the cache.
+
+        Raises:
+            BundleError: the file is missing, damaged, or not one of edgedec's.
+            RuntimeUnavailable: a provider did not load, or row invariance was asked for.
+
+        """
+        file = model_file(path)
+        if row_invariant:
+            raise RuntimeUnavailable(
+                f"{file}: the format optimum has no row invariance: load it without"
+                " row_invariant, or export the model to onnx"
+            )
+        stored = read_model_file(file)
+        facts = GraphFacts.parse(stored.metadata, str(file))
+        threads = threads or default_threads(stored.weight_bytes)
+        inference = open_inference(file, threads, providers or (CPU,))
+        graph = Graph.of(inference, facts, str(file))
+        return cls(file, graph, stored.weight_bytes, threads)
+
+    @property
+    def graph(self) -> Graph:
+        """What is run.
+
+        Raises:
+            StateError: the model is closed.
+
+        """
+        if self._graph is None:
+            raise StateError("the model is closed: load it again")
+        return self._graph
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """What a saved state must be of."""
+        return fingerprint(self._file)
+
+    def copied_bytes(self, length: int) -> int:
+        """Bytes of keys and values that a pass over ``length`` tokens of cache copies.
+
+        As many again when the pass before it was not kept as a whole.
+        """
+        return length * self._token_bytes
+
+    def open(self, capacity: int) -> OptimumSession:
+        """A new, empty session."""
+        if not 1 <= capacity <= self.info.max_context:
+            raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")
+        return self.session(self, capacity)
+
+    def close(self) -> None:
+        """Give the weights back; they go when the last session is closed too."""
+        self._graph = None

@@ -1,0 +1,75 @@
+"""One sequence on a graph that hands its cache back.
+
+What is held is committed tokens, pending ones behind them, and behind those what was dropped:
+the next pass leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import StateError
+from edgedec.runtimes._ort.saved import Rows
+from edgedec.runtimes._ort.session import OrtSession
+from edgedec.runtimes.optimum.passes import Passes
+from edgedec.runtimes.optimum.ranking import best
+
+if TYPE_CHECKING:
+    from edgedec.runtimes.optimum.model import OptimumModel
+
+
+class OptimumSession(OrtSession):
+    """Implements ``edgedec.decoding.session.Session``; made by ``OptimumModel.open``.
+
+    Args:
+        model: whose weights it shares.
+        capacity: tokens that fit.
+
+    """
+
+    runtime = "optimum"
+
+    def __init__(self, model: OptimumModel, capacity: int) -> None:
+        self._model = model
+        self._cache = model.graph.new_cache(capacity)
+        self._passes = Passes(model.graph, self._cache, capacity)
+        super().__init__(model, capacity, self._passes)
+
+    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+        """Rows for ``nodes[start:]`` of a chain."""
+        if not tree.is_chain:
+            self._check_open()
+            raise StateError("a branching tree: this graph sees tokens in order only, draft chains")
+        tokens = self._next_tokens(tree, start)
+        self._passes.run(tokens, self._length + start, head=True)
+        self._tree, self._pending = tree, len(tree)
+        logits = self._passes.logits[: len(tokens)]
+        ids, top = best(logits, self._model.capabilities.top_k)
+        return Pass(start, ids, top, logits if want & Want.LOGITS else None)
+
+    def fork(self, length: int) -> OptimumSession:
+        """A new session with a copy of the first ``length`` tokens."""
+        self._check_open()
+        self._check_length("fork", length)
+        other = self._model.open(self.capacity)
+        other._take_over([rows[:, :, :length] for rows in self._cache.rows], length)
+        other._length = length
+        return other
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        self._passes.run(tokens, self._length, head=False)
+
+    def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        """A chain's rows lie where they belong."""
+
+    def _held(self) -> list[Rows]:
+        return self._cache.rows
+
+    def _take_over(self, rows: Sequence[Rows], length: int) -> None:
+        self._cache.take(rows, length)
+
+    def _give_back(self) -> None:
+        self._cache.close()
