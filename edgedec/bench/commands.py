@@ -54,12 +54,18 @@ def run(*arguments: str | Path) -> Run:
     return Run(output, seconds, peak * (1 if sys.platform == "darwin" else 1024))
 
 
-def export(shop: Workshop, preset: str, recorder: Recorder) -> list[dict[str, object]]:
-    """Export of a grown target to int4, parity included."""
+def export(
+    shop: Workshop, preset: str, recorder: Recorder, *arguments: str
+) -> list[dict[str, object]]:
+    """Export of a grown target, parity included; to int4 unless the arguments say otherwise."""
     out = shop.work / "export-timed"
-    run_ = run("export", shop.checkpoint("target", preset), "--out", out, "--overwrite", "--json")
+    run_ = run(
+        *("export", shop.checkpoint("target", preset), "--out", out, "--overwrite", "--json"),
+        *arguments,
+    )
     row: dict[str, object] = {
         "preset": preset,
+        "arguments": " ".join(arguments),
         "seconds": run_.seconds,
         "peak_bytes": run_.peak_bytes,
     }

@@ -71,6 +71,21 @@ class Workshop:
             )
         return out
 
+    def gguf(self, role: str, weights: str, preset: str | None = None) -> Path:
+        """A role's model as a GGUF file of its own."""
+        from edgedec.export import ExportOptions, export_bundle
+
+        source = self.checkpoint(role, preset)
+        out = self.work / f"gguf-{role}-{weights}-{preset or 'asis'}-{_digest(source)}"
+        if not (out / "manifest.json").is_file():
+            export_bundle(
+                ExportOptions(
+                    target=source, out=out, formats=("gguf",), weights=weights, parity=False
+                )
+            )
+        (file,) = (out / "target").glob("*.gguf")
+        return file
+
 
 def _digest(checkpoint: Path) -> str:
     """A short name of a checkpoint's contents."""

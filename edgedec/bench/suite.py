@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.assembly import OpenOptions
+from edgedec.bench import formats
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
 from edgedec.bench.grown import Workshop
@@ -186,6 +187,7 @@ _SECTIONS = (
     whole,
     identity_fp32,
     identity_quantised,
+    *formats.SECTIONS,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 

@@ -1,0 +1,234 @@
+"""One model in several formats: the same text, what each costs, and llama.cpp on its own.
+
+Sections of the suite (``edgedec.bench.suite``). They need the extra ``gguf``; those that race
+llama.cpp's own program need it built, see ``edgedec.bench.peers.llamacpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from edgedec.assembly import OpenOptions
+from edgedec.bench.compare import facts
+from edgedec.bench.peers import llamacpp
+from edgedec.bench.perplexity import heldout_tokens, perplexity
+from edgedec.bench.records import Recorder
+from edgedec.decoding import policy
+from edgedec.pipeline import GenerateOptions, Generation, Pipeline
+from edgedec.placement.device import available_cores
+
+if TYPE_CHECKING:
+    from edgedec.bench.suite import Suite
+
+Row = dict[str, Any]
+
+GROWN = "target-0.5b"
+DRAFT_WEIGHTS = "q8_0"
+TARGETS = ("q4_0", "q4_k_m")
+LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8)
+_PROGRAMS = Path("build/llama.cpp/bin")
+_TOKENS = 128
+_PERPLEXITY_TOKENS = 4096
+
+
+def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Plain decoding through our session against llama.cpp's own loop, interleaved."""
+    threads = suite.threads or available_cores()
+    rows = []
+    for weights in TARGETS:
+        path = suite.shop.gguf("target", weights, GROWN)
+        loop = llamacpp.Loop(path, threads)
+        options = OpenOptions(draft="none", threads=threads, max_context=1024)
+        with Pipeline.open(path, options) as pipeline:
+            ratios, same = [], 0
+            for name, prompt in suite.code():
+                tokens = pipeline.tokenizer.encode(str(prompt))
+                ours = _generate(pipeline, tokens)
+                theirs, seconds = loop.run(tokens, _TOKENS)
+                again = _generate(pipeline, tokens)
+                own = min(ours.metrics.tpot_s or 0, again.metrics.tpot_s or 0)
+                _, second = loop.run(tokens, _TOKENS)
+                bare = min(seconds, second) / (_TOKENS - 1)
+                same += theirs == ours.token_ids
+                ratios.append(own / bare)
+                recorder.add(kind="loop", weights=weights, prompt=name, ours_s=own, bare_s=bare)
+        loop.close()
+        rows.append(
+            {
+                "weights": weights,
+                "ours_over_bare": median(ratios),
+                "worst": max(ratios),
+                "same_text": same,
+                "prompts": len(ratios),
+            }
+        )
+        recorder.add(kind="summary", **rows[-1])
+    return rows
+
+
+def llamacpp_speculative(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Speculative decoding against llama.cpp's own program on the same GGUF pair."""
+    rows = []
+    for weights in TARGETS:
+        race = _PeerRace(suite, weights)
+        with race.open():
+            for name, prompt in suite.code():
+                for candidate, seconds, more in race.turn(str(prompt)):
+                    recorder.add(
+                        kind="run", weights=weights, candidate=candidate, prompt=name,
+                        tpot_s=seconds, **more,
+                    )  # fmt: skip
+            rows += race.rows()
+    for row in rows:
+        recorder.add(kind="summary", **row)
+    return rows
+
+
+class _PeerRace:
+    """Ours and theirs on one pair, prompt by prompt."""
+
+    def __init__(self, suite: Suite, weights: str) -> None:
+        self._suite = suite
+        self._weights = weights
+        self._target = suite.shop.gguf("target", weights, GROWN)
+        self._draft = suite.shop.gguf("draft", DRAFT_WEIGHTS)
+        self._threads = suite.threads or available_cores()
+        self._stack = ExitStack()
+        self._seconds: dict[str, list[float]] = {}
+
+    def open(self) -> ExitStack:
+        """Open our pipelines; the stack closes them."""
+        base = OpenOptions(threads=self._threads, max_context=1024, draft_model=self._draft)
+        self._ours = {
+            f"edgedec {draft}": self._stack.enter_context(
+                Pipeline.open(self._target, base, draft=draft)
+            )
+            for draft in ("none", "model", "auto")
+        }
+        tokens = heldout_tokens(self._ours["edgedec none"].tokenizer, _PERPLEXITY_TOKENS)
+        self._perplexity = perplexity(self._ours["edgedec none"].target, tokens)
+        return self._stack
+
+    def turn(self, prompt: str) -> list[tuple[str, float, Row]]:
+        """Each candidate once on a prompt: name, seconds a token, figures."""
+        found: list[tuple[str, float, Row]] = []
+        for name, pipeline in self._ours.items():
+            run = _generate(pipeline, pipeline.tokenizer.encode(prompt))
+            found.append((name, run.metrics.tpot_s or 0.0, facts(run)))
+        for length in LENGTHS:
+            peer = llamacpp.speculative(
+                _PROGRAMS, self._target, self._draft, prompt, draft_length=length, tokens=_TOKENS,
+                extra=("-t", str(self._threads), "-td", str(self._threads)),
+            )  # fmt: skip
+            more: Row = {"drafted_tokens": peer.drafted, "accepted_tokens": peer.accepted}
+            found.append((f"llama.cpp {length}", peer.seconds / peer.tokens, more))
+        for name, seconds, _ in found:
+            self._seconds.setdefault(name, []).append(seconds)
+        return found
+
+    def rows(self) -> list[Row]:
+        """A row a candidate: speed against our plain decoding, and perplexity."""
+        plain = sum(self._seconds["edgedec none"])
+        return [
+            {
+                "weights": self._weights,
+                "candidate": name,
+                "tokens_per_second": len(seconds) / sum(seconds),
+                "speedup": plain / sum(seconds),
+                "perplexity": self._perplexity,
+                "prompts": len(seconds),
+            }
+            for name, seconds in self._seconds.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Contender:
+    """A grown target in one format, with the draft in the same."""
+
+    name: str
+    path: Path
+    draft: Path | None
+
+    def options(self, draft: str, threads: int | None) -> OpenOptions:
+        return OpenOptions(
+            draft=draft, draft_model=self.draft, threads=threads, max_context=1024,
+            row_invariant=False,
+        )  # fmt: skip
+
+
+def formats(suite: Suite, recorder: Recorder) -> list[Row]:
+    """ONNX int4 and GGUF q4 of one model: size, perplexity, T(n), best speculative speed."""
+    shop = suite.shop
+    draft = shop.gguf("draft", DRAFT_WEIGHTS)
+    contenders = [
+        _Contender("onnx int4", shop.bundle("int4", target=GROWN), None),
+        *(_Contender(f"gguf {w}", shop.gguf("target", w, GROWN), draft) for w in TARGETS),
+    ]
+    runs: dict[tuple[str, str], list[float]] = {}
+    rows = {}
+    with ExitStack() as stack:
+        opened = {
+            (c.name, drafter): stack.enter_context(
+                Pipeline.open(c.path, c.options(drafter, suite.threads))
+            )
+            for c in contenders
+            for drafter in ("none", "auto")
+        }
+        for contender in contenders:
+            pipeline = opened[contender.name, "none"]
+            rows[contender.name] = _measured(contender.name, pipeline)
+        for name, prompt in suite.code():
+            for key, pipeline in opened.items():
+                run = _generate(pipeline, pipeline.tokenizer.encode(str(prompt)))
+                runs.setdefault(key, []).append(run.metrics.tpot_s or 0.0)
+                recorder.add(
+                    kind="run", candidate=key[0], drafter=key[1], prompt=name, **facts(run)
+                )
+    for (name, drafter), seconds in runs.items():
+        kind = "plain" if drafter == "none" else "speculative"
+        rows[name][f"{kind}_tokens_per_second"] = len(seconds) / sum(seconds)
+    for row in rows.values():
+        recorder.add(kind="summary", **row)
+    return list(rows.values())
+
+
+def _measured(name: str, pipeline: Pipeline) -> Row:
+    session = pipeline.target.open(256)
+    try:
+        curve = policy.calibrate(session, widths=tuple(range(1, 17)), budget_s=20.0)
+    finally:
+        session.close()
+    tokens = heldout_tokens(pipeline.tokenizer, _PERPLEXITY_TOKENS)
+    return {
+        "format": name,
+        "size_bytes": sum(path.stat().st_size for path in pipeline.pair.target.files.values()),
+        "perplexity": perplexity(pipeline.target, tokens),
+        "one_row_ms": curve.at(1) * 1e3,
+        "rows_over_one": {n: round(curve.at(n) / curve.at(1), 3) for n in curve.widths},
+    }
+
+
+def gguf_export(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Export of the grown target to q4_k_m, parity included."""
+    from edgedec.bench import commands
+
+    arguments = ("--format", "gguf", "--weights", "q4_k_m")
+    return commands.export(suite.shop, GROWN, recorder, *arguments)
+
+
+def _generate(pipeline: Pipeline, tokens: Sequence[int]) -> Generation:
+    return pipeline.generate(tokens, GenerateOptions(_TOKENS, ignore_eos=True))
+
+
+SECTIONS: tuple[Callable[[Suite, Recorder], list[Row]], ...] = (
+    llamacpp_loop,
+    llamacpp_speculative,
+    formats,
+    gguf_export,
+)

@@ -1,0 +1,138 @@
+"""llama.cpp on its own: its decoding loop, and its program for speculative decoding.
+
+The program is built from the sources inside llama-cpp-python's source package, so that both
+sides run the same version of the same kernels: ``python tools/build_llamacpp.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from edgedec.errors import InputError, RuntimeUnavailable
+
+PROGRAM = "llama-speculative-simple"
+_DECODED = re.compile(r"decoded\s+(\d+) tokens in\s+([\d.]+) seconds")
+_COUNTS = re.compile(r"n_(drafted|accept)\s*=\s*(\d+)")
+_TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRun:
+    """What the program said of one prompt.
+
+    Attributes:
+        tokens: emitted after the prompt.
+        seconds: for them, the prompt not counted.
+        drafted, accepted: tokens.
+    """
+
+    tokens: int
+    seconds: float
+    drafted: int
+    accepted: int
+
+
+def speculative(
+    folder: Path,
+    target: Path,
+    draft: Path,
+    prompt: str,
+    *,
+    draft_length: int,
+    tokens: int,
+    extra: Sequence[str] = (),
+) -> PeerRun:
+    """Run llama.cpp's program once, greedily.
+
+    Args:
+        folder: where the program was built.
+        target, draft: GGUF files.
+        prompt: text.
+        draft_length: its largest; it also stops by its own probability floor.
+        tokens: to decode.
+        extra: further arguments, as threads.
+
+    Raises:
+        RuntimeUnavailable: the program is not there.
+        InputError: it failed.
+    """
+    program = folder / PROGRAM
+    if not program.is_file():
+        raise RuntimeUnavailable(
+            f"{program} is missing: build it with `python tools/build_llamacpp.py`"
+        )
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write(prompt)
+        file.flush()
+        done = subprocess.run(
+            [
+                *(str(program), "-m", str(target), "-md", str(draft), "-f", file.name),
+                *("-n", str(tokens), "--temp", "0", "-c", "1024"),
+                *("--spec-draft-n-max", str(draft_length), *extra),
+            ],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    said = done.stdout + done.stderr
+    found = _DECODED.search(said)
+    if done.returncode != 0 or found is None:
+        last = said.strip().splitlines()[-1] if said.strip() else "nothing"
+        raise InputError(f"{PROGRAM} failed; it said {last!r}")
+    counts = {name: int(count) for name, count in _COUNTS.findall(said)}
+    return PeerRun(
+        int(found[1]), float(found[2]), counts.get("drafted", 0), counts.get("accept", 0)
+    )
+
+
+class Loop:
+    """llama.cpp's plain greedy loop, call by call: decode one token, sample it, again."""
+
+    def __init__(self, path: Path, threads: int, capacity: int = 1024) -> None:
+        import llama_cpp
+
+        self._api: Any = llama_cpp
+        llama_cpp.llama_backend_init()
+        self._model = llama_cpp.llama_model_load_from_file(
+            str(path).encode(), llama_cpp.llama_model_default_params()
+        )
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = capacity
+        params.n_threads = params.n_threads_batch = threads
+        self._context = llama_cpp.llama_init_from_model(self._model, params)
+        chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
+        llama_cpp.llama_sampler_chain_add(chain, llama_cpp.llama_sampler_init_greedy())
+        self._sampler = chain
+
+    def run(self, prompt: Sequence[int], count: int) -> tuple[list[int], float]:
+        """``count`` tokens after a prompt, and seconds for all but the first."""
+        api = self._api
+        api.llama_memory_clear(api.llama_get_memory(self._context), True)
+        self._decode(prompt)
+        tokens = [api.llama_sampler_sample(self._sampler, self._context, -1)]
+        begin = perf_counter()
+        while len(tokens) < count:
+            self._decode(tokens[-1:])
+            tokens.append(api.llama_sampler_sample(self._sampler, self._context, -1))
+        return tokens, perf_counter() - begin
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._api.llama_sampler_free(self._sampler)
+        self._api.llama_free(self._context)
+        self._api.llama_model_free(self._model)
+
+    def _decode(self, tokens: Sequence[int]) -> None:
+        api = self._api
+        array = (api.llama_token * len(tokens))(*tokens)
+        if api.llama_decode(self._context, api.llama_batch_get_one(array, len(tokens))) != 0:
+            raise InputError("llama_decode failed")
