@@ -71,6 +71,27 @@ class Scheme:
             raise _unknown("none")
         return cls(**fields)
 
+    @property
+    def drops_first_space(self) -> bool:
+        """The space that tokens of a text's beginning start with is no part of the text."""
+        return self.drop_first_mark or (self.strip[0] == " " and self.strip[1] > 0)
+
+    def bytes_of(self, token: str) -> bytes:
+        """What a token stands for inside a text, as it is written in the vocabulary.
+
+        May be no valid UTF-8 by itself: a character can be spread over several tokens.
+        """
+        if self.byte_level:
+            return _byte_level(token)
+        for old, new in self.replacements:
+            token = token.replace(old, new)
+        byte = BYTE_TOKEN.fullmatch(token) if self.byte_fallback else None
+        if byte is not None:
+            return bytes([int(byte[1], 16)])
+        if self.mark:
+            token = token.replace(self.mark, " ")
+        return token.encode("utf-8", "replace")
+
     def joiner(self, *, continued: bool) -> Joiner:
         """For a new text, or for one that continues another."""
         return ByteLevelJoiner() if self.byte_level else PieceJoiner(self, continued=continued)
@@ -118,6 +139,13 @@ def byte_of_char() -> dict[str, int]:
 _BYTES = byte_of_char()
 
 
+def _byte_level(token: str) -> bytes:
+    try:
+        return bytes([_BYTES[char] for char in token])
+    except KeyError:  # an added token, written as it is
+        return token.encode("utf-8", "replace")
+
+
 class ByteLevelJoiner:
     """Bytes of all tokens, decoded as UTF-8 with U+FFFD for what is invalid."""
 
@@ -125,11 +153,7 @@ class ByteLevelJoiner:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: str) -> str:
-        try:
-            data = bytes([_BYTES[char] for char in token])
-        except KeyError:  # an added token, written as it is
-            data = token.encode("utf-8")
-        return self._utf8.decode(data)
+        return self._utf8.decode(_byte_level(token))
 
     def flush(self) -> str:
         return self._utf8.decode(b"", final=True)

@@ -158,6 +158,21 @@ class Tokenizer:
             self._written[token] = found
         return found
 
+    def token_bytes(self, count: int) -> list[bytes | None]:
+        """What each of the first ``count`` ids stands for inside a text.
+
+        None for those that are no text: special tokens, also where only
+        ``tokenizer_config.json`` names them, and ids without a token. Bytes may be no valid
+        UTF-8 by themselves.
+        """
+        hidden = self.special_ids | {self.bos_id, self.eos_id}
+        found: list[bytes | None] = [None] * count
+        for token in range(min(count, self.vocab_size)):
+            written = None if token in hidden else self._backend.id_to_token(token)
+            if written:
+                found[token] = self.scheme.bytes_of(written)
+        return found
+
 
 class TextStream:
     """Text as it becomes certain, token by token, at a cost that does not grow.

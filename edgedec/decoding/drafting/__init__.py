@@ -10,8 +10,10 @@ import importlib
 import pkgutil
 from types import ModuleType
 
+from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.drafting.base import Drafter, DrafterParts
 from edgedec.decoding.session import Session
+from edgedec.decoding.translation import Translation
 from edgedec.errors import InputError
 
 
@@ -37,15 +39,17 @@ def create(
     vocab_size: int,
     draft: Session | None = None,
     branching: bool = True,
+    translation: Translation | None = None,
 ) -> Drafter:
     """A drafter by name; its file is imported now, not before.
 
     Args:
         name: one of ``names()``.
-        vocab_size: columns of a logits row.
+        vocab_size: columns of a logits row of the target.
         draft: an empty session of the draft model, which the drafter will own; ``model``,
-            ``tree`` and ``hybrid`` need one.
+            ``tree``, ``hybrid`` and ``strings`` need one.
         branching: whether the target can verify branching trees.
+        translation: between the target's vocabulary and the draft's, where they differ.
 
     Raises:
         InputError: no such drafter, or it needs what was not given.
@@ -53,7 +57,10 @@ def create(
     """
     if name not in names():
         raise InputError(f"no drafter {name!r}: expected one of {', '.join(names())}")
-    drafter: Drafter = _module(name).build(DrafterParts(vocab_size, draft, branching))
+    module = _module(name)
+    if draft is not None and not getattr(module, "OWN_VOCABULARY", False):
+        draft = translated(draft, translation)
+    drafter: Drafter = module.build(DrafterParts(vocab_size, draft, branching, translation))
     return drafter
 
 

@@ -10,6 +10,7 @@ from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import Pass, Session
+from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import Draft
 
 
@@ -113,13 +114,16 @@ class DrafterParts:
     """What a drafter may be built from; each takes what it needs.
 
     Attributes:
-        vocab_size: columns of a logits row, target and draft alike.
+        vocab_size: columns of a logits row of the target.
         draft: an empty session of the draft model, for the drafters that have one; theirs
-            from now on.
+            from now on. It speaks the target's tokens, except for drafters that say
+            ``OWN_VOCABULARY``.
         branching: whether the target can verify a branching tree.
+        translation: between the target's vocabulary and the draft's; None where they are one.
 
     """
 
     vocab_size: int
     draft: Session | None = None
     branching: bool = True
+    translation: Translation | None = None

@@ -1,0 +1,201 @@
+"""A text of the target's tokens as a draft session holds it: in the draft's own tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgedec.decoding.session import Session
+from edgedec.decoding.translation import OUTSIDE, Translation
+from edgedec.errors import CannotRollback
+
+# How far back a tail that is written anew may begin, in the target's tokens.
+_FURTHEST = 48
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to compute so that the session holds a text and its continuation.
+
+    Attributes:
+        anchor: the target tokens before it stay as they are written.
+        keep: the draft tokens that stay in the session.
+        feed: the draft tokens that follow them.
+        ends: for the target tokens from ``anchor`` on, the new ones included, how many
+            draft tokens spell the text up to their end; ``OUTSIDE`` inside one.
+
+    """
+
+    anchor: int
+    keep: int
+    feed: list[int]
+    ends: list[int]
+
+
+class Transcript:
+    """Keeps two lengths: the text's in target tokens, the session's in draft tokens.
+
+    A token that both vocabularies have is appended as it is. After any other the text is
+    written anew from the start of a word before it, as the draft's tokenizer writes it; what
+    the session holds of that already stays.
+
+    ``_marks[i]`` is how many draft tokens spell the first i target tokens, or ``OUTSIDE``
+    where that is not a whole number of those in the session.
+
+    Attributes:
+        session: speaks the draft's tokens.
+        tokens: the text, in the target's.
+        held: what the session has committed, in the draft's.
+
+    """
+
+    def __init__(self, session: Session, translation: Translation) -> None:
+        self.session = session
+        self.tokens: list[int] = []
+        self.held: list[int] = []
+        self._marks: list[int] = [0]
+        self._translation = translation
+        self._to_draft: list[int] = translation.to_draft.tolist()
+
+    @property
+    def surplus(self) -> int:
+        """Draft tokens beyond one for each of the text's."""
+        return max(0, len(self.held) - len(self.tokens))
+
+    def plan(
+        self,
+        new: Sequence[int],
+        *,
+        anew: bool = False,
+        rows: bool = False,
+        spare: int = 0,
+    ) -> Plan:
+        """Prepare to compute ``new`` after the text; the session goes back as far as needed.
+
+        Args:
+            new: target tokens.
+            anew: write the tail anew even where every token of it is common.
+            rows: the row of each of them is wanted, so that each is computed again.
+            spare: draft tokens that must fit as well. Of a text too long for the session
+                only the end is written.
+
+        """
+        if not anew and len(self.tokens) and self._marks[-1] == len(self.held):
+            ids = [self._to_draft[token] for token in new]
+            if ids and min(ids) != OUTSIDE:
+                held = len(self.held)
+                return Plan(len(self.tokens), held, ids, [*range(held + 1, held + len(ids) + 1)])
+        anchor, base, ids, ends = self._written(new, max(1, self.session.capacity - spare))
+        shared = 0
+        for mine, theirs in zip(self.held[base:], ids, strict=False):
+            if mine != theirs:
+                break
+            shared += 1
+        # The last token is always computed: its row is what the pass is for.
+        wanted = [base + len(ids), *(ends[len(self.tokens) - anchor :] if rows else [])]
+        keep = min(base + shared, *(max(0, end - 1) for end in wanted if end != OUTSIDE))
+        before = self._rewind(keep)
+        keep = len(self.held)
+        feed = before[: max(0, base - keep)] + ids[max(0, keep - base) :]
+        return Plan(anchor, keep, feed or [self._translation.blank], ends)
+
+    def pieces(self, token: int) -> list[int]:
+        """The draft tokens that stand for one of the target's by itself, at least one."""
+        common = self._to_draft[token]
+        if common != OUTSIDE:
+            return [common]
+        ids, _ = self._translation.speller.spell([token], first=False)
+        return ids or [self._translation.blank]
+
+    def record(self, plan: Plan, tokens: Sequence[int], ends: Sequence[int]) -> None:
+        """The session committed what was planned, or the beginning of it.
+
+        Args:
+            plan: of this text; ``held`` has grown by what was committed since.
+            tokens: target tokens that follow the text now.
+            ends: as in the plan, for the target tokens from its anchor to the last of these.
+
+        """
+        self.tokens += tokens
+        marks, limit = self._marks, len(self.held)
+        del marks[plan.anchor + 1 :]
+        while len(marks) <= plan.anchor:  # the text's beginning was left out
+            marks.append(OUTSIDE)
+        if marks[plan.anchor] == OUTSIDE:
+            marks[plan.anchor] = 0
+        marks += [end if end <= limit else OUTSIDE for end in ends]
+
+    def cut(self, length: int) -> None:
+        """Back to the first ``length`` target tokens."""
+        del self.tokens[length:]
+        del self._marks[length + 1 :]
+        self._rewind(self._marks[self._last_mark()])
+
+    def copy(self, session: Session) -> Transcript:
+        """The same text for a session that holds the same."""
+        other = Transcript(session, self._translation)
+        other.tokens, other.held = self.tokens[:], self.held[:]
+        other._marks = self._marks[:]
+        return other
+
+    def state(self) -> list[list[int]]:
+        """All there is to save beside the session."""
+        return [self.tokens, self.held, self._marks]
+
+    def restore(self, state: list[list[int]]) -> None:
+        """Take over what ``state`` gave, with a session in the same state."""
+        self.tokens, self.held, self._marks = state
+
+    def _written(self, new: Sequence[int], room: int) -> tuple[int, int, list[int], list[int]]:
+        """The tail in the draft's tokenisation: anchor, draft tokens before it, ids, ends."""
+        spell = self._translation.speller.spell
+        anchor = self._anchor(new)
+        base = self._marks[anchor]
+        ids, ends = spell([*self.tokens[anchor:], *new], first=base == 0)
+        while base + len(ids) > room:
+            # The draft may see less of the text than the target: half of what there is.
+            total = len(self.tokens) + len(new)
+            anchor = max(anchor + 1, total - min(room, total - anchor) // 2)
+            base = 0
+            ids, ends = spell([*self.tokens, *new][anchor:], first=True)
+            self._marks[1:] = [OUTSIDE] * (len(self._marks) - 1)
+        return anchor, base, ids, [end + base if end != OUTSIDE else OUTSIDE for end in ends]
+
+    def _anchor(self, new: Sequence[int]) -> int:
+        """The last word's start that is the end of a draft token too."""
+        last = self._last_mark()
+        starts, marks = self._translation.word_starts, self._marks
+        text = self.tokens
+        for place in range(last, max(-1, last - _FURTHEST), -1):
+            if marks[place] == OUTSIDE:
+                continue
+            token = text[place] if place < len(text) else new[0] if new else None
+            if place == 0 or (token is not None and starts[token]):
+                return place
+        return last
+
+    def _last_mark(self) -> int:
+        """The last place of the text whose encoding the session holds."""
+        marks = self._marks
+        place = len(marks) - 1
+        while marks[place] == OUTSIDE and place:
+            place -= 1
+        return place
+
+    def _rewind(self, length: int) -> list[int]:
+        """Back to at most ``length`` draft tokens; returns those that went."""
+        if length < self.session.length:
+            try:
+                self.session.rollback(length)
+            except CannotRollback as error:
+                # Further back is as good: what is missing is computed again.
+                length = error.nearest if error.nearest <= length else 0
+                self.session.rollback(length)
+        gone = self.held[length:]
+        del self.held[length:]
+        marks = self._marks
+        place = len(marks) - 1
+        while place > 0 and (marks[place] == OUTSIDE or marks[place] > length):
+            marks[place] = OUTSIDE
+            place -= 1
+        return gone

@@ -1,0 +1,299 @@
+"""A draft session of another vocabulary that speaks the target's tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import BinaryIO
+
+import numpy as np
+
+from edgedec.decoding import snapshot
+from edgedec.decoding.drafting._transcript import Plan, Transcript
+from edgedec.decoding.session import OnChunk, Pass, Session, Want
+from edgedec.decoding.translation import OUTSIDE, Translation
+from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
+from edgedec.errors import CapacityExceeded, SnapshotError, StateError
+
+_MOST_STATE = 1 << 26
+
+
+def translated(session: Session, translation: Translation | None) -> Session:
+    """``session`` for a caller who speaks the target's tokens; itself where it does already."""
+    if translation is None or translation.untouched:
+        return session
+    return TranslatedSession(session, translation)
+
+
+class TranslatedSession:
+    """Token-level intersection (TLI): the same ``Session`` protocol over another vocabulary.
+
+    A row of logits has the target's columns; tokens that the draft does not have hold
+    ``-inf``, so that a softmax renormalises over the common ones. Of a ``TOP`` pass only the
+    draft's own ``top_k`` ids are mapped, never a row; those that the target does not have
+    are left out and the places at the end hold ``-inf``. Where none is left every place holds the
+    same logit: the draft has no idea.
+
+    A node that ends inside a draft token has the row of the last whole one before it. That
+    is so only for text that was already there; what is drafted here is common.
+
+    Args:
+        session: empty, of the draft model; this session's own from now on.
+        translation: between its vocabulary and the target's.
+
+    """
+
+    def __init__(self, session: Session, translation: Translation) -> None:
+        self._session = session
+        self._translation = translation
+        self._text = Transcript(session, translation)
+        self._rows = _Columns(translation)
+        # The pending tree: the caller's, the draft's own, where each of the caller's nodes
+        # ends in it, and whether a draft token ends there too.
+        self._pending = 0
+        self._tree = self._own = TokenTree(0)
+        self._places: list[int] = []
+        self._exact: list[bool] = []
+        self._plan = Plan(0, 0, [], [])
+
+    @property
+    def length(self) -> int:
+        """Committed target tokens."""
+        return len(self._text.tokens)
+
+    @property
+    def capacity(self) -> int:
+        """Target tokens that fit, as long as what follows is common."""
+        return self._session.capacity - self._text.surplus
+
+    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
+        if self._pending:
+            raise StateError("prefill() while a tree is pending: call commit() first")
+        self._check(tokens, len(tokens))
+        if not tokens:
+            self._session.prefill([])
+            return
+        text = self._text
+        plan = text.plan(tokens, anew=True)
+        before = max(0, len(text.tokens) - plan.anchor)
+        ends = _of_all(plan.ends[before:], len(tokens))
+
+        def chunk(count: int, total: int) -> None:
+            if on_chunk is not None:
+                ready = len(tokens) if count == total else _whole(ends, plan.keep + count)
+                on_chunk(ready, len(tokens))
+
+        base = self._session.length
+        try:
+            self._session.prefill(plan.feed, chunk)
+        finally:
+            read = self._session.length - base
+            text.held += plan.feed[:read]
+            kept = len(tokens) if read == len(plan.feed) else _whole(ends, len(text.held))
+            text.record(plan, tokens[:kept], [*plan.ends[:before], *ends[:kept]])
+
+    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+        if start != self._pending:
+            raise StateError(f"forward() from node {start}: {self._pending} nodes are pending")
+        if start >= len(tree):
+            raise StateError(f"forward() from node {start}: the tree has {len(tree)} nodes")
+        self._check(tree.tokens[start:], len(tree))
+        if start == 0:
+            self._begin(tree)
+        first = self._pending and self._places_end()
+        self._attach(tree)
+        scored = self._session.forward(self._own, first, want)
+        self._tree, self._pending = tree, len(tree)
+        places = [max(0, place - scored.start) for place in self._places[start:]]
+        return self._rows.of(scored, start, places)
+
+    def commit(self, path: Sequence[int]) -> None:
+        if not self._pending:
+            raise StateError("commit() without a pending tree: call forward() first")
+        if not self._tree.is_path(path) or any(node >= self._pending for node in path):
+            raise StateError(f"commit({list(path)}): not a path of the pending tree")
+        text, plan, own = self._text, self._plan, self._own
+        ends = plan.ends[: len(text.tokens) - plan.anchor]
+        ends += [
+            plan.keep + own.depths[self._places[node]] + 1 if self._exact[node] else OUTSIDE
+            for node in path
+        ]
+        whole = max([plan.keep, *ends]) if path else plan.keep
+        nodes = own.path_to(self._places[path[-1]])[: whole - plan.keep] if path else []
+        self._session.commit(nodes)
+        self._pending = 0
+        text.held += own.tokens_on(nodes)
+        text.record(plan, self._tree.tokens_on(path), ends)
+
+    def rollback(self, length: int) -> None:
+        text = self._text
+        if not 0 <= length <= len(text.tokens):
+            raise StateError(f"rollback({length}): expected 0..{len(text.tokens)}")
+        if self._pending:
+            self._session.commit([])
+            self._pending = 0
+        text.cut(length)
+
+    def fork(self, length: int) -> TranslatedSession:
+        text = self._text
+        if not 0 <= length <= len(text.tokens):
+            raise StateError(f"fork({length}): expected 0..{len(text.tokens)}")
+        other = TranslatedSession(self._session.fork(len(text.held)), self._translation)
+        other._text = text.copy(other._session)
+        other._text.cut(length)
+        return other
+
+    def save(self, file: BinaryIO) -> None:
+        state = json.dumps(self._text.state()).encode()
+        snapshot.write(
+            file,
+            runtime="translated",
+            model=self._translation.fingerprint,
+            length=self.length,
+            payload=[state],
+        )
+        self._session.save(file)
+
+    def load(self, file: BinaryIO) -> None:
+        _, payload = snapshot.read(
+            file,
+            runtime="translated",
+            model=self._translation.fingerprint,
+            most=_MOST_STATE,
+        )
+        state = _parsed(payload, self._translation)
+        if len(state[0]) > self._session.capacity:
+            raise CapacityExceeded(
+                f"a state of {len(state[0])} tokens: the session holds {self._session.capacity}"
+            )
+        self._session.load(file)
+        self._pending = 0
+        if len(state[1]) != self._session.length:  # put together by hand
+            self._session.rollback(0)
+            state = [[], [], [0]]
+        self._text.restore(state)
+
+    def interrupt(self) -> None:
+        self._session.interrupt()
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _check(self, tokens: Sequence[int], count: int) -> None:
+        room = self.capacity - len(self._text.tokens)
+        if count > room:
+            raise CapacityExceeded(
+                f"{len(self._text.tokens)} + {count} tokens: the session holds {self.capacity}"
+            )
+        size = self._translation.target_columns
+        if tokens and not 0 <= min(tokens) <= max(tokens) < size:
+            raise StateError(f"a token outside the vocabulary: expected 0..{size - 1}")
+
+    def _begin(self, tree: TokenTree) -> None:
+        """Plan the text up to the last node before which nothing branches."""
+        spine = tree.tokens if tree.is_chain else tree.tokens[:1]
+        plan = self._plan = self._text.plan(spine, rows=True, spare=len(tree) - len(spine))
+        self._own = TokenTree.chain(plan.feed)
+        last = len(plan.feed) - 1
+        before = max(0, len(self._text.tokens) - plan.anchor)
+        ends = _of_all(plan.ends[before:], len(spine))
+        self._places, self._exact = [], []
+        place = 0
+        for end in ends:
+            exact = plan.keep < end != OUTSIDE
+            place = min(end - plan.keep - 1, last) if exact else place
+            self._places.append(place)
+            self._exact.append(exact)
+        # A special token at the end spells nothing: what comes after it comes after the text.
+        self._places[-1] = last
+
+    def _attach(self, tree: TokenTree) -> None:
+        """Append the nodes that the draft's own tree does not have yet."""
+        own = self._own
+        for node in range(len(self._places), len(tree)):
+            place = self._places[tree.parents[node]]
+            for token in self._text.pieces(tree.tokens[node]):
+                place = own.add(token, place)
+            self._places.append(place)
+            self._exact.append(True)
+
+    def _places_end(self) -> int:
+        """Nodes of the draft's own tree that are pending."""
+        return 1 + max(self._places[: self._pending])
+
+
+def _parsed(payload: bytearray, translation: Translation) -> list[list[int]]:
+    """Tokens, draft tokens and marks of a saved state."""
+    try:
+        tokens, held, marks = json.loads(payload)
+        fits = len(marks) == len(tokens) + 1 and marks[0] == 0
+        limits = (
+            (tokens, 0, translation.target_columns - 1),
+            (held, 0, translation.draft_columns - 1),
+            (marks, OUTSIDE, len(held)),
+        )
+        fits = fits and all(
+            isinstance(value, int) and low <= value <= high
+            for values, low, high in limits
+            for value in values
+        )
+    except (ValueError, TypeError, RecursionError):
+        fits = False
+    if not fits:
+        raise SnapshotError("the saved state is damaged: save it again")
+    return [tokens, held, marks]
+
+
+def _of_all(ends: list[int], count: int) -> list[int]:
+    """One end for each of ``count`` tokens, the first of which may have been left out."""
+    return [OUTSIDE] * (count - len(ends)) + ends
+
+
+def _whole(ends: Sequence[int], held: int) -> int:
+    """How many tokens the session holds to their end."""
+    return max((i + 1 for i, end in enumerate(ends) if OUTSIDE < end <= held), default=0)
+
+
+class _Columns:
+    """Moves rows of the draft's logits into the target's columns."""
+
+    def __init__(self, translation: Translation) -> None:
+        self._translation = translation
+        self._buffer: FloatArray = np.empty((0, translation.target_columns), dtype=np.float32)
+
+    def of(self, scored: Pass, start: int, places: list[int]) -> Pass:
+        """The pass as seen by the caller: row i is the draft's row ``places[i]``."""
+        one_to_one = places == list(range(len(scored.top_ids)))
+        top_ids, top_logits = scored.top_ids, scored.top_logits
+        if not one_to_one:
+            top_ids, top_logits = top_ids[places], top_logits[places]
+        ids, logits = self._top(top_ids, top_logits)
+        full = None if scored.logits is None else self._full(scored.logits, places)
+        return Pass(start, ids, logits, full)
+
+    def _full(self, logits: FloatArray, places: list[int]) -> FloatArray:
+        source, mask = self._translation.columns
+        if len(self._buffer) < len(places):
+            self._buffer = np.empty((len(places), len(source)), dtype=np.float32)
+        rows = self._buffer[: len(places)]
+        for row, place in zip(rows, places, strict=True):
+            # "clip" lets numpy write straight into the row; no index is out of range.
+            np.take(logits[place], source, out=row, mode="clip")
+            row += mask
+        return rows
+
+    def _top(self, ids: IntArray, logits: FloatArray) -> tuple[IntArray, FloatArray]:
+        mapped = self._translation.to_target[ids]
+        outside = mapped == OUTSIDE
+        if not outside.any():
+            if (logits[:, 1:] < logits[:, :-1]).all():
+                return mapped, logits
+            ordered = logits
+        else:
+            mapped[outside] = 0
+            ordered = np.where(outside, np.float32(-np.inf), logits)
+            lost = outside.all(axis=1)
+            mapped[lost] = np.resize(self._translation.target_ids, ids.shape[1])
+            ordered[lost] = logits[lost, :1]
+        order = np.lexsort((mapped, -ordered), axis=1)
+        return np.take_along_axis(mapped, order, axis=1), np.take_along_axis(ordered, order, axis=1)

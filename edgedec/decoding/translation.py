@@ -1,0 +1,145 @@
+"""Two vocabularies side by side: what a drafter must know to draft in another's tokens.
+
+Token-level intersection (TLI, 2502.05202, section 3.3): tokens with the same bytes are the
+same token; the draft's distribution is restricted to them and renormalised, which a softmax
+over columns of ``-inf`` elsewhere does by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from edgedec.decoding.tree import FloatArray, IntArray
+
+OUTSIDE = -1
+
+
+class Speller(Protocol):
+    """Writes text that is given in one vocabulary's tokens in the other's."""
+
+    def spell(self, tokens: Sequence[int], *, first: bool) -> tuple[list[int], list[int]]:
+        """The target's tokens in the draft's own tokenisation, and where each one ends.
+
+        Args:
+            tokens: of the target.
+            first: the text begins with them; else they continue one, at a word's start.
+
+        Returns:
+            The draft's ids, and for every target token how many of them spell the text up
+            to its end; ``OUTSIDE`` where that lies inside a draft token.
+
+        """
+        ...
+
+    def write(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
+        """The target's tokens for what ``drafted`` (of the draft) says after ``tokens``."""
+        ...
+
+
+class Literal:
+    """Without tokenizers: common tokens one by one, the others left out."""
+
+    def __init__(self, to_draft: IntArray, to_target: IntArray) -> None:
+        self._to_draft, self._to_target = to_draft.tolist(), to_target.tolist()
+
+    def spell(self, tokens: Sequence[int], *, first: bool) -> tuple[list[int], list[int]]:
+        ids: list[int] = []
+        ends: list[int] = []
+        for token in tokens:
+            if self._to_draft[token] != OUTSIDE:
+                ids.append(self._to_draft[token])
+            ends.append(len(ids))
+        return ids, ends
+
+    def write(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
+        said = [self._to_target[token] for token in drafted]
+        return said[: said.index(OUTSIDE)] if OUTSIDE in said else said
+
+
+@dataclass(frozen=True)
+class Translation:
+    """From a target's vocabulary to a draft's and back.
+
+    Attributes:
+        to_draft: for every column of the target the draft's id of the token with the same
+            bytes, ``[target columns]``; ``OUTSIDE`` where there is none. Several target
+            tokens may have the same bytes and so the same id.
+        target_ids, draft_ids: the pairs through which the draft's logits pass, one to one,
+            ascending in ``target_ids``; ``[common]`` each.
+        draft_columns: columns of a logits row of the draft.
+        speller: between the tokenizers, for what the pairs cannot say.
+        word_starts: target tokens before which a text may be cut without changing how what
+            follows is tokenised, ``[target columns]`` bool.
+        blank: a token of the draft that stands for no text at all.
+        same: both tokenizers are one, up to padding and added special tokens.
+        level: ``"token"`` or ``"string"``: how ``auto`` drafts.
+        facts: shares and counts for reports.
+
+    """
+
+    to_draft: IntArray
+    target_ids: IntArray
+    draft_ids: IntArray
+    draft_columns: int
+    speller: Speller
+    word_starts: Sequence[bool]
+    blank: int = 0
+    same: bool = False
+    level: str = "token"
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_ids(cls, to_draft: Sequence[int], draft_columns: int) -> Translation:
+        """Of a map of ids alone; where a draft's id stands twice the first one counts."""
+        there = np.asarray(to_draft, dtype=np.int64)
+        target_ids, draft_ids = one_to_one(there)
+        to_target = np.full(draft_columns, OUTSIDE, dtype=np.int64)
+        to_target[draft_ids] = target_ids
+        literal = Literal(there, to_target)
+        return cls(there, target_ids, draft_ids, draft_columns, literal, [True] * len(there))
+
+    @property
+    def target_columns(self) -> int:
+        """Columns of a logits row of the target."""
+        return len(self.to_draft)
+
+    @property
+    def untouched(self) -> bool:
+        """Nothing needs to be translated: a draft's row is a row of the target."""
+        return self.same and self.target_columns == self.draft_columns
+
+    @functools.cached_property
+    def to_target(self) -> IntArray:
+        """For every column of the draft its target token, or ``OUTSIDE``."""
+        back = np.full(self.draft_columns, OUTSIDE, dtype=np.int64)
+        back[self.draft_ids] = self.target_ids
+        return back
+
+    @functools.cached_property
+    def columns(self) -> tuple[IntArray, FloatArray]:
+        """Draft columns in the target's order, and 0 where that is right, else ``-inf``."""
+        source = np.zeros(self.target_columns, dtype=np.int64)
+        source[self.target_ids] = self.draft_ids
+        mask = np.full(self.target_columns, -np.inf, dtype=np.float32)
+        mask[self.target_ids] = 0
+        return source, mask
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of the pairs: a saved session is of one translation."""
+        data = np.concatenate([self.to_draft, self.draft_ids]).tobytes()
+        return hashlib.sha256(data).hexdigest()[:16]
+
+
+def one_to_one(to_draft: IntArray) -> tuple[IntArray, IntArray]:
+    """Pairs (target id, draft id) without repetition: of equal draft ids the lowest target."""
+    ids = np.flatnonzero(to_draft != OUTSIDE)
+    _, first = np.unique(to_draft[ids], return_index=True)
+    kept = np.sort(ids[first])
+    return kept, to_draft[kept]
