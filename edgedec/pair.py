@@ -59,6 +59,11 @@ class Pair:
     shared_tokenizer: bool
 
 
+def is_gguf(path: str | Path) -> bool:
+    """Whether a path names a GGUF file rather than a bundle."""
+    return Path(path).suffix.lower() == GGUF
+
+
 def find(target: str | Path, draft: Path | None, choose: Callable[[Iterable[str]], str]) -> Pair:
     """The models that these paths name.
 
@@ -88,7 +93,7 @@ def find(target: str | Path, draft: Path | None, choose: Callable[[Iterable[str]
 def _open(
     path: str | Path, role: str, choose: Callable[[Iterable[str]], str]
 ) -> tuple[Bundle | None, Source, Source | None]:
-    if Path(path).suffix.lower() == GGUF:
+    if is_gguf(path):
         return None, _gguf(Path(path), role), None
     if Path(path).is_file():
         raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")

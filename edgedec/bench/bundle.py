@@ -10,6 +10,8 @@ from pathlib import Path
 from edgedec.assembly import OpenOptions
 from edgedec.bench.compare import Comparison, compare
 from edgedec.bench.records import Recorder, recording
+from edgedec.bundle import Bundle
+from edgedec.pair import is_gguf
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 PLAIN = "plain"
@@ -58,8 +60,7 @@ def bench_bundle(
     threads: int | None = None,
 ) -> Comparison:
     """Every drafter on these prompts; raw records in ``out/bundle.jsonl``."""
-    from edgedec.bundle import Bundle
-
-    entrants = candidates(has_draft=Bundle.open(bundle).draft is not None, threads=threads)
+    has_draft = not is_gguf(bundle) and Bundle.open(bundle).draft is not None
+    entrants = candidates(has_draft=has_draft, threads=threads)
     with recording(out, "bundle") as recorder:
         return race(bundle, entrants, prompts, options, recorder)

@@ -25,6 +25,7 @@ from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.tree import FloatArray
 from edgedec.errors import InputError
+from edgedec.pair import is_gguf
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 PERCENTILE = 99.9
@@ -113,7 +114,7 @@ def verify(
     """Compare plain with speculative text on these prompts.
 
     Args:
-        bundle: a bundle's folder, or ``demo``; all its files are hashed first.
+        bundle: a bundle's folder, or ``demo``, whose files are all hashed first; or a GGUF file.
         prompts: (name, prompt) pairs.
         max_new_tokens: of each text; an end-of-text token does not end it.
         sampling: of the sampled side, beside the greedy one; default temperature 0.8, seed 0.
@@ -129,7 +130,8 @@ def verify(
     options = options or OpenOptions()
     sampling = sampling or SamplingParams(temperature=0.8, seed=0)
     _check(prompts, sampling, options)
-    Bundle.open(bundle, verify=True)
+    if not is_gguf(bundle):
+        Bundle.open(bundle, verify=True)
     modes = {
         name: GenerateOptions(max_new_tokens, params, ignore_eos=True)
         for name, params in (("greedy", SamplingParams()), ("sampled", sampling))

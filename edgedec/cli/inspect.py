@@ -1,4 +1,4 @@
-"""``edgedec inspect``: what is in a bundle."""
+"""``edgedec inspect``: what is in a bundle or a GGUF file."""
 
 from __future__ import annotations
 
@@ -17,23 +17,40 @@ if TYPE_CHECKING:
 @click.option("--quick", is_flag=True, help="Do not hash the large files.")
 @_options.as_json
 def command(bundle: str, quick: bool, as_json: bool) -> None:
-    """Show what BUNDLE holds.
+    """Show what BUNDLE, or a GGUF file, holds.
 
-    Every byte of it is compared with its manifest.
+    Every byte of a bundle is compared with its manifest. Of a GGUF file the header is read.
 
     \b
     edgedec inspect demo
     edgedec inspect ./my-bundle --json
+    edgedec inspect model.gguf
     """
     from edgedec.bundle import Bundle
     from edgedec.cli import _output
+    from edgedec.pair import is_gguf
 
+    if is_gguf(bundle):
+        _gguf(bundle, as_json)
+        return
     opened = Bundle.open(bundle, verify=not quick)
     if as_json:
         facts = {"path": str(opened.path), "size_bytes": opened.size_bytes, "hashed": not quick}
         _output.print_json({**facts, "manifest": opened.manifest})
     else:
         _print(opened, quick)
+
+
+def _gguf(path: str, as_json: bool) -> None:
+    from edgedec.cli import _output
+    from edgedec.gguf import GgufHeader, describe
+    from edgedec.gguf.describe import as_json as facts
+
+    header = GgufHeader.read(path)
+    if as_json:
+        _output.print_json(facts(header))
+    else:
+        _output.table(describe(header))
 
 
 def _print(bundle: Bundle, quick: bool) -> None:
