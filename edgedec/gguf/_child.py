@@ -1,0 +1,72 @@
+"""What runs in the child process of `edgedec.gguf.check`: bounds on itself, then llama.cpp.
+
+Its one argument is the file. It exits with 0 when llama.cpp loaded it and decoded a token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from pathlib import Path
+
+from edgedec.gguf.check import EXIT_REFUSED, EXIT_UNAVAILABLE
+
+# Beside the file itself: Python, the libraries, and what a context of few tokens takes.
+SPARE_BYTES = 4 << 30
+
+
+def main(path: Path) -> int:
+    """Open one file; messages go to standard error."""
+    try:
+        import llama_cpp
+    except Exception as error:  # whatever a broken installation raises
+        sys.stderr.write(f"{error}\n")
+        return EXIT_UNAVAILABLE
+    _bound(path, memory=not llama_cpp.llama_supports_gpu_offload())
+    return 0 if _decodes(path) else EXIT_REFUSED
+
+
+def _bound(path: Path, *, memory: bool) -> None:
+    """No core dumps, and no more address space than the file can need.
+
+    With a graphics processor the drivers reserve address space beyond any bound.
+    """
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if memory:
+            folder = path.parent.glob("*.gguf") if "-of-" in path.name else [path]
+            limit = SPARE_BYTES + 2 * sum(file.stat().st_size for file in folder)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _decodes(path: Path) -> bool:
+    import llama_cpp
+
+    def log(level: int, text: bytes, _: ctypes.c_void_p) -> None:
+        if level >= 3:  # warnings and errors
+            sys.stderr.buffer.write(text)
+            sys.stderr.buffer.flush()
+
+    callback = llama_cpp.llama_log_callback(log)  # kept alive by this name
+    llama_cpp.llama_log_set(callback, None)
+    llama_cpp.llama_backend_init()
+    params = llama_cpp.llama_model_default_params()
+    params.n_gpu_layers = 0
+    params.check_tensors = True
+    model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+    if not model:
+        return False
+    context_params = llama_cpp.llama_context_default_params()
+    context_params.n_ctx, context_params.n_batch, context_params.n_ubatch = 64, 8, 8
+    context = llama_cpp.llama_init_from_model(model, context_params)
+    if not context:
+        return False
+    token = (llama_cpp.llama_token * 1)(0)
+    return bool(llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(token, 1)) == 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,121 @@
+"""The first look at an untrusted GGUF: in a child process, since llama.cpp may end its own.
+
+No validation of the header can rule that out, so a file nobody opened yet is opened by llama.cpp
+in a child first, which decodes one token. What opened is remembered by its sha256.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.fields import one_line
+from edgedec.gguf._remembered import Remembered
+from edgedec.gguf.header import GgufHeader
+from edgedec.gguf.parts import decodable_parts
+
+PACKAGE = "llama-cpp-python"
+CHILD = "edgedec.gguf._child"
+# Enough for an SD card: a minute, and as long as its bytes take at 10 MB a second.
+BASE_TIMEOUT_S = 60.0
+BYTES_PER_SECOND = 10 << 20
+MAX_OUTPUT_BYTES = 64 << 10
+# The child runs isolated, without the current folder on its path but with ours.
+_START = (
+    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "module = sys.argv.pop(1); runpy.run_module(module, run_name='__main__', alter_sys=True)"
+)
+EXIT_REFUSED, EXIT_UNAVAILABLE = 3, 4
+
+
+def first_open(path: str | Path, *, timeout_s: float | None = None) -> GgufHeader:
+    """Make sure that llama.cpp can open a file without harm to this process.
+
+    A file that opened before with the installed llama.cpp is not opened again, nor is it read
+    whole again while its path, size, time and inode stay the same.
+
+    Args:
+        path: a GGUF file, or the first part of a split one.
+        timeout_s: how long the child may take; by default a time that grows with the file.
+
+    Returns:
+        The file's header.
+
+    Raises:
+        BundleError: the file is damaged, no language model, or llama.cpp cannot open it.
+        RuntimeUnavailable: llama-cpp-python is not installed.
+
+    """
+    header = GgufHeader.read(path)
+    files = decodable_parts(header)
+    try:
+        remembered = Remembered(_version())
+        digest = remembered.digest(files)
+        if not remembered.opened(digest):
+            size = sum(file.stat().st_size for file in files)
+            _open_in_child(header.path, timeout_s or BASE_TIMEOUT_S + size / BYTES_PER_SECOND)
+            if remembered.digest(files) == digest:
+                remembered.remember(digest)
+    except OSError as error:
+        raise BundleError(f"{one_line(str(path))} cannot be read: {error.strerror}") from None
+    return header
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        raise RuntimeUnavailable(
+            f"a GGUF file needs the package {PACKAGE}: pip install 'edgedec[gguf]'"
+        ) from None
+
+
+def _open_in_child(path: Path, timeout_s: float) -> None:
+    paths = json.dumps([entry for entry in sys.path if entry])
+    command = [sys.executable, "-I", "-c", _START, paths, CHILD, str(path.resolve())]
+    # Without it an abort starts a debugger to print a backtrace.
+    environment = {**os.environ, "GGML_NO_BACKTRACE": "1"}
+    with tempfile.TemporaryFile() as output:
+        try:
+            code = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output,
+                env=environment, timeout=timeout_s, check=False,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise _refused(path, f"it took longer than {timeout_s:.0f} s") from None
+        if code == 0:
+            return
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(0, size - MAX_OUTPUT_BYTES))
+        reason = _last_error(output.read().decode("utf-8", "replace"))
+    if code == EXIT_UNAVAILABLE:
+        raise RuntimeUnavailable(f"{PACKAGE} cannot be used here: {reason}")
+    if code < 0:
+        reason = f"it crashed with {_signal(-code)}: {reason}"
+    raise _refused(path, reason)
+
+
+def _refused(path: Path, reason: str) -> BundleError:
+    return BundleError(f"{one_line(str(path))}: llama.cpp cannot open it: {reason}")
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_error(output: str) -> str:
+    """The last line that says what went wrong, without the folders of a source file."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower() or "GGML_ASSERT" in line]
+    line = (telling or lines or ["it gave no reason"])[-1]
+    return one_line(line[max(0, line[: line.find(".cpp:") + 1].rfind("/") + 1) :])

@@ -1,0 +1,278 @@
+"""The header of a GGUF file, read without trusting it.
+
+A GGUF file starts with ``GGUF``, a version, two counts, that many metadata entries and tensor
+infos, and then the tensors' bytes, each aligned (ggml's ``docs/gguf.md``). llama.cpp, which
+computes with it, ends the process on some malformed files; here whatever is wrong is a
+BundleError of one line. Neither llama.cpp nor the ``gguf`` package is needed.
+"""
+
+from __future__ import annotations
+
+import math
+import stat
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgedec.errors import BundleError
+from edgedec.fields import one_line
+from edgedec.gguf._source import Source
+from edgedec.gguf.types import ARRAY, BOOL, FILE_TYPES, NUMBERS, STRING, TENSOR_TYPES
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MAX_ENTRIES = 1 << 16
+MAX_TENSORS = 1 << 18
+MAX_ELEMENTS = 1 << 25
+MAX_TEXTS = 1 << 22
+MAX_KEY_BYTES = 1 << 16
+MAX_TEXT_BYTES = 16 << 20
+MAX_NAME_BYTES = 63  # ggml's GGML_MAX_NAME, less the terminating zero
+MAX_DIMS = 4
+MAX_ALIGNMENT = 1 << 20
+# The fewest bytes an entry and a tensor info can take: no count is believed beyond them.
+LEAST_ENTRY_BYTES = 8 + 1 + 4 + 1
+LEAST_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """What the header says about a tensor.
+
+    Attributes:
+        name: as llama.cpp knows it.
+        shape: row length first, as ggml counts.
+        type: ``F32``, ``Q4_K`` and so on.
+        bytes: size of its data.
+
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    bytes: int
+
+    @property
+    def parameters(self) -> int:
+        """Numbers it holds."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class GgufHeader:
+    """A header whose every claim was checked against the file.
+
+    Attributes:
+        path: the file.
+        size_bytes: of the file.
+        version: 2 or 3.
+        metadata: numbers, texts, lists of texts, and numpy arrays of numbers, by key. Bytes
+            of a text that are no UTF-8 are lone surrogates.
+        tensors: in the file's order.
+
+    """
+
+    path: Path
+    size_bytes: int
+    version: int
+    metadata: Mapping[str, Any]
+    tensors: tuple[TensorInfo, ...]
+
+    @classmethod
+    def read(cls, path: str | Path) -> GgufHeader:
+        """Read a file's header.
+
+        Raises:
+            BundleError: no such file, no GGUF, an unknown version or type, damaged, or cut
+                short: then the message says how many bytes are missing.
+
+        """
+        path = Path(path)
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise BundleError(f"{one_line(str(path))} is no file: give a GGUF file")
+            with path.open("rb") as file:
+                size = path.stat().st_size
+                return _read(Source(file, size, path), path, size)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise BundleError(f"{one_line(str(path))} cannot be read: {one_line(reason)}") from None
+
+    @property
+    def architecture(self) -> str:
+        """``general.architecture``; empty where there is none."""
+        return self.text("general.architecture") or ""
+
+    @property
+    def name(self) -> str:
+        """What the file calls its model, or the file's own name."""
+        return self.text("general.name") or self.path.stem
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in all tensors of this file."""
+        return sum(tensor.parameters for tensor in self.tensors)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors of this file."""
+        return sum(tensor.bytes for tensor in self.tensors)
+
+    @property
+    def quantisation(self) -> str:
+        """The name of ``general.file_type``, else the type that most bytes have."""
+        named = FILE_TYPES.get(self.number("general.file_type", -1))
+        return named or next(iter(self.shares), "none")
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of the weights' bytes by tensor type, largest first."""
+        counted: Counter[str] = Counter()
+        for tensor in self.tensors:
+            counted[tensor.type] += tensor.bytes
+        total = max(1, self.weight_bytes)
+        return {kind: count / total for kind, count in counted.most_common()}
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens the model was trained to see, or None."""
+        return self.number(f"{self.architecture}.context_length", 0) or None
+
+    @property
+    def vocab_size(self) -> int | None:
+        """Number of tokens, or None."""
+        tokens = self.metadata.get("tokenizer.ggml.tokens")
+        if isinstance(tokens, list):
+            return len(tokens)
+        return self.number(f"{self.architecture}.vocab_size", 0) or None
+
+    def text(self, key: str) -> str | None:
+        """A text of the metadata, or None."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else None
+
+    def number(self, key: str, default: int) -> int:
+        """A whole number of the metadata."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A yes or no of the metadata."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, bool) else default
+
+
+def _read(source: Source, path: Path, size: int) -> GgufHeader:
+    version = _version(source)
+    tensor_count = source.u64("the number of tensors")
+    entry_count = source.u64("the number of entries")
+    _check_count(source, entry_count, MAX_ENTRIES, LEAST_ENTRY_BYTES, "metadata entries")
+    _check_count(source, tensor_count, MAX_TENSORS, LEAST_TENSOR_BYTES, "tensors")
+    metadata: dict[str, Any] = {}
+    for _ in range(entry_count):
+        key = source.text("the name of an entry", MAX_KEY_BYTES)
+        if not key or key in metadata:
+            raise source.wrong(f"the entry {one_line(key)!r} stands there twice or has no name")
+        metadata[key] = _value(source, source.u32("the type of an entry"), key)
+    tensors = _tensors(source, tensor_count, _alignment(source, metadata))
+    return GgufHeader(path, size, version, metadata, tensors)
+
+
+def _version(source: Source) -> int:
+    if source.left < 8 or source.take(4, "the file's mark") != MAGIC:
+        raise source.wrong("it does not begin with GGUF: give a GGUF file")
+    version = source.u32("the version")
+    if version in VERSIONS:
+        return version
+    if version & 0xFFFF == 0:
+        raise source.wrong("it is a big-endian GGUF: give one made for little-endian machines")
+    advice = "convert it again" if version < min(VERSIONS) else "upgrade edgedec and llama.cpp"
+    raise source.wrong(f"GGUF version {version}, expected 2 or 3: {advice}")
+
+
+def _check_count(source: Source, count: int, most: int, least_bytes: int, what: str) -> None:
+    if count > most:
+        raise source.wrong(f"it claims {count} {what}, expected at most {most}: it is damaged")
+    source.check(count * least_bytes, f"its {count} {what}")
+
+
+def _value(source: Source, kind: int, key: str) -> Any:
+    what = f"the entry {one_line(key)!r}"
+    if kind == STRING:
+        return source.text(what, MAX_TEXT_BYTES)
+    if kind in NUMBERS:
+        value = source.numbers(1, NUMBERS[kind], what)[0].item()
+        return bool(value) if kind == BOOL else value
+    if kind != ARRAY:
+        raise source.wrong(f"{what} has the unknown type {kind}: it is damaged or too new")
+    inner = source.u32(what)
+    count = source.u64(what)
+    if count > (MAX_TEXTS if inner == STRING else MAX_ELEMENTS):
+        raise source.wrong(f"{what} claims {count} elements: the file is damaged")
+    if inner == STRING:
+        return source.texts(count, what)
+    if inner in NUMBERS:
+        return source.numbers(count, NUMBERS[inner], what)
+    # llama.cpp reads no arrays of arrays either, so no model has one.
+    kind_name = "arrays" if inner == ARRAY else f"the unknown type {inner}"
+    raise source.wrong(f"{what} is an array of {kind_name}: expected texts or numbers")
+
+
+def _alignment(source: Source, metadata: Mapping[str, Any]) -> int:
+    alignment = metadata.get("general.alignment", 32)
+    whole = isinstance(alignment, int) and not isinstance(alignment, bool)
+    if not whole or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+        found = one_line(str(alignment))
+        raise source.wrong(f"general.alignment is {found}, expected a power of two")
+    return int(alignment)
+
+
+def _tensors(source: Source, count: int, alignment: int) -> tuple[TensorInfo, ...]:
+    found: dict[str, TensorInfo] = {}
+    end = 0
+    for _ in range(count):
+        tensor = _tensor(source)
+        if tensor.name in found:
+            raise source.wrong(f"two tensors are named {one_line(tensor.name)!r}: it is damaged")
+        found[tensor.name] = tensor
+        # As llama.cpp, which takes tensors only one behind the other: none can overlap.
+        offset = source.u64(f"the tensor {one_line(tensor.name)!r}")
+        if offset != end:
+            raise source.wrong(
+                f"the tensor {one_line(tensor.name)!r} begins at {offset}, expected {end}: "
+                "the file is damaged"
+            )
+        end += _aligned(tensor.bytes, alignment)
+        last = offset + tensor.bytes
+    if found:
+        needed = _aligned(source.position, alignment) + last
+        missing = needed - (source.position + source.left)
+        if missing > 0:
+            raise source.wrong(
+                f"it is cut short: {missing} of {needed} bytes are missing, download or copy it "
+                "again"
+            )
+    return tuple(found.values())
+
+
+def _tensor(source: Source) -> TensorInfo:
+    name = source.text("the name of a tensor", MAX_NAME_BYTES)
+    what = f"the tensor {one_line(name)!r}"
+    dims = source.u32(what)
+    if not 1 <= dims <= MAX_DIMS:
+        raise source.wrong(f"{what} has {dims} dimensions, expected 1 to {MAX_DIMS}")
+    shape = tuple(source.u64(what) for _ in range(dims))
+    code = source.u32(what)
+    kind = TENSOR_TYPES.get(code)
+    if kind is None:
+        raise source.wrong(f"{what} has the unknown type {code}: it is damaged or too new")
+    numbers = math.prod(shape)
+    if not 0 < numbers < 1 << 60 or shape[0] % kind.block:
+        raise source.wrong(f"{what} of type {kind.name} has the impossible shape {list(shape)}")
+    return TensorInfo(name, shape, kind.name, numbers // kind.block * kind.block_bytes)
+
+
+def _aligned(count: int, alignment: int) -> int:
+    return -(-count // alignment) * alignment

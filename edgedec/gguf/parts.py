@@ -1,0 +1,65 @@
+"""Whether llama.cpp can decode with a file, as far as its header tells; and its other parts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from edgedec.errors import BundleError
+from edgedec.fields import one_line
+from edgedec.gguf.header import GgufHeader
+
+MAX_PARTS = 1 << 10
+# llama.cpp's own pattern (`llama_split_path`).
+_PART = re.compile(r"(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf")
+
+
+def decodable_parts(header: GgufHeader) -> list[Path]:
+    """All files of a model that can decode: one, or the parts of a split one in order.
+
+    Raises:
+        BundleError: the file holds no language model's weights (a vocabulary alone, an
+            adapter), is not the first part, or a part is missing or damaged.
+
+    """
+    kind = header.text("general.type") or "model"
+    if kind != "model":
+        raise _wrong(header, f"it holds no model but {one_line(kind)!r}: give the model's GGUF")
+    if not header.architecture:
+        raise _wrong(header, "it names no architecture: give a language model's GGUF")
+    found = _parts(header)
+    if not header.tensors and len(found) == 1:
+        raise _wrong(header, "it holds a vocabulary only, no weights: give the whole model")
+    return found
+
+
+def _parts(header: GgufHeader) -> list[Path]:
+    count, no = header.number("split.count", 0), header.number("split.no", 0)
+    if count <= 1:
+        return [header.path]
+    named = _PART.fullmatch(header.path.name)
+    if count > MAX_PARTS or named is None or int(named["count"]) != count:
+        raise _wrong(
+            header,
+            f"it is one of {count} parts, expected a name ending in -00001-of-{count:05}.gguf",
+        )
+    files = [
+        header.path.with_name(f"{named['stem']}-{part:05}-of-{count:05}.gguf")
+        for part in range(1, count + 1)
+    ]
+    for part, file in enumerate(files):
+        if not file.exists():
+            raise _wrong(
+                header, f"part {part + 1} of {count} is missing: put {file.name} beside it"
+            )
+    if no != 0:
+        raise _wrong(header, f"it is part {no + 1} of {count}: give the first, {files[0].name}")
+    for part, file in enumerate(files[1:], 1):
+        other = GgufHeader.read(file)
+        if (other.number("split.no", -1), other.number("split.count", -1)) != (part, count):
+            raise _wrong(other, f"expected part {part + 1} of {count}: copy the parts again")
+    return files
+
+
+def _wrong(header: GgufHeader, message: str) -> BundleError:
+    return BundleError(f"{one_line(str(header.path))}: {message}")

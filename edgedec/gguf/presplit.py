@@ -1,0 +1,98 @@
+"""How a text is cut into words before byte pairs are merged, by ``tokenizer.ggml.pre``.
+
+llama.cpp knows these cuts by name. Each is a list of patterns, applied one after the other to
+the pieces that the one before left; what a pattern matches and what lies between its matches
+are pieces of their own. The patterns are written for Oniguruma, which `tokenizers` uses, and
+agree with llama.cpp's own matching (``llama-vocab.cpp``, ``unicode.cpp``): where that strays
+from the original tokenizer, as with upper and lower case outside ASCII, so do they.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+_SHORTENED = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
+_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = rf"{_SHORTENED}|{_WORD}|\p{{N}}{{1,3}}|{_SIGNS}|{_SPACES}"
+_QWEN2 = rf"{_SHORTENED}|{_WORD}|\p{{N}}|{_SIGNS}|{_SPACES}"
+_QWEN35 = (
+    rf"{_SHORTENED}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
+# llama.cpp tells upper from lower case in ASCII only: other letters count as both.
+_UPPER, _LOWER = r"[\p{L}&&[^a-z]]", r"[\p{L}&&[^A-Z]]"
+_LEAD = r"[^\r\n\p{L}\p{N}]?"
+_CASED_SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
+_TEKKEN = rf"{_LEAD}{_UPPER}*{_LOWER}+|{_LEAD}{_UPPER}+{_LOWER}*|\p{{N}}|{_CASED_SIGNS}|{_SPACES}"
+_GPT4O = (
+    rf"{_LEAD}{_UPPER}*{_LOWER}+(?:{_SHORTENED})?|{_LEAD}{_UPPER}+{_LOWER}*(?:{_SHORTENED})?"
+    rf"|\p{{N}}{{1,3}}|{_CASED_SIGNS}|{_SPACES}"
+)
+_ASCII_SIGN = r"[!-/:-@\[-`{-~]"
+_DEEPSEEK3 = (
+    rf"{_ASCII_SIGN}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}"
+)
+_BAILING = (
+    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|"
+    rf"{_WORD}|\p{{N}}|{_SIGNS}|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+# Han, then also kana; and what the first DeepSeek tokenizers took for CJK.
+_CJK = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+_WIDE = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+# Bloom's: words end at spaces and the full stops and commas of many scripts.
+_BLOOM = r" ?[^(\s|.,!?" + "\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c" + ")]+"
+
+
+class Presplit(NamedTuple):
+    """How one family of tokenizers cuts.
+
+    Attributes:
+        patterns: see the module's docstring.
+        whole_words: a word that is a token is one, whatever the merges would make of it.
+        add_bos: where the metadata does not say.
+        has_bos: whether a BOS may be assumed where the metadata names none.
+
+    """
+
+    patterns: tuple[str, ...]
+    whole_words: bool = False
+    add_bos: bool = False
+    has_bos: bool = True
+
+
+_DIGITS_GPT2 = Presplit((r"\p{N}", _GPT2))
+_PLAIN_GPT2 = Presplit((_GPT2,))
+_PLAIN_QWEN2 = Presplit((_QWEN2,))
+_PLAIN_GPT4O = Presplit((_GPT4O,))
+_PLAIN_DEEPSEEK3 = Presplit((r"\p{N}{1,3}", _CJK, _DEEPSEEK3))
+
+_FAMILIES: dict[str, Presplit] = {
+    "default": Presplit((r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
+    "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano": Presplit(
+        (_LLAMA3,), whole_words=True, add_bos=True
+    ),
+    "dbrx smaug-bpe": Presplit((_LLAMA3,)),
+    "chatglm-bpe": Presplit((_LLAMA3,), has_bos=False),
+    "glm4 glm5": Presplit((_LLAMA3,), whole_words=True, has_bos=False),
+    "gpt-2 phi-2 mpt olmo jais trillion granite-docling gigachat a.x-4.0 mellum exaone4 "
+    "modern-bert jina-es jina-de jina-v2-es jina-v2-de": _PLAIN_GPT2,
+    "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2": _DIGITS_GPT2,
+    "falcon": Presplit((r"[\p{P}$+<=>^~|`]+", _GPT2, r"[0-9][0-9][0-9]")),
+    "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2": (
+        _PLAIN_QWEN2
+    ),
+    "qwen35": Presplit((_QWEN35,)),
+    "tekken": Presplit((_TEKKEN,), whole_words=True, add_bos=True),
+    "gpt-4o llama4 kanana2 talkie minimax-m2": _PLAIN_GPT4O,
+    "deepseek-coder": Presplit((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _WIDE, r"\p{N}")),
+    "deepseek-v3 hunyuan-dense joyai-llm hy_v4": _PLAIN_DEEPSEEK3,
+    "bailingmoe bailingmoe2 llada-moe": Presplit((_BAILING,)),
+    "poro-chat bloom gpt3-finnish": Presplit((_BLOOM,)),
+    "viking": Presplit((_BLOOM, r"\p{N}")),
+}
+
+PRESPLITS = {name: cut for names, cut in _FAMILIES.items() for name in names.split()}

@@ -1,0 +1,187 @@
+"""A `Tokenizer` from a GGUF's metadata: the one its model was trained with.
+
+Built as the JSON that `tokenizers` reads. It gives the ids that llama.cpp's own tokenizer
+gives when the names of special tokens in a text become those tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from edgedec.fields import one_line
+from edgedec.gguf.merges import listed_merges, merges_from_scores
+from edgedec.gguf.presplit import PRESPLITS
+from edgedec.gguf.vocabulary import (
+    CONTROL,
+    UNKNOWN,
+    USER_DEFINED,
+    Defaults,
+    Vocabulary,
+    wrong,
+)
+from edgedec.text import Tokenizer
+
+if TYPE_CHECKING:
+    import tokenizers
+
+    from edgedec.gguf.header import GgufHeader
+
+KINDS = ("gpt2", "llama")
+SPACE = "\u2581"
+# Special tokens of Phi-3 swallow the whitespace behind them, but for these.
+_NOT_STRIPPING = frozenset(("<unk>", "<s>", "<|endoftext|>"))
+
+
+def load_tokenizer(header: GgufHeader) -> Tokenizer:
+    """The tokenizer a file holds.
+
+    Raises:
+        BundleError: there is none, it is damaged, or of a kind that is unknown here; the
+            message names it.
+
+    """
+    kind = header.text("tokenizer.ggml.model")
+    if kind is None:
+        raise wrong(header, "there is none: give a GGUF with its tokenizer")
+    if kind == "gpt2":
+        vocabulary, parts = _byte_level(header)
+    elif kind == "llama":
+        vocabulary, parts = _sentencepiece(header)
+    else:
+        raise wrong(
+            header, f"{one_line(kind)!r} is unknown here: expected one of {', '.join(KINDS)}"
+        )
+    document = {
+        "version": "1.0",
+        "added_tokens": _added(header, vocabulary),
+        "post_processor": _post_processor(vocabulary),
+        **parts,
+    }
+    config = {
+        "bos_token": _text_of(vocabulary, vocabulary.bos_id),
+        "eos_token": _text_of(vocabulary, vocabulary.eos_id),
+        "chat_template": header.text("tokenizer.chat_template"),
+    }
+    return Tokenizer(_parse(document, header), config)
+
+
+def _byte_level(header: GgufHeader) -> tuple[Vocabulary, dict[str, Any]]:
+    """GPT-2's kind: every character of a token is a byte, merges are listed."""
+    name = header.text("tokenizer.ggml.pre") or "default"
+    cut = PRESPLITS.get(name)
+    if cut is None:
+        raise wrong(header, f"its pre-tokenizer {one_line(name)!r} is unknown here")
+    bos = 11 if cut.has_bos else None
+    vocabulary = Vocabulary.read(
+        header, Defaults(bos_id=bos, eos_id=11, unk_id=None, add_bos=cut.add_bos)
+    )
+    splits = [
+        {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+        for regex in cut.patterns
+    ]
+    letters = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
+               "use_regex": False}  # fmt: skip
+    model = _model(vocabulary, listed_merges(header, vocabulary.tokens))
+    return vocabulary, {
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, letters]},
+        "decoder": letters,
+        "model": {**model, "ignore_merges": cut.whole_words},
+    }
+
+
+def _sentencepiece(header: GgufHeader) -> tuple[Vocabulary, dict[str, Any]]:
+    """Llama's kind: U+2581 for a space, the pair that makes the best token is merged first."""
+    vocabulary = Vocabulary.read(header, Defaults(bos_id=1, eos_id=2, unk_id=0, add_bos=True))
+    model = _model(vocabulary, merges_from_scores(header, vocabulary.tokens))
+    prefixed = header.flag("tokenizer.ggml.add_space_prefix", True)
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    before = [{"type": "Prepend", "prepend": SPACE}] if prefixed else []
+    after = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefixed else []
+    return vocabulary, {
+        "normalizer": {"type": "Sequence", "normalizers": [*before, spaces]},
+        "pre_tokenizer": None,
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                *after,
+            ],
+        },
+        "model": {
+            **model,
+            "unk_token": _text_of(vocabulary, vocabulary.unk_id),
+            "fuse_unk": True,
+            "byte_fallback": True,
+        },
+    }
+
+
+def _model(vocabulary: Vocabulary, merges: list[tuple[str, str]]) -> dict[str, Any]:
+    ids = {token: id for id, token in enumerate(vocabulary.tokens)}
+    return {"type": "BPE", "vocab": ids, "merges": merges}
+
+
+def _added(header: GgufHeader, vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """Tokens that are looked for in a text before anything else."""
+    name = header.name.lower()
+    phi3 = "phi-3" in name or "phi3" in name  # as llama.cpp recognises it
+    return [
+        {
+            "id": id,
+            "content": vocabulary.tokens[id],
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": phi3 and vocabulary.tokens[id] not in _NOT_STRIPPING,
+            "normalized": False,
+            "special": kind != USER_DEFINED,
+        }
+        for id, kind in enumerate(vocabulary.types.tolist())
+        if kind in (CONTROL, USER_DEFINED, UNKNOWN)
+    ]
+
+
+def _post_processor(vocabulary: Vocabulary) -> dict[str, Any] | None:
+    """BOS in front and EOS behind, where the file asks for them."""
+    around = [vocabulary.bos_id if vocabulary.add_bos else None,
+              vocabulary.eos_id if vocabulary.add_eos else None]  # fmt: skip
+    front, back = (
+        [] if id is None else [{"SpecialToken": {"id": vocabulary.tokens[id], "type_id": 0}}]
+        for id in around
+    )
+    if not front and not back:
+        return None
+    return {
+        "type": "TemplateProcessing",
+        "single": [*front, {"Sequence": {"id": "A", "type_id": 0}}, *back],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {
+            vocabulary.tokens[id]: {
+                "id": vocabulary.tokens[id],
+                "ids": [id],
+                "tokens": [vocabulary.tokens[id]],
+            }
+            for id in around
+            if id is not None
+        },
+    }
+
+
+def _text_of(vocabulary: Vocabulary, id: int | None) -> str | None:
+    return None if id is None else vocabulary.tokens[id]
+
+
+def _parse(document: dict[str, Any], header: GgufHeader) -> tokenizers.Tokenizer:
+    import tokenizers
+
+    try:
+        backend = tokenizers.Tokenizer.from_str(json.dumps(document))
+        backend.encode("a")
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic in the library is no Exception
+        raise wrong(header, f"it is damaged: {one_line(str(error))}") from None
+    return backend

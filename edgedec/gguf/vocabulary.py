@@ -1,0 +1,125 @@
+"""The vocabulary in a GGUF's metadata, as llama.cpp's ``llama-vocab.cpp`` understands it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgedec.errors import BundleError
+from edgedec.fields import one_line
+from edgedec.gguf.header import GgufHeader
+
+# `enum llama_token_type`
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+
+# Tokens of these names end a text, whatever type the file gives them.
+END_NAMES = frozenset(
+    [
+        *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>"),
+        *("<|calls|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>"),
+        *("_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>"),
+        *("<turn|>", "<|tool_response>", "[e~["),
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",  # DeepSeek's, with a wide bar
+    ]
+)
+# Tokens of these names are text that is always matched whole.
+SHOWN_NAMES = frozenset(["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"])
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds where the metadata says nothing."""
+
+    bos_id: int | None
+    eos_id: int | None
+    unk_id: int | None
+    add_bos: bool = False
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens and what llama.cpp does with them.
+
+    Attributes:
+        tokens: by id; no two are equal.
+        types: llama.cpp's token types, [tokens], int32.
+        bos_id, eos_id, unk_id: token ids, or None.
+        add_bos, add_eos: whether a prompt gets them.
+        end_ids: every token that ends a text.
+
+    """
+
+    tokens: list[str]
+    types: Any
+    bos_id: int | None
+    eos_id: int | None
+    unk_id: int | None
+    add_bos: bool
+    add_eos: bool
+    end_ids: frozenset[int]
+
+    @classmethod
+    def read(cls, header: GgufHeader, defaults: Defaults) -> Vocabulary:
+        """From a header.
+
+        Raises:
+            BundleError: no tokens, tokens that stand there twice, or types that do not fit.
+
+        """
+        tokens = _tokens(header)
+        types = _types(header, len(tokens))
+
+        def special(name: str, default: int | None) -> int | None:
+            # As llama.cpp: an id outside the vocabulary counts as none given.
+            found = header.number(f"tokenizer.ggml.{name}_token_id", -1)
+            if 0 <= found < len(tokens):
+                return found
+            return default if default is not None and default < len(tokens) else None
+
+        bos_id, eos_id = special("bos", defaults.bos_id), special("eos", defaults.eos_id)
+        named = {id for id, token in enumerate(tokens) if token in END_NAMES}
+        types[list(named)] = CONTROL
+        types[[id for id, token in enumerate(tokens) if token in SHOWN_NAMES]] = USER_DEFINED
+        ends = {eos_id, special("eot", None), special("eom", None), *named} - {None}
+        return cls(
+            tokens=tokens,
+            types=types,
+            bos_id=bos_id,
+            eos_id=eos_id,
+            unk_id=special("unknown", defaults.unk_id),
+            add_bos=bos_id is not None
+            and header.flag("tokenizer.ggml.add_bos_token", defaults.add_bos),
+            add_eos=eos_id is not None and header.flag("tokenizer.ggml.add_eos_token", False),
+            end_ids=frozenset(id for id in ends if id is not None),
+        )
+
+
+def _tokens(header: GgufHeader) -> list[str]:
+    listed = header.metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(listed, list) or not listed:
+        raise wrong(header, "it holds no tokens: give a GGUF with its tokenizer")
+    tokens = [token or f"[EMPTY_{id}]" for id, token in enumerate(listed)]
+    if len(set(tokens)) < len(tokens):
+        seen: set[str] = set()
+        twice = next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]
+        raise wrong(header, f"the token {one_line(twice)!r} stands there twice: it is damaged")
+    for token in tokens:
+        if not token.isascii() and any("\ud800" <= char <= "\udfff" for char in token):
+            raise wrong(header, f"the token {one_line(token)!r} is not UTF-8: it is damaged")
+    return tokens
+
+
+def _types(header: GgufHeader, count: int) -> Any:
+    listed = header.metadata.get("tokenizer.ggml.token_type")
+    if listed is None:
+        return np.full(count, NORMAL, np.int32)
+    if not isinstance(listed, np.ndarray) or listed.dtype != np.int32 or len(listed) < count:
+        raise wrong(header, f"expected {count} token types: the file is damaged")
+    return listed[:count].copy()
+
+
+def wrong(header: GgufHeader, message: str) -> BundleError:
+    """An error about a file's tokenizer."""
+    return BundleError(f"{one_line(str(header.path))}: the tokenizer: {message}")
