@@ -15,6 +15,7 @@ from edgedec.decoding.drafting.base import Drafter
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.session import Model, Session
+from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.fields import one_line
 from edgedec.memory.budget import CachePlan, plan_caches
@@ -22,6 +23,7 @@ from edgedec.pair import Pair, Source, find
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes import registry
 from edgedec.text import Tokenizer
+from edgedec.vocabulary import translate
 
 # Formats by how fast they decode, best first; measured (docs/measurements/formats.jsonl).
 _PREFERRED = ("onnx", "gguf", "optimum")
@@ -100,10 +102,13 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         tokenizer = pair.target.read_tokenizer()
         chosen = options.of_target(_row_invariant(options, drafter_name))
         target = _load(pair.target, chosen, stack)
-        draft = None
+        draft, translation = None, None
         if drafting.needs_model(drafter_name):
             draft = _load(_draft_source(pair, drafter_name), options.of_draft(), stack)
-            _check_pair(target, draft)
+            _check_sizes(target, draft)
+            translation = _translation(pair, tokenizer, target, draft)
+            if options.draft == "auto" and translation and translation.level == "string":
+                drafter_name = "strings"
         caches = plan_caches(
             target.info,
             draft.info if draft else None,
@@ -119,9 +124,10 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
             draft=draft_session,
             # What row invariance promises holds for chains.
             branching=target.capabilities.tree and not target.capabilities.row_invariant,
+            translation=translation,
         )
         plan = _describe(options, drafter, chosen_policy, rule, target, caches)
-        plan["format"] = pair.target.format
+        plan |= {"format": pair.target.format, **(translation.facts if translation else {})}
         engine = Engine(session, drafter, chosen_policy, rule)
         return Parts(pair, target, engine, tokenizer, plan, stack.pop_all())
 
@@ -153,18 +159,25 @@ def _draft_source(pair: Pair, drafter_name: str) -> Source:
     return pair.draft
 
 
-def _check_pair(target: Model, draft: Model) -> None:
-    ours, theirs = target.info.vocab_size, draft.info.vocab_size
-    if ours != theirs:
-        raise BundleError(
-            f"the target has {ours} tokens and the draft {theirs}: export them again as a pair"
-        )
+def _check_sizes(target: Model, draft: Model) -> None:
     if draft.info.weight_bytes > target.info.weight_bytes:
         raise InputError(
             f"the draft {draft.info.name} ({draft.info.weight_bytes / 1e6:.1f} MB) is larger than"
             f" the target {target.info.name} ({target.info.weight_bytes / 1e6:.1f} MB): swap them,"
             " or decode with --draft lookup"
         )
+
+
+def _translation(
+    pair: Pair, tokenizer: Tokenizer, target: Model, draft: Model
+) -> Translation | None:
+    """Between the two vocabularies; None where they are known to be one."""
+    columns = target.info.vocab_size, draft.info.vocab_size
+    if pair.draft is None or (pair.shared_tokenizer and columns[0] == columns[1]):
+        return None
+    return translate(
+        tokenizer, pair.draft.read_tokenizer(), target_columns=columns[0], draft_columns=columns[1]
+    )
 
 
 def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:

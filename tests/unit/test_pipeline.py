@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +16,11 @@ import pytest
 import tiny_models
 import tiny_tokenizers
 
-from edgedec import GenerateOptions, Pipeline, SamplingParams, assembly
-from edgedec.errors import BundleError, InputError, MemoryBudgetError, PromptTooLong, StateError
+from edgedec import GenerateOptions, Pipeline, SamplingParams
+from edgedec.errors import InputError, MemoryBudgetError, PromptTooLong, StateError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx import OnnxSession
-from edgedec.testing import FakeModel
 
 CONTEXT, DRAFT_CONTEXT = 1024, 48
 PROMPT = [5, 6, 7, 8, 5, 6, 7]
@@ -323,9 +323,15 @@ class TestPrompts:
             opened(draft="none").stream([5, token])
 
 
-def test_a_draft_with_another_vocabulary_is_refused() -> None:
-    with pytest.raises(BundleError, match="16 tokens and the draft 32"):
-        assembly._check_pair(FakeModel(16), FakeModel(32))
+def test_a_draft_larger_than_its_target_is_refused(bundle: Path, tmp_path: Path) -> None:
+    swapped = tmp_path / "swapped"
+    shutil.copytree(bundle, swapped)
+    manifest = json.loads((swapped / "manifest.json").read_text())
+    roles = manifest["roles"]
+    roles["target"], roles["draft"] = roles["draft"], roles["target"]
+    (swapped / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="is larger than the target"):
+        Pipeline.open(swapped)
 
 
 def test_row_invariance_lets_no_drafter_branch(bundle: Path) -> None:
