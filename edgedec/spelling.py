@@ -116,13 +116,14 @@ class TextSpeller:
         new = _whole_characters(bytes(said))
         if not new:
             return []
-        before = [target.spelled[token] for token in tokens]
-        if None not in before:
-            # As the target would write the whole of it, where that continues what it wrote.
-            text = b"".join(data or b"" for data in before) + new
-            ids = target.encode(text, first=False)
-            if ids[: len(tokens)] == list(tokens):
-                return ids[len(tokens) :]
+        # As the target would write the whole of it, where that continues what it wrote.
+        before: list[int] = []
+        for token in tokens:
+            before = [] if target.spelled[token] is None else [*before, token]
+        text = b"".join(target.spelled[token] or b"" for token in before) + new
+        ids = target.encode(text, first=False)
+        if ids[: len(before)] == before:
+            return ids[len(before) :]
         return target.encode(new, first=False)
 
     def _close(self, run: list[bytes], ids: list[int], ends: list[int], *, first: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgedec.decoding.session import Session
+from edgedec.decoding.session import OnChunk, Session
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.errors import CannotRollback
 
@@ -98,6 +98,27 @@ class Transcript:
         keep = len(self.held)
         feed = before[: max(0, base - keep)] + ids[max(0, keep - base) :]
         return Plan(anchor, keep, feed or [self._translation.blank], ends)
+
+    def read(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
+        """Commit ``tokens`` after the text, written anew; see ``Session.prefill``."""
+        plan = self.plan(tokens, anew=True)
+        before = max(0, len(self.tokens) - plan.anchor)
+        ends = of_all(plan.ends[before:], len(tokens))
+
+        def chunk(count: int, total: int) -> None:
+            if on_chunk is not None:
+                ready = len(tokens) if count == total else _whole(ends, plan.keep + count)
+                on_chunk(ready, len(tokens))
+
+        base = self.session.length
+        try:
+            self.session.prefill(plan.feed, chunk)
+        finally:
+            # Interrupted between chunks: what was read stays read.
+            done = self.session.length - base
+            self.held += plan.feed[:done]
+            kept = len(tokens) if done == len(plan.feed) else _whole(ends, len(self.held))
+            self.record(plan, tokens[:kept], [*plan.ends[:before], *ends[:kept]])
 
     def pieces(self, token: int) -> list[int]:
         """The draft tokens that stand for one of the target's by itself, at least one."""
@@ -199,3 +220,13 @@ class Transcript:
             marks[place] = OUTSIDE
             place -= 1
         return gone
+
+
+def of_all(ends: list[int], count: int) -> list[int]:
+    """One end for each of ``count`` tokens, the first of which may have been left out."""
+    return [OUTSIDE] * (count - len(ends)) + ends
+
+
+def _whole(ends: Sequence[int], held: int) -> int:
+    """How many tokens the session holds to their end."""
+    return max((i + 1 for i, end in enumerate(ends) if OUTSIDE < end <= held), default=0)

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from edgedec.decoding import snapshot
-from edgedec.decoding.drafting._transcript import Plan, Transcript
+from edgedec.decoding.drafting._transcript import Plan, Transcript, of_all
 from edgedec.decoding.session import OnChunk, Pass, Session, Want
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
@@ -73,24 +73,7 @@ class TranslatedSession:
         if not tokens:
             self._session.prefill([])
             return
-        text = self._text
-        plan = text.plan(tokens, anew=True)
-        before = max(0, len(text.tokens) - plan.anchor)
-        ends = _of_all(plan.ends[before:], len(tokens))
-
-        def chunk(count: int, total: int) -> None:
-            if on_chunk is not None:
-                ready = len(tokens) if count == total else _whole(ends, plan.keep + count)
-                on_chunk(ready, len(tokens))
-
-        base = self._session.length
-        try:
-            self._session.prefill(plan.feed, chunk)
-        finally:
-            read = self._session.length - base
-            text.held += plan.feed[:read]
-            kept = len(tokens) if read == len(plan.feed) else _whole(ends, len(text.held))
-            text.record(plan, tokens[:kept], [*plan.ends[:before], *ends[:kept]])
+        self._text.read(tokens, on_chunk)
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
         if start != self._pending:
@@ -196,7 +179,7 @@ class TranslatedSession:
         self._own = TokenTree.chain(plan.feed)
         last = len(plan.feed) - 1
         before = max(0, len(self._text.tokens) - plan.anchor)
-        ends = _of_all(plan.ends[before:], len(spine))
+        ends = of_all(plan.ends[before:], len(spine))
         self._places, self._exact = [], []
         place = 0
         for end in ends:
@@ -242,16 +225,6 @@ def _parsed(payload: bytearray, translation: Translation) -> list[list[int]]:
     if not fits:
         raise SnapshotError("the saved state is damaged: save it again")
     return [tokens, held, marks]
-
-
-def _of_all(ends: list[int], count: int) -> list[int]:
-    """One end for each of ``count`` tokens, the first of which may have been left out."""
-    return [OUTSIDE] * (count - len(ends)) + ends
-
-
-def _whole(ends: Sequence[int], held: int) -> int:
-    """How many tokens the session holds to their end."""
-    return max((i + 1 for i, end in enumerate(ends) if OUTSIDE < end <= held), default=0)
 
 
 class _Columns:

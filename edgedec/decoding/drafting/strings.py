@@ -1,0 +1,218 @@
+"""A small model drafts text in its own vocabulary, which the target's tokenizer reads anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+
+import numpy as np
+
+from edgedec.decoding.drafting._transcript import Plan, Transcript
+from edgedec.decoding.drafting.base import (
+    Drafter,
+    DrafterParts,
+    DraftLimits,
+    DraftStep,
+    GoOn,
+    RoundFeedback,
+)
+from edgedec.decoding.randomness import Purpose, Streams
+from edgedec.decoding.sampling import Sampler, filters
+from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.translation import OUTSIDE, Translation
+from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.errors import InputError
+
+# A long prompt is read over several rounds, which decode without a draft meanwhile.
+_READ_AT_ONCE = 512
+# When sampling, tokens of the draft that may be drawn; the others have next to no chance.
+_CANDIDATES = 64
+# Up to this many tokens are computed in the pass that computes the last one.
+_RIDE_ALONG = 8
+# Tokens of the text, back to a word's start, that are read anew with what was drafted.
+_SEAM = 16
+
+
+class StringsDrafter:
+    """Writes on freely, token after token of its own; the text is proposed as a chain.
+
+    What is proposed carries no distribution of its own, as with prompt lookup: the rules take
+    it for sure to be proposed, and stay lossless. Where the rule couples draft and target,
+    the draft draws common tokens with the target's noise for the same place. Penalties do not
+    reach it.
+
+    The draft's session keeps what it wrote itself: next round only what the target changed
+    is computed again.
+
+    Args:
+        parts: a draft session that speaks its own tokens, and a translation.
+
+    """
+
+    name = "strings"
+
+    def __init__(self, parts: DrafterParts) -> None:
+        if parts.draft is None:
+            raise InputError("drafter 'strings' needs a draft model: give one, or use 'lookup'")
+        if parts.translation is None:
+            raise InputError(
+                "drafter 'strings' is for a draft with a tokenizer of its own: use 'model'"
+            )
+        self._session = parts.draft
+        self._translation: Translation = parts.translation
+        self._text = Transcript(parts.draft, parts.translation)
+        self._sampler: Sampler | None = None
+        # The round: the text's tail and what was drafted, in the draft's tokens; nodes of it
+        # that are computed; the last pass.
+        self._own = TokenTree(0)
+        self._pending = 0
+        self._scored: Pass | None = None
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._drop()
+        shared = 0
+        for mine, theirs in zip(self._text.tokens, prompt[:-1], strict=False):
+            if mine != theirs:
+                break
+            shared += 1
+        self._text.cut(shared)
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        tree = TokenTree(root)
+        draft = Draft(tree, source=self.name)
+        length = min(limits.nodes, limits.depth)
+        if length <= 0 or not self._near():
+            return draft
+        self._drop()
+        plan: Plan | None = None
+
+        def look() -> Pass:
+            nonlocal plan
+            if plan is None:
+                plan = self._open(length)
+            return self._computed()
+
+        def confidence() -> float:
+            best, *others = look().top_logits[-1].tolist()
+            return float(1 / (1 + sum(exp(logit - best) for logit in others)))
+
+        def entropy() -> float:
+            logits = look().top_logits[-1]
+            weights = np.exp(logits - logits[0])
+            weights /= weights.sum()
+            return float(-(weights * np.log(np.maximum(weights, 1e-30))).sum())
+
+        step = DraftStep(0, entropy, confidence, self.name)
+        drafted: list[int] = []
+        while step.depth < length and go_on(step):
+            token = self._drawn(look(), len(drafted), streams)
+            if self._session.length + len(self._own) >= self._session.capacity:
+                break
+            drafted.append(token)
+            self._own.add(token, len(self._own) - 1)
+            step.depth = step.nodes = len(drafted)
+            draft.passes += 1
+        if plan is not None:
+            self._keep(plan)
+        for token in self._written(drafted)[:length]:
+            tree.add(token, len(tree) - 1)
+        return draft
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        pass  # what the target made of it stands in the sampler's history
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _history(self) -> list[int]:
+        assert self._sampler is not None, "propose() before begin()"
+        return self._sampler.history
+
+    def _near(self) -> bool:
+        """Whether the session is close behind the text; when not, read on a bit."""
+        text, history = self._text, self._history()
+        behind = len(history) - len(text.tokens)
+        if behind <= _READ_AT_ONCE:
+            return True
+        self._drop()
+        text.read(history[len(text.tokens) :][:_READ_AT_ONCE])
+        return False
+
+    def _open(self, spare: int) -> Plan:
+        """Begin a round: all of the text but its end is in the session."""
+        text, history = self._text, self._history()
+        plan = text.plan(history[len(text.tokens) :], anew=True, spare=spare)
+        early = len(plan.feed) - 1 if len(plan.feed) > _RIDE_ALONG else 0
+        if early:
+            base = self._session.length
+            try:
+                self._session.prefill(plan.feed[:early])
+            finally:
+                text.held += plan.feed[: self._session.length - base]
+        self._own = TokenTree.chain(plan.feed[early:])
+        return plan
+
+    def _computed(self) -> Pass:
+        """The last pass, after computing what was drafted since."""
+        if self._scored is None or self._pending < len(self._own):
+            self._scored = self._session.forward(self._own, self._pending, self._want())
+            self._pending = len(self._own)
+        return self._scored
+
+    def _want(self) -> Want:
+        sampler = self._sampler
+        assert sampler is not None
+        draws = sampler.streams.coupled and not sampler.params.greedy
+        return Want.LOGITS if draws else Want.TOP
+
+    def _drawn(self, scored: Pass, ahead: int, streams: Streams) -> int:
+        """The draft's next token, ``ahead`` of its own after the text."""
+        sampler = self._sampler
+        assert sampler is not None
+        if scored.logits is None:
+            return int(scored.top_ids[-1, 0])
+        params, scores = sampler.params, scored.logits[-1] * sampler.inverse_temperature
+        ids = filters.survivors(scores, params) if params.filtered else None
+        if ids is None or len(ids) > _CANDIDATES:
+            ids = filters.largest(scores, _CANDIDATES)
+        keys = self._translation.to_target[ids]
+        keys = np.where(keys == OUTSIDE, self._translation.target_columns + ids, keys)
+        noise = streams.gumbel_of(len(sampler.history) + ahead, keys, Purpose.DRAFT)
+        return int(ids[int((scores[ids] + noise).argmax())])
+
+    def _written(self, drafted: Sequence[int]) -> list[int]:
+        """What was drafted in the target's tokens, which follow the text."""
+        if not drafted:
+            return []
+        history, starts = self._history(), self._translation.word_starts
+        place = len(history) - 1
+        while place and len(history) - place < _SEAM and not starts[history[place]]:
+            place -= 1
+        return self._translation.speller.write(history[place:], drafted)
+
+    def _keep(self, plan: Plan) -> None:
+        """Commit the round: the text, and what was drafted as far as it was computed."""
+        text, history = self._text, self._history()
+        self._session.commit(range(self._pending))
+        text.held += self._own.tokens[: self._pending]
+        self._pending = 0
+        text.record(plan, history[len(text.tokens) :], plan.ends)
+
+    def _drop(self) -> None:
+        """End an open round, also one that an exception left half done."""
+        if self._pending:
+            self._session.commit([])
+        self._pending, self._scored = 0, None
+        # A round begins with a token that is new.
+        if self._sampler is not None and len(self._text.tokens) >= len(self._sampler.history):
+            self._text.cut(len(self._sampler.history) - 1)
+
+
+NEEDS_MODEL = True
+OWN_VOCABULARY = True
+
+
+def build(parts: DrafterParts) -> Drafter:
+    """See ``drafting.create``."""
+    return StringsDrafter(parts)
