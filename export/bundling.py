@@ -53,9 +53,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
         for source in sources:
             _copy_tokenizer(source.checkpoint.path, folder / source.tokenizer)
         reports = tuple(
-            _export(job, format, folder, progress)
-            for source in sources
-            for format, job in jobs[source.role].items()
+            _export(job, folder, progress) for source in sources for job in jobs[source.role]
         )
         described = [
             describing.role(source, options, [r for r in reports if r.role == source.role])
@@ -103,29 +101,28 @@ def _sources(options: ExportOptions) -> list[Source]:
     return sources
 
 
-def _jobs(options: ExportOptions, source: Source, sources: list[Source]) -> dict[str, Job]:
-    """By format."""
-    spec = source.checkpoint.spec
+def _jobs(options: ExportOptions, source: Source, sources: list[Source]) -> list[Job]:
+    """One for each format."""
+    spec = source.checkpoint.spec.within(options.max_context)
+    used = min(spec.vocab_used, source.content.vocab_size)
+    spec = dataclasses.replace(spec, vocab_used=used)
     # Families pad their vocabularies differently; logits of a pair must have the same columns.
     columns = max(
-        other.checkpoint.spec.vocab_size
-        for other in sources
-        if other.tokenizer == source.tokenizer
+        other.checkpoint.spec.vocab_size for other in sources if other.tokenizer == source.tokenizer
     )
     tokens = tuple(sample_tokens(options, source.checkpoint.path)[: spec.max_context])
     given = [("--weights", options.weights)]
     if source.role == "draft":
         given.insert(0, ("--draft-weights", options.draft_weights))
-    jobs = {}
+    jobs = []
     for name in options.formats:
         chosen = [formats.weights_of(name, text, option, options.formats) for option, text in given]
         default = formats.exporter(name).DEFAULT_WEIGHTS
-        jobs[name] = Job(
+        job = Job(
             role=source.role,
+            format=name,
             checkpoint=source.checkpoint,
-            spec=dataclasses.replace(
-                spec, vocab_used=min(spec.vocab_used, source.content.vocab_size)
-            ),
+            spec=spec,
             tensors=source.checkpoint.tensors,
             content=source.content,
             columns=columns,
@@ -133,6 +130,7 @@ def _jobs(options: ExportOptions, source: Source, sources: list[Source]) -> dict
             tokens=tokens,
             options=options,
         )
+        jobs.append(job)
     return jobs
 
 
@@ -170,8 +168,8 @@ def read_text(file: Path) -> str:
         raise InputError(f"{file} cannot be read as UTF-8 text: {error}") from None
 
 
-def _export(job: Job, format: str, bundle: Path, progress: Progress) -> ModelReport:
-    exporter, folder = formats.exporter(format), bundle / job.role
+def _export(job: Job, bundle: Path, progress: Progress) -> ModelReport:
+    exporter, folder = formats.exporter(job.format), bundle / job.role
     folder.mkdir(exist_ok=True)
     written: Exported = exporter.write(job, folder, progress)
     figures = exporter.parity(job, folder, progress) if job.options.parity else {}
@@ -181,7 +179,7 @@ def _export(job: Job, format: str, bundle: Path, progress: Progress) -> ModelRep
         architecture=job.spec.architecture,
         parameters=job.checkpoint.spec.parameters,
         size_bytes=sum((folder / name).stat().st_size for name in written.files),
-        format=format,
+        format=job.format,
         weights=job.weights,
         kv=written.kv,
         files=tuple(f"{job.role}/{name}" for name in written.files),

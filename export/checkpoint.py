@@ -97,6 +97,10 @@ class Checkpoint:
 class CheckpointTensors:
     """The canonical tensors of a spec, from one safetensors file or from shards.
 
+    Attributes:
+        files: names of the files that hold them.
+        dtypes: types of the stored matrices, as safetensors calls them.
+
     Raises:
         CheckpointError: at once for a missing tensor or a wrong shape, and when a row that
             is read holds a NaN or an infinity.
@@ -106,6 +110,7 @@ class CheckpointTensors:
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:
         stored = _Stored(folder, spec)
         self.files = stored.files
+        self.dtypes = stored.dtypes
         self._canonical = CanonicalTensors(stored, spec)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -146,6 +151,13 @@ class _Stored:
     def files(self) -> frozenset[str]:
         """Names of the files that hold them."""
         return frozenset(file.path.name for file in self._where.values())
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """Types of the stored matrices, as safetensors calls them."""
+        return frozenset(
+            file.dtype(name) for name, file in self._where.items() if len(file.shape(name)) > 1
+        )
 
     def shape(self, name: str) -> tuple[int, ...]:
         name = self._name(name)

@@ -18,14 +18,19 @@ class ExportOptions:
     Attributes:
         target: a Hugging Face checkpoint folder.
         out: the bundle's folder; must not exist unless ``overwrite``.
-        draft: the folder of a smaller model with the same tokenizer, or None.
-        weights: ``int4``, ``int8``, ``fp16`` or ``fp32``.
+        draft: the folder of a smaller model, or None. It may have another tokenizer, which
+            costs acceptance.
+        formats: ``onnx`` (ONNX Runtime), ``gguf`` (llama.cpp), or both.
+        weights: how weights are stored: ``int4`` where there is one format, or for each one,
+            as ``onnx=int4,gguf=q4_0``. None takes each format's default.
         draft_weights: the same for the draft; None is ``weights``.
-        kv: ``fp32`` or ``int8``: how keys and values are kept.
-        block_size: weights that share a scale: 16, 32, 64, 128 or 256.
+        kv: ``fp32`` or ``int8``: how an ONNX graph keeps keys and values.
+        block_size: weights of an ONNX graph that share a scale: 16, 32, 64, 128 or 256.
         max_context: tokens a text may have; None is the model's own limit.
         parity: compare the result with its source, and fail below the floor.
         parity_text: a file with text to compare on; None takes a short built-in text.
+        imatrix_text: a file with text that says which weights of a GGUF matter; None weighs
+            all alike.
         licence: of the target and the draft; None takes what the checkpoint states.
         overwrite: replace ``out`` if it is a bundle.
 
@@ -34,20 +39,22 @@ class ExportOptions:
     target: Path
     out: Path
     draft: Path | None = None
-    weights: str = "int4"
+    formats: tuple[str, ...] = ("onnx",)
+    weights: str | None = None
     draft_weights: str | None = None
     kv: str = "fp32"
     block_size: int = 32
     max_context: int | None = None
     parity: bool = True
     parity_text: Path | None = None
+    imatrix_text: Path | None = None
     licence: str | None = None
     overwrite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """One exported model in figures.
+    """One exported model, in one format, in figures.
 
     Attributes:
         role: ``target`` or ``draft``.
@@ -55,8 +62,13 @@ class ModelReport:
         architecture: its ``model_type``.
         parameters: numbers in the checkpoint.
         size_bytes: of the exported files.
+        format, weights, kv: what it is, as the manifest says it.
+        files: their paths in the bundle, the main file first.
+        columns: of its logits.
+        vocab_used: those of them that are tokens.
         errors: relative error of each quantised tensor, root of squared error over squared
             weights.
+        notes: what was done otherwise than asked, a line each.
         parity: figures of the comparison with the source; empty when it was left out.
 
     """
@@ -66,7 +78,14 @@ class ModelReport:
     architecture: str
     parameters: int
     size_bytes: int
+    format: str
+    weights: str
+    kv: str
+    files: tuple[str, ...]
+    columns: int
+    vocab_used: int
     errors: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     parity: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -71,6 +71,10 @@ class SafetensorsFile:
         """Extents of a tensor."""
         return self._entries[name].shape
 
+    def dtype(self, name: str) -> str:
+        """A tensor's type as the format calls it: ``F32``, ``BF16`` and so on."""
+        return self._entries[name].dtype
+
     def rows(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
         """``tensor[start:stop]`` in the file's own type."""
         entry = self._entries[name]

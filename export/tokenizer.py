@@ -22,6 +22,7 @@ class TokenizerContent:
 
     Attributes:
         vocab_size: one more than its largest id.
+        model: its ``model``, merges as pairs.
 
     Raises:
         CheckpointError: there is no tokenizer.json, or it cannot be used.
@@ -35,8 +36,8 @@ class TokenizerContent:
             self.vocab_size = Tokenizer.load(folder).vocab_size
         except BundleError as error:
             raise CheckpointError(str(error)) from None
-        self._model = _plain_model(raw.get("model"))
-        self._parts = {part: raw.get(part) for part in _PARTS} | {"model": self._model}
+        self.model = _plain_model(raw.get("model"))
+        self._parts = {part: raw.get(part) for part in _PARTS} | {"model": self.model}
 
     @property
     def sha256(self) -> str:
@@ -46,7 +47,7 @@ class TokenizerContent:
 
     def tokens(self) -> dict[int, str]:
         """Every token by id, added ones included."""
-        vocab = self._model.get("vocab", {})
+        vocab = self.model.get("vocab", {})
         pairs = (
             vocab.items()
             if isinstance(vocab, dict)
@@ -84,8 +85,8 @@ class TokenizerContent:
         )
 
     def _merges(self, other: TokenizerContent) -> str:
-        mine = self._model.get("merges") or []
-        theirs = other._model.get("merges") or []
+        mine = self.model.get("merges") or []
+        theirs = other.model.get("merges") or []
         for rank, (one, two) in enumerate(zip(mine, theirs, strict=False)):
             if one != two:
                 return f" (merge {rank}: {one} and {two})"

@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from edgedec.export import ExportReport
 
 FOLDER = click.Path(path_type=Path)
-WEIGHTS = click.Choice(["int4", "int8", "fp16", "fp32"])
+TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
 @click.argument("target", type=FOLDER)
 @click.option(
-    "--draft", type=FOLDER, metavar="DRAFT", help="A smaller model with the same tokenizer."
+    "--draft",
+    type=FOLDER,
+    metavar="DRAFT",
+    help="A smaller model, best with the same tokenizer.",
 )
 @click.option(
     "--out",
@@ -30,22 +33,34 @@ WEIGHTS = click.Choice(["int4", "int8", "fp16", "fp32"])
     help="The bundle; it appears when it is complete, or not at all.",
 )
 @click.option(
-    "--weights", type=WEIGHTS, default="int4", show_default=True, help="How weights are stored."
+    "--format",
+    "format_names",
+    default="onnx",
+    show_default=True,
+    metavar="NAMES",
+    help="onnx (ONNX Runtime), gguf (llama.cpp), or both: onnx,gguf.",
 )
-@click.option("--draft-weights", type=WEIGHTS, help="The same for the draft; default: --weights.")
+@click.option(
+    "--weights",
+    metavar="NAME",
+    help="How weights are stored: int4, int8, fp16 or fp32 in onnx (int4 by default); f32, f16,"
+    " bf16, q8_0, q6_k, q5_k_m, q4_k_m, q4_0 and more in gguf (q4_0). With several formats:"
+    " onnx=int4,gguf=q4_k_m.",
+)
+@click.option("--draft-weights", metavar="NAME", help="The same for the draft; default: --weights.")
 @click.option(
     "--kv",
     type=click.Choice(["fp32", "int8"]),
     default="fp32",
     show_default=True,
-    help="How keys and values are kept.",
+    help="How an onnx keeps keys and values; a gguf leaves it to who runs it.",
 )
 @click.option(
     "--block-size",
     type=int,
     default=32,
     show_default=True,
-    help="Weights that share a scale: 16, 32, 64, 128 or 256.",
+    help="Weights of an onnx that share a scale: 16, 32, 64, 128 or 256.",
 )
 @click.option("--max-context", type=int, metavar="TOKENS", help="Default: the model's own limit.")
 @click.option(
@@ -56,9 +71,15 @@ WEIGHTS = click.Choice(["int4", "int8", "fp16", "fp32"])
 )
 @click.option(
     "--parity-text",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=TEXT,
     metavar="FILE",
     help="Text to compare on; default: a short one that is built in.",
+)
+@click.option(
+    "--imatrix-text",
+    type=TEXT,
+    metavar="FILE",
+    help="Text that shows which weights of a gguf matter most; default: all alike.",
 )
 @click.option("--licence", help="Of both models; default: what the checkpoint states.")
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is a bundle.")
@@ -67,13 +88,15 @@ def command(
     target: Path,
     draft: Path | None,
     out: Path,
-    weights: str,
+    format_names: str,
+    weights: str | None,
     draft_weights: str | None,
     kv: str,
     block_size: int,
     max_context: int | None,
     parity: bool,
     parity_text: Path | None,
+    imatrix_text: Path | None,
     licence: str | None,
     overwrite: bool,
     as_json: bool,
@@ -81,12 +104,13 @@ def command(
     """Make a bundle of a target and a draft.
 
     TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (pip install
-    "edgedec[export]"), no torch.
+    "edgedec[export]"), for gguf also the extra `gguf`; no torch.
 
     \b
     edgedec export ./Qwen3-0.6B --out ./qwen
     edgedec export ./Llama-3-8B --draft ./Llama-3-1B --out ./llama --weights int4 --kv int8
     edgedec export ./model --out ./model-int8 --weights int8 --parity-text sample.txt
+    edgedec export ./model --out ./both --format onnx,gguf --weights onnx=int4,gguf=q4_k_m
     """  # fmt: skip
     from edgedec.cli import _output
     from edgedec.export import ExportOptions, export_bundle
@@ -95,6 +119,7 @@ def command(
         target=target,
         out=out,
         draft=draft,
+        formats=tuple(name.strip() for name in format_names.split(",")),
         weights=weights,
         draft_weights=draft_weights,
         kv=kv,
@@ -102,6 +127,7 @@ def command(
         max_context=max_context,
         parity=parity,
         parity_text=parity_text,
+        imatrix_text=imatrix_text,
         licence=licence,
         overwrite=overwrite,
     )
@@ -119,7 +145,9 @@ def _print(report: ExportReport) -> None:
     rows = []
     for model in report.models:
         text = f"{model.name} ({model.architecture}), {model.parameters / 1e6:.1f} M parameters, "
-        rows.append((model.role, text + size(model.size_bytes)))
+        kind = f"{model.format} {model.weights}, "
+        rows.append((model.role, text + kind + size(model.size_bytes)))
+        rows.extend(("", note) for note in model.notes)
         if model.worst is not None:
             rows.append(("", f"largest tensor error {model.worst[1]:.2%} ({model.worst[0]})"))
         if model.parity:

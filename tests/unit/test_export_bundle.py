@@ -24,7 +24,6 @@ from edgedec.errors import (
     InputError,
     ParityError,
     RuntimeUnavailable,
-    TokenizerMismatch,
 )
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.checkpoint import Checkpoint, read_json
@@ -62,7 +61,9 @@ def test_a_pair(target, draft, out):
     assert [model.role for model in report.models] == ["target", "draft"]
     assert report.models[0].worst[1] < 0.02
     assert report.models[0].parity["tokens"] > 100
-    assert bundle.manifest["roles"]["target"]["variants"]["onnx"]["parity"] == report.models[0].parity
+    assert (
+        bundle.manifest["roles"]["target"]["variants"]["onnx"]["parity"] == report.models[0].parity
+    )
     stages = list(dict.fromkeys(stage for stage, _, _ in heard))
     assert stages == ["target", "target parity", "draft", "draft parity", "hashes"]
     assert all(0 <= done <= total for _, done, total in heard)
@@ -131,11 +132,25 @@ def test_a_text_of_ones_own(target, out, tmp_path):
     assert Bundle.open(out, verify=True)
 
 
-def test_another_tokenizer_is_refused(target, draft, out):
+def test_another_tokenizer_is_kept_apart(target, tmp_path, out):
+    """A draft may read text otherwise; then each model has its own files and columns."""
+    draft = tiny_checkpoint(tmp_path / "small", vocab_size=410)
     tiny_tokenizers.save(tiny_tokenizers.llama(), draft)
-    with pytest.raises(TokenizerMismatch, match="ids, first 0"):
-        export_bundle(ExportOptions(target, out, draft))
-    assert not out.parent.exists()
+    export_bundle(ExportOptions(target, out, draft, weights="int8"))
+    bundle = Bundle.open(out, verify=True)
+    assert bundle.target.tokenizer.name == "tokenizer"
+    assert bundle.draft.tokenizer.name == "draft-tokenizer"
+    assert bundle.target.tokenizer_hash != bundle.draft.tokenizer_hash
+    kept = (bundle.draft.tokenizer / "tokenizer.json").read_bytes()
+    assert kept == (draft / "tokenizer.json").read_bytes()
+    assert [role.dims["vocab_size"] for role in bundle.roles] == [CHECKPOINT_VOCAB, 410]
+
+
+def test_the_same_tokenizer_is_there_once(target, draft, out):
+    export_bundle(ExportOptions(target, out, draft, weights="int8", parity=False))
+    bundle = Bundle.open(out)
+    assert bundle.target.tokenizer == bundle.draft.tokenizer
+    assert not (out / "draft-tokenizer").exists()
 
 
 def test_more_ids_than_rows(tmp_path, out):

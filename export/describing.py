@@ -1,0 +1,107 @@
+"""The manifest of a bundle: what was exported, from what, and how well it came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgedec.export import formats
+from edgedec.export.options import ExportOptions, ModelReport, Progress
+from edgedec.manifest import SCHEMA_VERSION, sha256_of
+
+if TYPE_CHECKING:
+    from edgedec.export.bundling import Source
+
+# Defaults of a checkpoint that a decoder here can follow.
+_GENERATION = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "do_sample")
+_SIZES = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim")
+
+
+def manifest(
+    options: ExportOptions, sources: Sequence[Source], roles: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """All of it but the files."""
+    generation = sources[0].checkpoint.generation
+    packages = [name for format in options.formats for name in formats.exporter(format).PACKAGES]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "created_by": f"edgedec {_version('edgedec')}",
+        "roles": {source.role: role for source, role in zip(sources, roles, strict=True)},
+        "generation": {
+            name: generation[name]
+            for name in _GENERATION
+            if isinstance(generation.get(name), int | float)
+        },
+        "provenance": {
+            "sources": {source.role: _source(source) for source in sources},
+            "options": {
+                "block_size": options.block_size,
+                "max_context": options.max_context,
+                "parity_text": None if options.parity_text is None else options.parity_text.name,
+            },
+            "versions": {name: _version(name) for name in dict.fromkeys(packages)},
+        },
+    }
+
+
+def role(source: Source, options: ExportOptions, reports: Sequence[ModelReport]) -> dict[str, Any]:
+    """One model in all its formats."""
+    spec = source.checkpoint.spec.within(options.max_context)
+    return {
+        "architecture": spec.architecture,
+        "source": source.checkpoint.name,
+        "licence": options.licence or source.checkpoint.licence,
+        "dims": {
+            **{name: getattr(spec, name) for name in _SIZES},
+            "vocab_size": max(report.columns for report in reports),
+            "vocab_used": reports[0].vocab_used,
+            "max_context": spec.max_context,
+            "parameters": reports[0].parameters,
+        },
+        "tokenizer": {
+            "file": f"{source.tokenizer}/tokenizer.json",
+            "content_sha256": source.content.sha256,
+        },
+        "variants": {report.format: _variant(report) for report in reports},
+    }
+
+
+def _variant(report: ModelReport) -> dict[str, Any]:
+    return {
+        "file": report.files[0],
+        "files": list(report.files),
+        "weights": report.weights,
+        "kv": report.kv,
+        "tensor_errors": {name: round(error, 6) for name, error in report.errors.items()},
+        "notes": list(report.notes),
+        "parity": dict(report.parity),
+    }
+
+
+def _source(source: Source) -> Mapping[str, Any]:
+    checkpoint = source.checkpoint
+    files = sorted({"config.json", "tokenizer.json", *checkpoint.tensors.files})
+    return {
+        "name": checkpoint.name,
+        "sha256": {name: sha256_of(checkpoint.path / name) for name in files},
+    }
+
+
+def files(folder: Path, progress: Progress) -> dict[str, dict[str, Any]]:
+    """Size and hash of every file by its path in the bundle."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    facts = {}
+    for done, path in enumerate(found, 1):
+        name = path.relative_to(folder).as_posix()
+        facts[name] = {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+        progress("hashes", done, len(found))
+    return facts
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a checkout that was never installed
+        return "unknown"

@@ -1,0 +1,163 @@
+"""How far an exported model strays from its source: figures, and the floors they must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.errors import ParityError
+from edgedec.export.tensors import FloatArray
+
+DoubleArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """How far a format may stray.
+
+    Attributes:
+        kl_nats: mean Kullback-Leibler divergence of the export from its source, at most.
+        top1: share of positions where both have the same best token, at least.
+        perplexity_ratio: perplexity of the export over its source's, at most.
+
+    """
+
+    kl_nats: float
+    top1: float
+    perplexity_ratio: float
+
+
+_EXACT = Floor(1e-5, 0.99, 1.001)
+_HALF = Floor(1e-3, 0.97, 1.01)
+_EIGHT_BITS = Floor(0.02, 0.90, 1.05)
+_FIVE_BITS = Floor(0.10, 0.80, 1.15)
+_FOUR_BITS = Floor(0.30, 0.70, 1.35)
+_FEW_BITS = Floor(1.0, 0.50, 2.0)
+FLOORS = {
+    **dict.fromkeys(("fp32", "f32"), _EXACT),
+    **dict.fromkeys(("fp16", "f16"), _HALF),
+    **dict.fromkeys(("int8", "q8_0", "q6_k", "bf16"), _EIGHT_BITS),
+    **dict.fromkeys(("q5_0", "q5_1", "q5_k_s", "q5_k_m"), _FIVE_BITS),
+    **dict.fromkeys(("int4", "q4_0", "q4_1", "q4_k_s", "q4_k_m", "iq4_nl", "iq4_xs"), _FOUR_BITS),
+    **dict.fromkeys(("q3_k_s", "q3_k_m", "q3_k_l", "q2_k"), _FEW_BITS),
+}
+_FINER = {
+    "int4": "--weights int8",
+    "int8": "--weights fp16",
+    "q8_0": "--weights f16",
+    "q6_k": "--weights q8_0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """Figures of a comparison; perplexities are of the text that was read.
+
+    Attributes:
+        tokens: predictions compared.
+        kl_nats, top1: see Floor.
+        perplexity_source, perplexity: of the checkpoint and of the export.
+        fp32_layer_error: largest relative difference of any layer of the fp32 graph.
+
+    """
+
+    tokens: int
+    kl_nats: float
+    top1: float
+    perplexity_source: float
+    perplexity: float
+    fp32_layer_error: float
+
+    def check(self, name: str, weights: str, kv: str = "fp32") -> None:
+        """Hold the figures to the floor of the coarser of two formats.
+
+        Raises:
+            ParityError: says by how much they fall short.
+
+        """
+        floor = max(FLOORS[weights], FLOORS[kv], key=lambda floor: floor.kl_nats)
+        ratio = self.perplexity / self.perplexity_source
+        short = []
+        if not self.kl_nats <= floor.kl_nats:
+            short.append(f"KL {self.kl_nats:.4g} nats (at most {floor.kl_nats:g})")
+        if not self.top1 >= floor.top1:
+            short.append(f"top-1 agreement {self.top1:.3f} (at least {floor.top1:g})")
+        if not ratio <= floor.perplexity_ratio:
+            short.append(f"perplexity times {ratio:.3f} (at most {floor.perplexity_ratio:g})")
+        if short:
+            coarse = "--weights q8_0" if "q" in weights else "--kv fp32"
+            finer = _FINER.get(weights, coarse)
+            raise ParityError(
+                f"{name} in {weights} strays too far from its source: {', '.join(short)}:"
+                f" try {finer}, or another --parity-text if this is not the model's kind of text"
+            )
+
+
+class Divergence:
+    """Compares two rows of logits per token, given a few columns at a time.
+
+    With running maxima, sums of powers and the sum of e^z (z - z') the divergence
+    KL(p || p') = sum p (z - z') - log S + log S' needs no row as a whole.
+    """
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self._next = np.array(tokens[1:], np.int64)
+        count = len(self._next)
+        self._source, self._export = _Side(count), _Side(count)
+        self._cross = np.zeros(count)
+        self._cross_shift = np.full(count, -np.inf)
+
+    def add(self, source: FloatArray, export: FloatArray, start: int) -> None:
+        """Columns from token ``start`` on, each ``[n - 1, columns]``."""
+        shift = np.maximum(self._cross_shift, source.max(axis=1))
+        powers = np.exp(source - shift[:, None])
+        self._cross *= np.exp(self._cross_shift - shift)
+        self._cross += (powers * (source.astype(np.float64) - export)).sum(axis=1)
+        self._cross_shift = shift
+        self._source.add(source, start, self._next)
+        self._export.add(export, start, self._next)
+
+    def result(self, fp32_layer_error: float) -> Parity:
+        """The figures over all columns."""
+        source, export = self._source, self._export
+        kl = self._cross / source.sum - source.log_sum + export.log_sum
+        return Parity(
+            tokens=len(self._next),
+            kl_nats=max(float(kl.mean()), 0.0),
+            top1=float((source.best == export.best).mean()),
+            perplexity_source=source.perplexity,
+            perplexity=export.perplexity,
+            fp32_layer_error=fp32_layer_error,
+        )
+
+
+class _Side:
+    """One model's rows: their log sum of powers, best token, and the next token's logit."""
+
+    def __init__(self, count: int) -> None:
+        self.shift: DoubleArray = np.full(count, -np.inf)
+        self.sum: DoubleArray = np.zeros(count)
+        self.best = np.zeros(count, np.int64)
+        self._chosen: DoubleArray = np.zeros(count)
+
+    def add(self, logits: FloatArray, start: int, next_tokens: npt.NDArray[np.int64]) -> None:
+        best = logits.argmax(axis=1)
+        largest = logits.max(axis=1)
+        self.best = np.where(largest > self.shift, best + start, self.best)
+        shift = np.maximum(self.shift, largest)
+        powers = np.exp(logits - shift[:, None]).sum(axis=1, dtype=np.float64)
+        self.sum = self.sum * np.exp(self.shift - shift) + powers
+        self.shift = shift
+        here = (next_tokens >= start) & (next_tokens < start + logits.shape[1])
+        self._chosen[here] = logits[here, next_tokens[here] - start]
+
+    @property
+    def log_sum(self) -> DoubleArray:
+        return self.shift + np.log(self.sum)
+
+    @property
+    def perplexity(self) -> float:
+        return float(np.exp((self.log_sum - self._chosen).mean()))

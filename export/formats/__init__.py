@@ -1,0 +1,125 @@
+"""From a format's name to its exporter: the module of that name in this package.
+
+A new format is a new file here. It is imported when it is first asked for, so that a format
+whose packages are not installed costs nothing and breaks nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import Protocol, cast
+
+from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.export.job import Exported, Figures, Job
+from edgedec.export.options import ExportOptions, Progress
+
+
+class Exporter(Protocol):
+    """What a format's module offers.
+
+    Attributes:
+        WEIGHTS: how it can store weights, finest last.
+        DEFAULT_WEIGHTS: what it takes when nobody chooses.
+        EXTRA: what to install for it.
+        PACKAGES: whose versions the manifest records.
+
+    """
+
+    WEIGHTS: tuple[str, ...]
+    DEFAULT_WEIGHTS: str
+    EXTRA: str
+    PACKAGES: tuple[str, ...]
+
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options this format cannot serve, before anything is written.
+
+        Raises:
+            InputError: an option that makes no sense here.
+            RuntimeUnavailable: a package that it needs is not there, or too old.
+
+        """
+        ...
+
+    def write(self, job: Job, folder: Path, progress: Progress) -> Exported:
+        """Write the model's files into ``folder``, which other formats may share.
+
+        Raises:
+            ExportError: see ``edgedec.errors``; also when this format cannot hold the model.
+
+        """
+        ...
+
+    def parity(self, job: Job, folder: Path, progress: Progress) -> Figures:
+        """Compare what was written with its source.
+
+        Raises:
+            ParityError: it strays further than its weights allow.
+
+        """
+        ...
+
+
+def names() -> list[str]:
+    """The formats there is an exporter for, installed or not."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def exporter(name: str) -> Exporter:
+    """The exporter of a format, imported now.
+
+    Raises:
+        InputError: there is no such format.
+        RuntimeUnavailable: a package it needs is not installed.
+
+    """
+    if name not in names():
+        raise InputError(f"no format {name!r}: expected one of {', '.join(names())}")
+    try:
+        module = importlib.import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        raise RuntimeUnavailable(
+            f"exporting to {name} needs {error.name}: install it with"
+            " `pip install 'edgedec[export]'`"
+        ) from None
+    return cast(Exporter, module)
+
+
+def weights_of(name: str, given: str | None, option: str, formats: tuple[str, ...]) -> str | None:
+    """What an option such as ``int4`` or ``onnx=int4,gguf=q4_k_m`` says for one format.
+
+    Returns:
+        None where it says nothing about this format.
+
+    Raises:
+        InputError: it is not one of these forms, or names a format that is not exported, or
+            weights that the format does not have.
+
+    """
+    if given is None:
+        return None
+    if "=" not in given:
+        if len(formats) > 1:
+            example = ",".join(f"{name}={exporter(name).DEFAULT_WEIGHTS}" for name in formats)
+            raise InputError(f"{option} {given}: say for which format, as in {option} {example}")
+        return _known(name, given, option)
+    chosen = {}
+    for part in given.split(","):
+        format, _, weights = (word.strip() for word in part.partition("="))
+        if format not in formats:
+            raise InputError(
+                f"{option} {given}: {format!r} is not exported here, only {', '.join(formats)}"
+            )
+        chosen[format] = _known(format, weights, option)
+    return chosen.get(name)
+
+
+def _known(name: str, weights: str, option: str) -> str:
+    known = exporter(name).WEIGHTS
+    if weights not in known:
+        raise InputError(
+            f"{option}: {weights!r} is not a format of weights in {name}; there are"
+            f" {', '.join(known)}"
+        )
+    return weights

@@ -1,0 +1,77 @@
+"""ONNX for ONNX Runtime: ``model.onnx`` with its weights beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from edgedec.errors import InputError
+from edgedec.export.calibration import kv_scales
+from edgedec.export.job import Exported, Figures, Job
+from edgedec.export.onnx import KV_TYPES, GraphOptions, write_model
+from edgedec.export.options import ExportOptions, Progress
+from edgedec.export.parity import ParityRun
+from edgedec.export.slices import check_cache
+from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
+from edgedec.export.weights import FORMATS
+from edgedec.models.decoder import DecoderSpec
+
+WEIGHTS = FORMATS
+DEFAULT_WEIGHTS = "int4"
+EXTRA = "export"
+PACKAGES = ("numpy", "onnx", "onnxruntime")
+_FILES = ("model.onnx", "model.onnx.data")
+
+
+def check(options: ExportOptions) -> None:
+    """See Exporter."""
+    if options.kv not in KV_TYPES:
+        raise InputError(f"kv {options.kv!r} is not a format; there are {', '.join(KV_TYPES)}")
+    check_cache(options.kv)
+
+
+def write(job: Job, folder: Path, progress: Progress) -> Exported:
+    """See Exporter."""
+    spec, tensors = _padded(job)
+    stage, total = job.stage, spec.parameters
+    graph = _options(job)
+    if graph.kv == "int8":
+        scales = kv_scales(
+            spec,
+            tensors,
+            job.tokens,
+            lambda done, layers: progress(f"{job.stage} calibration", done, layers),
+        )
+        graph = dataclasses.replace(graph, kv_scales=scales)
+    counted = CountedTensors(tensors, lambda done: progress(stage, min(done, total), total))
+    errors = write_model(spec, counted, folder, graph)
+    progress(stage, total, total)
+    return Exported(_FILES, graph.kv, spec.vocab_size, errors)
+
+
+def parity(job: Job, folder: Path, progress: Progress) -> Figures:
+    """See Exporter."""
+    spec, tensors = _padded(job)
+    run = ParityRun(spec, tensors, folder, _options(job))
+    stage = f"{job.stage} parity"
+    found = run.compare(job.tokens, lambda done, total: progress(stage, done, total))
+    found.check(job.role, job.weights, job.options.kv)
+    return dataclasses.asdict(found)
+
+
+def _options(job: Job) -> GraphOptions:
+    return GraphOptions(
+        name=job.checkpoint.name,
+        eos_ids=job.checkpoint.eos_ids,
+        weights=job.weights,
+        kv=job.options.kv,
+        block_size=job.options.block_size,
+        max_context=job.options.max_context,
+    )
+
+
+def _padded(job: Job) -> tuple[DecoderSpec, TensorReader]:
+    """The decoder with as many rows as its partner has, since their logits are compared."""
+    wide = dataclasses.replace(job.spec, vocab_size=job.columns)
+    rows = {wide.name(role): job.columns for role in ("embed", "head")}
+    return wide, PaddedTensors(job.tensors, rows)

@@ -1,0 +1,92 @@
+"""Is a GGUF still its source? llama.cpp's logits against those of the numpy reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from edgedec.errors import ParityError
+from edgedec.export import sample
+from edgedec.export.divergence import Divergence, Parity
+from edgedec.export.gguf import child
+from edgedec.export.gguf.pretokenizers import PROBE
+from edgedec.export.job import Figures, Job
+from edgedec.export.options import Progress
+from edgedec.export.reference import Reference
+from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray
+from edgedec.text import Tokenizer
+
+
+def compare(job: Job, file: Path, progress: Progress) -> Figures:
+    """Compare a model's logits and its tokenizer with their sources.
+
+    llama.cpp writes its logits to a scratch file beside the model, so that no more than some
+    columns of them are in memory.
+
+    Raises:
+        ParityError: it strays further than its weights allow, or reads text as other tokens.
+
+    """
+    texts = [sample.TEXT, *PROBE.split("\n"), PROBE]
+    with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
+        logits = Path(scratch) / "logits"
+        request = {
+            "task": "evaluator",
+            "file": str(file),
+            "tokens": list(job.tokens),
+            "columns": job.spec.vocab_used,
+            "out": str(logits),
+            "texts": texts,
+            "threads": os.cpu_count() or 1,
+        }
+        answer = child.ask(request)
+        _check_ids(job, texts, answer["ids"])
+        shape = len(job.tokens), job.spec.vocab_used
+        found = _diverge(job, np.memmap(logits, np.float32, "r", shape=shape), progress)
+    found.check(job.role, job.weights)
+    return {
+        name: value
+        for name, value in dataclasses.asdict(found).items()
+        if name != "fp32_layer_error"
+    }
+
+
+def _diverge(job: Job, exported: FloatArray, progress: Progress) -> Parity:
+    spec, stage = job.spec, f"{job.stage} parity"
+    reference = Reference(spec, job.tensors)
+    rows = max(CHUNK_NUMBERS // max(spec.hidden, len(job.tokens)), 1)
+    parts = range(0, spec.vocab_used, rows)
+    steps = spec.layers + len(parts)
+    x = reference.embed(job.tokens)
+    for layer in range(spec.layers):
+        x = reference.layer(layer, x)
+        progress(stage, layer + 1, steps)
+    x = reference.final_norm(x)
+    divergence = Divergence(job.tokens)
+    for done, start in enumerate(parts, 1):
+        stop = min(start + rows, spec.vocab_used)
+        expected = reference.head(x, start, stop)
+        divergence.add(expected[:-1], np.array(exported[:-1, start:stop]), start)
+        progress(stage, spec.layers + done, steps)
+    return divergence.result(0.0)
+
+
+def _check_ids(job: Job, texts: list[str], found: list[list[int]]) -> None:
+    """The tokenizer in the file reads text as the checkpoint's does."""
+    tokenizer = Tokenizer.load(job.checkpoint.path)
+    for text, ids in zip(texts, found, strict=True):
+        expected = tokenizer.encode(text, add_special_tokens=False)
+        if ids != expected:
+            same = next(
+                (i for i, (a, b) in enumerate(zip(ids, expected, strict=False)) if a != b),
+                min(len(ids), len(expected)),
+            )
+            raise ParityError(
+                f"{job.role}: the tokenizer in the GGUF reads {text[:40]!r} otherwise than the"
+                f" checkpoint's, from token {same} on: please report this model;"
+                " --no-parity exports it all the same"
+            )

@@ -1,0 +1,163 @@
+"""A Hugging Face tokenizer in the terms of a GGUF: tokens, kinds, merges or scores, settings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gguf
+from tokenizers import Tokenizer as Backend
+
+from edgedec.errors import ExportError
+from edgedec.export.checkpoint import Checkpoint, read_json
+from edgedec.export.gguf.pretokenizers import name_for
+from edgedec.export.tokenizer import TokenizerContent
+from edgedec.text import Tokenizer
+
+_Kind = gguf.TokenType
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+# What llama.cpp gives to tokens that no merge makes.
+_NEVER = -1e4
+
+
+def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int) -> dict[str, Any]:
+    """All ``tokenizer.*`` keys of a model with ``rows`` of vocabulary.
+
+    Raises:
+        ExportError: llama.cpp has no such tokenizer.
+
+    """
+    raw = read_json(checkpoint.path / "tokenizer.json")
+    model = content.model
+    if model.get("type", "BPE") != "BPE":
+        raise ExportError(
+            f"{checkpoint.path}: a tokenizer of type {model.get('type')!r} has no GGUF form here,"
+            " only BPE: export it to another format"
+        )
+    added = {token["id"]: token for token in raw.get("added_tokens") or []}
+    tokens = _tokens(content, rows)
+    if model.get("byte_fallback"):
+        keys = _pieces(raw, model, tokens)
+    else:
+        keys = _byte_level(checkpoint.path, model)
+    keys["tokenizer.ggml.tokens"] = tokens
+    keys["tokenizer.ggml.token_type"] = _kinds(content, tokens, added, model)
+    return keys | _specials(checkpoint)
+
+
+def _tokens(content: TokenizerContent, rows: int) -> list[str]:
+    """Every row's text; rows that are no token get a name that no text contains."""
+    known = content.tokens()
+    tokens = [known.get(id, f"[PAD{id}]") for id in range(rows)]
+    if len(set(tokens)) < rows:
+        raise ExportError("two tokens are written alike: llama.cpp keeps one id for a text")
+    return tokens
+
+
+def _kinds(
+    content: TokenizerContent,
+    tokens: Sequence[str],
+    added: dict[int, Any],
+    model: dict[str, Any],
+) -> list[int]:
+    known = content.tokens()
+    unknown = model.get("unk_token")
+    kinds = []
+    for id, text in enumerate(tokens):
+        kind = _Kind.NORMAL
+        if id not in known:
+            kind = _Kind.UNUSED
+        elif text == unknown:
+            kind = _Kind.UNKNOWN
+        elif id in added:
+            kind = _Kind.CONTROL if added[id].get("special") else _Kind.USER_DEFINED
+        elif model.get("byte_fallback") and _BYTE.fullmatch(text):
+            kind = _Kind.BYTE
+        kinds.append(int(kind))
+    return kinds
+
+
+def _byte_level(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
+    """GPT-2's kind: words by an expression, merges over bytes."""
+    backend = Backend.from_file(str(folder / "tokenizer.json"))
+    if backend.normalizer is not None:
+        kind = json.loads(backend.normalizer.__getstate__())["type"]
+        # NFC leaves nearly every text as it is, and llama.cpp's own files pass over it too.
+        if kind != "NFC":
+            raise ExportError(
+                f"{folder}: llama.cpp has no byte-level tokenizer with a normalizer ({kind}):"
+                " export it to another format"
+            )
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": name_for(backend, bool(model.get("ignore_merges"))),
+        "tokenizer.ggml.merges": [f"{one} {two}" for one, two in model.get("merges", [])],
+    }
+
+
+def _pieces(raw: dict[str, Any], model: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
+    """SentencePiece's kind: a space is a letter, the best-scored pair is joined first."""
+    ranks: dict[str, int] = {}
+    for rank, (one, two) in enumerate(model.get("merges", [])):
+        ranks.setdefault(one + two, rank)
+    # The earlier a merge, the better its token.
+    scores = [-float(ranks[text]) if text in ranks else _NEVER for text in tokens]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.add_space_prefix": _adds_space(raw),
+    }
+
+
+def _adds_space(raw: dict[str, Any]) -> bool:
+    """Whether a text gets a space in front."""
+    for step in (raw.get("normalizer"), raw.get("pre_tokenizer")):
+        parts = [
+            step,
+            *((step or {}).get("normalizers") or (step or {}).get("pretokenizers") or []),
+        ]
+        for part in parts:
+            kind = (part or {}).get("type")
+            if kind == "Prepend":
+                return True
+            if kind == "Metaspace":
+                return bool(part.get("prepend_scheme", "always") != "never")
+    return False
+
+
+def _specials(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Tokens with a part to play, what is put around a text, and the chat template."""
+    tokenizer = Tokenizer.load(checkpoint.path)
+    keys: dict[str, Any] = {}
+    ends = list(checkpoint.eos_ids)
+    if tokenizer.eos_id is not None and tokenizer.eos_id not in ends:
+        ends.append(tokenizer.eos_id)
+    named = {"bos": tokenizer.bos_id} | dict(zip(("eos", "eot"), ends, strict=False))
+    for name, id in named.items():
+        if id is not None:
+            keys[f"tokenizer.ggml.{name}_token_id"] = id
+    plain = tokenizer.encode("a", add_special_tokens=False)
+    whole = tokenizer.encode("a")
+    keys["tokenizer.ggml.add_bos_token"] = (
+        whole[:1] == [tokenizer.bos_id] and whole[: len(plain)] != plain
+    )
+    keys["tokenizer.ggml.add_eos_token"] = whole[-1] in ends and whole[-1] not in plain
+    template = _chat_template(checkpoint.path)
+    return keys | ({"tokenizer.chat_template": template} if template else {})
+
+
+def _chat_template(folder: Path) -> str | None:
+    """The template for conversations, as it is written."""
+    beside = folder / "chat_template.jinja"
+    if beside.is_file():
+        return beside.read_text("utf-8")
+    config = folder / "tokenizer_config.json"
+    source = read_json(config).get("chat_template") if config.is_file() else None
+    if isinstance(source, list):
+        named = {t.get("name"): t.get("template") for t in source if isinstance(t, dict)}
+        source = named.get("default")
+    return source if isinstance(source, str) else None

@@ -1,0 +1,153 @@
+"""Writes a decoder as one GGUF file in f32, f16 or bf16, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+import gguf
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.errors import ExportError
+from edgedec.export.gguf.architectures import Architecture
+from edgedec.export.gguf.naming import Place, places, turning
+from edgedec.export.gguf.rotation import rope_factors
+from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
+from edgedec.models.decoder import DecoderSpec
+
+# Name -> numpy's type, GGUF's type, llama.cpp's number for a file of them.
+PLAIN: Mapping[str, tuple[npt.DTypeLike, gguf.GGMLQuantizationType, int]] = {
+    "f32": (np.float32, gguf.GGMLQuantizationType.F32, 0),
+    "f16": (np.float16, gguf.GGMLQuantizationType.F16, 1),
+    "bf16": (ml_dtypes.bfloat16, gguf.GGMLQuantizationType.BF16, 32),
+}
+
+# Of a GGUF: text, a number, yes or no, or a list of equals.
+Value = str | int | float | bool | list[Any]
+
+
+def write(
+    file: Path,
+    spec: DecoderSpec,
+    tensors: TensorReader,
+    architecture: Architecture,
+    metadata: Mapping[str, Value],
+    weights: str,
+) -> None:
+    """Write a model whose matrices are ``weights`` (a key of PLAIN) and the rest f32.
+
+    Args:
+        file: to be written.
+        spec: the decoder.
+        tensors: its canonical tensors.
+        architecture: what llama.cpp calls it and how it wants it.
+        metadata: all keys but ``general.architecture`` and ``general.file_type``.
+        weights: of the matrices.
+
+    Raises:
+        ExportError: a number does not fit ``weights``.
+
+    """
+    writer = gguf.GGUFWriter(file, architecture.name)
+    writer.add_file_type(PLAIN[weights][2])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    for key, value in metadata.items():
+        _add(writer, key, value)
+    factors = rope_factors(spec, architecture)
+    streams: list[_Whole | _Stream] = [
+        *(_Whole(name, values) for name, values in factors.items()),
+        *(
+            _Stream(place, spec, tensors, architecture, weights)
+            for place in places(spec, architecture.fused)
+        ),
+    ]
+    for stream in streams:
+        writer.add_tensor_info(
+            stream.name, stream.shape, np.dtype(np.float32), stream.nbytes, stream.kind
+        )
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for stream in streams:
+            # The writer asks an array for its size and to put itself into the file.
+            writer.write_tensor_data(cast("npt.NDArray[Any]", stream))
+    finally:
+        writer.close()
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Value) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    else:
+        writer.add_array(key, value)
+
+
+class _Whole:
+    """A small tensor that is computed, not read."""
+
+    kind = gguf.GGMLQuantizationType.F32
+
+    def __init__(self, name: str, values: FloatArray) -> None:
+        self.name, self._values = name, np.ascontiguousarray(values, np.float32)
+        self.shape, self.nbytes = values.shape, self._values.nbytes
+
+    def tofile(self, file: IO[bytes]) -> None:
+        """Put it into the file."""
+        file.write(self._values.tobytes())
+
+
+class _Stream:
+    """A tensor that is read while it is written."""
+
+    def __init__(
+        self,
+        place: Place,
+        spec: DecoderSpec,
+        tensors: TensorReader,
+        architecture: Architecture,
+        weights: str,
+    ) -> None:
+        self.name, self.shape = place.name, place.shape
+        self._place, self._tensors, self._weights = place, tensors, weights
+        plain = len(place.shape) == 1 or place.role in architecture.kept
+        self._dtype, self.kind, _ = PLAIN["f32" if plain else weights]
+        self.nbytes = int(np.prod(place.shape)) * np.dtype(self._dtype).itemsize
+        role = place.role.removesuffix("_bias")
+        turns = architecture.interleaved and role in ("q", "k")
+        self._order = turning(spec.head_dim, spec.rotary_dim) if turns else [0]
+        self._factor = np.float32(architecture.factor(spec, place.role, place.layer))
+
+    def tofile(self, file: IO[bytes]) -> None:
+        """Put it into the file, in chunks of bounded size."""
+        for part in self._chunks():
+            with np.errstate(over="ignore"):
+                narrow = part.astype(self._dtype)
+            # f16 ends at 65504; the source was checked, so an infinity is made here.
+            if self._dtype == np.float16 and not np.isfinite(narrow).all():
+                raise ExportError(
+                    f"{self.name} holds weights too large for {self._weights}: use bf16 or f32"
+                )
+            file.write(narrow.tobytes())
+
+    def _chunks(self) -> Iterator[FloatArray]:
+        columns = int(np.prod(self.shape[1:]))
+        together = len(self._order)
+        step = max(CHUNK_NUMBERS // (columns * together), 1) * together
+        for name in self._place.parts:
+            rows = self._tensors.shape(name)[0]
+            for start in range(0, rows, step):
+                part = self._tensors.rows(name, start, min(start + step, rows))
+                if together > 1:
+                    heads = part.reshape(-1, together, *part.shape[1:])
+                    part = heads[:, self._order].reshape(part.shape)
+                yield part if self._factor == 1 else part * self._factor
