@@ -57,7 +57,7 @@ class _Builder:
 def write_tiny_graph(
     folder: Path, *, seed: int = 0, positions: bool = True, key: int = 8, value: int = 8
 ) -> Path:
-    """``model.onnx`` with its weights beside it.
+    """``optimum.onnx`` with its weights beside it.
 
     Args:
         folder: must exist.
@@ -113,8 +113,8 @@ def _save(folder: Path, b: _Builder, positions: bool, widths: dict[str, int]) ->
     model.metadata_props.add(key="edgedec", value=json.dumps(facts))
     onnx.save_model(
         model,
-        folder / "model.onnx",
+        folder / "optimum.onnx",
         save_as_external_data=True,
-        location="model.onnx.data",
+        location="optimum.onnx.data",
         size_threshold=256,
     )

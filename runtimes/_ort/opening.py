@@ -12,15 +12,14 @@ from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.placement.device import available_cores
 
 CPU = "CPUExecutionProvider"
-MODEL_FILE = "model.onnx"
 _SPIN_US = 100
 _BYTES_PER_THREAD = 1_500_000
 
 
-def model_file(path: Path | str) -> Path:
-    """The graph's file, given that or its folder."""
+def model_file(path: Path | str, name: str) -> Path:
+    """The graph's file, given that or the folder where it stands by this name."""
     file = Path(path)
-    return file / MODEL_FILE if file.is_dir() else file
+    return file / name if file.is_dir() else file
 
 
 def open_inference(file: Path, threads: int, providers: Sequence[str]) -> ort.InferenceSession:

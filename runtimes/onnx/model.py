@@ -26,6 +26,7 @@ from edgedec.runtimes.onnx.padding import (
 from edgedec.runtimes.onnx.passes import Passes
 from edgedec.runtimes.onnx.session import OnnxSession
 
+MODEL_FILE = "model.onnx"
 # Weights from this size on come from memory in every pass, whatever the cache.
 _STREAMED_BYTES = 64 << 20
 
@@ -94,7 +95,7 @@ class OnnxModel:
                 and no padding gives it here.
 
         """
-        file = model_file(path)
+        file = model_file(path, MODEL_FILE)
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)

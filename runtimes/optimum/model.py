@@ -14,6 +14,7 @@ from edgedec.runtimes._ort.saved import fingerprint
 from edgedec.runtimes.optimum.graph import Graph, GraphFacts
 from edgedec.runtimes.optimum.session import OptimumSession
 
+MODEL_FILE = "optimum.onnx"
 _TOP_K = 8
 
 
@@ -60,7 +61,7 @@ class OptimumModel:
         """Load a graph that ``edgedec export`` had optimum write.
 
         Args:
-            path: ``model.onnx``, or the folder it stands in.
+            path: ``optimum.onnx``, or the folder it stands in.
             threads: for one pass; None is one per core this process may use, fewer for a
                 model of a few megabytes.
             providers: execution providers, most wanted first.
@@ -72,7 +73,7 @@ class OptimumModel:
             RuntimeUnavailable: a provider did not load, or row invariance was asked for.
 
         """
-        file = model_file(path)
+        file = model_file(path, MODEL_FILE)
         if row_invariant:
             raise RuntimeUnavailable(
                 f"{file}: the format optimum has no row invariance: load it without"
