@@ -28,10 +28,11 @@ def listed_merges(header: GgufHeader, tokens: list[str]) -> list[tuple[str, str]
     known = set(tokens)
     found: dict[tuple[str, str], None] = {}
     for merge in listed:
-        # The space that parts them is never the first character: a token may be a space.
-        cut = merge.find(" ", 1)
-        left, right = merge[:cut], merge[cut + 1 :]
-        if cut > 0 and left in known and right in known and left + right in known:
+        left, _, right = merge.partition(" ")
+        if not left:  # the first character never parts them: a token may begin with a space
+            left, _, right = merge[1:].partition(" ")
+            left = " " + left
+        if left in known and right in known and left + right in known:
             found[left, right] = None
     return list(found)
 

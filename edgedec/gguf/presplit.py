@@ -43,6 +43,14 @@ _BAILING = (
 # Han, then also kana; and what the first DeepSeek tokenizers took for CJK.
 _CJK = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _WIDE = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+# The cased letters that DeepSeek's first tokenizer lists: all but those of a few scripts.
+_CASED = (
+    r"[[\p{Lu}\p{Ll}\p{Lt}]&&[^"
+    "\u0560-\u0588\u10c7\u10cd\u10d0-\u10ff\u1c80-\u1c8f\u2d00-\u2d2d\ua790-\ua7ff\uab30-\uab6f"
+    "\U00010570-\U000105bf\U00010d50-\U00010d8f\U00016e40-\U00016eff\U0001d400-\U0001d7ff"
+    "\U0001df00-\U0001df2f]]"
+)
+_WIDE_SIGNS = "[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3001-\u3002]"
 # Bloom's: words end at spaces and the full stops and commas of many scripts.
 _BLOOM = r" ?[^(\s|.,!?" + "\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c" + ")]+"
 
@@ -89,6 +97,9 @@ _FAMILIES: dict[str, Presplit] = {
     "tekken": Presplit((_TEKKEN,), whole_words=True, add_bos=True),
     "gpt-4o llama4 kanana2 talkie minimax-m2": _PLAIN_GPT4O,
     "deepseek-coder": Presplit((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _WIDE, r"\p{N}")),
+    "deepseek-llm": Presplit(
+        (r"[\r\n]", rf"\s?{_CASED}+", rf"\s?{_WIDE_SIGNS}+", r"\s+\z", _WIDE, r"\p{N}+")
+    ),
     "deepseek-v3 hunyuan-dense joyai-llm hy_v4": _PLAIN_DEEPSEEK3,
     "bailingmoe bailingmoe2 llada-moe": Presplit((_BAILING,)),
     "poro-chat bloom gpt3-finnish": Presplit((_BLOOM,)),

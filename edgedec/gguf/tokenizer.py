@@ -6,6 +6,7 @@ gives when the names of special tokens in a text become those tokens.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 
     from edgedec.gguf.header import GgufHeader
 
-KINDS = ("gpt2", "llama")
+KINDS = ("gpt2", "llama", "gemma4")
 SPACE = "\u2581"
+_Built = tuple[Vocabulary, dict[str, Any], dict[str, Any]]
 # Special tokens of Phi-3 swallow the whitespace behind them, but for these.
 _NOT_STRIPPING = frozenset(("<unk>", "<s>", "<|endoftext|>"))
 
@@ -45,28 +47,24 @@ def load_tokenizer(header: GgufHeader) -> Tokenizer:
     if kind is None:
         raise wrong(header, "there is none: give a GGUF with its tokenizer")
     if kind == "gpt2":
-        vocabulary, parts = _byte_level(header)
+        vocabulary, model, around = _byte_level(header)
     elif kind == "llama":
-        vocabulary, parts = _sentencepiece(header)
+        vocabulary, model, around = _sentencepiece(header)
+    elif kind == "gemma4":
+        vocabulary, model, around = _gemma4(header)
     else:
         raise wrong(
             header, f"{one_line(kind)!r} is unknown here: expected one of {', '.join(KINDS)}"
         )
-    document = {
-        "version": "1.0",
-        "added_tokens": _added(header, vocabulary),
-        "post_processor": _post_processor(vocabulary),
-        **parts,
-    }
     config = {
         "bos_token": _text_of(vocabulary, vocabulary.bos_id),
         "eos_token": _text_of(vocabulary, vocabulary.eos_id),
         "chat_template": header.text("tokenizer.chat_template"),
     }
-    return Tokenizer(_parse(document, header), config)
+    return Tokenizer(_build(header, vocabulary, model, around), config)
 
 
-def _byte_level(header: GgufHeader) -> tuple[Vocabulary, dict[str, Any]]:
+def _byte_level(header: GgufHeader) -> _Built:
     """GPT-2's kind: every character of a token is a byte, merges are listed."""
     name = header.text("tokenizer.ggml.pre") or "default"
     cut = PRESPLITS.get(name)
@@ -82,63 +80,82 @@ def _byte_level(header: GgufHeader) -> tuple[Vocabulary, dict[str, Any]]:
     ]
     letters = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
                "use_regex": False}  # fmt: skip
-    model = _model(vocabulary, listed_merges(header, vocabulary.tokens))
-    return vocabulary, {
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, letters]},
-        "decoder": letters,
-        "model": {**model, "ignore_merges": cut.whole_words},
+    model = {
+        "merges": listed_merges(header, vocabulary.tokens),
+        "ignore_merges": cut.whole_words,
     }
+    return (
+        vocabulary,
+        model,
+        {
+            "normalizer": None,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, letters]},
+            "decoder": letters,
+        },
+    )
 
 
-def _sentencepiece(header: GgufHeader) -> tuple[Vocabulary, dict[str, Any]]:
+def _sentencepiece(header: GgufHeader) -> _Built:
     """Llama's kind: U+2581 for a space, the pair that makes the best token is merged first."""
     vocabulary = Vocabulary.read(header, Defaults(bos_id=1, eos_id=2, unk_id=0, add_bos=True))
-    model = _model(vocabulary, merges_from_scores(header, vocabulary.tokens))
+    merges = merges_from_scores(header, vocabulary.tokens)
     prefixed = header.flag("tokenizer.ggml.add_space_prefix", True)
-    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-    before = [{"type": "Prepend", "prepend": SPACE}] if prefixed else []
-    after = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefixed else []
-    return vocabulary, {
-        "normalizer": {"type": "Sequence", "normalizers": [*before, spaces]},
-        "pre_tokenizer": None,
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-                *after,
-            ],
-        },
-        "model": {
-            **model,
-            "unk_token": _text_of(vocabulary, vocabulary.unk_id),
-            "fuse_unk": True,
-            "byte_fallback": True,
-        },
+    return vocabulary, _with_bytes(vocabulary, merges), _pieces(prefixed=prefixed)
+
+
+def _gemma4(header: GgufHeader) -> _Built:
+    """Pieces like Llama's, with listed merges that never cross the end of a line."""
+    vocabulary = Vocabulary.read(header, Defaults(bos_id=None, eos_id=None, unk_id=None))
+    # llama.cpp adds BOS whatever the file says.
+    vocabulary = dataclasses.replace(vocabulary, add_bos=vocabulary.bos_id is not None)
+    merges = listed_merges(header, vocabulary.tokens)
+    lines = {"type": "Split", "pattern": {"Regex": r"[^\n]+|\n+"}, "behavior": "Isolated",
+             "invert": False}  # fmt: skip
+    around = {**_pieces(prefixed=False), "pre_tokenizer": lines}
+    return vocabulary, _with_bytes(vocabulary, merges), around
+
+
+def _with_bytes(vocabulary: Vocabulary, merges: list[tuple[str, str]]) -> dict[str, Any]:
+    """A model that writes what is no token as its bytes."""
+    return {
+        "merges": merges,
+        "unk_token": _text_of(vocabulary, vocabulary.unk_id),
+        "fuse_unk": True,
+        "byte_fallback": True,
     }
 
 
-def _model(vocabulary: Vocabulary, merges: list[tuple[str, str]]) -> dict[str, Any]:
-    ids = {token: id for id, token in enumerate(vocabulary.tokens)}
-    return {"type": "BPE", "vocab": ids, "merges": merges}
+def _pieces(*, prefixed: bool) -> dict[str, Any]:
+    """Spaces written as U+2581 and back; ``prefixed`` puts one before every text."""
+    before = [{"type": "Prepend", "prepend": SPACE}] if prefixed else []
+    after = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefixed else []
+    decoders = [
+        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        *after,
+    ]
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [*before, spaces]},
+        "pre_tokenizer": None,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+    }
 
 
-def _added(header: GgufHeader, vocabulary: Vocabulary) -> list[dict[str, Any]]:
+def _added(header: GgufHeader, vocabulary: Vocabulary) -> list[tokenizers.AddedToken]:
     """Tokens that are looked for in a text before anything else."""
+    from tokenizers import AddedToken
+
     name = header.name.lower()
     phi3 = "phi-3" in name or "phi3" in name  # as llama.cpp recognises it
     return [
-        {
-            "id": id,
-            "content": vocabulary.tokens[id],
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": phi3 and vocabulary.tokens[id] not in _NOT_STRIPPING,
-            "normalized": False,
-            "special": kind != USER_DEFINED,
-        }
+        AddedToken(
+            vocabulary.tokens[id],
+            rstrip=phi3 and vocabulary.tokens[id] not in _NOT_STRIPPING,
+            normalized=False,
+            special=kind != USER_DEFINED,
+        )
         for id, kind in enumerate(vocabulary.types.tolist())
         if kind in (CONTROL, USER_DEFINED, UNKNOWN)
     ]
@@ -174,11 +191,23 @@ def _text_of(vocabulary: Vocabulary, id: int | None) -> str | None:
     return None if id is None else vocabulary.tokens[id]
 
 
-def _parse(document: dict[str, Any], header: GgufHeader) -> tokenizers.Tokenizer:
+def _build(
+    header: GgufHeader, vocabulary: Vocabulary, model: dict[str, Any], around: dict[str, Any]
+) -> tokenizers.Tokenizer:
+    """The parts put together; the model directly, since JSON of its size takes seconds."""
     import tokenizers
 
+    document = {
+        "version": "1.0",
+        "model": {"type": "BPE", "vocab": {}, "merges": []},
+        "post_processor": _post_processor(vocabulary),
+        **around,
+    }
+    ids = {token: id for id, token in enumerate(vocabulary.tokens)}
     try:
         backend = tokenizers.Tokenizer.from_str(json.dumps(document))
+        backend.model = tokenizers.models.BPE(vocab=ids, **model)
+        backend.add_tokens(_added(header, vocabulary))
         backend.encode("a")
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,13 @@ END_NAMES = frozenset(
 )
 # Tokens of these names are text that is always matched whole.
 SHOWN_NAMES = frozenset(["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"])
+KNOWN_NAMES = END_NAMES | SHOWN_NAMES
+OWN_ENDS = (
+    {"<|return|>", "<|call|>"},
+    {"<|return|>", "<|calls|>"},
+    {"<|flush|>", "<|call|>"},
+    {"<|flush|>", "<|calls|>"},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +87,10 @@ class Vocabulary:
             return default if default is not None and default < len(tokens) else None
 
         bos_id, eos_id = special("bos", defaults.bos_id), special("eos", defaults.eos_id)
-        named = {id for id, token in enumerate(tokens) if token in END_NAMES}
-        types[list(named)] = CONTROL
-        types[[id for id, token in enumerate(tokens) if token in SHOWN_NAMES]] = USER_DEFINED
-        ends = {eos_id, special("eot", None), special("eom", None), *named} - {None}
+        ends = _retype(tokens, types)
+        ends |= {
+            id for id in (eos_id, special("eot", None), special("eom", None)) if id is not None
+        }
         return cls(
             tokens=tokens,
             types=types,
@@ -92,7 +100,7 @@ class Vocabulary:
             add_bos=bos_id is not None
             and header.flag("tokenizer.ggml.add_bos_token", defaults.add_bos),
             add_eos=eos_id is not None and header.flag("tokenizer.ggml.add_eos_token", False),
-            end_ids=frozenset(id for id in ends if id is not None),
+            end_ids=frozenset(ends),
         )
 
 
@@ -102,12 +110,12 @@ def _tokens(header: GgufHeader) -> list[str]:
         raise wrong(header, "it holds no tokens: give a GGUF with its tokenizer")
     tokens = [token or f"[EMPTY_{id}]" for id, token in enumerate(listed)]
     if len(set(tokens)) < len(tokens):
-        seen: set[str] = set()
-        twice = next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]
+        twice = Counter(tokens).most_common(1)[0][0]
         raise wrong(header, f"the token {one_line(twice)!r} stands there twice: it is damaged")
-    for token in tokens:
-        if not token.isascii() and any("\ud800" <= char <= "\udfff" for char in token):
-            raise wrong(header, f"the token {one_line(token)!r} is not UTF-8: it is damaged")
+    try:
+        "".join(tokens).encode()
+    except UnicodeEncodeError:
+        raise wrong(header, "a token is not UTF-8: the file is damaged") from None
     return tokens
 
 
@@ -118,6 +126,20 @@ def _types(header: GgufHeader, count: int) -> Any:
     if not isinstance(listed, np.ndarray) or listed.dtype != np.int32 or len(listed) < count:
         raise wrong(header, f"expected {count} token types: the file is damaged")
     return listed[:count].copy()
+
+
+def _retype(tokens: list[str], types: Any) -> set[int]:
+    """Give tokens that are known by name the type llama.cpp gives them; the ids that end a text."""
+    ids = {token: id for id, token in enumerate(tokens) if token in KNOWN_NAMES}
+    ends = {name: id for name, id in ids.items() if name in END_NAMES}
+    types[list(ends.values())] = CONTROL
+    types[[id for name, id in ids.items() if name in SHOWN_NAMES]] = USER_DEFINED
+    # Where a model has others of its own, these two end nothing.
+    if "<|end|>" in ends and any(ends.keys() >= own for own in OWN_ENDS):
+        types[ends.pop("<|end|>")] = USER_DEFINED
+    if "</s>" in ends and "<|tool_response>" in ends:
+        types[ends.pop("</s>")] = NORMAL
+    return set(ends.values())
 
 
 def wrong(header: GgufHeader, message: str) -> BundleError:
