@@ -28,8 +28,12 @@ def kv_scales(
     scales: list[tuple[FloatArray, FloatArray]] = []
 
     def listen(layer: int, keys: FloatArray, values: FloatArray) -> None:
-        pairs = np.hypot(*np.split(keys, 2, axis=-1)).max(axis=0)
-        scales.append((_scale(np.tile(pairs, 2)), _scale(np.abs(values).max(axis=0))))
+        largest = np.abs(keys).max(axis=0)
+        if spec.ropes[layer] is not None:
+            turned = keys[..., : spec.rotary_dim]
+            pairs = np.hypot(*np.split(turned, 2, axis=-1)).max(axis=0)
+            largest[:, : spec.rotary_dim] = np.tile(pairs, 2)
+        scales.append((_scale(largest), _scale(np.abs(values).max(axis=0))))
 
     reference = Reference(spec, tensors, listen)
     x = reference.embed(tokens)

@@ -5,12 +5,13 @@ It reads each tensor when it needs it, so a model of any size takes the memory o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader, read
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.traits import Activation
 
 # Told a layer's rotated keys and its values, both [n, kv_heads, head_dim].
 OnCache = Callable[[int, FloatArray, FloatArray], None]
@@ -43,15 +44,27 @@ class Reference:
         return np.concatenate(parts, axis=1)
 
     def embed(self, tokens: Sequence[int]) -> FloatArray:
-        """Embeddings of the tokens, ``[n, hidden]``."""
+        """The residual stream before the first layer, ``[n, hidden]``."""
         name = self.spec.name("embed")
         found = {token: self._tensors.rows(name, token, token + 1)[0] for token in set(tokens)}
-        return np.stack([found[token] for token in tokens])
+        x: FloatArray = np.stack([found[token] for token in tokens]) * np.float32(
+            self.spec.scales.embed
+        )
+        if self.spec.position_rows:
+            x = x + self._tensors.rows(self.spec.name("positions"), 0, len(tokens))
+        return x
 
     def layer(self, layer: int, x: FloatArray) -> FloatArray:
         """The residual stream ``[n, hidden]`` after a layer."""
-        x = x + self._attention(layer, self._norm("attention_norm", layer, x))
-        return x + self._mlp(layer, self._norm("mlp_norm", layer, x))
+        normed = self._optional_norm("attention_norm", layer, x)
+        attended = self._added("attention_post_norm", layer, self._attention(layer, normed))
+        if self.spec.residual == "sequential":
+            x = x + attended
+            normed = self._optional_norm("mlp_norm", layer, x)
+            return x + self._added("mlp_post_norm", layer, self._mlp(layer, normed))
+        if self.spec.residual == "parallel":
+            normed = self._norm("mlp_norm", layer, x)
+        return x + attended + self._added("mlp_post_norm", layer, self._mlp(layer, normed))
 
     def final_norm(self, x: FloatArray) -> FloatArray:
         """What the head multiplies."""
@@ -59,19 +72,15 @@ class Reference:
 
     def head(self, x: FloatArray, start: int, stop: int) -> FloatArray:
         """Logits of the tokens from ``start`` to ``stop``, ``[n, stop - start]``."""
+        scales = self.spec.scales
         logits: FloatArray = x @ self._tensors.rows(self.spec.name("head"), start, stop).T
+        logits = capped(logits * np.float32(scales.logits), scales.logit_cap)
         logits[:, max(self.spec.vocab_used - start, 0) :] = -np.inf
         return logits
 
     def _attention(self, layer: int, x: FloatArray) -> FloatArray:
         spec, n = self.spec, len(x)
-        biased = spec.qkv_bias
-        query = self._linear("q", layer, x, biased).reshape(n, spec.heads, spec.head_dim)
-        key = self._linear("k", layer, x, biased).reshape(n, spec.kv_heads, spec.head_dim)
-        value = self._linear("v", layer, x, biased).reshape(n, spec.kv_heads, spec.head_dim)
-        if spec.qk_norm:
-            query = self._norm("q_norm", layer, query)
-            key = self._norm("k_norm", layer, key)
+        query, key, value = self._qkv(layer, x)
         tables = spec.rope_tables(layer, n)
         if tables is not None:
             query, key = rotate(query, *tables), rotate(key, *tables)
@@ -85,35 +94,115 @@ class Reference:
         )
         for head in range(spec.heads):
             shared = head * spec.kv_heads // spec.heads
-            scores = query[head] @ key[shared].T / np.float32(np.sqrt(spec.head_dim))
+            scores = query[head] @ key[shared].T * np.float32(spec.attention_scale)
+            scores = capped(scores, spec.scales.attention_cap)
             mixed[:, head] = softmax(np.where(seen, scores, -np.inf)) @ value[shared]
         return self._linear("o", layer, mixed.reshape(n, -1), spec.out_bias)
 
+    def _qkv(self, layer: int, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Query, key and value, ``[n, heads, head_dim]``, before any rotation."""
+        spec = self.spec
+        query, key, value = (self._linear(role, layer, x, spec.qkv_bias) for role in "qkv")
+        if spec.qk_norm == "all":
+            query = self._normed(query, self._weight("q_norm", layer))
+            key = self._normed(key, self._weight("k_norm", layer))
+        query, key, value = (
+            part.reshape(len(x), -1, spec.head_dim) for part in (query, key, value)
+        )
+        if spec.qk_norm in ("head", "heads"):
+            # One weight for all heads, or one for each.
+            query = self._normed(query, self._weight("q_norm", layer).reshape(-1, spec.head_dim))
+            key = self._normed(key, self._weight("k_norm", layer).reshape(-1, spec.head_dim))
+        return query, key, value
+
     def _mlp(self, layer: int, x: FloatArray) -> FloatArray:
-        biased = self.spec.mlp_bias
-        gate = self._linear("gate", layer, x, biased)
-        with np.errstate(over="ignore"):
-            gate /= 1 + np.exp(-gate)
-        return self._linear("down", layer, gate * self._linear("up", layer, x, biased), biased)
+        spec = self.spec
+        act = ACTIVATIONS[spec.activation]
+        up = self._linear("up", layer, x, spec.mlp_bias)
+        inner = act(self._linear("gate", layer, x, spec.mlp_bias)) * up if spec.gated else act(up)
+        return self._linear("down", layer, inner, spec.mlp_bias)
 
     def _linear(self, role: str, layer: int, x: FloatArray, biased: bool) -> FloatArray:
-        product: FloatArray = x @ read(self._tensors, self.spec.name(role, layer)).T
+        product: FloatArray = x @ self._weight(role, layer).T
         if biased:
-            product += read(self._tensors, self.spec.name(f"{role}_bias", layer))
+            product += self._weight(f"{role}_bias", layer)
         return product
 
+    def _added(self, role: str, layer: int, x: FloatArray) -> FloatArray:
+        """What attention or MLP adds to the residual stream."""
+        added: FloatArray = self._optional_norm(role, layer, x)
+        added = added * np.float32(self.spec.scales.residual)
+        return added
+
+    def _optional_norm(self, role: str, layer: int, x: FloatArray) -> FloatArray:
+        return self._norm(role, layer, x) if role in self.spec.layer_norms else x
+
     def _norm(self, role: str, layer: int, x: FloatArray) -> FloatArray:
-        weight = read(self._tensors, self.spec.name(role, layer))
+        normed = self._normed(x, self._weight(role, layer))
+        return normed + self._weight(f"{role}_bias", layer) if self.spec.norm.bias else normed
+
+    def _normed(self, x: FloatArray, weight: FloatArray) -> FloatArray:
+        if self.spec.norm.kind == "layer":
+            x = x - x.mean(axis=-1, keepdims=True)
         mean = np.square(x).mean(axis=-1, keepdims=True)
         normed: FloatArray = x / np.sqrt(mean + np.float32(self.spec.norm.epsilon)) * weight
         return normed
 
+    def _weight(self, role: str, layer: int) -> FloatArray:
+        return read(self._tensors, self.spec.name(role, layer))
+
+
+def silu(x: FloatArray) -> FloatArray:
+    """``x * sigmoid(x)``."""
+    with np.errstate(over="ignore"):
+        active: FloatArray = x / (1 + np.exp(-x))
+    return active
+
+
+def gelu(x: FloatArray) -> FloatArray:
+    """``x`` times the normal distribution function (1606.08415), by the error function."""
+    return (x * (1 + erf(x / np.sqrt(2))) / 2).astype(np.float32)
+
+
+def erf(x: FloatArray) -> FloatArray:
+    """The error function, to 1.5e-7 (Abramowitz and Stegun, 7.1.26); numpy has none."""
+    size = np.abs(x)
+    t = 1 / (1 + 0.3275911 * size)
+    terms = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+    tail = np.polynomial.Polynomial((0.0, *terms))(t) * np.exp(-np.square(size))
+    found: FloatArray = np.copysign(1 - tail, x)
+    return found
+
+
+def gelu_tanh(x: FloatArray) -> FloatArray:
+    """GELU by tanh (1606.08415, section 2)."""
+    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
+    active: FloatArray = x * (1 + np.tanh(inner)) / 2
+    return active
+
+
+ACTIVATIONS: Mapping[Activation, Callable[[FloatArray], FloatArray]] = {
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+}
+
+
+def capped(x: FloatArray, cap: float) -> FloatArray:
+    """``cap * tanh(x / cap)``; 0 caps nothing."""
+    if not cap:
+        return x
+    soft: FloatArray = np.tanh(x / np.float32(cap)) * np.float32(cap)
+    return soft
+
 
 def rotate(x: FloatArray, cos: FloatArray, sin: FloatArray) -> FloatArray:
-    """Rotary embedding of ``[n, heads, head_dim]`` by tables ``[n, head_dim / 2]``."""
-    first, second = np.split(x, 2, axis=-1)
+    """Rotary embedding of ``[n, heads, head_dim]`` by tables ``[n, pairs]``; the rest passes."""
+    pairs = cos.shape[1]
+    first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
     cos, sin = cos[:, None], sin[:, None]
-    return np.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1)
+    turned = (first * cos - second * sin, second * cos + first * sin)
+    return np.concatenate((*turned, rest), axis=-1)
 
 
 def causal_mask(n: int, window: int) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:

@@ -97,20 +97,24 @@ class Config:
             )
         return [kind == "sliding_attention" for kind in kinds]
 
-    def activation(self, *names: str) -> Activation:
-        """The first of these fields that is given; SiLU where none is."""
-        given = [self.raw[name] for name in names if self.raw.get(name) is not None]
-        name = given[0] if given else "silu"
+    def activation(self, field: str = "hidden_act") -> Activation:
+        """The activation a field names; SiLU where it is not given."""
+        name = self.raw.get(field) or "silu"
         if name not in _ACTIVATIONS:
             known = ", ".join(sorted(_ACTIVATIONS))
             raise UnsupportedArchitecture(f"activation {name!r} is not known; known are {known}")
         return _ACTIVATIONS[name]
 
-    def rotary_dim(self, factor: str, default: float) -> int:
+    def rotary_dim(self, default: float, field: str = "partial_rotary_factor") -> int:
         """Channels of a head that turn, from the field that says what share of them does."""
-        share = self.factor(factor, default)
+        # Transformers 5 keeps it among the numbers of the rope.
+        rope = self.raw.get("rope_parameters")
+        inner = (
+            Config(rope).factor("partial_rotary_factor", 0.0) if isinstance(rope, Mapping) else 0
+        )
+        share = inner or self.factor(field, default)
         if share > 1:
-            raise CheckpointError(f"config.json: {factor} is {share}, expected at most 1")
+            raise CheckpointError(f"config.json: {field} is {share}, expected at most 1")
         return int(self._head_dim() * share)
 
     def _head_dim(self) -> int:
@@ -126,17 +130,16 @@ class Config:
         hidden, heads = self.positive("hidden_size"), self.positive("num_attention_heads")
         layers, vocab_size = self.positive("num_hidden_layers"), self.positive("vocab_size")
         if "rotary_dim" not in traits:
-            whole = self.raw.get("partial_rotary_factor", 1.0)
-            if whole != 1.0:
+            if self.rotary_dim(1.0) != self._head_dim():
                 raise UnsupportedArchitecture(
-                    f"config.json: partial_rotary_factor is {whole!r}, and in this architecture"
-                    " only whole heads turn"
+                    "config.json: partial_rotary_factor is not 1, and nothing here computes that"
+                    " for this architecture"
                 )
             traits["rotary_dim"] = self._head_dim()
         if "ropes" not in traits:
             traits["ropes"] = (read_rope(self.raw, 10_000.0, traits["rotary_dim"]),) * layers
         traits.setdefault("norm", self.norm())
-        traits.setdefault("activation", self.activation("hidden_act"))
+        traits.setdefault("activation", self.activation())
         traits.setdefault("tied", self.flag("tie_word_embeddings"))
         spec = DecoderSpec(
             architecture=str(self.raw.get("model_type")),

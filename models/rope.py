@@ -147,6 +147,8 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(scaling, Mapping):
         raise CheckpointError(f"config.json: rope_scaling is {scaling!r}, expected an object")
+    if any(isinstance(value, Mapping) for value in scaling.values()):
+        raise UnsupportedArchitecture("rope_parameters by kind of layer are not known here")
     theta = scaling.get("rope_theta", config.get("rope_theta", default_theta))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in _KINDS or "mscale" in scaling:

@@ -11,8 +11,9 @@ import onnxruntime
 import pytest
 from safetensors.numpy import save_file
 
+from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.onnx import GraphOptions, write_model
-from edgedec.export.tensors import FloatArray, MemoryTensors
+from edgedec.export.tensors import FloatArray, MemoryTensors, read
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 
@@ -39,27 +40,58 @@ BASE: dict[str, Any] = {
 }
 
 
+GPT2: dict[str, Any] = {
+    "model_type": "gpt2",
+    "vocab_size": 96,
+    "n_embd": 64,
+    "n_head": 4,
+    "n_layer": 2,
+    "n_positions": 256,
+    "n_inner": 128,
+    "eos_token_id": 0,
+}
+
+
 def tiny_config(**changes: Any) -> dict[str, Any]:
-    """A config.json of a tiny Llama, with changes."""
-    return {**BASE, **changes}
+    """A config.json of a tiny Llama (or GPT-2, if that is the model_type), with changes."""
+    base = GPT2 if changes.get("model_type") == "gpt2" else BASE
+    return {**base, **changes}
+
+
+def random_stored(spec: DecoderSpec, seed: int = 0) -> dict[str, FloatArray]:
+    """A checkpoint's tensors, with a spread that makes every part of the decoder matter."""
+    rng = np.random.default_rng(seed)
+    shapes = spec.tensors()
+    kinds = {
+        name: (canonical, source)
+        for canonical, source in spec.origins().items()
+        for name in source.stored(shapes[canonical])
+    }
+    tensors = {}
+    for name, shape in spec.stored().items():
+        canonical, source = kinds[name]
+        values = rng.standard_normal(shape, dtype=np.float32)
+        if canonical.endswith("norm.weight"):
+            values = np.float32(1 - source.plus) + values / 4
+        elif canonical.endswith("bias"):
+            values /= 4
+        elif canonical in (spec.name("embed"), spec.name("positions")):
+            values /= 2
+        else:
+            values *= 1.5 / np.sqrt(shape[0 if source.transposed else 1], dtype=np.float32)
+        tensors[name] = values.astype(np.float32)
+    return tensors
 
 
 def random_tensors(spec: DecoderSpec, seed: int = 0) -> dict[str, FloatArray]:
-    """Weights with a spread that makes every part of the decoder matter."""
-    rng = np.random.default_rng(seed)
-    tensors = {}
-    for name, shape in spec.tensors().items():
-        values = rng.standard_normal(shape, dtype=np.float32)
-        if name.endswith("norm.weight"):
-            values = np.float32(1) + values / 4
-        elif name.endswith("bias"):
-            values /= 4
-        elif name == spec.name("embed"):
-            values /= 2
-        else:
-            values *= 1.5 / np.sqrt(shape[1], dtype=np.float32)
-        tensors[name] = values.astype(np.float32)
-    return tensors
+    """The canonical tensors of ``random_stored``."""
+    return canonical_tensors(spec, random_stored(spec, seed))
+
+
+def canonical_tensors(spec: DecoderSpec, stored: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """What emitters read of a checkpoint's tensors, in memory."""
+    reader = CanonicalTensors(MemoryTensors(stored), spec)
+    return {name: read(reader, name) for name in spec.tensors()}
 
 
 def save_checkpoint(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> Path:
@@ -92,7 +124,7 @@ def tiny_checkpoint(folder: Path, seed: int = 0, **changes: Any) -> Path:
     import tiny_tokenizers
 
     config = tiny_config(**{"vocab_size": CHECKPOINT_VOCAB, "license": "mit", **changes})
-    save_checkpoint(folder, config, random_tensors(spec_for(config), seed))
+    save_checkpoint(folder, config, random_stored(spec_for(config), seed))
     return tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
 
 

@@ -1,6 +1,6 @@
 """Records what transformers computes for tiny random decoders; needs torch and transformers.
 
-    python tests/golden/record.py
+    python tests/golden/record.py [case ...]
 
 The weights are made by numpy from a seed, here and in the test alike, so only a configuration
 and some logits are stored for each case. This is the one script that needs torch.
@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from transformers.modeling_utils import no_init_weights
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from tiny_models import random_tensors, tiny_config  # noqa: E402
+from tiny_models import random_stored, tiny_config  # noqa: E402
 
 from edgedec.models.registry import spec_for  # noqa: E402
 
@@ -30,6 +31,44 @@ LLAMA3 = {
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 QWEN_WINDOW = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}
+# Of the rotated pairs of a head of 16 channels, or of the 8 of which that turn.
+LONGROPE = {
+    "type": "longrope",
+    "short_factor": [1.0, 1.1, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0],
+    "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0],
+}
+HALF_LONGROPE = {**LONGROPE, "short_factor": [1.0, 1.2, 1.5, 2.0], "long_factor": [1, 2, 4, 8]}
+GEMMA2 = {
+    "model_type": "gemma2",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 24,
+    "sliding_window": 7,
+    "attn_logit_softcapping": 3.0,
+    "final_logit_softcapping": 2.5,
+    "tie_word_embeddings": True,
+}
+GEMMA3 = {
+    "hidden_activation": "gelu_pytorch_tanh",
+    "num_hidden_layers": 3,
+    "sliding_window_pattern": 3,
+    "query_pre_attn_scalar": 12,
+    "sliding_window": 7,
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 5000.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    "tie_word_embeddings": True,
+}
+SMOLLM3 = {"model_type": "smollm3", "num_hidden_layers": 3, "no_rope_layer_interval": 2}
+STABLELM = {"model_type": "stablelm", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5}
+GRANITE = {
+    "model_type": "granite",
+    "embedding_multiplier": 6.0,
+    "attention_multiplier": 0.4,
+    "residual_multiplier": 0.3,
+    "logits_scaling": 1.6,
+}
+NEOX = {"model_type": "gpt_neox", "hidden_act": "gelu", "num_key_value_heads": None}
+MINICPM = {"model_type": "minicpm", "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16}
 CASES = {
     "llama": {},
     "llama-biased": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
@@ -39,27 +78,120 @@ CASES = {
     "llama-yarn": {"rope_scaling": YARN},
     "llama-yarn-exact": {"rope_scaling": {**YARN, "truncate": False, "beta_fast": 4.0}},
     "llama-one-head": {"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 32},
+    "llama-gelu": {"hidden_act": "gelu"},
     "mistral": {"model_type": "mistral", "sliding_window": None},
     "mistral-window": {"model_type": "mistral", "sliding_window": 9},
     "qwen2": {"model_type": "qwen2", "rope_theta": 1000000.0},
     "qwen2-window": {"model_type": "qwen2", **QWEN_WINDOW},
     "qwen3": {"model_type": "qwen3", "tie_word_embeddings": True},
     "qwen3-biased": {"model_type": "qwen3", "attention_bias": True, "head_dim": 32},
+    "gemma2": GEMMA2,
+    "gemma2-uncapped": {
+        **GEMMA2,
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+        "attention_bias": True,
+        "num_key_value_heads": 1,
+    },
+    "gemma3_text": {"model_type": "gemma3_text", **GEMMA3},
+    "gemma3_text-capped": {
+        "model_type": "gemma3_text",
+        **GEMMA3,
+        "final_logit_softcapping": 2.5,
+        "tie_word_embeddings": False,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    },
+    "gemma3": {"model_type": "gemma3", "text_config": tiny_config(**GEMMA3)},
+    "phi3": {"model_type": "phi3"},
+    "phi3-window": {"model_type": "phi3", "sliding_window": 9},
+    # A text longer than the original context, and one that is not (checked as of a decoder
+    # whose context ends there).
+    "phi3-longrope": {
+        "model_type": "phi3",
+        "rope_scaling": LONGROPE,
+        "original_max_position_embeddings": 32,
+    },
+    "phi3-longrope-short": {
+        "model_type": "phi3",
+        "rope_scaling": HALF_LONGROPE,
+        "original_max_position_embeddings": 64,
+        "partial_rotary_factor": 0.5,
+        "tie_word_embeddings": True,
+    },
+    "smollm3": {**SMOLLM3, "tie_word_embeddings": True},
+    "smollm3-window": {
+        **SMOLLM3,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "use_sliding_window": True,
+        "sliding_window": 9,
+    },
+    "stablelm": STABLELM,
+    "stablelm-parallel": {**STABLELM, "use_parallel_residual": True, "use_qkv_bias": True},
+    "stablelm-norms": {**STABLELM, "qk_layernorm": True, "partial_rotary_factor": 0.25},
+    "olmo2": {"model_type": "olmo2"},
+    "olmo2-biased": {"model_type": "olmo2", "attention_bias": True, "tie_word_embeddings": True},
+    "granite": GRANITE,
+    "granite-biased": {
+        **GRANITE,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "gpt2": {"model_type": "gpt2"},
+    "gpt2-untied": {
+        "model_type": "gpt2",
+        "scale_attn_weights": False,
+        "n_head": 8,
+        "tie_word_embeddings": False,
+        "n_inner": None,
+    },
+    "gpt_neox": {**NEOX, "rotary_pct": 0.25},
+    "gpt_neox-sequential": {
+        **NEOX,
+        "rotary_pct": 1.0,
+        "rotary_emb_base": 5000,
+        "use_parallel_residual": False,
+        "attention_bias": False,
+    },
+    "minicpm": MINICPM,
+    "minicpm-untied": {**MINICPM, "tie_word_embeddings": False, "num_key_value_heads": 4},
 }
+
+
+def in_transformers(config: dict[str, object]) -> dict[str, object]:
+    """The configuration of the same decoder in transformers."""
+    if config["model_type"] == "gemma3":
+        return {**config["text_config"], "model_type": "gemma3_text"}
+    if config["model_type"] == "minicpm":
+        # Transformers has no MiniCPM of its own; Granite multiplies at the same places.
+        return {
+            "tie_word_embeddings": True,
+            **config,
+            "model_type": "granite",
+            "embedding_multiplier": config["scale_emb"],
+            "attention_multiplier": config["head_dim"] ** -0.5,
+            "residual_multiplier": config["scale_depth"] / config["num_hidden_layers"] ** 0.5,
+            "logits_scaling": config["hidden_size"] / config["dim_model_base"],
+        }
+    return {"pad_token_id": 0, **config}
 
 
 def record(name: str, changes: dict[str, object]) -> None:
     config = tiny_config(**changes)
-    tensors = random_tensors(spec_for(config), seed=len(name))
-    model_config = transformers.AutoConfig.for_model(**config)
+    spec = spec_for(config)
+    tensors = random_stored(spec, seed=len(name))
+    model_config = transformers.AutoConfig.for_model(**in_transformers(config))
     model_config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(model_config).eval()
+    with no_init_weights():  # StableLM's own fails on norms without a bias
+        model = transformers.AutoModelForCausalLM.from_config(model_config).eval()
     state = {key: torch.from_numpy(value) for key, value in tensors.items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected, unexpected
     assert set(missing) <= {"lm_head.weight"}, missing
+    assert not missing or spec.tied
     model.tie_weights()
-    tokens = np.random.default_rng(7).integers(0, config["vocab_size"], LENGTH)
+    tokens = np.random.default_rng(7).integers(0, spec.vocab_size, LENGTH)
     with torch.no_grad():
         logits = model(torch.from_numpy(tokens)[None]).logits[0].numpy()
     # Every third row and every fifth column tell as much, and keep the file small.
@@ -68,6 +200,7 @@ def record(name: str, changes: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    for case, case_changes in CASES.items():
-        record(case, case_changes)
+    wanted = sys.argv[1:] or sorted(CASES)
+    for case in wanted:
+        record(case, CASES[case])
         print(case)

@@ -1,0 +1,25 @@
+"""Emits a decoder as an ONNX graph for ONNX Runtime: GroupQueryAttention over a shared cache.
+
+Inputs: ``input_ids`` and ``position_ids`` int64 [1, n]; ``attention_bias`` float32
+[1, 1, n, total]; ``seqlens_k`` int32 [1] (total - 1); ``total_sequence_length`` int32 scalar;
+``rows`` int64 [r], the rows whose logits are wanted; per layer ``past_key_i``,
+``past_value_i`` float32 [1, kv_heads, capacity, head_dim].
+
+Outputs: ``logits`` float32 [r, vocab]; ``top_logits``, ``top_ids`` [r, k], best first, equal
+logits by id; ``present_key_i``, ``present_value_i``, to be bound to the same memory as the past.
+"""
+
+from edgedec.export.onnx.attention import attention_feeds
+from edgedec.export.onnx.emitter import Emitter, stream_names, write_model
+from edgedec.export.onnx.options import KV_TYPES, GraphOptions, context, metadata
+
+__all__ = [
+    "KV_TYPES",
+    "Emitter",
+    "GraphOptions",
+    "attention_feeds",
+    "context",
+    "metadata",
+    "stream_names",
+    "write_model",
+]

@@ -1,0 +1,175 @@
+"""Attention of a layer: projections, norms and rotation of query and key, the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.export.onnx.options import KV_TYPES, context
+from edgedec.export.onnx.parts import Parts
+from edgedec.export.tensors import read
+from edgedec.export.weights import MICROSOFT
+from edgedec.models.decoder import DecoderSpec
+
+# Nodes of the largest tree: how far a node's slot may lie beyond its position.
+_TREE_SLOTS = 1024
+
+
+def attention_feeds(
+    spec: DecoderSpec, layer: int, count: int, kv: str
+) -> dict[str, npt.NDArray[Any]]:
+    """What a layer reads beside the residual stream, for a text of ``count`` tokens."""
+    feeds: dict[str, npt.NDArray[Any]] = {
+        "position_ids": np.arange(count)[None],
+        "attention_bias": np.zeros((1, 1, count, count), np.float32),
+        "seqlens_k": np.array([count - 1], np.int32),
+        "total_sequence_length": np.array(count, np.int32),
+    }
+    cache = np.zeros((1, spec.kv_heads, count, spec.head_dim), KV_TYPES[kv])
+    return feeds | {f"past_{part}_{layer}": cache for part in ("key", "value")}
+
+
+class Attention:
+    """Writes the attention of each layer into a graph."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
+
+    def inputs(self) -> None:
+        """Inputs that every layer reads, and what is computed from them once."""
+        g = self._graph
+        g.input("position_ids", np.int64, (1, "n"))
+        g.input("attention_bias", np.float32, (1, 1, "n", "total"))
+        g.input("seqlens_k", np.int32, (1,))
+        g.input("total_sequence_length", np.int32, ())
+        for window in sorted(set(self._spec.windows) - {0}):
+            self._window_bias(window)
+
+    def _window_bias(self, window: int) -> None:
+        """The attention bias, with -inf for what lies before each row's window.
+
+        The kernel's own window counts slots. In a tree a node's slot lies beyond its position,
+        and the kernel would hide the oldest tokens of its window.
+        """
+        g = self._graph
+        zero, one = (g.constant(f"number.{i}", np.array(i, np.int64)) for i in (0, 1))
+        size = g.constant(f"window.{window}", np.array([[[[window]]]], np.int64))
+        axes = g.constant("window.axes", np.array([1, 3], np.int64))
+        hidden = g.constant("window.hidden", np.array(-np.inf, np.float32))
+        if "window.slots" not in g:
+            total = g.node("Cast", ["total_sequence_length"], "window.total", to=7)
+            g.node("Range", [zero, total, one], "window.slots")
+            g.node("Unsqueeze", ["position_ids", axes], "window.positions")
+        before = g.node("Sub", ["window.positions", size], f"window.{window}.before")
+        far = g.node("LessOrEqual", ["window.slots", before], f"window.{window}.far")
+        g.node("Where", [far, hidden, "attention_bias"], f"window.{window}.bias")
+
+    def layer(self, layer: int, x: str, out: str) -> str:
+        """What attention gives for ``x``, through the projection of its output."""
+        mixed = self._attention(layer, *self._qkv(layer, x))
+        return self._parts.linear(out, mixed, layer, ("o",), self._spec.out_bias)
+
+    def _rotates_itself(self, layer: int) -> bool:
+        """Whether the kernel of attention does the rotation: it knows whole heads only."""
+        return self._spec.ropes[layer] is not None and self._spec.rotary_dim == self._spec.head_dim
+
+    def _qkv(self, layer: int, x: str) -> tuple[str, str, str]:
+        """Query, key and value; all three in the first where nothing stands between."""
+        g, spec, at = self._graph, self._spec, f"layers.{layer}"
+        packed = self._parts.linear(f"{at}.qkv", x, layer, ("q", "k", "v"), spec.qkv_bias)
+        rotates = self._rotates_itself(layer) or spec.ropes[layer] is None
+        if rotates and not spec.qk_norm:
+            return packed, "", ""
+        sizes = g.constant(
+            "qkv_sizes", np.array([spec.q_size, spec.kv_size, spec.kv_size], np.int64)
+        )
+        query, key, value = g.nodes(
+            "Split", [packed, sizes], [f"{at}.q", f"{at}.k", f"{at}.v"], axis=-1
+        )
+        query = self._placed(layer, self._normed(layer, query, "q_norm"), spec.heads)
+        key = self._placed(layer, self._normed(layer, key, "k_norm"), spec.kv_heads)
+        return query, key, value
+
+    def _normed(self, layer: int, x: str, role: str) -> str:
+        """Query or key after its norm."""
+        g, spec, parts = self._graph, self._spec, self._parts
+        if not spec.qk_norm:
+            return x
+        weight = read(parts.tensors, spec.name(role, layer))
+        if spec.qk_norm == "all":
+            return parts.bare_norm(f"{x}.normed", x, weight)
+        heads = spec.heads if role == "q_norm" else spec.kv_heads
+        split = g.node("Reshape", [x, parts.dims(1, -1, heads, spec.head_dim)], f"{x}.heads")
+        if spec.qk_norm == "head":
+            normed = parts.bare_norm(f"{x}.norm", split, weight)
+        else:
+            even = parts.bare_norm(f"{x}.even", split, np.ones(spec.head_dim, np.float32))
+            each = g.constant(f"{x}.each", weight.reshape(heads, -1))
+            normed = g.node("Mul", [even, each], f"{x}.norm")
+        return g.node("Reshape", [normed, parts.dims(1, -1, heads * spec.head_dim)], f"{x}.normed")
+
+    def _placed(self, layer: int, x: str, heads: int) -> str:
+        """Query or key after its rotation, where that is not the kernel's."""
+        spec = self._spec
+        if spec.ropes[layer] is None or self._rotates_itself(layer):
+            return x
+        return self._graph.node(
+            MICROSOFT + "RotaryEmbedding",
+            [x, "position_ids", *self._tables(layer)],
+            f"{x}.placed",
+            interleaved=0,
+            num_heads=heads,
+            rotary_embedding_dim=spec.rotary_dim,
+        )
+
+    def _tables(self, layer: int) -> list[str]:
+        """Cosines and sines, once for all layers that share them."""
+        spec = self._spec
+        first = spec.ropes.index(spec.ropes[layer])
+        tables = spec.rope_tables(layer, context(spec, self._parts.options)) or ()
+        names = (f"cos.{first}", f"sin.{first}")
+        return [self._graph.constant(n, table) for n, table in zip(names, tables, strict=True)]
+
+    def _attention(self, layer: int, query: str, key: str, value: str) -> str:
+        g, spec, options = self._graph, self._spec, self._parts.options
+        cache = (1, spec.kv_heads, "capacity", spec.head_dim)
+        dtype = KV_TYPES[options.kv]
+        past = [g.input(f"past_{part}_{layer}", dtype, cache) for part in ("key", "value")]
+        present = [f"present_{part}_{layer}" for part in ("key", "value")]
+        out = f"layers.{layer}.attention"
+        scales, quantized = self._kv_scales(layer)
+        window = spec.windows[layer]
+        bias = f"window.{window}.bias" if window else "attention_bias"
+        sizes = ["seqlens_k", "total_sequence_length"]
+        rotates = self._rotates_itself(layer)
+        tables = [*self._tables(layer), "position_ids"] if rotates else ["", "", ""]
+        g.nodes(
+            MICROSOFT + "GroupQueryAttention",
+            [query, key, value, *past, *sizes, *tables, bias, *scales],
+            [out, *present],
+            num_heads=spec.heads,
+            kv_num_heads=spec.kv_heads,
+            do_rotary=int(rotates),
+            rotary_interleaved=0,
+            scale=spec.attention_scale,
+            softcap=spec.scales.attention_cap,
+            # In slots, so with room for a tree; the bias has the exact end.
+            local_window_size=window + _TREE_SLOTS if window else -1,
+            **quantized,
+        )
+        for name in present:
+            g.output(name, dtype, cache)
+        return out
+
+    def _kv_scales(self, layer: int) -> tuple[list[str], dict[str, str | int]]:
+        """Further inputs and attributes of attention over a cache in int8."""
+        options = self._parts.options
+        if options.kv == "fp32":
+            return [], {}
+        names = [f"layers.{layer}.{part}_scale" for part in ("key", "value")]
+        for name, scale in zip(names, options.kv_scales[layer], strict=True):
+            self._graph.constant(name, scale.reshape(self._spec.kv_heads, 1, -1))
+        kinds = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+        return ["", *names], {**kinds, "kv_cache_bit_width": 8}

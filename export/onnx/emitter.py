@@ -1,0 +1,159 @@
+"""The whole decoder: embedding, layers over a residual stream, head."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from edgedec.export.graph import GraphWriter
+from edgedec.export.onnx.attention import Attention
+from edgedec.export.onnx.mlp import mlp
+from edgedec.export.onnx.options import TOP_K, GraphOptions, context, metadata
+from edgedec.export.onnx.parts import Parts
+from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader
+from edgedec.export.weights import make_format
+from edgedec.models.decoder import DecoderSpec
+
+
+def write_model(
+    spec: DecoderSpec, tensors: TensorReader, folder: Path, options: GraphOptions
+) -> dict[str, float]:
+    """Write ``model.onnx`` and its data into ``folder``.
+
+    Returns:
+        The relative error (root of squared error over squared weights) of each quantised
+        tensor.
+
+    """
+    spec = spec.within(options.max_context)
+    with GraphWriter(folder) as graph:
+        store = make_format(options.weights, options.block_size, graph, tensors)
+        Emitter(Parts(spec, tensors, graph, store, options)).model()
+        graph.save({"edgedec": json.dumps(metadata(spec, options))})
+    return store.errors
+
+
+def stream_names(spec: DecoderSpec, layer: int) -> list[str]:
+    """The values whose sum is the residual stream before a layer (or after the last)."""
+    if layer == 0:
+        return ["embedded", "positioned"] if spec.position_rows else ["embedded"]
+    return [f"layers.{layer - 1}.stream", f"layers.{layer - 1}.branch"]
+
+
+class Emitter:
+    """Writes the nodes of one decoder into a graph.
+
+    The residual stream goes from part to part as two values whose sum it is, so that the
+    addition can be fused with the norm that follows.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
+        self._attention = Attention(parts)
+
+    def model(self) -> None:
+        """The whole decoder."""
+        g, spec, parts = self._graph, self._spec, self._parts
+        ids = g.input("input_ids", np.int64, (1, "n"))
+        self.attention_inputs()
+        g.input("rows", np.int64, ("r",))
+        x, branch = self._embedded(ids), ""
+        if spec.position_rows:
+            branch = g.node("Gather", [self._position_table(), "position_ids"], "positioned")
+        for layer in range(spec.layers):
+            x, branch = self.layer(layer, x, branch)
+        x = g.node("Gather", [x, "rows"], "final.x", axis=1)
+        branch = g.node("Gather", [branch, "rows"], "final.branch", axis=1)
+        normed = parts.norm_of_sum("final", "final.sum", x, branch, "final_norm")
+        self.head(g.node("Reshape", [normed, parts.dims(-1, spec.hidden)], "final.flat"))
+
+    def attention_inputs(self) -> None:
+        """Inputs that every layer reads."""
+        self._attention.inputs()
+
+    def _embedded(self, ids: str) -> str:
+        spec, store = self._spec, self._parts.store
+        scaled = spec.scales.embed != 1
+        rows = store.embed(
+            ids, "embedded.rows" if scaled else "embedded", spec.name("embed"), spec.tied
+        )
+        return self._parts.scaled("embedded", rows, spec.scales.embed) if scaled else rows
+
+    def _position_table(self) -> str:
+        spec, tensors, name = self._spec, self._parts.tensors, self._spec.name("positions")
+        rows = min(spec.position_rows, context(spec, self._parts.options))
+        step = max(CHUNK_NUMBERS // spec.hidden, 1)
+        chunks = (tensors.rows(name, i, min(i + step, rows)) for i in range(0, rows, step))
+        return self._graph.stream(name, np.float32, (rows, spec.hidden), chunks)
+
+    def layer(self, layer: int, x: str, branch: str) -> tuple[str, str]:
+        """One layer. The residual stream is ``x + branch``, before and after.
+
+        The values that are returned are called ``stream_names(spec, layer + 1)``.
+        """
+        at, stream = f"layers.{layer}", f"layers.{layer}.stream"
+        kind = self._spec.residual
+        if kind == "sequential":
+            normed, x = self._normed(f"{at}.entry", x, branch, "attention_norm", layer)
+            branch = self._attended(layer, normed, f"{at}.attended")
+            normed, x = self._normed(stream, x, branch, "mlp_norm", layer)
+            return x, self._fed(layer, normed, f"{at}.branch")
+        normed, x = self._normed(stream, x, branch, "attention_norm", layer)
+        attended = self._attended(layer, normed, f"{at}.attended")
+        if kind == "parallel":
+            normed = self._parts.norm(f"{at}.mlp_norm", x, "mlp_norm", layer)
+        fed = self._fed(layer, normed, f"{at}.fed")
+        return x, self._graph.node("Add", [attended, fed], f"{at}.branch")
+
+    def _normed(self, total: str, x: str, branch: str, role: str, layer: int) -> tuple[str, str]:
+        """What attention or MLP reads, and the sum ``x + branch``, called ``total``."""
+        g = self._graph
+        if role in self._spec.layer_norms:
+            out = f"layers.{layer}.{role}"
+            return self._parts.norm_of_sum(out, total, x, branch, role, layer), total
+        summed = g.node("Add", [x, branch], total) if branch else g.node("Identity", [x], total)
+        return summed, summed
+
+    def _attended(self, layer: int, x: str, out: str) -> str:
+        return self._branch(
+            out, layer, "attention_post_norm", lambda name: self._attention.layer(layer, x, name)
+        )
+
+    def _fed(self, layer: int, x: str, out: str) -> str:
+        return self._branch(
+            out, layer, "mlp_post_norm", lambda name: mlp(self._parts, layer, x, name)
+        )
+
+    def _branch(self, out: str, layer: int, role: str, compute: Callable[[str], str]) -> str:
+        """What is added to the residual stream: normed and scaled where that is asked for."""
+        factor, parts = self._spec.scales.residual, self._parts
+        normed, scaled = role in self._spec.layer_norms, factor != 1
+        value = compute(f"{out}.product" if normed or scaled else out)
+        if normed:
+            value = parts.norm(f"{out}.normed" if scaled else out, value, role, layer)
+        return parts.scaled(out, value, factor) if scaled else value
+
+    def head(self, x: str) -> None:
+        """Logits of ``[r, hidden]``, and the best of each row."""
+        g, spec = self._graph, self._spec
+        mask = None
+        if spec.vocab_used < spec.vocab_size:
+            padding = np.zeros(spec.vocab_size, np.float32)
+            padding[spec.vocab_used :] = -np.inf
+            mask = g.constant("padding", padding)
+        table, cap = spec.name("head"), spec.scales.logit_cap
+        if not cap:
+            logits = self._parts.store.head(x, "logits", table, mask)
+        else:  # the cap would make finite numbers of the mask's infinities
+            free = self._parts.store.head(x, "logits.free", table, None)
+            logits = self._parts.capped("logits.capped" if mask else "logits", free, cap)
+            logits = g.node("Add", [logits, mask], "logits") if mask else logits
+        k = min(TOP_K, spec.vocab_size)
+        count = g.constant("top_k", np.array([k], np.int64))
+        g.nodes("TopK", [logits, count], ["top_logits", "top_ids"], axis=-1, largest=1, sorted=1)
+        g.output("logits", np.float32, ("r", spec.vocab_size))
+        g.output("top_logits", np.float32, ("r", k))
+        g.output("top_ids", np.int64, ("r", k))

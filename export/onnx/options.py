@@ -1,0 +1,63 @@
+"""What a graph is to be, and what it says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgedec.export.tensors import FloatArray
+from edgedec.models.decoder import DecoderSpec
+
+GRAPH_VERSION = 1
+KV_TYPES = {"fp32": np.float32, "int8": np.int8}
+TOP_K = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOptions:
+    """What a graph is to be.
+
+    Attributes:
+        name: of the model, for reports.
+        eos_ids: tokens that end a text.
+        weights: ``int4``, ``int8``, ``fp16`` or ``fp32``.
+        kv: ``fp32`` or ``int8``.
+        block_size: weights that share a scale.
+        max_context: positions of the rotary tables; None is the model's own context.
+        kv_scales: per layer those of keys and values, ``[kv_heads, head_dim]``; for int8.
+
+    """
+
+    name: str
+    eos_ids: tuple[int, ...] = ()
+    weights: str = "int4"
+    kv: str = "fp32"
+    block_size: int = 32
+    max_context: int | None = None
+    kv_scales: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), repr=False)
+
+
+def context(spec: DecoderSpec, options: GraphOptions) -> int:
+    """Tokens the graph has positions for."""
+    return spec.within(options.max_context).max_context
+
+
+def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
+    """What a runtime has to know about a graph, as stored in its metadata_props."""
+    return {
+        "graph_version": GRAPH_VERSION,
+        "name": options.name,
+        "layers": spec.layers,
+        "kv_heads": spec.kv_heads,
+        "head_dim": spec.head_dim,
+        "vocab_size": spec.vocab_size,
+        "vocab_used": spec.vocab_used,
+        "max_context": context(spec, options),
+        "windows": list(spec.windows) if any(spec.windows) else None,
+        "eos_ids": list(options.eos_ids),
+        "kv": options.kv,
+        "weights": options.weights,
+        "block_size": options.block_size,
+        "top_k": min(TOP_K, spec.vocab_size),
+    }

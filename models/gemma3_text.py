@@ -1,0 +1,59 @@
+"""Gemma 3, text: norms of query and key, and two rotary embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgedec.models import gemma2
+from edgedec.models.config import Config
+from edgedec.models.decoder import DecoderSpec
+from edgedec.models.rope import Rope, read_rope
+
+# What a config.json may leave out (the published ones of Gemma 3 leave out a lot).
+_DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "tie_word_embeddings": True,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "sliding_window": 4096,
+    "max_position_embeddings": 131_072,
+}
+
+
+def spec(config: Mapping[str, Any]) -> DecoderSpec:
+    """The decoder that this config.json describes."""
+    c = Config({**_DEFAULTS, **config})
+    layers = c.positive("num_hidden_layers")
+    every = c.positive("sliding_window_pattern", 6)
+    sliding = c.kinds([(layer + 1) % every != 0 for layer in range(layers)])
+    near, whole = _ropes(c)
+    return c.decoder(
+        windows=gemma2.windows(c, sliding),
+        ropes=tuple(near if slides else whole for slides in sliding),
+        rotary_dim=c.positive("head_dim"),
+        qk_norm="head",
+        **gemma2.traits(c),
+    )
+
+
+def _ropes(c: Config) -> tuple[Rope, Rope]:
+    """Of layers behind a window, and of those that see everything.
+
+    Only the latter were stretched to long texts.
+    """
+    dim, by_kind = c.positive("head_dim"), c.raw.get("rope_parameters")
+    if isinstance(by_kind, Mapping) and "full_attention" in by_kind:  # as transformers 5 writes it
+        near, whole = (
+            {"rope_parameters": by_kind.get(kind)}
+            for kind in ("sliding_attention", "full_attention")
+        )
+    else:
+        near = {"rope_theta": c.factor("rope_local_base_freq", 10_000.0)}
+        whole = dict(c.raw)
+    return read_rope(near, 10_000.0, dim), read_rope(whole, 1_000_000.0, dim)

@@ -1,0 +1,41 @@
+"""SmolLM3: Llama whose every fourth layer is not told positions (NoPE)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgedec.errors import CheckpointError
+from edgedec.models.config import Config
+from edgedec.models.decoder import DecoderSpec
+from edgedec.models.rope import read_rope
+
+
+def spec(config: Mapping[str, Any]) -> DecoderSpec:
+    """The decoder that this config.json describes."""
+    c = Config({"tie_word_embeddings": True, "num_key_value_heads": 4, **config})
+    biased, layers = c.flag("attention_bias"), c.positive("num_hidden_layers")
+    size = c.count("sliding_window", 0) if c.flag("use_sliding_window") else 0
+    told = _told(c, layers)
+    sliding = c.kinds([bool(size) and not has for has in told])
+    dim = c.rotary_dim(1.0)
+    rope = read_rope(c.raw, 2_000_000.0, dim)
+    return c.decoder(
+        windows=tuple(size if slides else 0 for slides in sliding),
+        ropes=tuple(rope if has else None for has in told),
+        rotary_dim=dim,
+        qkv_bias=biased,
+        out_bias=biased,
+        mlp_bias=c.flag("mlp_bias"),
+    )
+
+
+def _told(c: Config, layers: int) -> list[bool]:
+    """Per layer, whether it rotates (what ``no_rope_layers`` says with 1, in spite of its name)."""
+    every = c.positive("no_rope_layer_interval", 4)
+    given = c.raw.get("no_rope_layers")
+    if given is None:
+        given = [int((layer + 1) % every != 0) for layer in range(layers)]
+    if not isinstance(given, list) or len(given) != layers or any(v not in (0, 1) for v in given):
+        raise CheckpointError(f"config.json: no_rope_layers is no list of {layers} zeros and ones")
+    return [bool(value) for value in given]
