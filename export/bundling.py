@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from time import perf_counter
 
-from edgedec.errors import CheckpointError, InputError
+from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
 from edgedec.export import describing, formats, sample
 from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
@@ -77,7 +77,7 @@ def _check(options: ExportOptions) -> None:
 
 def _sources(options: ExportOptions) -> list[Source]:
     """The target, and the draft with a tokenizer of its own where it does not share one."""
-    target = Checkpoint.open(options.target)
+    target = _open(options, options.target)
     limit = target.spec.max_context
     if options.max_context is not None and not 1 <= options.max_context <= limit:
         raise InputError(
@@ -86,7 +86,7 @@ def _sources(options: ExportOptions) -> list[Source]:
         )
     sources = [Source("target", target, TokenizerContent(target.path), "tokenizer")]
     if options.draft is not None:
-        draft = Checkpoint.open(options.draft)
+        draft = _open(options, options.draft)
         content = TokenizerContent(draft.path)
         shared = content.sha256 == sources[0].content.sha256
         folder = "tokenizer" if shared else "draft-tokenizer"
@@ -99,6 +99,16 @@ def _sources(options: ExportOptions) -> list[Source]:
                 f" the model only {rows}"
             )
     return sources
+
+
+def _open(options: ExportOptions, path: Path) -> Checkpoint:
+    outline = formats.outline_of(options.formats)
+    try:
+        return Checkpoint.open(path, outline)
+    except UnsupportedArchitecture as error:
+        if outline is not None:
+            raise
+        raise UnsupportedArchitecture(f"{error}; --exporter optimum may know it") from None
 
 
 def _jobs(options: ExportOptions, source: Source, sources: list[Source]) -> list[Job]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
-from edgedec.errors import CheckpointError
+from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import FloatArray
@@ -41,8 +41,15 @@ class Checkpoint:
     tensors: CheckpointTensors
 
     @classmethod
-    def open(cls, path: str | Path) -> Checkpoint:
+    def open(
+        cls, path: str | Path, outline: Callable[[Path], DecoderSpec] | None = None
+    ) -> Checkpoint:
         """Read the configuration and the headers; no weights yet.
+
+        Args:
+            path: the folder.
+            outline: gives the sizes of a decoder without a spec, whose tensors will not be
+                read; None where a spec is needed.
 
         Raises:
             CheckpointError: something is missing or does not add up.
@@ -53,14 +60,20 @@ class Checkpoint:
         if not path.is_dir():
             raise CheckpointError(f"{path} is no folder: give a Hugging Face checkpoint folder")
         config = read_json(path / "config.json")
-        spec = spec_for(config)
+        try:
+            spec = spec_for(config)
+            tensors = CheckpointTensors(path, spec)
+        except UnsupportedArchitecture:
+            if outline is None:
+                raise
+            spec, tensors = outline(path), UnreadTensors(path)
         generation = path / "generation_config.json"
         return cls(
             path=path,
             config=config,
             generation=read_json(generation) if generation.exists() else {},
             spec=spec,
-            tensors=CheckpointTensors(path, spec),
+            tensors=tensors,
         )
 
     @property
@@ -125,6 +138,25 @@ class CheckpointTensors:
         if suspicious and not np.isfinite(values).all():
             raise CheckpointError(f"{name} holds NaN or infinite weights: nothing to export")
         return values
+
+
+class UnreadTensors(CheckpointTensors):
+    """The files of a checkpoint without a spec: which numbers mean what is not known here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = frozenset(file.path.name for file in _locate(folder).values())
+        self.dtypes = frozenset()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        raise UnsupportedArchitecture(f"no spec says which tensor {name} is")
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        raise UnsupportedArchitecture(f"no spec says which tensor {name} is")
+
+
+def stored_numbers(folder: Path) -> int:
+    """Numbers in all tensors of a checkpoint, from their headers."""
+    return sum(math.prod(file.shape(name)) for name, file in _locate(folder).items())
 
 
 class _Stored:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from edgedec.cli import _options
+from edgedec.errors import InputError
 
 if TYPE_CHECKING:
     from edgedec.export import ExportReport
 
 FOLDER = click.Path(path_type=Path)
+_DEFAULT_FORMAT = "onnx"
 TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -35,10 +37,18 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--format",
     "format_names",
-    default="onnx",
+    default=_DEFAULT_FORMAT,
     show_default=True,
     metavar="NAMES",
     help="onnx (ONNX Runtime), gguf (llama.cpp), or both: onnx,gguf.",
+)
+@click.option(
+    "--exporter",
+    type=click.Choice(["native", "optimum"]),
+    default="native",
+    show_default=True,
+    help="optimum: any architecture that optimum-onnx knows, by way of torch, as fp32 or int8;"
+    " the same as --format optimum.",
 )
 @click.option(
     "--weights",
@@ -89,6 +99,7 @@ def command(
     draft: Path | None,
     out: Path,
     format_names: str,
+    exporter: str,
     weights: str | None,
     draft_weights: str | None,
     kv: str,
@@ -105,12 +116,14 @@ def command(
 
     TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (pip install
     "edgedec[export]"), for gguf also the extra `gguf`; no torch.
+    Only --exporter optimum needs it (extra `optimum`).
 
     \b
     edgedec export ./Qwen3-0.6B --out ./qwen
     edgedec export ./Llama-3-8B --draft ./Llama-3-1B --out ./llama --weights int4 --kv int8
     edgedec export ./model --out ./model-int8 --weights int8 --parity-text sample.txt
     edgedec export ./model --out ./both --format onnx,gguf --weights onnx=int4,gguf=q4_k_m
+    edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output
     from edgedec.export import ExportOptions, export_bundle
@@ -119,7 +132,7 @@ def command(
         target=target,
         out=out,
         draft=draft,
-        formats=tuple(name.strip() for name in format_names.split(",")),
+        formats=_formats(format_names, exporter),
         weights=weights,
         draft_weights=draft_weights,
         kv=kv,
@@ -137,6 +150,16 @@ def command(
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
     else:
         _print(report)
+
+
+def _formats(names: str, exporter: str) -> tuple[str, ...]:
+    if exporter == "optimum":
+        if names not in (_DEFAULT_FORMAT, "optimum"):
+            raise InputError(
+                f"--exporter optimum writes its own format: leave --format {names} out"
+            )
+        return ("optimum",)
+    return tuple(name.strip() for name in names.split(","))
 
 
 def _print(report: ExportReport) -> None:

@@ -67,6 +67,7 @@ def _print(bundle: Bundle, quick: bool) -> None:
 
 def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
     from edgedec.cli._output import figures, size
+    from edgedec.fields import one_line
 
     dims = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in role.dims.items())
     licence = f"licence {role.licence or 'unstated'}"
@@ -81,6 +82,9 @@ def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
             ("", f"{variant.format}, weights {variant.weights}, KV {variant.kv}, {size(stored)}")
         )
         raw = bundle.manifest["roles"][role.role]["variants"][variant.format]
+        notes = raw.get("notes")
+        for note in notes if isinstance(notes, list) else ():
+            rows.append(("", one_line(str(note))))
         parity = raw.get("parity")
         if isinstance(parity, dict) and parity:
             rows.append(("", f"parity: {figures(parity)}"))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.export.job import Exported, Figures, Job
 from edgedec.export.options import ExportOptions, Progress
+from edgedec.models.decoder import DecoderSpec
 
 
 class Exporter(Protocol):
@@ -84,6 +86,15 @@ def exporter(name: str) -> Exporter:
             " `pip install 'edgedec[export]'`"
         ) from None
     return cast(Exporter, module)
+
+
+def outline_of(names: Sequence[str]) -> Callable[[Path], DecoderSpec] | None:
+    """What reads the sizes of a checkpoint whose architecture has no spec.
+
+    A format that needs none says so by a function ``outline``; None where one of them does.
+    """
+    found = [getattr(exporter(name), "outline", None) for name in names]
+    return found[0] if all(found) else None
 
 
 def weights_of(name: str, given: str | None, option: str, formats: tuple[str, ...]) -> str | None:

@@ -1,0 +1,29 @@
+"""The sizes of a decoder without a spec, for formats that leave its arithmetic to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgedec.errors import UnsupportedArchitecture
+from edgedec.models.decoder import DecoderSpec, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Outline(DecoderSpec):
+    """A decoder of which only the sizes are known: whoever asks for its tensors is refused.
+
+    Attributes:
+        numbers: in the checkpoint's tensors.
+
+    """
+
+    numbers: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the checkpoint's tensors."""
+        return self.numbers
+
+    def _roles(self) -> Iterator[tuple[str, int, Shape]]:
+        raise UnsupportedArchitecture(f"model_type {self.architecture!r} has no spec")
