@@ -1,0 +1,154 @@
+"""Which sequences hold which nodes of a pending tree that branches.
+
+llama.cpp knows no trees, only sequences that share cells: a token sees the cells of its own
+sequence at lower positions. So every leaf is a sequence, a node belongs to the sequences of all
+leaves below it, and a branch that starts later takes over the cells of its path. Sequence 0 is
+the text. Copying a long text's membership costs more than a small pass, so the others keep
+what they share with it from one tree to the next and are brought up to date when used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import StateError
+from edgedec.runtimes.llamacpp.context import SEQUENCES, Context
+
+Members = list[list[int]]
+
+
+@dataclass(slots=True)
+class Mark:
+    """Where the sequences stood before a pass.
+
+    Attributes:
+        used: sequences in use.
+        pending: nodes.
+        ends: leaves and their sequences.
+        grown: sequences that were extended since, and the position they grew from.
+
+    """
+
+    used: int
+    pending: int
+    ends: dict[int, int]
+    grown: dict[int, int] = field(default_factory=dict)
+
+
+class Branches:
+    """The sequences of one session."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._held = [0] * SEQUENCES  # committed tokens that each one shares with the text
+        self._used = 1
+        self._ends: dict[int, int] = {}  # from a leaf to the sequence that ends with it
+        self._via: list[int] = []  # a sequence through each pending node
+        self.mark()
+
+    # -- growing --------------------------------------------------------------------------------
+
+    def place(self, tree: TokenTree, start: int, end: int, length: int) -> Members:
+        """The sequences of ``nodes[start:end]``; those that begin here have their path already.
+
+        Raises:
+            StateError: more branches than there are sequences.
+
+        """
+        parents, depths = tree.parents, tree.depths
+        if len(self._via) < start:  # what is pending is a chain, and of the text's sequence
+            self._via = [0] * start
+            self._ends = {start - 1: 0}
+        if start == 0:
+            self._ends = {-1: 0}
+        inner = set(parents[start:end])
+        members: Members = [[] for _ in range(start, end)]
+        for last in range(start, end):
+            if last in inner:
+                continue
+            entry = last
+            while parents[entry] >= start:
+                entry = parents[entry]
+            parent = parents[entry]
+            sequence = self._ends.pop(parent, -1)
+            if sequence < 0:
+                sequence = self._fork(parent, length, depths[parent] + 1)
+            else:
+                position = length + depths[parent] + 1 if start else length
+                self._mark.grown.setdefault(sequence, position)
+            self._ends[last] = sequence
+            node = last
+            while node >= start:
+                members[node - start].append(sequence)
+                node = parents[node]
+        self._via += [sequences[0] for sequences in members]
+        return members
+
+    def _fork(self, parent: int, length: int, depth: int) -> int:
+        """A new sequence that has the text and the path to a pending node."""
+        sequence = self._used
+        if sequence == SEQUENCES:
+            raise StateError(f"a tree of more than {SEQUENCES} branches: draft fewer")
+        self._used += 1
+        self._catch_up(sequence, length)
+        if parent >= 0:
+            self._context.share(self._via[parent], sequence, length, length + depth)
+        return sequence
+
+    def _catch_up(self, sequence: int, length: int) -> None:
+        if self._held[sequence] < length:
+            self._context.share(0, sequence, self._held[sequence], length)
+            self._held[sequence] = length
+
+    def mark(self) -> None:
+        """Remember where the sequences stand, for ``go_back``."""
+        self._mark = Mark(self._used, len(self._via), dict(self._ends))
+
+    def go_back(self, length: int) -> None:
+        """A pass failed: what was written since ``mark`` goes."""
+        mark = self._mark
+        for sequence in range(mark.used, self._used):
+            self._context.remove(sequence, length)
+        for sequence, position in mark.grown.items():
+            if sequence < mark.used:
+                self._context.remove(sequence, position)
+        self._used, self._ends = mark.used, mark.ends
+        del self._via[mark.pending :]
+
+    # -- ending ---------------------------------------------------------------------------------
+
+    def keep(self, path: Sequence[int], length: int) -> None:
+        """Leave the text and this path, in sequence 0; the tree's other nodes go."""
+        winner = self._via[path[-1]] if path else 0
+        end = length + len(path)
+        for sequence in range(self._used):
+            if sequence != winner:
+                self._context.remove(sequence, length)
+        self._context.remove(winner, end)
+        if winner:
+            self._context.share(winner, 0, length, end)
+            self._held[winner] = end
+        self.forget()
+
+    def forget(self) -> None:
+        """No tree is pending any more."""
+        self._used = 1
+        self._ends.clear()
+        self._via.clear()
+
+    def cut(self, length: int) -> None:
+        """The text is this short now, in all sequences."""
+        self._held = [min(held, length) for held in self._held]
+        self.forget()
+
+    def hold(self, length: int) -> None:
+        """Let another sequence hold the whole text too.
+
+        Cells of two sequences are never taken for new tokens, not even when they have left a
+        sliding window; after a restored state llama.cpp would begin with the oldest ones.
+        """
+        self._held = [0] * SEQUENCES
+        self._catch_up(1, length)
+        self.forget()

@@ -1,0 +1,224 @@
+"""One ``llama_context``: a cache, a place for logits, and passes over them."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.decoding.tree import FloatArray
+from edgedec.errors import CapacityExceeded, Interrupted, SessionError
+from edgedec.runtimes.llamacpp.batch import Batch
+from edgedec.runtimes.llamacpp.library import (
+    Params,
+    Pointer,
+    StopFlag,
+    Weights,
+    api,
+    forget,
+    reason,
+)
+
+CHUNK = 128
+# In one cache shared by all, llama.cpp takes any sequence up to its own limit.
+SEQUENCES = int(api.llama_max_parallel_sequences())
+_LEAST_ROWS, _MOST_ROWS = 16, 64
+# The place for logits is taken at once and written to, for a context's whole life.
+_LOGITS_BYTES = 16 << 20
+_CELLS = 256
+_ABORTED, _NO_SLOT = 2, 1
+KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # ggml_type
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all contexts of a model share.
+
+    Attributes:
+        kv: a key of ``KV_TYPES``.
+        flash_attention: None lets llama.cpp choose.
+        threads: for a pass over one token.
+        batch_threads: for a pass over more.
+
+    """
+
+    kv: str
+    flash_attention: bool | None
+    threads: int
+    batch_threads: int
+
+
+def head_rows(vocab_size: int) -> int:
+    """Rows of logits that one decode may bring."""
+    return max(_LEAST_ROWS, min(_MOST_ROWS, _LOGITS_BYTES // (4 * vocab_size)))
+
+
+class _Owner:
+    """Frees a llama_context with the last reference: the Context's, or that of a view."""
+
+    def __init__(self, pointer: Pointer, weights: Weights, stop: StopFlag) -> None:
+        weakref.finalize(self, _free, pointer, weights, stop)
+
+
+def _free(pointer: Pointer, weights: Weights, stop: StopFlag) -> None:
+    """The weights and the flag are arguments so that they outlive the context."""
+    api.llama_free(pointer)
+
+
+class Context:
+    """A cache for one text, freed when the last reference goes, views of its logits included.
+
+    Args:
+        weights: that it computes with.
+        settings: how.
+        cells: tokens that fit.
+
+    Attributes:
+        stop: ends a running decode.
+        rows: most rows of logits of one decode.
+
+    Raises:
+        SessionError: llama.cpp could not make it: too little memory, mostly.
+
+    """
+
+    def __init__(self, weights: Weights, settings: Settings, cells: int) -> None:
+        self.weights = weights
+        self.stop = StopFlag()
+        self._vocab_size = int(api.llama_vocab_n_tokens(weights.vocab))
+        self.rows = head_rows(self._vocab_size)
+        params = _params(settings, cells, self.rows)
+        self.stop.put_into(params)
+        forget()
+        pointer = api.llama_init_from_model(weights.pointer, params)
+        if not pointer:
+            raise SessionError(
+                f"llama.cpp cannot open a context of {cells} tokens: {reason()}: try a smaller one"
+            )
+        self.pointer = pointer
+        self._owner = _Owner(pointer, weights, self.stop)
+        self.memory = api.llama_get_memory(pointer)
+        self.batch = Batch(max(CHUNK, self.rows), SEQUENCES)
+        self._address = 0
+        self._logits: FloatArray = np.zeros((0, 0), np.float32)
+
+    # -- passes ---------------------------------------------------------------------------------
+
+    def decode(self, batch: Params) -> None:
+        """Compute a batch into the cache.
+
+        Raises:
+            Interrupted: ``stop`` was set; what the batch wrote may be there in part.
+            SessionError: llama.cpp failed; likewise.
+
+        """
+        code = api.llama_decode(self.pointer, batch)
+        if code == 0:
+            return
+        if code == _ABORTED:
+            self.stop.clear()
+            raise Interrupted("interrupted")
+        if code == _NO_SLOT:
+            raise CapacityExceeded(f"llama.cpp finds no room for {batch.n_tokens} tokens")
+        raise SessionError(f"llama.cpp could not run a pass: {reason()}")
+
+    def logits(self, count: int) -> FloatArray:
+        """The rows of the last decode, ``[count, vocab]``; valid until the next.
+
+        The array keeps the context alive, so that reading it late is never an error.
+        """
+        address = ctypes.addressof(api.llama_get_logits(self.pointer).contents)
+        if address != self._address:
+            size = self.rows * self._vocab_size
+            block: Any = (ctypes.c_float * size).from_address(address)
+            block.owner = self._owner
+            self._logits = np.frombuffer(block, np.float32).reshape(self.rows, -1)
+            self._address = address
+        return self._logits[:count]
+
+    # -- the cache ------------------------------------------------------------------------------
+
+    def remove(self, sequence: int, start: int, end: int = -1) -> bool:
+        """Take a sequence (-1: all) out of the tokens at positions ``start`` to ``end``.
+
+        False when this kind of cache cannot; then nothing has changed.
+        """
+        return bool(api.llama_memory_seq_rm(self.memory, sequence, start, end))
+
+    def share(self, source: int, target: int, start: int, end: int) -> None:
+        """Let ``target`` hold the tokens of ``source`` from ``start`` to ``end`` too."""
+        api.llama_memory_seq_cp(self.memory, source, target, start, end)
+
+    def keep_only(self, sequence: int) -> None:
+        """Remove all tokens that are not of this sequence."""
+        api.llama_memory_seq_keep(self.memory, sequence)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        api.llama_memory_clear(self.memory, False)
+
+    def span(self, sequence: int = 0) -> tuple[int, int]:
+        """The first and the last position that a sequence holds; (-1, -1) for none."""
+        return (
+            int(api.llama_memory_seq_pos_min(self.memory, sequence)),
+            int(api.llama_memory_seq_pos_max(self.memory, sequence)),
+        )
+
+    # -- its state ------------------------------------------------------------------------------
+
+    def state(self) -> npt.NDArray[np.uint8]:
+        """Everything in the cache, pending nodes included, as bytes.
+
+        Raises:
+            SessionError: llama.cpp could not write it.
+
+        """
+        forget()
+        data = np.empty(api.llama_state_get_size(self.pointer), np.uint8)
+        written = api.llama_state_get_data(self.pointer, _bytes_at(data), data.size)
+        if written != data.size:
+            raise SessionError(f"llama.cpp could not write its state: {reason()}")
+        return data
+
+    def restore(self, data: npt.NDArray[np.uint8], length: int) -> bool:
+        """Put back the first ``length`` tokens of sequence 0 of a state.
+
+        False, with an empty cache, where llama.cpp refuses it or finds other tokens in it.
+        """
+        forget()
+        read = api.llama_state_set_data(self.pointer, _bytes_at(data), data.size)
+        good = bool(read == data.size)
+        if good and length:
+            # What is beyond belonged to a pending tree.
+            good = self.remove(-1, length) or self.span()[1] == length - 1
+            self.keep_only(0)
+            good = good and self.span() == (0, length - 1)
+        if not good or not length:
+            self.clear()
+        return good
+
+
+def _bytes_at(data: npt.NDArray[np.uint8]) -> Params:
+    return ctypes.cast(data.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
+
+
+def _params(settings: Settings, cells: int, rows: int) -> Params:
+    params: Params = api.llama_context_default_params()
+    # llama.cpp rounds up itself, but first makes batches as small as the context: too small for
+    # the rows it reserves then.
+    params.n_ctx = -(-cells // _CELLS) * _CELLS
+    params.n_batch = params.n_ubatch = max(CHUNK, rows)
+    params.n_seq_max = params.n_outputs_max = rows
+    params.n_threads, params.n_threads_batch = settings.threads, settings.batch_threads
+    params.type_k = params.type_v = KV_TYPES[settings.kv]
+    chosen = settings.flash_attention
+    params.flash_attn_type = -1 if chosen is None else int(chosen)
+    # Branches share the cells of their common path. A sliding window keeps what leaves it: a
+    # rejected draft brings it back.
+    params.kv_unified = params.swa_full = True
+    params.no_perf = True
+    return params

@@ -1,0 +1,96 @@
+"""What is to be known of a model before its first session."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedec.decoding.session import Rollback
+from edgedec.errors import SessionError
+from edgedec.runtimes.llamacpp.context import Context, Settings
+from edgedec.runtimes.llamacpp.library import Weights, api
+
+_PROBE_CELLS = 8
+# Of each token a state holds: its position, how many sequences have it, and which (one).
+_CELL_BYTES = 12
+_PLACE_BYTES = 12
+_PLACED = {8, 24, 40}  # rotary embeddings of images: a token has a place, too
+_UNUSED = 1 << 1  # llama_token_attr
+_SAMPLES, _SAMPLE = 16, 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a short pass tells.
+
+    Attributes:
+        rollback: whether tokens can be taken out of the cache.
+        kv_bytes_per_token: of all layers, keys and values, as stored.
+        state_bytes: what does not grow with the text.
+
+    """
+
+    rollback: Rollback
+    kv_bytes_per_token: int
+    state_bytes: int
+
+
+def measure(weights: Weights, settings: Settings) -> Facts:
+    """Run two tokens and see what they take; heads and widths may differ between layers.
+
+    Raises:
+        SessionError: llama.cpp cannot run this model.
+
+    """
+    context = Context(weights, settings, _PROBE_CELLS)
+    if not context.memory:
+        raise SessionError("it keeps nothing of a text: not a model that writes")
+    two = _state_size(context, [0, 0])
+    if context.remove(0, 1):
+        rollback = Rollback.ANY
+        one = api.llama_state_get_size(context.pointer)
+    else:
+        rollback = Rollback.NONE
+        context.clear()
+        one = _state_size(context, [0])
+    # One more sequence on one token adds four bytes in each of the model's caches.
+    context.share(0, 1, 0, 1)
+    caches = (api.llama_state_get_size(context.pointer) - one) // 4
+    placed = api.llama_model_rope_type(weights.pointer) in _PLACED
+    cell = caches * (_CELL_BYTES + placed * _PLACE_BYTES)
+    return Facts(rollback, max(0, int(two - one - cell)), int(one))
+
+
+def _state_size(context: Context, tokens: list[int]) -> int:
+    context.decode(context.batch.chain(tokens, 0, head=True))
+    context.logits(len(tokens))  # waits for the device
+    return int(api.llama_state_get_size(context.pointer))
+
+
+def eos_ids(weights: Weights) -> tuple[int, ...]:
+    """All tokens that end a text or a turn."""
+    vocab, ends = weights.vocab, api.llama_vocab_is_eog
+    found = {t for t in range(api.llama_vocab_n_tokens(vocab)) if ends(vocab, t)}
+    found |= {int(api.llama_vocab_eos(vocab)), int(api.llama_vocab_eot(vocab))}
+    return tuple(sorted(token for token in found if token >= 0))
+
+
+def first_padding(weights: Weights) -> int:
+    """Where the vocabulary's tokens end; unused ones that follow fill up the matrix."""
+    vocab, attributes = weights.vocab, api.llama_vocab_get_attr
+    end = int(api.llama_vocab_n_tokens(vocab))
+    while end > 1 and attributes(vocab, end - 1) & _UNUSED:
+        end -= 1
+    return end
+
+
+def fingerprint(file: Path) -> str:
+    """Of a file's size and of samples all over it."""
+    size = file.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with file.open("rb") as stream:
+        for index in range(_SAMPLES):
+            stream.seek(index * max(0, size - _SAMPLE) // (_SAMPLES - 1))
+            digest.update(stream.read(_SAMPLE))
+    return digest.hexdigest()

@@ -1,0 +1,183 @@
+"""llama.cpp's shared library: its log, its devices, and who owns what it allocates.
+
+llama.cpp says much on stderr. Here all of it goes to the logger ``edgedec.llamacpp`` at level
+DEBUG, which is silent unless somebody listens; the lines of errors are kept for messages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from edgedec.errors import RuntimeUnavailable
+
+try:
+    import llama_cpp.llama_cpp as _api
+except (RuntimeError, OSError, AttributeError) as error:  # a library of another machine or age
+    raise RuntimeUnavailable(
+        f"llama-cpp-python does not load: {str(error).splitlines()[0]}: install it again"
+    ) from error
+
+api: Any = _api
+Params = Any  # ctypes structures, whose fields no type checker sees
+Pointer = Any
+
+logger = logging.getLogger("edgedec.llamacpp")
+_WARNING, _ERROR, _CONTINUED = 3, 4, 5  # ggml_log_level
+
+
+class _Log(threading.local):
+    """The last warnings and errors of this thread."""
+
+    def __init__(self) -> None:
+        self.warnings: deque[str] = deque(maxlen=16)
+        self.errors: deque[str] = deque(maxlen=16)
+        self.level = 0
+
+
+_log = _Log()
+
+
+@api.llama_log_callback  # type: ignore[untyped-decorator]
+def _on_log(level: int, text: bytes, _: object) -> None:
+    if level != _CONTINUED:
+        _log.level = level
+    if _log.level < _WARNING and not logger.isEnabledFor(logging.DEBUG):
+        return
+    line = text.decode("utf-8", "replace").strip()
+    if not line:
+        return
+    if _log.level >= _WARNING:
+        (_log.errors if _log.level == _ERROR else _log.warnings).append(line)
+    logger.debug("%s", line)
+
+
+api.llama_log_set(_on_log, ctypes.c_void_p(0))
+api.llama_backend_init()
+
+
+def forget() -> None:
+    """Before a call whose failure is to be explained."""
+    _log.errors.clear()
+    _log.warnings.clear()
+
+
+def warned(word: str) -> bool:
+    """Whether a warning since then has this word."""
+    return any(word in line for line in _log.warnings)
+
+
+def reason() -> str:
+    """Why the last call failed, in llama.cpp's own words; one line."""
+    # The first line says what is wrong, the ones after it what could not be done therefore.
+    line = next(iter(_log.errors), "it gives no reason")
+    place, _, words = line.partition(": ")
+    return words if words and " " not in place else line
+
+
+# -- interruption -------------------------------------------------------------------------------
+
+_c_library = ctypes.CDLL("msvcrt" if os.name == "nt" else None)
+# The graph asks after every node whether to stop. A Python function would cost a microsecond
+# and the interpreter's lock each time; strlen of a two-byte text that is empty or not is free.
+_asks = api.ggml_abort_callback(ctypes.cast(_c_library.strlen, ctypes.c_void_p).value or 0)
+
+
+class StopFlag:
+    """Set from any thread; a running graph sees it."""
+
+    def __init__(self) -> None:
+        self._text = (ctypes.c_ubyte * 2)()
+
+    def __bool__(self) -> bool:
+        return self._text[0] != 0
+
+    def set(self) -> None:
+        """Stop the running pass, or the next one."""
+        self._text[0] = 1
+
+    def clear(self) -> None:
+        """Go on."""
+        self._text[0] = 0
+
+    def put_into(self, params: Params) -> None:
+        """Make a context look at this flag, which must outlive it."""
+        params.abort_callback = _asks
+        params.abort_callback_data = ctypes.addressof(self._text)
+
+
+# -- what llama.cpp allocates -------------------------------------------------------------------
+
+
+class Weights:
+    """A loaded model; freed when the last reference goes."""
+
+    def __init__(self, pointer: Pointer) -> None:
+        self.pointer = pointer
+        self.vocab = api.llama_model_get_vocab(pointer)
+        weakref.finalize(self, api.llama_model_free, pointer)
+
+    def text(self, key: str) -> str | None:
+        """A value of the file's metadata; None where there is none."""
+        buffer = ctypes.create_string_buffer(512)
+        size = api.llama_model_meta_val_str(self.pointer, key.encode(), buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace") if size >= 0 else None
+
+
+# -- devices ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of this build.
+
+    Attributes:
+        name: as ``LoadOptions.device`` takes it.
+        description: the maker's.
+        is_cpu: whether it is the processor, which needs no layers to be sent.
+        pointer: llama.cpp's.
+
+    """
+
+    name: str
+    description: str
+    is_cpu: bool
+    pointer: int
+
+
+def find_devices() -> list[Device]:
+    """The devices this build of llama.cpp can compute on."""
+    from llama_cpp import _ggml
+
+    ggml = _ggml.libggml
+    try:
+        count, get = ggml["ggml_backend_dev_count"], ggml["ggml_backend_dev_get"]
+        name, text = ggml["ggml_backend_dev_name"], ggml["ggml_backend_dev_description"]
+        kind = ggml["ggml_backend_dev_type"]
+    except AttributeError:  # these stand in another library on Windows
+        return [Device("CPU", "this processor", True, 0)]
+    count.restype = ctypes.c_size_t
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    for function in (name, text, kind):
+        function.argtypes = [ctypes.c_void_p]
+    name.restype = text.restype = ctypes.c_char_p
+    found = []
+    for index in range(count()):
+        pointer = get(index)
+        found.append(
+            Device(name(pointer).decode(), text(pointer).decode(), kind(pointer) == 0, pointer)
+        )
+    return found
+
+
+def version() -> str:
+    """The version of llama.cpp itself."""
+    import llama_cpp
+
+    return f"{api.llama_version().decode()}, llama-cpp-python {llama_cpp.__version__}"

@@ -1,0 +1,160 @@
+"""GGUF weights on llama.cpp, loaded once and shared by all sessions."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from edgedec.decoding.session import Capabilities, ModelInfo, Rollback
+from edgedec.errors import (
+    BundleError,
+    CapacityExceeded,
+    InputError,
+    RuntimeUnavailable,
+    SessionError,
+    StateError,
+)
+from edgedec.placement.device import available_cores
+from edgedec.placement.load import LoadOptions
+from edgedec.runtimes.llamacpp import opening
+from edgedec.runtimes.llamacpp.context import Context, Settings
+from edgedec.runtimes.llamacpp.facts import Facts, eos_ids, fingerprint, first_padding, measure
+from edgedec.runtimes.llamacpp.library import Weights, api
+from edgedec.runtimes.llamacpp.session import LlamaSession
+
+DEFAULT_KV = "f16"
+_TOP_K = 8
+
+
+class LlamaModel:
+    """Implements ``edgedec.decoding.session.Model``; made by ``LlamaModel.load``.
+
+    Attributes:
+        info: facts about the model.
+        capabilities: what its sessions can do.
+        session: the class of its sessions.
+        first_padding: the column where tokens end and padding begins.
+        state_bytes: of a saved state, beside what each token adds.
+
+    """
+
+    session = LlamaSession
+
+    def __init__(self, file: Path, weights: Weights, settings: Settings, facts: Facts) -> None:
+        self._file = file
+        self._weights: Weights | None = weights
+        self._settings = settings
+        pointer, vocab = weights.pointer, weights.vocab
+        vocab_size = int(api.llama_vocab_n_tokens(vocab))
+        self.first_padding = first_padding(weights)
+        self.state_bytes = facts.state_bytes
+        self.capabilities = Capabilities(
+            tree=facts.rollback is Rollback.ANY,
+            rollback=facts.rollback,
+            top_k=min(_TOP_K, vocab_size),
+            snapshot=True,
+        )
+        self.info = ModelInfo(
+            name=weights.text("general.name") or file.stem,
+            vocab_size=vocab_size,
+            eos_ids=eos_ids(weights),
+            max_context=int(api.llama_model_n_ctx_train(pointer)),
+            kv_bytes_per_token=facts.kv_bytes_per_token,
+            weight_bytes=int(api.llama_model_size(pointer)),
+            threads=settings.threads,
+        )
+
+    @classmethod
+    def load(cls, path: Path | str, options: LoadOptions | None = None) -> LlamaModel:
+        """Load a GGUF model.
+
+        Keys and values are f16 unless chosen; with f32 flash attention is off unless chosen.
+        Sliding-window layers keep all tokens, so that
+        every rejected draft can be taken back. One pass is run, which also brings mapped
+        weights into memory.
+
+        Args:
+            path: the file, the first part of one that is split, or the folder of one.
+            options: choices; ``providers`` is none of them.
+
+        Raises:
+            InputError: choices that this runtime does not have, or that exclude each other.
+            BundleError: the file is missing, damaged, or holds no decoder.
+            RuntimeUnavailable: a device or locked memory is not there, or row invariance was
+                asked for.
+
+        """
+        options = options or LoadOptions()
+        _check(options)
+        file = opening.find_file(Path(path))
+        settings = _settings(options)
+        weights = opening.open_weights(file, options)
+        try:
+            facts = measure(weights, settings)
+        except SessionError as error:
+            raise BundleError(f"{file}: {error}") from error
+        return cls(file, weights, settings, facts)
+
+    @property
+    def weights(self) -> Weights:
+        """What is computed with.
+
+        Raises:
+            StateError: the model is closed.
+
+        """
+        if self._weights is None:
+            raise StateError("the model is closed: load it again")
+        return self._weights
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """What a saved state must be of: the same weights, keys and values of the same type."""
+        kinds = f"{self._settings.kv} {self._settings.flash_attention}"
+        return f"{fingerprint(self._file)} {kinds} {api.llama_version().decode()}"
+
+    def new_context(self, cells: int) -> Context:
+        """A context for one session."""
+        return Context(self.weights, self._settings, cells)
+
+    def open(self, capacity: int) -> LlamaSession:
+        """A new, empty session, whose cache is taken from memory at once."""
+        if not 1 <= capacity <= self.info.max_context:
+            raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")
+        return self.session(self, capacity)
+
+    def close(self) -> None:
+        """Give the weights back; they go when the last session is closed too."""
+        self._weights = None
+
+
+def _check(options: LoadOptions) -> None:
+    options.only(
+        "llamacpp",
+        "threads",
+        "batch_threads",
+        "row_invariant",
+        "kv",
+        "flash_attention",
+        "device",
+        "gpu_layers",
+        "mmap",
+        "mlock",
+    )
+    if options.kv in ("q8_0", "q4_0") and options.flash_attention is False:
+        raise InputError(
+            f"kv {options.kv} needs flash attention in llama.cpp: allow it, or take kv f16"
+        )
+    if options.row_invariant:
+        raise RuntimeUnavailable(
+            "llama.cpp's rows depend on how many are computed together: load without row_invariant"
+        )
+
+
+def _settings(options: LoadOptions) -> Settings:
+    threads = options.threads or available_cores()
+    kv, flash_attention = options.kv or DEFAULT_KV, options.flash_attention
+    if kv == "f32" and flash_attention is None:
+        # It rounds to about three digits on a processor; who takes f32 wants all of them.
+        flash_attention = False
+    return Settings(kv, flash_attention, threads, options.batch_threads or threads)

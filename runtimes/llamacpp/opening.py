@@ -1,0 +1,116 @@
+"""From a path and choices to weights that llama.cpp has loaded."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.placement.load import LoadOptions
+from edgedec.runtimes.llamacpp.library import (
+    Device,
+    Params,
+    Weights,
+    api,
+    find_devices,
+    forget,
+    reason,
+    version,
+    warned,
+)
+
+_MAGIC = b"GGUF"
+_AUTO, _READ, _MAP, _LOCK, _MAP_AND_LOCK = -1, 0, 1, 2, 3  # llama_load_mode
+
+
+def find_file(path: Path) -> Path:
+    """The file itself, or the one GGUF file of a folder.
+
+    Raises:
+        BundleError: there is none, or more than one, or it is no GGUF.
+
+    """
+    if path.is_dir():
+        files = sorted(path.glob("*.gguf"))
+        first = [file for file in files if "-00001-of-" in file.name]
+        files = first or files
+        if len(files) != 1:
+            found = ", ".join(file.name for file in files) or "none"
+            raise BundleError(f"{path}: expected one .gguf file, found {found}: name the file")
+        path = files[0]
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(len(_MAGIC))
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
+    if magic != _MAGIC:
+        raise BundleError(f"{path}: not a GGUF file: give a model in GGUF")
+    return path
+
+
+def open_weights(file: Path, options: LoadOptions) -> Weights:
+    """Load a file.
+
+    Raises:
+        BundleError: llama.cpp cannot load it, or it is no decoder.
+        RuntimeUnavailable: the device, or locked memory, is not there.
+
+    """
+    params: Params = api.llama_model_default_params()
+    params.load_mode = _load_mode(options)
+    # Built by gcc 12, say, AMX kernels load a tile configuration that was never written (the
+    # intrinsic names 8 of its 64 bytes as its input) and the process dies. No build tells.
+    params.use_extra_bufts = b"AMX_INT8 = 1" not in api.llama_print_system_info()
+    chosen = _choose(options)
+    pointers = (ctypes.c_void_p * (len(chosen) + 1))(*(device.pointer for device in chosen), None)
+    if options.device is not None:
+        params.devices = ctypes.cast(pointers, type(params.devices))
+    if options.gpu_layers is not None:
+        params.n_gpu_layers = options.gpu_layers
+    forget()
+    pointer = api.llama_model_load_from_file(str(file).encode(), params)
+    if not pointer:
+        raise BundleError(f"{file}: llama.cpp cannot load it: {reason()}")
+    weights = Weights(pointer)
+    if options.mlock and warned("mlock"):
+        raise RuntimeUnavailable(
+            "the weights could not be locked in memory: raise the limit (ulimit -l) or leave "
+            "mlock out"
+        )
+    if not _decodes(weights):
+        raise BundleError(f"{file}: no text decoder: edgedec runs models that write text")
+    return weights
+
+
+def _decodes(weights: Weights) -> bool:
+    model = weights.pointer
+    other = api.llama_model_has_encoder(model) or api.llama_model_is_diffusion(model)
+    return bool(api.llama_model_has_decoder(model)) and not other
+
+
+def _load_mode(options: LoadOptions) -> int:
+    if options.mlock:
+        return _LOCK if options.mmap is False else _MAP_AND_LOCK
+    return {None: _AUTO, True: _MAP, False: _READ}[options.mmap]
+
+
+def _choose(options: LoadOptions) -> list[Device]:
+    """The device that layers go to; none for the processor alone."""
+    if options.device is None and not options.gpu_layers:
+        return []
+    devices = find_devices()
+    others = [device for device in devices if not device.is_cpu]
+    if options.device is None:
+        if not others:
+            raise RuntimeUnavailable(
+                f"gpu_layers is {options.gpu_layers}: this llama.cpp ({version()}) has no device "
+                "beside the processor"
+            )
+        return others
+    for device in devices:
+        if device.name.lower() == options.device.lower():
+            return [] if device.is_cpu else [device]
+    raise RuntimeUnavailable(
+        f"no device {options.device!r} in this llama.cpp: it has "
+        f"{', '.join(device.name for device in devices)}"
+    )

@@ -1,0 +1,71 @@
+"""The most likely tokens of a row, found when they are first asked for.
+
+A row of 32k columns has 8 best; sorting for them costs more than a small model's pass. Every
+one of the k best is at least the k-th largest of the maxima of disjoint groups, and few other
+columns are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.tree import FloatArray, IntArray
+
+_GROUPS = 512
+_WORTH_GROUPING = 4 * _GROUPS
+
+
+def top(row: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
+    """The ``count`` largest of a row: ids and values, best first, equal ones by id."""
+    size = len(row)
+    if size >= _WORTH_GROUPING and count <= _GROUPS:
+        whole = size - size % _GROUPS
+        maxima = row[:whole].reshape(-1, _GROUPS).max(axis=0)
+        least = np.partition(maxima, _GROUPS - count)[_GROUPS - count]
+        found = np.flatnonzero(row >= least)
+        if len(found) >= count:  # fewer where numbers are missing
+            values = row[found]
+            order = np.argsort(-values, kind="stable")[:count]
+            return found[order], values[order]
+    order = np.argsort(-row, kind="stable")[:count]
+    return order, row[order]
+
+
+class Scored(Pass):
+    """A pass whose ``top_ids`` and ``top_logits`` are found when they are asked for.
+
+    Args:
+        start: the first node.
+        rows: logits, ``[rows, vocab]``.
+        count: columns of ``top_ids``.
+        want: whether ``logits`` is shown.
+
+    """
+
+    __slots__ = ("_count", "_rows", "_top")
+
+    def __init__(self, start: int, rows: FloatArray, count: int, want: Want) -> None:
+        self.start = start
+        self.logits = rows if want & Want.LOGITS else None
+        self._rows, self._count = rows, count
+        self._top: tuple[IntArray, FloatArray] | None = None
+
+    @property
+    def top_ids(self) -> IntArray:  # type: ignore[override]
+        """See ``Pass``."""
+        return self._best()[0]
+
+    @property
+    def top_logits(self) -> FloatArray:  # type: ignore[override]
+        """See ``Pass``."""
+        return self._best()[1]
+
+    def _best(self) -> tuple[IntArray, FloatArray]:
+        if self._top is None:
+            ids = np.empty((len(self._rows), self._count), np.int64)
+            values = np.empty(ids.shape, np.float32)
+            for index, row in enumerate(self._rows):
+                ids[index], values[index] = top(row, self._count)
+            self._top = ids, values
+        return self._top

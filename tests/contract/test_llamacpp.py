@@ -1,0 +1,140 @@
+"""Every kind of GGUF model passes the contract, and twins broken on purpose do not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
+pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
+
+from tiny_gguf import write_tiny_gguf
+
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import SessionError
+from edgedec.placement.load import LoadOptions
+from edgedec.runtimes.llamacpp import LlamaModel, LlamaSession
+from edgedec.runtimes.llamacpp.branches import Branches
+from edgedec.runtimes.llamacpp.context import Context
+from edgedec.testing import SessionContract
+
+Load = Callable[..., LlamaModel]
+
+# A file's architecture and the type of its matrices, the type of keys and values, and how far
+# two rows may differ. Where activations or keys are rounded, a sum that differs in its last bit
+# tips a digit here and there.
+KINDS = {
+    "llama-f32": ("llama", "F32", "f32", 1e-4),
+    "llama-f32-kv-f16": ("llama", "F32", "f16", 2e-2),
+    "llama-f32-kv-q8_0": ("llama", "F32", "q8_0", 0.2),
+    "llama-q8_0": ("llama", "Q8_0", "f16", 0.2),
+    "llama-q4_0": ("llama", "Q4_0", "f32", 0.3),
+    "window": ("gemma2", "F32", "f32", 5e-4),
+    "window-kv-f16": ("gemma2", "F32", "f16", 2e-2),
+}
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """Loads a tiny model of some kind, written once."""
+    folder = tmp_path_factory.mktemp("gguf")
+
+    def load(kind: str, **options: Any) -> LlamaModel:
+        arch, weights, kv, _ = KINDS[kind]
+        file = folder / f"{arch}-{weights}.gguf"
+        if not file.exists():
+            write_tiny_gguf(file, arch, weights)
+        return LlamaModel.load(file, LoadOptions(threads=1, kv=kv, **options))
+
+    return load
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+class TestLlama(SessionContract):
+    @pytest.fixture
+    def model(self, load: Load, kind: str) -> LlamaModel:
+        self.tolerance = KINDS[kind][-1]
+        return load(kind)
+
+
+# -- broken twins -------------------------------------------------------------------------------
+
+
+class KeepsARejectedTail(LlamaSession):
+    """Commits one row too many: what was rejected stays in the cache."""
+
+    def commit(self, path: Sequence[int]) -> None:
+        self._length += len(path)
+        self._drop()
+
+
+class KeepsRejectedBranches(Branches):
+    def keep(self, path: Sequence[int], length: int) -> None:
+        self.forget()
+
+
+class TakesTheWrongBranch(Branches):
+    def keep(self, path: Sequence[int], length: int) -> None:
+        self._via = [0] * len(self._via)
+        super().keep(path, length)
+
+
+class BringsNoSequenceUpToDate(Branches):
+    def _catch_up(self, sequence: int, length: int) -> None:
+        pass
+
+
+class ForksWithoutThePath(Branches):
+    def _fork(self, parent: int, length: int, depth: int) -> int:
+        return super()._fork(-1, length, depth)
+
+
+class CountsNodesForPositions(LlamaSession):
+    def _branch(self, context: Context, tree: TokenTree, start: int, end: int) -> None:
+        flat = copy.copy(tree)
+        flat.depths = list(range(len(tree)))
+        super()._branch(context, flat, start, end)
+
+
+class ForksAnEmptyCache(LlamaSession):
+    def fork(self, length: int) -> LlamaSession:
+        other = LlamaSession(self._model, self.capacity)
+        other._length = length
+        return other
+
+
+TWINS: list[tuple[type[LlamaSession] | type[Branches], str]] = [
+    (KeepsARejectedTail, "test_commit_of_part_of_a_path"),
+    (KeepsRejectedBranches, "test_commit_keeps_one_branch"),
+    (KeepsRejectedBranches, "test_rounds_follow_one_another"),
+    (TakesTheWrongBranch, "test_commit_keeps_one_branch"),
+    (BringsNoSequenceUpToDate, "test_a_tree_scores_every_path"),
+    (ForksWithoutThePath, "test_a_pending_tree_grows_branches"),
+    (CountsNodesForPositions, "test_a_tree_scores_every_path"),
+    (ForksAnEmptyCache, "test_forks_part_ways"),
+]
+
+
+@pytest.mark.parametrize("kind", ["llama-f32", "window"])
+@pytest.mark.parametrize(("twin", "test"), TWINS)
+def test_the_contract_catches(
+    load: Load,
+    kind: str,
+    twin: type[LlamaSession] | type[Branches],
+    test: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = load(kind)
+    contract = SessionContract()
+    contract.tolerance = KINDS[kind][-1]
+    getattr(contract, test)(model)  # the model itself passes: what fails is the twin
+    if issubclass(twin, LlamaSession):
+        model.session = twin
+    else:
+        monkeypatch.setattr("edgedec.runtimes.llamacpp.session.Branches", twin)
+    # llama.cpp itself notices sequences whose positions have gaps.
+    with pytest.raises((AssertionError, SessionError)):
+        getattr(contract, test)(model)
