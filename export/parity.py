@@ -67,7 +67,7 @@ class ParityRun:
         parts = [slice(i, min(i + rows, spec.vocab_used)) for i in range(0, spec.vocab_used, rows)]
         steps = spec.layers + len(parts)
         x = self._reference.embed(tokens)
-        stream = [self._embedded(np.array(tokens, np.int64), parts)]
+        stream = self._first_stream(np.array(tokens, np.int64), parts)
         worst = 0.0
         for layer in range(spec.layers):
             after = self._reference.layer(layer, x)
@@ -86,6 +86,12 @@ class ParityRun:
             divergence.add(expected[:-1], got[:-1], part.start)
             on_step(spec.layers + done, steps)
         return divergence.result(worst)
+
+    def _first_stream(self, ids: npt.NDArray[np.int64], parts: Sequence[slice]) -> list[FloatArray]:
+        """The exported residual stream before the first layer."""
+        _, *others = stream_names(self._spec, 0)
+        feeds = {"position_ids": np.arange(len(ids))[None]}
+        return [self._embedded(ids, parts), *(self._exported.run(others, feeds) if others else ())]
 
     def _embedded(self, ids: npt.NDArray[np.int64], parts: Sequence[slice]) -> FloatArray:
         """The exported embedding of ``[n]`` ids, ``[1, n, hidden]``."""

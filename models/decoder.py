@@ -112,9 +112,13 @@ class DecoderSpec:
         return rope.tables(self.rotary_dim, positions, self.max_context)
 
     def within(self, max_context: int | None) -> DecoderSpec:
-        """The same decoder for texts of at most so many tokens; None changes nothing."""
+        """The same decoder for texts of at most so many tokens; None is its own context.
+
+        A window that no such text fills is none.
+        """
         longest = min(max_context or self.max_context, self.max_context)
-        return dataclasses.replace(self, max_context=longest)
+        windows = tuple(window if window < longest else 0 for window in self.windows)
+        return dataclasses.replace(self, max_context=longest, windows=windows)
 
     # -- tensors --------------------------------------------------------------------------------
 

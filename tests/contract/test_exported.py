@@ -11,20 +11,44 @@ from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx import OnnxModel
 from edgedec.testing import SessionContract
 
+# Every way in which decoders differ, at least once.
 VARIANTS = {
     "window": {"model_type": "mistral", "sliding_window": 6},
     "qwen2": {"model_type": "qwen2"},
     "qwen3": {"model_type": "qwen3"},
     "padded": {"edgedec_vocab_used": 90},
+    "gemma2": {
+        "model_type": "gemma2",
+        "edgedec_vocab_used": 90,
+        "sliding_window": 6,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 2.5,
+        "num_key_value_heads": 1,
+    },
+    "gemma3": {"model_type": "gemma3_text", "sliding_window": 6, "sliding_window_pattern": 2},
+    "phi3": {"model_type": "phi3", "partial_rotary_factor": 0.5},
+    "smollm3": {"model_type": "smollm3", "no_rope_layer_interval": 2},
+    "stablelm": {
+        "model_type": "stablelm",
+        "layer_norm_eps": 1e-5,
+        "use_parallel_residual": True,
+        "use_qkv_bias": True,
+        "qk_layernorm": True,
+    },
+    "olmo2": {"model_type": "olmo2"},
+    "granite": {"model_type": "granite", "residual_multiplier": 0.4, "logits_scaling": 2.0},
+    "gpt2": {"model_type": "gpt2"},
+    "gpt_neox": {"model_type": "gpt_neox", "hidden_act": "gelu", "num_key_value_heads": 4},
 }
 
 
+def in_int8(name):
+    return pytest.param((name, "int8"), marks=needs_int8_cache)
+
+
 CASES = [
-    ("window", "fp32"),
-    pytest.param(("window", "int8"), marks=needs_int8_cache),
-    pytest.param(("qwen2", "int8"), marks=needs_int8_cache),
-    ("qwen3", "fp32"),
-    ("padded", "fp32"),
+    *((name, "fp32") for name in sorted(VARIANTS) if name != "qwen2"),
+    *(in_int8(name) for name in ("window", "qwen2", "gemma2", "phi3", "gpt2")),
 ]
 
 

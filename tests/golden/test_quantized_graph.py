@@ -20,6 +20,18 @@ CASES = {
     "qwen3": {"model_type": "qwen3", "head_dim": 32},
     "odd-sizes": {"hidden_size": 72, "intermediate_size": 104},
     "padded": {"edgedec_vocab_used": 90, "tie_word_embeddings": True},
+    "gemma2": {
+        "model_type": "gemma2",
+        "edgedec_vocab_used": 90,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 2.5,
+    },
+    "granite": {"model_type": "granite", "logits_scaling": 2.0, "attention_multiplier": 0.2},
+    "olmo2": {"model_type": "olmo2"},
+    "phi3": {"model_type": "phi3", "partial_rotary_factor": 0.5},
+    "stablelm": {"model_type": "stablelm", "use_parallel_residual": True, "qk_layernorm": True},
+    "gpt2": {"model_type": "gpt2"},
+    "gpt_neox": {"model_type": "gpt_neox", "hidden_act": "gelu", "num_key_value_heads": 4},
 }
 
 
@@ -32,7 +44,7 @@ def rounded(spec, arrays, bits, block_size):
 
     result = {}
     for name, array in arrays.items():
-        if array.ndim == 1:
+        if array.ndim == 1 or name == spec.name("positions"):
             result[name] = array
         elif name == spec.name("embed") and spec.hidden % block_size:
             # No whole number of blocks in a row: its table is in fp16.

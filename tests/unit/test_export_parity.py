@@ -16,6 +16,21 @@ from edgedec.models.registry import spec_for
 
 TOKENS = np.random.default_rng(4).integers(0, 90, 40).tolist()
 
+LONGROPE = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [1.0, 3.0] * 4}
+# Every form of residual stream, of positions, and of what comes before the first layer.
+OTHERS = [
+    {"model_type": "gemma2", "sliding_window": 5},
+    {"model_type": "gemma3_text", "sliding_window": 5, "num_hidden_layers": 3},
+    {"model_type": "phi3", "partial_rotary_factor": 0.5},
+    {"model_type": "smollm3", "no_rope_layer_interval": 2},
+    {"model_type": "stablelm", "use_parallel_residual": True, "qk_layernorm": True},
+    {"model_type": "olmo2", "num_hidden_layers": 3},
+    {"model_type": "granite", "residual_multiplier": 0.4, "logits_scaling": 2.0},
+    {"model_type": "gpt2"},
+    {"model_type": "gpt_neox", "hidden_act": "gelu", "num_key_value_heads": 4},
+    {"model_type": "minicpm", "scale_emb": 3, "scale_depth": 1.4, "dim_model_base": 32},
+]
+
 
 def compare(folder, weights="fp32", on_step=lambda done, total: None, **changes):
     spec = spec_for(tiny_config(**changes))
@@ -32,7 +47,9 @@ def compare(folder, weights="fp32", on_step=lambda done, total: None, **changes)
         {"model_type": "qwen3", "tie_word_embeddings": True},
         {"model_type": "qwen2", "edgedec_vocab_used": 90},
         {"model_type": "mistral", "sliding_window": 5, "num_hidden_layers": 3},
+        *OTHERS,
     ],
+    ids=str,
 )
 def test_an_exact_graph(tmp_path, changes):
     found = compare(tmp_path, **changes)
@@ -40,6 +57,28 @@ def test_an_exact_graph(tmp_path, changes):
     assert found.top1 == 1
     assert found.perplexity == pytest.approx(found.perplexity_source, rel=1e-5)
     found.check("target", "fp32")
+
+
+@pytest.mark.parametrize("changes", OTHERS, ids=str)
+def test_each_layer_of_every_kind_of_decoder(tmp_path, changes):
+    """Whatever its residual stream is made of, the fp32 graph is checked layer by layer."""
+    found = compare(tmp_path, "int8", **changes)
+    assert 0 < found.fp32_layer_error < 1e-5
+    assert 0 < found.kl_nats < 0.01
+
+
+def test_longrope_is_compared_over_the_context_of_the_export(tmp_path):
+    """The layers of the check are small, and still rotate as the exported ones do."""
+    changes = {"max_position_embeddings": 4096, "original_max_position_embeddings": 2048}
+    spec = spec_for(tiny_config(model_type="phi3", rope_scaling=LONGROPE, **changes))
+    tensors = MemoryTensors(random_tensors(spec, 2))
+    for limit in (None, 2048):
+        options = GraphOptions("tiny", weights="int8", max_context=limit)
+        write_model(spec, tensors, tmp_path, options)
+        run = ParityRun(spec, tensors, tmp_path, options)
+        assert run.compare(TOKENS, lambda done, total: None).kl_nats < 0.01
+    short = ParityRun(spec, tensors, tmp_path, GraphOptions("tiny", weights="int8"))
+    assert short.compare(TOKENS, lambda done, total: None).kl_nats > 0.1
 
 
 def test_the_finer_format_is_closer(tmp_path):
