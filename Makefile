@@ -2,6 +2,7 @@
 #
 #   make demo        set up once, then decode held-out code with the pair that ships
 #   make test        set up once (with the development tools), then run the tests
+#   make gguf        add the runtime llama.cpp (built from source: minutes, needs a C++ compiler)
 #   make check       formatting, lint, types, import rules, help pages
 #   make bench       measure, raw records under bench-out/
 #   make format      let ruff rewrite what it can
@@ -25,7 +26,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench format help-pages train-demo clean
+.PHONY: help setup gguf demo test check bench format help-pages train-demo clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -56,6 +57,10 @@ $(REFERENCE): $(DEV)
 	@touch $@
 
 setup: $(DEV)
+
+gguf: $(RUNTIME)
+	@echo "Building llama.cpp (about five minutes on two cores)"
+	@$(PIP) install --quiet --editable '.[gguf]'
 
 demo: $(RUNTIME)
 	@$(BIN)/edgedec demo

@@ -1,0 +1,141 @@
+"""GGUF files on the command line: without an export, without a bundle."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_models
+import tiny_tokenizers
+
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.models.registry import spec_for
+
+pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (pip install 'edgedec[gguf]')")
+
+PROMPT = "def add(left, right):"
+FULL = ("--kv-type", "f32")  # what makes llama.cpp's numbers those of the fp32 graph
+Run = Callable[..., Any]
+
+
+def checkpoint(folder: Path, tokenizer: Any, *, noise: float = 0.0, **sizes: int) -> Path:
+    config = tiny_models.tiny_config(
+        vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=512, **sizes
+    )
+    tensors = tiny_models.random_tensors(spec_for(config))
+    rng = np.random.default_rng(1)
+    for name, values in tensors.items():
+        tensors[name] = values + noise * rng.standard_normal(values.shape, dtype=np.float32)
+    tiny_models.save_checkpoint(folder, config, tensors)
+    tiny_tokenizers.save(tokenizer, folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}), "utf-8")
+    return folder
+
+
+def exported(folder: Path, source: Path) -> Path:
+    options = ExportOptions(source, folder, formats=("gguf",), weights="f32", parity=False)
+    (file,) = (export_bundle(options).path / "target").glob("*.gguf")
+    return file
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A target, its noisy draft, a draft of another vocabulary, and the target in ONNX."""
+    folder = tmp_path_factory.mktemp("gguf")
+    byte_level = tiny_tokenizers.byte_level()
+    target = checkpoint(folder / "target", byte_level)
+    draft = checkpoint(folder / "draft", byte_level, noise=0.01)
+    foreign = checkpoint(folder / "foreign", tiny_tokenizers.llama())
+    onnx = ExportOptions(target, folder / "onnx", weights="fp32", parity=False)
+    return {
+        "target": exported(folder / "a", target),
+        "draft": exported(folder / "b", draft),
+        "foreign": exported(folder / "c", foreign),
+        "onnx": export_bundle(onnx).path,
+    }
+
+
+@pytest.fixture
+def generate(run: Run, files: dict[str, Path]) -> Callable[..., Any]:
+    def call(target: str, *args: object) -> Any:
+        ask = ["generate", "--target", files[target], "--json", "--max-new-tokens", 40, PROMPT]
+        result = run(*ask, *(files.get(str(arg), arg) for arg in args))
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    return call
+
+
+SAMPLED = ("--temperature", 0.9, "--seed", 5)
+
+
+@pytest.mark.parametrize("sampling", [(), SAMPLED], ids=["greedy", "sampled"])
+def test_a_pair_of_files_writes_what_the_graph_writes(
+    generate: Callable[..., Any], sampling: tuple[object, ...]
+) -> None:
+    plain = generate("onnx", *sampling, "--draft", "none")
+    for drafter in ("auto", "model", "tree"):
+        found = generate("target", *FULL, *sampling, "--draft", "draft", "--drafter", drafter)
+        assert found["token_ids"] == plain["token_ids"], drafter
+        assert found["text"] == plain["text"]
+        assert found["plan"]["format"] == "gguf"
+    assert found["metrics"]["drafted_tokens"] > 0
+
+
+def test_a_lone_file_drafts_from_the_text(generate: Callable[..., Any]) -> None:
+    plain = generate("target", *FULL, "--draft", "none")
+    found = generate("target", *FULL)
+    assert found["plan"]["drafter"] == "lookup"
+    assert found["token_ids"] == plain["token_ids"]
+
+
+@pytest.mark.parametrize("drafter", ["auto", "model", "strings"])
+def test_a_draft_of_another_vocabulary(generate: Callable[..., Any], drafter: str) -> None:
+    for sampling in ((), SAMPLED):
+        plain = generate("target", *FULL, *sampling, "--draft", "none")
+        ask = (*FULL, *sampling, "--draft", "foreign", "--drafter", drafter)
+        found = generate("target", *ask, "--draft-length", 3)
+        assert found["token_ids"] == plain["token_ids"]
+        assert "shared" in found["plan"]["vocabulary"]
+        assert found["metrics"]["drafted_tokens"] > 0 or drafter == "auto"
+
+
+def test_inspect(run: Run, files: dict[str, Path]) -> None:
+    shown = run("inspect", files["target"]).stdout
+    assert "llama" in shown
+    assert "byte-level" in shown or "gpt2" in shown
+    found = json.loads(run("inspect", files["target"], "--json").stdout)
+    assert found["architecture"] == "llama"
+
+
+def test_llamacpp_is_silent_unless_asked(start: Callable[..., Any], files: dict[str, Path]) -> None:
+    ask = ["generate", "--target", files["target"], "--max-new-tokens", 2, "a"]
+    _, stderr = start(*ask).communicate(timeout=120)
+    assert len(stderr.splitlines()) == 1, stderr  # the line of figures
+    _, loud = start(*ask, "-v").communicate(timeout=120)
+    assert b"llama" in loud
+
+
+def test_what_is_refused(
+    run: Run, one_line: Callable[..., str], files: dict[str, Path], tmp_path: Path
+) -> None:
+    target = files["target"]
+    half = tmp_path / "half.gguf"
+    half.write_bytes(target.read_bytes()[: target.stat().st_size // 2])
+    other = tmp_path / "text.gguf"
+    other.write_text("no model")
+    for bad, words in ((half, "missing"), (other, "GGUF"), (tmp_path / "none.gguf", "no such")):
+        assert words in one_line(
+            run("generate", "--target", bad, "a")
+        ).lower() or words in one_line(run("generate", "--target", bad, "a"))
+    wide = exported(
+        tmp_path / "wide", checkpoint(tmp_path / "w", tiny_tokenizers.byte_level(), hidden_size=128)
+    )
+    line = one_line(run("generate", "--target", target, "--draft", wide, "a"))
+    assert "larger than the target" in line
+    line = one_line(run("generate", "--target", target, "--draft", tmp_path / "no.gguf", "a"))
+    assert "no such file" in line
+    line = one_line(run("generate", "--bundle", files["onnx"], "--kv-type", "f16", "a"))
+    assert "no choice of the runtime onnx" in line
