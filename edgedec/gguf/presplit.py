@@ -36,13 +36,9 @@ _DEEPSEEK3 = (
     rf"{_ASCII_SIGN}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}"
 )
-_BAILING = (
-    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|"
-    rf"{_WORD}|\p{{N}}|{_SIGNS}|\s*[\r\n]|\s+(?!\S)|\s+"
-)
 # Han, then also kana; and what the first DeepSeek tokenizers took for CJK.
 _CJK = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
-_WIDE = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+_WIDE = r"[[\u0800-\u9fa5\uac00-\ud7ff]&&[^\s]]+"
 # The cased letters that DeepSeek's first tokenizer lists: all but those of a few scripts.
 _CASED = (
     r"[[\p{Lu}\p{Ll}\p{Lt}]&&[^"
@@ -90,9 +86,9 @@ _FAMILIES: dict[str, Presplit] = {
     "modern-bert jina-es jina-de jina-v2-es jina-v2-de": _PLAIN_GPT2,
     "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2": _DIGITS_GPT2,
     "falcon": Presplit((r"[\p{P}$+<=>^~|`]+", _GPT2, r"[0-9][0-9][0-9]")),
-    "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2": (
-        _PLAIN_QWEN2
-    ),
+    "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2 "
+    # Written in another way, the same all the same.
+    "bailingmoe bailingmoe2 llada-moe": _PLAIN_QWEN2,
     "qwen35": Presplit((_QWEN35,)),
     "tekken": Presplit((_TEKKEN,), whole_words=True, add_bos=True),
     "gpt-4o llama4 kanana2 talkie minimax-m2": _PLAIN_GPT4O,
@@ -101,7 +97,6 @@ _FAMILIES: dict[str, Presplit] = {
         (r"[\r\n]", rf"\s?{_CASED}+", rf"\s?{_WIDE_SIGNS}+", r"\s+\z", _WIDE, r"\p{N}+")
     ),
     "deepseek-v3 hunyuan-dense joyai-llm hy_v4": _PLAIN_DEEPSEEK3,
-    "bailingmoe bailingmoe2 llada-moe": Presplit((_BAILING,)),
     "poro-chat bloom gpt3-finnish": Presplit((_BLOOM,)),
     "viking": Presplit((_BLOOM, r"\p{N}")),
 }
