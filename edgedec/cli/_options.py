@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -135,7 +136,6 @@ SAMPLE = [
 
 _LOADED = (
     "format", "batch_threads", "kv", "flash_attention", "device", "gpu_layers", "mmap", "mlock",
-    "verbose",
 )  # fmt: skip
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -183,6 +183,9 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
     accept = chosen["accept"]
     if accept is not None and not rule(accept).lossless:
         click.echo(f"note: --accept {accept} is not lossless: it changes the text", err=True)
+    if chosen.get("verbose"):
+        logging.basicConfig(format="%(message)s")  # standard error
+        logging.getLogger("edgedec").setLevel(logging.DEBUG)
     named = isinstance(chosen["draft"], str)
     if named and chosen["drafter"] is not None:
         raise click.UsageError("--drafter goes with --draft FILE; give the drafter to --draft")

@@ -29,7 +29,6 @@ class LoadOptions:
         gpu_layers: how many layers go to that device; -1 is all.
         mmap: map the weights rather than read them.
         mlock: keep the weights in memory.
-        verbose: let the runtime's own log through to standard error.
     """
 
     threads: int | None = None
@@ -42,7 +41,6 @@ class LoadOptions:
     gpu_layers: int | None = None
     mmap: bool | None = None
     mlock: bool | None = None
-    verbose: bool = False
 
     def __post_init__(self) -> None:
         if self.kv is not None and self.kv not in KV_TYPES:
@@ -58,8 +56,8 @@ class LoadOptions:
         Raises:
             InputError: a choice beyond ``known``.
         """
-        # Every runtime can let rows depend on their pass, and be quiet or not.
-        free = {"verbose"} | ({"row_invariant"} if not self.row_invariant else set())
+        # Every runtime can let rows depend on their pass.
+        free = set() if self.row_invariant else {"row_invariant"}
         for field in dataclasses.fields(LoadOptions):
             chosen = getattr(self, field.name) != field.default
             if chosen and field.name not in {*known, *free}:
