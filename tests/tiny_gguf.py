@@ -35,6 +35,7 @@ def write_tiny_gguf(
     ffn: int = FFN,
     unused: int = 0,
     seed: int = 0,
+    noise: float = 0.0,
 ) -> Path:
     """Write a model.
 
@@ -45,6 +46,7 @@ def write_tiny_gguf(
         layers, vocab, hidden, ffn: dimensions; multiples of 32 but for layers.
         unused: how many of the last tokens are padding and no token.
         seed: of the weights.
+        noise: how far they stray from those of the seed; a draft of the model without.
 
     """
     writer = gguf.GGUFWriter(file, arch)
@@ -77,7 +79,10 @@ def write_tiny_gguf(
                 shapes[f"blk.{layer}.post_attention_norm.weight"] = (hidden,)
                 shapes[f"blk.{layer}.post_ffw_norm.weight"] = (hidden,)
     kind = gguf.GGMLQuantizationType[weights]
+    strays = _values(shapes, seed + 1) if noise else {}
     for name, values in _values(shapes, seed).items():
+        if name in strays and values.ndim > 1:
+            values = values + np.float32(noise) * strays[name]
         _add(writer, name, values, kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -157,7 +162,8 @@ def _values(shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Array]:
         elif name.endswith("ssm_a"):
             values = -np.exp(values / 2)
         elif name == "token_embd.weight":
-            values /= 2
+            # Where it is the head too, a large one repeats what it reads.
+            values /= 2 if "output.weight" in shapes else 20
         elif len(shape) == 2:
             values *= 1.5 / np.sqrt(shape[1], dtype=np.float32)
         found[name] = values.astype(np.float32)

@@ -48,6 +48,11 @@ class Branches:
         self._via: list[int] = []  # a sequence through each pending node
         self.mark()
 
+    @property
+    def pending(self) -> bool:
+        """Whether pending nodes were placed, rather than computed as a chain."""
+        return bool(self._via)
+
     # -- growing --------------------------------------------------------------------------------
 
     def place(self, tree: TokenTree, start: int, end: int, length: int) -> Members:

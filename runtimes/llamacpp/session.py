@@ -153,7 +153,7 @@ class LlamaSession:
         if not tree.is_path(path) or (path and path[-1] >= self._pending):
             raise StateError(f"commit({list(path)}): not a path of the pending tree")
         length = self._length + len(path)
-        if not tree.is_chain:
+        if self._branches.pending:  # not every tree that branches by now did when computed
             self._branches.keep(path, self._length)
         elif len(path) < self._pending and not context.remove(0, length):
             raise self._cannot(length, self._length + self._pending)
