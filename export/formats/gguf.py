@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.export.gguf.architectures import architecture_for
+from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import general_keys, model_keys
 from edgedec.export.gguf.parity import compare
 from edgedec.export.gguf.quantize import FTYPES, quantise
@@ -56,9 +56,9 @@ def write(job: Job, folder: Path, progress: Progress) -> Exported:
     total = spec.parameters
     counted = CountedTensors(job.tensors, lambda done: progress(job.stage, min(done, total), total))
     write_plain(first, spec, counted, architecture, metadata, plain)
-    notes: tuple[str, ...] = ()
+    notes = tuple(filter(None, [architecture.note(spec)]))
     if not direct:
-        notes = quantise(first, file, job, progress)
+        notes += quantise(first, file, job, progress)
         first.unlink()
     progress(job.stage, total, total)
     return Exported((_FILE,), _KV, spec.vocab_size, notes=notes)

@@ -1,21 +1,31 @@
-"""Which of llama.cpp's architectures computes a decoder, and what it wants to know.
+"""What one of llama.cpp's architectures computes, and whether that is what a decoder is.
 
-Each entry states what the architecture does beyond Llama; whatever a decoder has and its entry
-does not state is refused here, since llama.cpp would leave it out in silence or not load it.
+An entry states what its architecture does beyond Llama. Whatever a decoder has and the entry
+does not state is refused here, since llama.cpp would leave it out in silence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from edgedec.errors import UnsupportedArchitecture
-from edgedec.export.gguf.naming import places
+from edgedec.export.gguf.naming import LLAMA_LAYOUT, Layout
+from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.traits import Activation, Placement, QkNorm, Residual
+from edgedec.models.traits import Activation, NormKind, Placement, QkNorm, Residual, Scales
 
-Value = str | int | float | bool | list[bool]
+Value = str | int | float | bool | list[int]
 Keys = Mapping[str, Value]
+ALL_BIASES = frozenset({"q", "k", "v", "o", "gate", "up", "down"})
+QKV = frozenset({"q", "k", "v"})
+
+
+def usual_scale(spec: DecoderSpec) -> float:
+    """The factor on products of query and key that most architectures have."""
+    return 1 / math.sqrt(spec.head_dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,100 +34,109 @@ class Architecture:
 
     Attributes:
         name: its ``general.architecture``.
+        norm, placement, residuals, activations, gated, qk_norms: the traits it computes.
         biases: roles whose bias it adds.
-        norm, placement, residual, activation, gated, qk_norm: the traits it computes.
         interleaved: it rotates neighbours where checkpoints rotate halves.
         narrow: queries have as many channels as the residual stream.
         rope_factors: names of the tensors by which it divides frequencies; none if it has none.
-        windows: it knows sliding windows.
-        fused: by role, the roles whose tensors are one in the file, itself first.
-        kept: roles of matrices that stay f32.
+        windows: it knows sliding windows, and a base of the rotation for layers behind one.
+        learned: it adds a table of positions instead of rotating.
+        skips: every so many layers, one without rotation; 0 for none, None as it is told.
+        tied: its head is always the embedding.
+        layout: its arrangement of tensors.
+        scales: fields of Scales that it computes, from its keys or by itself.
+        attention: its own factor on products of query and key.
         keys: metadata of its own, without the architecture's name in front.
-        factor: what a tensor is multiplied by; from spec, role and layer.
+        constants: tensors that it demands and the decoder has not, by name in the file.
+        note: what it computes a little otherwise than the source, or nothing.
 
     """
 
     name: str
-    biases: frozenset[str] = frozenset()
-    norm: str = "rms"
+    norm: NormKind = "rms"
     placement: Placement = "pre"
-    residual: Residual = "sequential"
-    activation: Activation = "silu"
+    residuals: tuple[Residual, ...] = ("sequential",)
+    activations: tuple[Activation, ...] = ("silu",)
     gated: bool = True
-    qk_norm: QkNorm = ""
+    qk_norms: tuple[QkNorm, ...] = ("",)
+    biases: frozenset[str] = frozenset()
     interleaved: bool = False
     narrow: bool = False
     rope_factors: tuple[str, ...] = ()
     windows: bool = False
-    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    kept: frozenset[str] = frozenset()
+    learned: bool = False
+    skips: int | None = 0
+    tied: bool = False
+    layout: Layout = LLAMA_LAYOUT
+    scales: frozenset[str] = frozenset()
+    attention: Callable[[DecoderSpec], float] = usual_scale
     keys: Callable[[DecoderSpec], Keys] = lambda spec: {}
-    factor: Callable[[DecoderSpec, str, int], float] = lambda spec, role, layer: 1.0
+    constants: Callable[[DecoderSpec], Mapping[str, FloatArray]] = lambda spec: {}
+    note: Callable[[DecoderSpec], str] = lambda spec: ""
 
-    def check(self, spec: DecoderSpec) -> None:
-        """Refuse what this architecture leaves out.
+    def lacking(self, spec: DecoderSpec) -> str:
+        """The first trait of a decoder that this architecture does not compute, or nothing."""
+        return next(self._lacks(spec), "")
 
-        Raises:
-            UnsupportedArchitecture: names the trait.
+    def factor(self, spec: DecoderSpec, role: str) -> float:
+        """What a tensor is multiplied by: queries take a factor that the architecture lacks."""
+        carrier = ("q_norm",) if spec.qk_norm else ("q", "q_bias")
+        if "attention" in self.scales or role not in carrier:
+            return 1.0
+        ratio = spec.attention_scale / self.attention(spec)
+        return 1.0 if math.isclose(ratio, 1.0, rel_tol=1e-9) else ratio
 
-        """
-        wanted = {
-            "norm": spec.norm.kind,
-            "placement": spec.norm.placement,
-            "residual": spec.residual,
-            "activation": spec.activation,
-            "gated": spec.gated,
-            "qk_norm": spec.qk_norm,
-        }
-        for trait, value in wanted.items():
-            if getattr(self, trait) != value:
-                raise self._lacks(spec, f"{trait.replace('_', ' ')} {value!r}")
-        roles = {place.role for place in places(spec) if place.role.endswith("_bias")}
-        for role in sorted(roles):
-            if role.removesuffix("_bias") not in self.biases:
-                raise self._lacks(spec, f"bias on {role.removesuffix('_bias')!r}")
+    def _lacks(self, spec: DecoderSpec) -> Iterator[str]:
+        if spec.norm.kind != self.norm or spec.norm.placement != self.placement:
+            yield f"{spec.norm.kind} norm placed {spec.norm.placement!r}"
+        if spec.residual not in self.residuals:
+            yield f"{spec.residual} residual"
+        if spec.activation not in self.activations or spec.gated != self.gated:
+            yield f"{'gated ' * spec.gated}activation {spec.activation}"
+        if spec.qk_norm not in self.qk_norms:
+            yield f"norm of query and key {spec.qk_norm!r}"
+        yield from self._lacks_biases(spec)
         if self.narrow and spec.q_size != spec.hidden:
-            raise self._lacks(spec, f"{spec.q_size} channels of queries beside {spec.hidden}")
+            yield f"{spec.q_size} channels of queries beside a hidden size of {spec.hidden}"
+        if self.tied and not spec.tied:
+            yield "head of its own"
+        yield from self._lacks_positions(spec)
+        for field in dataclasses.fields(Scales):
+            value = getattr(spec.scales, field.name)
+            if field.name not in ("attention", *self.scales) and value != field.default:
+                yield f"{field.name.replace('_', ' ')} of {value:g}"
+
+    def _lacks_biases(self, spec: DecoderSpec) -> Iterator[str]:
+        there = {
+            role.removesuffix("_bias")
+            for place in self.layout.places(spec)
+            for role, _ in place.parts
+            if role.endswith("_bias") and "norm" not in role
+        }
+        yield from (f"bias of {role!r}" for role in sorted(there - self.biases))
+
+    def _lacks_positions(self, spec: DecoderSpec) -> Iterator[str]:
         window = max(spec.windows)
         if not self.windows and 0 < window < spec.max_context:
-            raise self._lacks(
-                spec, f"window of {window} tokens", f"--max-context {window} needs none"
-            )
-
-    def _lacks(self, spec: DecoderSpec, what: str, advice: str = "") -> UnsupportedArchitecture:
-        return UnsupportedArchitecture(
-            f"llama.cpp's {self.name!r} has no {what}, which this {spec.architecture} needs:"
-            f" {advice or 'export it to another format'}"
-        )
-
-
-def architecture_for(spec: DecoderSpec) -> Architecture:
-    """The entry that computes this decoder.
-
-    Raises:
-        UnsupportedArchitecture: there is none.
-
-    """
-    if spec.architecture not in _KNOWN:
-        known = ", ".join(sorted(_KNOWN))
-        raise UnsupportedArchitecture(
-            f"model_type {spec.architecture!r} has no GGUF form here; there is one for {known}:"
-            " export it to another format"
-        )
-    found = _KNOWN[spec.architecture]
-    found.check(spec)
-    return found
+            yield f"window of {window} tokens (it needs none with --max-context {window})"
+        if len(set(spec.windows) - {0}) > 1:
+            yield f"windows of several sizes ({sorted(set(spec.windows))})"
+        if bool(spec.position_rows) != self.learned:
+            yield "table of positions" if spec.position_rows else "way without one"
+        for layer, rope in enumerate(spec.ropes):
+            told = not self.learned and not (self.skips and (layer + 1) % self.skips == 0)
+            if self.skips is not None and told != (rope is not None):
+                yield f"layer {layer} {'with' if rope else 'without'} rotation"
+            usual = None if rope is None else spec.rope
+            if rope != usual and not (self.windows and spec.windows[layer]):
+                yield f"rotation of its own in layer {layer}"
+            if rope and rope != usual and rope.kind != "default":
+                yield f"{rope.kind} rotation behind a window"
 
 
-_ALL_BIASES = frozenset({"q", "k", "v", "o", "gate", "up", "down"})
-_QKV = frozenset({"q", "k", "v"})
-_LLAMA = Architecture(
-    "llama", biases=_ALL_BIASES, interleaved=True, rope_factors=("rope_freqs.weight",)
-)
-
-_KNOWN: Mapping[str, Architecture] = {
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": Architecture("qwen2", biases=_QKV, narrow=True),
-    "qwen3": Architecture("qwen3", biases=_QKV, qk_norm="head"),
-}
+def refuse(spec: DecoderSpec, name: str, lacking: str) -> UnsupportedArchitecture:
+    """The error for a decoder that an architecture does not compute."""
+    return UnsupportedArchitecture(
+        f"llama.cpp's {name!r} has no {lacking}, which this {spec.architecture} needs:"
+        " export it to another format"
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from typing import Any
 from edgedec.errors import ExportError
 
 _POLL_S = 0.2
+_TELLING = re.compile("error|GGML_ASSERT|GGML_ABORT|what\\(\\)", re.IGNORECASE)
 
 
 def ask(request: Mapping[str, Any], on_wait: Callable[[], None] = lambda: None) -> dict[str, Any]:
@@ -37,7 +39,9 @@ def ask(request: Mapping[str, Any], on_wait: Callable[[], None] = lambda: None) 
     command = [sys.executable, "-m", __name__]
     root = str(Path(__file__).absolute().parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    # On an abort llama.cpp would call a debugger; the line before is what tells.
+    quiet = {"GGML_NO_BACKTRACE": "1", "PYTHONFAULTHANDLER": ""}
+    environment = {**os.environ, **quiet, "PYTHONPATH": os.pathsep.join(paths)}
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(
             command,
@@ -85,7 +89,8 @@ def _talk(child: subprocess.Popen[bytes], request: bytes, on_wait: Callable[[], 
 
 def _reason(said: bytes, code: int, answer: Any) -> str:
     lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-    last = lines[-1][:300] if lines else "it said nothing"
+    telling = [line for line in lines if _TELLING.search(line)] or lines
+    last = telling[-1][-300:] if telling else "it said nothing"
     how = f"by signal {-code}" if code < 0 else f"with status {code}"
     return f"llama.cpp ended {how}: {last}"
 
@@ -106,12 +111,15 @@ def main() -> None:
     os.dup2(2, 1)
     request = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
-    task = importlib.import_module(f"{__package__}.{request['task']}")
-    with os.fdopen(answer, "wb") as stream:
-        stream.write(json.dumps(task.run(request)).encode())
-        stream.flush()
-    sys.stderr.flush()
     # The thread still reads; a clean end would wait for its lock on the input.
+    try:
+        task = importlib.import_module(f"{__package__}.{request['task']}")
+        with os.fdopen(answer, "wb") as stream:
+            stream.write(json.dumps(task.run(request)).encode())
+    except Exception as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+        os._exit(1)
     os._exit(0)
 
 

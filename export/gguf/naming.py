@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import CANONICAL
 
-# Role -> name, for the architectures that follow Llama. Biases end in .bias instead.
-LLAMA_NAMES: Mapping[str, str] = MappingProxyType(
+# By role. Biases have the name of their weight and another ending.
+NAMES: Mapping[str, str] = MappingProxyType(
     {
         "embed": "token_embd",
         "positions": "position_embd",
@@ -39,59 +40,91 @@ class Place:
 
     Attributes:
         name: in the file.
-        parts: canonical names; their rows stand one after the other.
-        role: of the first part.
+        parts: role and canonical name of what it is made of, one under the other.
         layer: 0 for what belongs to none.
         shape: in numpy's order, rows first.
 
     """
 
     name: str
-    parts: tuple[str, ...]
-    role: str
+    parts: tuple[tuple[str, str], ...]
     layer: int
     shape: tuple[int, ...]
 
+    @property
+    def matrix(self) -> bool:
+        """Whether it multiplies activations or is looked up: what may be less than f32."""
+        role = self.parts[0][0]
+        return len(self.shape) > 1 and not role.endswith("norm") and role != "positions"
 
-def places(
-    spec: DecoderSpec, fused: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-) -> Iterator[Place]:
-    """Every tensor of a decoder, embedding first.
 
-    Args:
-        spec: the decoder.
-        fused: by role, the roles whose tensors are one in the file, itself first.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an architecture arranges tensors, where it is not Llama's way.
+
+    Attributes:
+        fused: by name in the file, the roles whose rows stand there one under the other.
+        own_head: it needs a head of its own, also where that is the embedding.
 
     """
-    shapes = spec.tensors()
-    swallowed = {role for roles in fused.values() for role in roles[1:]}
-    for role, template in CANONICAL.items():
-        for layer in range(spec.layers if "{layer}" in template else 1):
-            canonical = template.format(layer=layer)
-            if role in swallowed or canonical not in shapes:
-                continue
-            parts = tuple(spec.name(part, layer) for part in fused.get(role, (role,)))
-            rows = sum(shapes[part][0] for part in parts)
-            shape = (rows, *shapes[canonical][1:])
-            yield Place(_name(role, layer), parts, role, layer, shape)
+
+    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    own_head: bool = False
+
+    def places(self, spec: DecoderSpec) -> Iterator[Place]:
+        """Every tensor of a decoder, embedding first."""
+        shapes = spec.tensors()
+        joined = {role for roles in self.fused.values() for role in roles}
+        for role, template in CANONICAL.items():
+            for layer in range(spec.layers if "{layer}" in template else 1):
+                name = template.format(layer=layer)
+                if name in shapes and role.removesuffix("_bias") not in joined:
+                    yield _place(role, NAMES, spec, layer)
+        for stem, roles in self.fused.items():
+            for ending in ("", "_bias"):
+                members = tuple(f"{role}{ending}" for role in roles)
+                if CANONICAL[members[0]].format(layer=0) not in shapes:
+                    continue
+                for layer in range(spec.layers):
+                    yield _place(members, {roles[0]: stem}, spec, layer)
+        if self.own_head and spec.tied:
+            yield _place("head", NAMES, spec, 0)
 
 
-def _name(role: str, layer: int) -> str:
-    plain = role.removesuffix("_bias")
-    suffix = ".weight" if plain == role else ".bias"
-    return LLAMA_NAMES[plain].format(layer=layer) + suffix
+LLAMA_LAYOUT = Layout()
 
 
-def turning(heads_of_rows: int, rotary_dim: int) -> list[int]:
+def _place(
+    roles: str | tuple[str, ...], names: Mapping[str, str], spec: DecoderSpec, layer: int
+) -> Place:
+    members = (roles,) if isinstance(roles, str) else roles
+    parts = tuple((role, spec.name(role, layer)) for role in members)
+    shapes = [spec.tensors()[name] for _, name in parts]
+    shape: tuple[int, ...] = (sum(s[0] for s in shapes), *shapes[0][1:])
+    if members[0] == "positions":  # llama.cpp wants as many as the context has tokens
+        shape = (min(shape[0], spec.max_context), shape[1])
+    if members[0] in ("q_norm", "k_norm") and spec.qk_norm == "heads":
+        shape = (shape[0] // spec.head_dim, spec.head_dim)
+    plain = members[0].removesuffix("_bias")
+    ending = ".weight" if plain == members[0] else ".bias"
+    return Place(names[plain].format(layer=layer) + ending, parts, layer, shape)
+
+
+def turning(head_dim: int, rotary_dim: int) -> list[int]:
     """The order of a head's rows for llama.cpp's rotation of neighbours.
 
     Channel i of a checkpoint turns with channel i + rotary_dim / 2; there 2i turns with 2i + 1.
 
     Args:
-        heads_of_rows: channels of a head.
+        head_dim: channels of a head.
         rotary_dim: the first of them, which turn.
 
     """
     half = rotary_dim // 2
     pairs = [row for i in range(half) for row in (i, i + half)]
-    return pairs + list(range(rotary_dim, heads_of_rows))
+    return pairs + list(range(rotary_dim, head_dim))
+
+
+def numbers(place: Place) -> int:
+    """How many numbers it holds."""
+    return math.prod(place.shape)

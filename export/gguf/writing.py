@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from edgedec.errors import ExportError
 from edgedec.export.gguf.architectures import Architecture
-from edgedec.export.gguf.naming import Place, places, turning
+from edgedec.export.gguf.naming import Place, numbers, turning
 from edgedec.export.gguf.rotation import rope_factors
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
@@ -56,12 +56,12 @@ def write(
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     for key, value in metadata.items():
         _add(writer, key, value)
-    factors = rope_factors(spec, architecture)
+    small = {**rope_factors(spec, architecture), **architecture.constants(spec)}
     streams: list[_Whole | _Stream] = [
-        *(_Whole(name, values) for name, values in factors.items()),
+        *(_Whole(name, values) for name, values in small.items()),
         *(
             _Stream(place, spec, tensors, architecture, weights)
-            for place in places(spec, architecture.fused)
+            for place in architecture.layout.places(spec)
         ),
     ]
     for stream in streams:
@@ -118,14 +118,10 @@ class _Stream:
         weights: str,
     ) -> None:
         self.name, self.shape = place.name, place.shape
-        self._place, self._tensors, self._weights = place, tensors, weights
-        plain = len(place.shape) == 1 or place.role in architecture.kept
-        self._dtype, self.kind, _ = PLAIN["f32" if plain else weights]
-        self.nbytes = int(np.prod(place.shape)) * np.dtype(self._dtype).itemsize
-        role = place.role.removesuffix("_bias")
-        turns = architecture.interleaved and role in ("q", "k")
-        self._order = turning(spec.head_dim, spec.rotary_dim) if turns else [0]
-        self._factor = np.float32(architecture.factor(spec, place.role, place.layer))
+        self._place, self._spec, self._tensors = place, spec, tensors
+        self._architecture, self._weights = architecture, weights
+        self._dtype, self.kind, _ = PLAIN[weights if place.matrix else "f32"]
+        self.nbytes = numbers(place) * np.dtype(self._dtype).itemsize
 
     def tofile(self, file: IO[bytes]) -> None:
         """Put it into the file, in chunks of bounded size."""
@@ -140,14 +136,24 @@ class _Stream:
             file.write(narrow.tobytes())
 
     def _chunks(self) -> Iterator[FloatArray]:
-        columns = int(np.prod(self.shape[1:]))
-        together = len(self._order)
-        step = max(CHUNK_NUMBERS // (columns * together), 1) * together
-        for name in self._place.parts:
-            rows = self._tensors.shape(name)[0]
+        left = numbers(self._place)
+        for role, name in self._place.parts:
+            order = self._order(role)
+            factor = np.float32(self._architecture.factor(self._spec, role))
+            rows, *others = self._tensors.shape(name)
+            columns = int(np.prod(others))
+            rows = min(rows, left // columns)
+            left -= rows * columns
+            step = max(CHUNK_NUMBERS // (columns * len(order)), 1) * len(order)
             for start in range(0, rows, step):
                 part = self._tensors.rows(name, start, min(start + step, rows))
-                if together > 1:
-                    heads = part.reshape(-1, together, *part.shape[1:])
-                    part = heads[:, self._order].reshape(part.shape)
-                yield part if self._factor == 1 else part * self._factor
+                if len(order) > 1:
+                    heads = part.reshape(-1, len(order), *part.shape[1:])
+                    part = heads[:, order].reshape(part.shape)
+                yield part if factor == 1 else part * factor
+
+    def _order(self, role: str) -> list[int]:
+        """The rows of a head of queries or keys; otherwise one row at a time."""
+        if self._architecture.interleaved and role.removesuffix("_bias") in ("q", "k"):
+            return turning(self._spec.head_dim, self._spec.rotary_dim)
+        return [0]

@@ -1,0 +1,276 @@
+"""llama.cpp's architectures by the model types that they compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from edgedec.errors import UnsupportedArchitecture
+from edgedec.export.gguf.architectures import (
+    ALL_BIASES,
+    QKV,
+    Architecture,
+    Keys,
+    Value,
+    refuse,
+    usual_scale,
+)
+from edgedec.export.gguf.naming import Layout
+from edgedec.export.tensors import FloatArray
+from edgedec.models.decoder import DecoderSpec
+
+# A cap so wide that single precision does not notice it, for architectures that always cap.
+_NO_CAP = float(1 << 24)
+
+
+def architecture_for(spec: DecoderSpec) -> Architecture:
+    """The architecture that computes a decoder.
+
+    Raises:
+        UnsupportedArchitecture: there is none.
+
+    """
+    candidates = _KNOWN.get(spec.architecture)
+    if candidates is None:
+        known = ", ".join(sorted(_KNOWN))
+        raise UnsupportedArchitecture(
+            f"model_type {spec.architecture!r} has no GGUF form here; there is one for {known}:"
+            " export it to another format"
+        )
+    lacking = {candidate.name: candidate.lacking(spec) for candidate in candidates}
+    for candidate in candidates:
+        if not lacking[candidate.name]:
+            return candidate
+    name = candidates[0].name
+    raise refuse(spec, name, lacking[name])
+
+
+def _scale_keys(*names: str) -> Callable[[DecoderSpec], Keys]:
+    """Granite's kind of keys for some of a decoder's scales."""
+
+    def keys(spec: DecoderSpec) -> Keys:
+        values: dict[str, tuple[str, float]] = {
+            "embed": ("embedding_scale", spec.scales.embed),
+            "residual": ("residual_scale", spec.scales.residual),
+            "attention": ("attention.scale", spec.attention_scale),
+            "logits": ("logit_scale", 1 / spec.scales.logits),  # llama.cpp divides by it
+        }
+        return {values[name][0]: values[name][1] for name in names}
+
+    return keys
+
+
+def _window_keys(spec: DecoderSpec) -> dict[str, Value]:
+    """Which layers see how much, and how those behind a window rotate."""
+    window = max(spec.windows)
+    if not window:
+        return {}
+    keys: dict[str, Value] = {
+        "attention.sliding_window": window,
+        "attention.sliding_window_pattern": [int(bool(w)) for w in spec.windows],
+    }
+    for rope, size in zip(spec.ropes, spec.windows, strict=True):
+        if rope and size:
+            keys["rope.freq_base_swa"] = float(rope.theta)
+    return keys
+
+
+def _gemma2_keys(spec: DecoderSpec) -> Keys:
+    # Without a window at all every layer is one behind a window that nothing reaches.
+    windows = _window_keys(spec) or {"attention.sliding_window": spec.max_context}
+    return windows | {
+        "attn_logit_softcapping": spec.scales.attention_cap or _NO_CAP,
+        "final_logit_softcapping": spec.scales.logit_cap or _NO_CAP,
+    }
+
+
+def _gemma3_keys(spec: DecoderSpec) -> Keys:
+    cap = spec.scales.logit_cap
+    return _window_keys(spec) | ({"final_logit_softcapping": cap} if cap else {})
+
+
+def _gemma_scale(largest: int) -> Callable[[DecoderSpec], float]:
+    """llama.cpp knows the one Gemma that scales otherwise by its number of layers."""
+
+    def scale(spec: DecoderSpec) -> float:
+        if spec.layers == largest:
+            return 1 / math.sqrt(spec.hidden // spec.heads)
+        return usual_scale(spec)
+
+    return scale
+
+
+def _pattern_keys(spec: DecoderSpec) -> Keys:
+    """Windows and rotation layer by layer."""
+    # It demands a window; one that nothing outgrows is none.
+    windows = spec.windows if any(spec.windows) else (spec.max_context, *spec.windows[1:])
+    keys: dict[str, Value] = {
+        "attention.sliding_window": max(windows),
+        "attention.sliding_window_pattern": [int(bool(window)) for window in windows],
+        "attention.rope_pattern": [int(rope is not None) for rope in spec.ropes],
+    }
+    return keys | dict(_scale_keys("embed", "residual", "attention", "logits")(spec))
+
+
+def _no_sinks(spec: DecoderSpec) -> dict[str, FloatArray]:
+    """Sinks that draw no attention."""
+    sinks = np.full(spec.heads, -1e30, np.float32)
+    return {f"blk.{layer}.attn_sinks.weight": sinks for layer in range(spec.layers)}
+
+
+def _zero_biases(spec: DecoderSpec) -> dict[str, FloatArray]:
+    """Of attention, where there are none."""
+    sizes: dict[str, int] = {}
+    if not spec.qkv_bias:
+        sizes["attn_qkv"] = spec.q_size + 2 * spec.kv_size
+    if not spec.out_bias:
+        sizes["attn_output"] = spec.hidden
+    return {
+        f"blk.{layer}.{name}.bias": np.zeros(size, np.float32)
+        for name, size in sizes.items()
+        for layer in range(spec.layers)
+    }
+
+
+def _gelu_note(spec: DecoderSpec) -> str:
+    if spec.activation == "gelu":
+        return "llama.cpp computes GELU by its usual approximation, the source exactly"
+    return ""
+
+
+_FREQUENCIES = ("rope_freqs.weight",)
+_LLAMA = Architecture(
+    "llama",
+    biases=ALL_BIASES,
+    interleaved=True,
+    rope_factors=_FREQUENCIES,
+)
+_GRANITE = Architecture(
+    "granite",
+    biases=ALL_BIASES,
+    interleaved=True,
+    rope_factors=_FREQUENCIES,
+    scales=frozenset({"embed", "residual", "attention", "logits"}),
+    keys=_scale_keys("embed", "residual", "attention", "logits"),
+)
+# Granite's kind with windows and with layers that do not rotate; new in llama.cpp.
+_BY_LAYER = Architecture(
+    "granite_swa",
+    biases=ALL_BIASES,
+    interleaved=True,
+    rope_factors=_FREQUENCIES,
+    windows=True,
+    skips=None,
+    scales=_GRANITE.scales,
+    keys=_pattern_keys,
+    constants=_no_sinks,
+    note=lambda spec: "as llama.cpp's architecture granite_swa, which older versions do not know",
+)
+_GEMMA3 = Architecture(
+    "gemma3",
+    placement="pre_post",
+    activations=("gelu_tanh",),
+    qk_norms=("head",),
+    biases=QKV,
+    windows=True,
+    scales=frozenset({"embed", "logit_cap"}),
+    attention=_gemma_scale(62),
+    keys=_gemma3_keys,
+)
+_FUSED_QKV = Layout({"blk.{layer}.attn_qkv": ("q", "k", "v")})
+
+_KNOWN: Mapping[str, tuple[Architecture, ...]] = {
+    "llama": (_LLAMA,),
+    "mistral": (_LLAMA, _BY_LAYER),
+    "qwen2": (Architecture("qwen2", biases=QKV, narrow=True), _LLAMA, _BY_LAYER),
+    "qwen3": (Architecture("qwen3", biases=QKV, qk_norms=("head",)),),
+    "gemma2": (
+        Architecture(
+            "gemma2",
+            placement="pre_post",
+            activations=("gelu_tanh",),
+            biases=QKV,
+            windows=True,
+            scales=frozenset({"embed", "attention_cap", "logit_cap"}),
+            attention=_gemma_scale(46),
+            tied=True,
+            keys=_gemma2_keys,
+        ),
+    ),
+    "gemma3": (_GEMMA3,),
+    "gemma3_text": (_GEMMA3,),
+    "phi3": (
+        Architecture(
+            "phi3",
+            narrow=True,
+            rope_factors=("rope_factors_long.weight", "rope_factors_short.weight"),
+            layout=Layout({"blk.{layer}.ffn_up": ("gate", "up")}),
+        ),
+    ),
+    # Where every layer rotates it is a Llama.
+    "smollm3": (Architecture("smollm3", biases=QKV, interleaved=True, skips=4), _LLAMA, _BY_LAYER),
+    "stablelm": (
+        Architecture(
+            "stablelm",
+            norm="layer",
+            residuals=("sequential", "shared"),
+            qk_norms=("", "heads"),
+            biases=QKV,
+            narrow=True,
+            layout=Layout(own_head=True),
+        ),
+    ),
+    "olmo2": (
+        Architecture(
+            "olmo2",
+            placement="post",
+            qk_norms=("all",),
+            biases=QKV,
+            narrow=True,
+            windows=True,
+            layout=Layout(own_head=True),
+            keys=_window_keys,
+        ),
+    ),
+    "granite": (_GRANITE,),
+    "minicpm": (
+        Architecture(
+            "minicpm",
+            biases=ALL_BIASES,
+            interleaved=True,
+            rope_factors=_FREQUENCIES,
+            scales=frozenset({"embed", "residual", "logits"}),
+            keys=_scale_keys("embed", "residual", "logits"),
+        ),
+    ),
+    "gpt2": (
+        Architecture(
+            "gpt2",
+            norm="layer",
+            activations=("gelu_tanh", "gelu"),
+            gated=False,
+            biases=ALL_BIASES,
+            narrow=True,
+            learned=True,
+            layout=_FUSED_QKV,
+            note=_gelu_note,
+        ),
+    ),
+    "gpt_neox": (
+        Architecture(
+            "gptneox",
+            norm="layer",
+            residuals=("sequential", "parallel"),
+            activations=("gelu", "gelu_tanh"),
+            gated=False,
+            biases=ALL_BIASES,
+            narrow=True,
+            layout=Layout(_FUSED_QKV.fused, own_head=True),
+            keys=lambda spec: {"use_parallel_residual": spec.residual == "parallel"},
+            constants=_zero_biases,
+            note=_gelu_note,
+        ),
+    ),
+}
