@@ -170,10 +170,8 @@ def _columns(model: onnx.ModelProto, facts: Facts) -> None:
     places = ["logits.all", "logits.first", "logits.used", "logits.axis"]
     graph.node.extend(
         [
-            helper.make_node("Slice", places, ["logits.tokens"], "logits.tokens"),
-            helper.make_node(
-                "Pad", ["logits.tokens", "logits.pads", "logits.never"], ["logits"], "logits"
-            ),
+            helper.make_node("Slice", places, ["logits.tokens"]),
+            helper.make_node("Pad", ["logits.tokens", "logits.pads", "logits.never"], ["logits"]),
         ]
     )
     columns.dim_value = facts.vocab_size

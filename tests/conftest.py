@@ -20,9 +20,14 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = Path(os.environ.get("EDGEDEC_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
-def missing_torch() -> str | None:
-    absent = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+def missing_torch(*more: str) -> str | None:
+    wanted = ("torch", "transformers", *more)
+    absent = [name for name in wanted if importlib.util.find_spec(name) is None]
     return f"{' and '.join(absent)} not installed" if absent else None
+
+
+def missing_optimum() -> str | None:
+    return missing_torch("optimum")
 
 
 def missing_shared_data() -> str | None:
@@ -44,7 +49,12 @@ def missing_cgroup() -> str | None:
     return None if limited else "cgroups here do not limit memory"
 
 
-NEEDS = {"torch": missing_torch, "shared_data": missing_shared_data, "cgroup": missing_cgroup}
+NEEDS = {
+    "torch": missing_torch,
+    "optimum": missing_optimum,
+    "shared_data": missing_shared_data,
+    "cgroup": missing_cgroup,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
