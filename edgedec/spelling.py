@@ -107,24 +107,24 @@ class TextSpeller:
         return ids, ends
 
     def write(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
-        target, said = self._target, bytearray()
-        for token in drafted:
-            data = self._draft.spelled[token]
-            if data is None:
-                break
-            said += data
-        new = _whole_characters(bytes(said))
-        if not new:
-            return []
+        said = [self._draft.spelled[token] for token in drafted]
+        if None in said:
+            drafted, said = drafted[: said.index(None)], said[: said.index(None)]
+        new = b"".join(data or b"" for data in said)
+        if self._draft.encode(new, first=False) != list(drafted):
+            # Not as the draft's tokenizer writes it, as sampling may well draw: nor will the
+            # target's be what it writes.
+            return [id for data in said for id in self._target.encode(data or b"", first=False)]
+        new = _whole_characters(new)
         # As the target would write the whole of it, where that continues what it wrote.
+        spelled = self._target.spelled
         before: list[int] = []
         for token in tokens:
-            before = [] if target.spelled[token] is None else [*before, token]
-        text = b"".join(target.spelled[token] or b"" for token in before) + new
-        ids = target.encode(text, first=False)
+            before = [] if spelled[token] is None else [*before, token]
+        ids = self._target.encode(b"".join(spelled[id] or b"" for id in before) + new, first=False)
         if ids[: len(before)] == before:
             return ids[len(before) :]
-        return target.encode(new, first=False)
+        return self._target.encode(new, first=False)
 
     def _close(self, run: list[bytes], ids: list[int], ends: list[int], *, first: bool) -> None:
         """Append a run of text without special tokens."""

@@ -17,9 +17,10 @@ from edgedec.errors import InputError
 from edgedec.spelling import Encoder, Spelled, TextSpeller
 from edgedec.text import Tokenizer
 
-# Below this share of a text's tokens a chain of common tokens is cut too often, and the draft
-# does better to write freely.
-_ENOUGH_IN_COMMON = 0.8
+# Where less of a text's tokens is common, a draft that writes freely gets further: measured on
+# a trained draft behind tokenizers of its own, greedy, it emits 8% more tokens a pass at 97% and
+# 9% more at 75%; sampled 2% fewer and 1% more.
+_ENOUGH_IN_COMMON = 0.98
 _SAMPLE = """\
 The council met on 14 March 2024 to discuss the new bridge; nobody expected that it'd last.
 "We don't know yet," she said, "but we're hopeful." Prices rose by 3.5% (about $1,200).

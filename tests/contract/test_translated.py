@@ -1,50 +1,130 @@
-"""A session that translates passes the contract too, and broken translations do not."""
+"""A session that translates passes the contract too, and one that does it wrong does not."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from crossing import Translated, permutation
 
-from edgedec.decoding.drafting._translated import TranslatedSession
-from edgedec.decoding.session import Capabilities, Model, ModelInfo, Session
+from edgedec.decoding.drafting import _transcript, _translated
+from edgedec.decoding.session import Model, Want
 from edgedec.decoding.translation import Translation
+from edgedec.decoding.tree import TokenTree
 from edgedec.testing import FakeModel, SessionContract
 
-VOCAB = 32
-
-
-def permutation(size: int = VOCAB, columns: int = VOCAB) -> Translation:
-    """Every target token is another id of the draft's, of which there may be more."""
-    return Translation.of_ids(
-        np.random.default_rng(3).permutation(columns)[:size].tolist(), columns
-    )
-
-
-@dataclass
-class Translated:
-    """A model whose sessions translate."""
-
-    inner: Model
-    translation: Translation
-
-    @property
-    def info(self) -> ModelInfo:
-        return replace(self.inner.info, vocab_size=self.translation.target_columns)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.inner.capabilities
-
-    def open(self, capacity: int) -> Session:
-        return TranslatedSession(self.inner.open(capacity), self.translation)
-
-    def close(self) -> None:
-        self.inner.close()
+VOCAB, COLUMNS = 32, 45
 
 
 class TestPermuted(SessionContract):
+    """As many tokens on both sides, all of them common."""
+
     @pytest.fixture
     def model(self) -> Model:
-        return Translated(FakeModel(VOCAB), permutation())
+        return Translated(FakeModel(VOCAB), permutation(VOCAB))
+
+
+class TestWithinALargerVocabulary(SessionContract):
+    """Columns of the draft that are no token of the target's are left out of every row."""
+
+    @pytest.fixture
+    def model(self) -> Model:
+        return Translated(FakeModel(COLUMNS), permutation(VOCAB, COLUMNS))
+
+    # Of the draft's best ids some are no token of the target's, whose own best are not asked.
+    test_top_agrees_with_logits = None  # type: ignore[assignment]
+
+
+def shifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every column holds its neighbour's logit."""
+    honest = _translated._Columns._full
+
+    def twin(self: object, logits: object, places: object) -> object:
+        return np.roll(honest(self, logits, places), 1, axis=1)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_translated._Columns, "_full", twin)
+
+
+def best_by_the_draft_s_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best ids stay the draft's."""
+    monkeypatch.setattr(
+        _translated._Columns, "_top", lambda self, ids, logits: (ids.copy(), logits)
+    )
+
+
+def keeps_what_was_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_transcript.Transcript, "_rewind", lambda self, length: [])
+
+
+def commits_whole_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the rest of a path was cut off."""
+    honest = _transcript.Transcript.record
+
+    def twin(self: _transcript.Transcript, plan: object, tokens: object, ends: object) -> None:
+        honest(self, plan, [*tokens, *tokens[-1:]], [*ends, *ends[-1:]])  # type: ignore
+
+    monkeypatch.setattr(_transcript.Transcript, "record", twin)
+
+
+TWINS = {
+    shifted: "test_top_agrees_with_logits",
+    best_by_the_draft_s_names: "test_top_agrees_with_logits",
+    keeps_what_was_rolled_back: "test_rollback_and_continue",
+    commits_whole_paths: "test_rounds_follow_one_another",
+}
+
+
+@pytest.mark.parametrize(("twin", "test"), TWINS.items())
+def test_the_contract_catches(
+    twin: Callable[[pytest.MonkeyPatch], None], test: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin(monkeypatch)
+    with pytest.raises(Exception):  # noqa: B017 - a broken twin may fail in any way
+        getattr(SessionContract(), test)(Translated(FakeModel(VOCAB), permutation(VOCAB)))
+
+
+def test_columns_are_the_draft_s_own_logits_of_the_same_tokens() -> None:
+    # The contract holds a session to itself; this to the model behind it.
+    translation, model = permutation(VOCAB, COLUMNS), FakeModel(COLUMNS)
+    session = Translated(model, translation).open(20)
+    text = [3, 1, 4, 1, 5]
+    session.prefill(text[:-1])
+    scored = session.forward(TokenTree(text[-1]))
+    own = model.logits([int(translation.to_draft[token]) for token in text])
+    assert scored.logits is not None
+    np.testing.assert_array_equal(scored.logits[0], own[translation.to_draft])
+
+
+def test_tokens_that_the_draft_does_not_have_are_left_out_of_its_best() -> None:
+    there = [5, -1, 3, -1, 0, 7]
+    translation, model = Translation.of_ids(there, 12), FakeModel(12)
+    session = Translated(model, translation).open(20)
+    scored = session.forward(TokenTree(2), want=Want.TOP)
+    assert scored.logits is None
+    own = model.logits([3])
+    best = [int(id) for id in np.argsort(-own)[:8] if id in there]
+    found = scored.top_logits[0] > -np.inf
+    assert [there[id] for id in scored.top_ids[0][found]] == best
+    assert scored.top_logits[0][found].tolist() == own[best].tolist()
+
+
+def test_a_draft_whose_best_are_all_unknown_has_no_idea() -> None:
+    own = FakeModel(40).logits([0])
+    assert 0 not in np.argsort(-own)[:8]
+    worst = [id for id in np.argsort(own)[:5].tolist() if id]
+    translation = Translation.of_ids([0, *worst], 40)
+    scored = Translated(FakeModel(40), translation).open(9).forward(TokenTree(0), want=Want.TOP)
+    ids, logits = scored.top_ids[0], scored.top_logits[0]
+    assert set(ids.tolist()) <= set(range(translation.target_columns))
+    assert len(set(logits.tolist())) == 1
+    assert np.isfinite(logits).all()
+
+
+def test_a_tokenizer_of_one_s_own_needs_no_translation() -> None:
+    session = FakeModel(VOCAB).open(8)
+    same = Translation.of_ids(range(VOCAB), VOCAB)
+    assert _translated.translated(session, None) is session
+    assert _translated.translated(session, same) is not session
+    same = Translation(**{**vars(same), "same": True})
+    assert _translated.translated(session, same) is session

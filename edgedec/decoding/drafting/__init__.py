@@ -10,7 +10,6 @@ import importlib
 import pkgutil
 from types import ModuleType
 
-from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.drafting.base import Drafter, DrafterParts
 from edgedec.decoding.session import Session
 from edgedec.decoding.translation import Translation
@@ -57,10 +56,8 @@ def create(
     """
     if name not in names():
         raise InputError(f"no drafter {name!r}: expected one of {', '.join(names())}")
-    module = _module(name)
-    if draft is not None and not getattr(module, "OWN_VOCABULARY", False):
-        draft = translated(draft, translation)
-    drafter: Drafter = module.build(DrafterParts(vocab_size, draft, branching, translation))
+    parts = DrafterParts(vocab_size, draft, branching, translation)
+    drafter: Drafter = _module(name).build(parts)
     return drafter
 
 

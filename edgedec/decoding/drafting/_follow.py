@@ -7,6 +7,7 @@ from math import exp
 
 import numpy as np
 
+from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, Sampler
@@ -36,7 +37,7 @@ class Follower:
     def __init__(self, parts: DrafterParts, name: str) -> None:
         if parts.draft is None:
             raise InputError(f"drafter {name!r} needs a draft model: give one, or use 'lookup'")
-        self._session = parts.draft
+        self._session = translated(parts.draft, parts.translation)
         self._sampler: Sampler | None = None
         self._held: list[int] = []
         # The round: the caller's tree, the session's own (the missing tokens above it), how

@@ -116,8 +116,7 @@ class DrafterParts:
     Attributes:
         vocab_size: columns of a logits row of the target.
         draft: an empty session of the draft model, for the drafters that have one; theirs
-            from now on. It speaks the target's tokens, except for drafters that say
-            ``OWN_VOCABULARY``.
+            from now on. It speaks the draft model's own tokens.
         branching: whether the target can verify a branching tree.
         translation: between the target's vocabulary and the draft's; None where they are one.
 

@@ -13,6 +13,7 @@ from edgedec.decoding.drafting.base import (
 )
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.drafting.model import ModelDrafter
+from edgedec.decoding.drafting.strings import StringsDrafter
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.tree import Draft
@@ -21,13 +22,15 @@ from edgedec.decoding.tree import Draft
 class HybridDrafter:
     """Asks lookup first. The draft model lags behind at no cost while lookup hits.
 
-    A draft's ``source`` is the name of the drafter that made it.
+    A draft's ``source`` is the name of the drafter that made it. A draft model of another
+    vocabulary drafts by tokens or by text, as its translation says.
     """
 
     name = "hybrid"
 
     def __init__(self, parts: DrafterParts) -> None:
-        self._model = ModelDrafter(parts)
+        by_text = parts.translation is not None and parts.translation.level == "string"
+        self._model = StringsDrafter(parts) if by_text else ModelDrafter(parts)
         self._lookup = LookupDrafter(parts.vocab_size, fallback=self._model.name)
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:

@@ -106,7 +106,7 @@ class StringsDrafter:
         step = DraftStep(0, entropy, confidence, self.name)
         drafted: list[int] = []
         while step.depth < length and go_on(step):
-            token = self._drawn(look(), len(drafted), streams)
+            token = self._drawn(look(), drafted, streams)
             if self._session.length + len(self._own) >= self._session.capacity:
                 break
             drafted.append(token)
@@ -166,8 +166,8 @@ class StringsDrafter:
         draws = sampler.streams.coupled and not sampler.params.greedy
         return Want.LOGITS if draws else Want.TOP
 
-    def _drawn(self, scored: Pass, ahead: int, streams: Streams) -> int:
-        """The draft's next token, ``ahead`` of its own after the text."""
+    def _drawn(self, scored: Pass, drafted: list[int], streams: Streams) -> int:
+        """The draft's next token after the text and ``drafted``."""
         sampler = self._sampler
         assert sampler is not None
         if scored.logits is None:
@@ -178,6 +178,9 @@ class StringsDrafter:
             ids = filters.largest(scores, _CANDIDATES)
         keys = self._translation.to_target[ids]
         keys = np.where(keys == OUTSIDE, self._translation.target_columns + ids, keys)
+        ahead = len(drafted)
+        if (self._translation.to_target[drafted] == OUTSIDE).any():
+            ahead = len(self._written(drafted))
         noise = streams.gumbel_of(len(sampler.history) + ahead, keys, Purpose.DRAFT)
         return int(ids[int((scores[ids] + noise).argmax())])
 
@@ -210,7 +213,6 @@ class StringsDrafter:
 
 
 NEEDS_MODEL = True
-OWN_VOCABULARY = True
 
 
 def build(parts: DrafterParts) -> Drafter:
