@@ -51,7 +51,8 @@ class Attention:
         """The attention bias, with -inf for what lies before each row's window.
 
         The kernel's own window counts slots. In a tree a node's slot lies beyond its position,
-        and the kernel would hide the oldest tokens of its window.
+        and the kernel would hide the oldest tokens of its window. What is computed here is
+        right for all chains, and for trees no deeper than the window.
         """
         g = self._graph
         zero, one = (g.constant(f"number.{i}", np.array(i, np.int64)) for i in (0, 1))
@@ -72,8 +73,9 @@ class Attention:
         return self._parts.linear(out, mixed, layer, ("o",), self._spec.out_bias)
 
     def _rotates_itself(self, layer: int) -> bool:
-        """Whether the kernel of attention does the rotation: it knows whole heads only."""
-        return self._spec.ropes[layer] is not None and self._spec.rotary_dim == self._spec.head_dim
+        """Whether the kernel of attention does the rotation, which it can for most heads."""
+        whole = self._spec.rotary_dim == self._spec.head_dim
+        return self._spec.ropes[layer] is not None and whole and self._spec.head_dim % 16 == 0
 
     def _qkv(self, layer: int, x: str) -> tuple[str, str, str]:
         """Query, key and value; all three in the first where nothing stands between."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx.attention import Attention
 from edgedec.export.onnx.mlp import mlp
@@ -27,7 +28,15 @@ def write_model(
         The relative error (root of squared error over squared weights) of each quantised
         tensor.
 
+    Raises:
+        UnsupportedArchitecture: the kernel of attention cannot do with such heads.
+
     """
+    if spec.head_dim % 8:
+        raise UnsupportedArchitecture(
+            f"{options.name} has heads of {spec.head_dim} channels, and ONNX Runtime takes"
+            " multiples of 8: try --format gguf"
+        )
     spec = spec.within(options.max_context)
     with GraphWriter(folder) as graph:
         store = make_format(options.weights, options.block_size, graph, tensors)

@@ -1,0 +1,287 @@
+"""Published configurations: the numbers each model is known to have, and what is refused."""
+
+import numpy as np
+import pytest
+from tiny_models import canonical_tensors, random_stored, save_checkpoint, tiny_config
+
+from edgedec.errors import CheckpointError, UnsupportedArchitecture
+from edgedec.export.canonical import CanonicalTensors
+from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.tensors import MemoryTensors, read
+from edgedec.models.registry import architectures, spec_for
+
+
+def sizes(hidden, ffn, layers, heads, kv_heads, vocab_size, context):
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": ffn,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "vocab_size": vocab_size,
+        "max_position_embeddings": context,
+    }
+
+
+LONG = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
+# What is not given is what the file leaves out too. Parameters as the model cards have them.
+PUBLISHED = {
+    "SmolLM2-135M": (
+        {"model_type": "llama", **sizes(576, 1536, 30, 9, 3, 49152, 8192)}
+        | {"tie_word_embeddings": True, "rope_theta": 100000},
+        134_515_008,
+    ),
+    "Llama-3.2-1B": (
+        {"model_type": "llama", **sizes(2048, 8192, 16, 32, 8, 128256, 131072)}
+        | {"tie_word_embeddings": True, "head_dim": 64},
+        1_235_814_400,
+    ),
+    "gemma-2-2b": (
+        {"model_type": "gemma2", **sizes(2304, 9216, 26, 8, 4, 256000, 8192)},
+        2_614_341_888,
+    ),
+    "gemma-3-1b": (
+        {"model_type": "gemma3_text", **sizes(1152, 6912, 26, 4, 1, 262144, 32768)}
+        | {"sliding_window": 512},
+        999_885_952,
+    ),
+    "gemma-3-4b, text": (
+        {"model_type": "gemma3"}
+        | {
+            "text_config": {
+                "hidden_size": 2560,
+                "intermediate_size": 10240,
+                "num_hidden_layers": 34,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+                "sliding_window": 1024,
+            }
+        },
+        3_880_263_168,
+    ),
+    "Phi-3-mini-128k": (
+        {"model_type": "phi3", **sizes(3072, 8192, 32, 32, 32, 32064, 131072)}
+        | {"rope_scaling": LONG, "original_max_position_embeddings": 4096},
+        3_821_079_552,
+    ),
+    "Phi-4-mini": (
+        {"model_type": "phi3", **sizes(3072, 8192, 32, 24, 8, 200064, 131072)}
+        | {"rope_scaling": LONG, "partial_rotary_factor": 0.75, "tie_word_embeddings": True},
+        3_836_021_760,
+    ),
+    "SmolLM3-3B": (
+        {"model_type": "smollm3", **sizes(2048, 11008, 36, 16, 4, 128256, 65536)},
+        3_075_098_624,
+    ),
+    "stablelm-2-1_6b": (
+        {"model_type": "stablelm", **sizes(2048, 5632, 24, 32, 32, 100352, 4096)}
+        | {"use_qkv_bias": True},
+        1_644_515_328,
+    ),
+    "OLMo-2-0425-1B": (
+        {"model_type": "olmo2", **sizes(2048, 8192, 16, 16, 16, 100352, 4096)},
+        1_484_916_736,
+    ),
+    "granite-3.0-2b": (
+        {"model_type": "granite", **sizes(2048, 8192, 40, 32, 8, 49155, 4096)}
+        | {"tie_word_embeddings": True},
+        2_533_531_648,
+    ),
+    "gpt2": (
+        {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12}
+        | {"n_positions": 1024, "vocab_size": 50257},
+        124_439_808,
+    ),
+    "pythia-70m": (
+        {"model_type": "gpt_neox", **sizes(512, 2048, 6, 8, None, 50304, 2048)},
+        70_426_624,
+    ),
+    "MiniCPM-2B": (
+        {"model_type": "minicpm", **sizes(2304, 5760, 40, 36, 36, 122753, 4096)},
+        2_724_880_896,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters(name):
+    config, parameters = PUBLISHED[name]
+    assert spec_for(config).parameters == parameters
+
+
+def test_what_published_files_leave_out():
+    found = {name: spec_for(config) for name, (config, _) in PUBLISHED.items()}
+    assert found["gemma-2-2b"].windows == (4096, 0) * 13
+    assert found["gemma-3-1b"].windows == ((512,) * 5 + (0,)) * 4 + (512,) * 2
+    near, whole = found["gemma-3-4b, text"].ropes[4:6]
+    assert (near.theta, near.kind) == (10_000, "default")
+    assert (whole.theta, whole.kind, whole.scaling["factor"]) == (1_000_000, "linear", 8)
+    assert found["gemma-3-1b"].attention_scale == 256**-0.5
+    assert found["Phi-4-mini"].rotary_dim == 96
+    assert found["Phi-3-mini-128k"].rope.scaling["attention_factor"] == pytest.approx(1.190238)
+    assert [rope is None for rope in found["SmolLM3-3B"].ropes] == [False, False, False, True] * 9
+    assert found["stablelm-2-1_6b"].rotary_dim == 16
+    assert found["pythia-70m"].rotary_dim == 16
+
+
+def test_longrope_is_chosen_by_the_context():
+    config, _ = PUBLISHED["Phi-3-mini-128k"]
+    spec = spec_for(config)
+    long, short = (one.rope_tables(0, 3)[0] for one in (spec, spec.within(4096)))
+    warmer = np.float32(spec.rope.scaling["attention_factor"])
+    np.testing.assert_allclose(short[1, 0], warmer * np.cos(1.0), rtol=1e-6)
+    np.testing.assert_allclose(long[1, 0], warmer * np.cos(0.5), rtol=1e-6)
+
+
+def test_ropes_as_transformers_5_writes_them():
+    """The same decoders, told in the newer form."""
+    gemma = PUBLISHED["gemma-3-4b, text"][0]["text_config"]
+    kinds = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1_000_000.0},
+    }
+    newer = {k: v for k, v in gemma.items() if k != "rope_scaling"} | {"rope_parameters": kinds}
+    expected, found = (spec_for({"model_type": "gemma3", "text_config": c}) for c in (gemma, newer))
+    assert [(r.theta, r.kind) for r in found.ropes] == [(r.theta, r.kind) for r in expected.ropes]
+    neox, _ = PUBLISHED["pythia-70m"]
+    rope = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+    found = spec_for({**neox, "rope_parameters": rope})
+    assert (found.rotary_dim, found.rope.theta) == (32, 500.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "gemma2", "hidden_activation": "relu"}, "activation 'relu'"),
+        ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, "bidirectional"),
+        ({"model_type": "gemma3_text", "layer_types": ["chunked_attention"] * 2}, "layer_types"),
+        ({"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True}, "inverse_layer"),
+        ({"model_type": "gpt2", "add_cross_attention": True}, "cross_attention"),
+        ({"model_type": "minicpm", "num_experts": 8}, "num_experts"),
+        ({"model_type": "minicpm", "sparse_config": {"block": 64}}, "sparse attention"),
+        ({"model_type": "granite", "partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 5.0}}}, "by kind of layer"),
+        ({"quantization_config": {"bits": 4}}, "quantised already"),
+    ],
+)
+def test_arithmetic_that_is_not_written_here_is_refused(changes, words):
+    with pytest.raises(UnsupportedArchitecture, match=words) as caught:
+        spec_for(tiny_config(**changes))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "gemma3"}, "no text_config"),
+        ({"model_type": "gemma2", "attn_logit_softcapping": -1}, "attn_logit_softcapping is -1"),
+        ({"model_type": "stablelm", "partial_rotary_factor": 1.5}, "expected at most 1"),
+        ({"model_type": "stablelm", "partial_rotary_factor": 0.2}, "3 channels of a head"),
+        ({"model_type": "smollm3", "no_rope_layers": [1]}, "list of 2 zeros and ones"),
+        ({"model_type": "smollm3", "layer_types": ["full_attention"]}, "1 layer_types for 2"),
+        ({"model_type": "phi3", "rope_scaling": {"type": "su"}}, "list of 8 numbers"),
+        ({"model_type": "granite", "logits_scaling": 0}, "logits_scaling is 0"),
+    ],
+)
+def test_fields_that_make_no_sense(changes, words):
+    with pytest.raises(CheckpointError, match=words) as caught:
+        spec_for(tiny_config(**changes))
+    assert "\n" not in str(caught.value)
+
+
+# -- tensors --------------------------------------------------------------------------------------
+
+
+def checkpoint_of(kind):
+    """Configuration, spec and stored tensors of a tiny decoder of that kind."""
+    changes = {"model_type": kind}
+    if kind == "gpt_neox":
+        changes["num_key_value_heads"] = None
+    if kind == "stablelm":
+        changes["qk_layernorm"] = True
+    config = tiny_config(**changes)
+    if kind == "gemma3":
+        config = {"model_type": kind, "text_config": {**config, "tie_word_embeddings": True}}
+    spec = spec_for(config)
+    return config, spec, random_stored(spec, 3)
+
+
+@pytest.mark.parametrize("kind", architectures())
+def test_a_checkpoint_reads_as_its_tensors_in_memory(tmp_path, kind):
+    config, spec, stored = checkpoint_of(kind)
+    opened = Checkpoint.open(save_checkpoint(tmp_path, config, stored)).tensors
+    for name, tensor in canonical_tensors(spec, stored).items():
+        np.testing.assert_array_equal(read(opened, name), tensor)
+        assert opened.shape(name) == tensor.shape == spec.tensors()[name]
+        half = len(tensor) // 2
+        np.testing.assert_array_equal(opened.rows(name, half, half + 3), tensor[half : half + 3])
+
+
+@pytest.mark.parametrize("kind", architectures())
+def test_every_stored_tensor_is_needed(tmp_path, kind):
+    config, _, stored = checkpoint_of(kind)
+    name = sorted(stored)[len(stored) // 2]
+    wrong = stored | {name: stored[name][:-1]}
+    with pytest.raises(CheckpointError, match=r"config\.json says"):
+        Checkpoint.open(save_checkpoint(tmp_path, config, wrong))
+    del stored[name]
+    with pytest.raises(CheckpointError, match="has no tensor"):
+        Checkpoint.open(save_checkpoint(tmp_path, config, stored))
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours", "theirs"),
+    [
+        ("gpt2", "transformer.", ""),
+        ("gemma3", "model.", "language_model.model."),
+        ("gemma3", "model.", "model.language_model."),
+    ],
+)
+def test_other_beginnings_of_names(tmp_path, kind, ours, theirs):
+    config, spec, stored = checkpoint_of(kind)
+    renamed = {theirs + name.removeprefix(ours): tensor for name, tensor in stored.items()}
+    assert not renamed.keys() & stored.keys()
+    renamed["vision_tower.weight"] = np.ones(3, np.float32)
+    opened = Checkpoint.open(save_checkpoint(tmp_path, config, renamed)).tensors
+    for name, tensor in canonical_tensors(spec, stored).items():
+        np.testing.assert_array_equal(read(opened, name), tensor)
+
+
+def test_query_key_and_value_by_hand():
+    """Three ways to keep them in one tensor."""
+    _, spec, stored = checkpoint_of("phi3")
+    whole = stored["model.layers.1.self_attn.qkv_proj.weight"]
+    got = canonical_tensors(spec, stored)
+    np.testing.assert_array_equal(got[spec.name("k", 1)], whole[64:96])
+    _, spec, stored = checkpoint_of("gpt2")
+    whole = stored["transformer.h.1.attn.c_attn.weight"]
+    got = canonical_tensors(spec, stored)
+    np.testing.assert_array_equal(got[spec.name("v", 1)], whole[:, 128:].T)
+    _, spec, stored = checkpoint_of("gpt_neox")
+    whole = stored["gpt_neox.layers.1.attention.query_key_value.weight"]
+    got = canonical_tensors(spec, stored)
+    by_head = whole.reshape(4, 3, 16, 64)
+    np.testing.assert_array_equal(got[spec.name("k", 1)], by_head[:, 1].reshape(64, 64))
+
+
+def test_a_turned_matrix_is_read_in_parts(monkeypatch):
+    """No more of it than a chunk is in memory at a time."""
+    monkeypatch.setattr("edgedec.export.canonical.CHUNK_NUMBERS", 1000)
+    _, spec, stored = checkpoint_of("gpt2")
+    asked = []
+
+    class Watched(MemoryTensors):
+        def rows(self, name, start, stop):
+            asked.append((stop - start) * int(np.prod(self.shape(name)[1:])))
+            return super().rows(name, start, stop)
+
+    reader = CanonicalTensors(Watched(stored), spec)
+    got = reader.rows(spec.name("up", 1), 5, 9)
+    assert max(asked) <= 1000
+    np.testing.assert_array_equal(got, stored["transformer.h.1.mlp.c_fc.weight"][:, 5:9].T)
+
+
+def test_heads_that_the_kernel_cannot_take(tmp_path):
+    spec = spec_for(tiny_config(head_dim=20))
+    with pytest.raises(UnsupportedArchitecture, match="heads of 20 channels"):
+        write_model(spec, MemoryTensors({}), tmp_path, GraphOptions("tiny"))
