@@ -57,10 +57,22 @@ def test_rows_of_a_pass() -> None:
         assert max(padding.rows(n) - n for n in range(1, 100)) == padding.slack
 
 
-@pytest.fixture(scope="module", params=["fp32", "int4", "int8"])
+# All kernels that a decoder can be made of.
+KINDS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "gemma2": {"model_type": "gemma2", "sliding_window": 20},
+    "stablelm": {"model_type": "stablelm", "use_parallel_residual": True, "qk_layernorm": True},
+    "gpt2": {"model_type": "gpt2"},
+    "gpt_neox": {"model_type": "gpt_neox", "hidden_act": "gelu", "num_key_value_heads": 4},
+}
+FOLDERS = [("fp32", "llama"), ("int8", "llama"), *(("int4", kind) for kind in KINDS)]
+
+
+@pytest.fixture(scope="module", params=FOLDERS, ids="-".join)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp(request.param)
-    write_tiny_model(folder, request.param)
+    weights, kind = request.param
+    folder = tmp_path_factory.mktemp(kind)
+    write_tiny_model(folder, weights, **KINDS[kind])
     return folder
 
 
