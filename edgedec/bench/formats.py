@@ -7,18 +7,20 @@ llama.cpp's own program need it built, see ``edgedec.bench.peers.llamacpp``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from edgedec.assembly import OpenOptions
+from edgedec.bench.agreement import agreement
 from edgedec.bench.compare import facts
 from edgedec.bench.peers import llamacpp
 from edgedec.bench.perplexity import heldout_tokens, perplexity
 from edgedec.bench.records import Recorder
 from edgedec.decoding import policy
+from edgedec.errors import RuntimeUnavailable
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 from edgedec.placement.device import available_cores
 
@@ -34,6 +36,25 @@ LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8)
 _PROGRAMS = Path("build/llama.cpp/bin")
 _TOKENS = 128
 _PERPLEXITY_TOKENS = 4096
+
+
+def identity_formats(suite: Suite, recorder: Recorder) -> list[Row]:
+    """fp32 in every format: the same greedy text, plain and speculative."""
+    shop, threads = suite.shop, suite.threads
+    onnx, draft = shop.bundle("fp32"), shop.gguf("draft", "f32")
+    plain = OpenOptions(draft="none", threads=threads)
+    speculative = OpenOptions(draft_model=draft, threads=threads, kv="f32", max_context=1024)
+    models = {
+        "onnx plain": (onnx, plain),
+        "onnx speculative": (onnx, OpenOptions(threads=threads)),
+        "gguf plain": (shop.gguf("target", "f32"), replace(plain, kv="f32", max_context=1024)),
+        "gguf speculative": (shop.gguf("target", "f32"), speculative),
+    }
+    with suppress(RuntimeUnavailable):  # without torch there is no such export
+        optimum = shop.alone("optimum", "target", "fp32")
+        models["optimum plain"] = (optimum, plain)
+        models["optimum speculative"] = (optimum, replace(plain, draft="lookup"))
+    return agreement(models, [(name, str(text)) for name, text in suite.code()], recorder)
 
 
 def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -227,6 +248,7 @@ def _generate(pipeline: Pipeline, tokens: Sequence[int]) -> Generation:
 
 
 SECTIONS: tuple[Callable[[Suite, Recorder], list[Row]], ...] = (
+    identity_formats,
     llamacpp_loop,
     llamacpp_speculative,
     formats,

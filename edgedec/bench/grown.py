@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgedec.errors import InputError
+from edgedec.manifest import SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class Workshop:
 
         sources = "-".join(_digest(self.checkpoint(role)) for role in ("target", "draft"))
         name = f"pair-{weights}-{block_size}-{target or 'asis'}-{draft or 'asis'}-{sources}"
-        out = self.work / name
+        # By schema: bundles of another version of edgedec are not opened.
+        out = self.work / f"schema-{SCHEMA_VERSION}" / name
         if not (out / "manifest.json").is_file():
             export_bundle(
                 ExportOptions(
@@ -71,19 +73,24 @@ class Workshop:
             )
         return out
 
-    def gguf(self, role: str, weights: str, preset: str | None = None) -> Path:
-        """A role's model as a GGUF file of its own."""
+    def alone(self, format: str, role: str, weights: str, preset: str | None = None) -> Path:
+        """A role's model in a bundle of its own."""
         from edgedec.export import ExportOptions, export_bundle
 
         source = self.checkpoint(role, preset)
-        out = self.work / f"gguf-{role}-{weights}-{preset or 'asis'}-{_digest(source)}"
+        name = f"{format}-{role}-{weights}-{preset or 'asis'}-{_digest(source)}"
+        out = self.work / f"schema-{SCHEMA_VERSION}" / name
         if not (out / "manifest.json").is_file():
             export_bundle(
                 ExportOptions(
-                    target=source, out=out, formats=("gguf",), weights=weights, parity=False
+                    target=source, out=out, formats=(format,), weights=weights, parity=False
                 )
             )
-        (file,) = (out / "target").glob("*.gguf")
+        return out
+
+    def gguf(self, role: str, weights: str, preset: str | None = None) -> Path:
+        """A role's model as a GGUF file."""
+        (file,) = (self.alone("gguf", role, weights, preset) / "target").glob("*.gguf")
         return file
 
 
