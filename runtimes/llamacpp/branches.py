@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import StateError
-from edgedec.runtimes.llamacpp.context import SEQUENCES, Context
+from edgedec.runtimes.llamacpp.context import Context
 
 Members = list[list[int]]
 
@@ -38,11 +38,15 @@ class Mark:
 
 
 class Branches:
-    """The sequences of one session."""
+    """The sequences of one session.
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._held = [0] * SEQUENCES  # committed tokens that each one shares with the text
+    Args:
+        most: sequences there can be.
+
+    """
+
+    def __init__(self, most: int) -> None:
+        self._held = [0] * most  # committed tokens that each one shares with the text
         self._used = 1
         self._ends: dict[int, int] = {}  # from a leaf to the sequence that ends with it
         self._via: list[int] = []  # a sequence through each pending node
@@ -55,7 +59,9 @@ class Branches:
 
     # -- growing --------------------------------------------------------------------------------
 
-    def place(self, tree: TokenTree, start: int, end: int, length: int) -> Members:
+    def place(
+        self, context: Context, tree: TokenTree, start: int, end: int, length: int
+    ) -> Members:
         """The sequences of ``nodes[start:end]``; those that begin here have their path already.
 
         Raises:
@@ -79,7 +85,7 @@ class Branches:
             parent = parents[entry]
             sequence = self._ends.pop(parent, -1)
             if sequence < 0:
-                sequence = self._fork(parent, length, depths[parent] + 1)
+                sequence = self._fork(context, parent, length, depths[parent] + 1)
             else:
                 position = length + depths[parent] + 1 if start else length
                 self._mark.grown.setdefault(sequence, position)
@@ -91,49 +97,49 @@ class Branches:
         self._via += [sequences[0] for sequences in members]
         return members
 
-    def _fork(self, parent: int, length: int, depth: int) -> int:
+    def _fork(self, context: Context, parent: int, length: int, depth: int) -> int:
         """A new sequence that has the text and the path to a pending node."""
         sequence = self._used
-        if sequence == SEQUENCES:
-            raise StateError(f"a tree of more than {SEQUENCES} branches: draft fewer")
+        if sequence == len(self._held):
+            raise StateError(f"a tree of more than {sequence} branches: draft fewer nodes")
         self._used += 1
-        self._catch_up(sequence, length)
+        self._catch_up(context, sequence, length)
         if parent >= 0:
-            self._context.share(self._via[parent], sequence, length, length + depth)
+            context.share(self._via[parent], sequence, length, length + depth)
         return sequence
 
-    def _catch_up(self, sequence: int, length: int) -> None:
+    def _catch_up(self, context: Context, sequence: int, length: int) -> None:
         if self._held[sequence] < length:
-            self._context.share(0, sequence, self._held[sequence], length)
+            context.share(0, sequence, self._held[sequence], length)
             self._held[sequence] = length
 
     def mark(self) -> None:
         """Remember where the sequences stand, for ``go_back``."""
         self._mark = Mark(self._used, len(self._via), dict(self._ends))
 
-    def go_back(self, length: int) -> None:
+    def go_back(self, context: Context, length: int) -> None:
         """A pass failed: what was written since ``mark`` goes."""
         mark = self._mark
         for sequence in range(mark.used, self._used):
-            self._context.remove(sequence, length)
+            context.remove(sequence, length)
         for sequence, position in mark.grown.items():
             if sequence < mark.used:
-                self._context.remove(sequence, position)
+                context.remove(sequence, position)
         self._used, self._ends = mark.used, mark.ends
         del self._via[mark.pending :]
 
     # -- ending ---------------------------------------------------------------------------------
 
-    def keep(self, path: Sequence[int], length: int) -> None:
+    def keep(self, context: Context, path: Sequence[int], length: int) -> None:
         """Leave the text and this path, in sequence 0; the tree's other nodes go."""
         winner = self._via[path[-1]] if path else 0
         end = length + len(path)
         for sequence in range(self._used):
             if sequence != winner:
-                self._context.remove(sequence, length)
-        self._context.remove(winner, end)
+                context.remove(sequence, length)
+        context.remove(winner, end)
         if winner:
-            self._context.share(winner, 0, length, end)
+            context.share(winner, 0, length, end)
             self._held[winner] = end
         self.forget()
 
@@ -148,12 +154,12 @@ class Branches:
         self._held = [min(held, length) for held in self._held]
         self.forget()
 
-    def hold(self, length: int) -> None:
+    def hold(self, context: Context, length: int) -> None:
         """Let another sequence hold the whole text too.
 
         Cells of two sequences are never taken for new tokens, not even when they have left a
         sliding window; after a restored state llama.cpp would begin with the oldest ones.
         """
-        self._held = [0] * SEQUENCES
-        self._catch_up(1, length)
+        self._held = [0] * len(self._held)
+        self._catch_up(context, 1, length)
         self.forget()

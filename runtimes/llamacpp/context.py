@@ -24,11 +24,10 @@ from edgedec.runtimes.llamacpp.library import (
 )
 
 CHUNK = 128
-# In one cache shared by all, llama.cpp takes any sequence up to its own limit.
-SEQUENCES = int(api.llama_max_parallel_sequences())
-_LEAST_ROWS, _MOST_ROWS = 16, 64
-# The place for logits is taken at once and written to, for a context's whole life.
-_LOGITS_BYTES = 16 << 20
+# The place for logits is taken at once and written to, for a context's whole life: a row for
+# each sequence, since llama.cpp ties the two.
+_LEAST_ROWS, _MOST_ROWS = 32, 128
+_LOGITS_BYTES = 32 << 20
 _CELLS = 256
 _ABORTED, _NO_SLOT = 2, 1
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # ggml_type
@@ -79,7 +78,7 @@ class Context:
 
     Attributes:
         stop: ends a running decode.
-        rows: most rows of logits of one decode.
+        rows: most rows of logits of one decode, and most sequences.
 
     Raises:
         SessionError: llama.cpp could not make it: too little memory, mostly.
@@ -102,7 +101,7 @@ class Context:
         self.pointer = pointer
         self._owner = _Owner(pointer, weights, self.stop)
         self.memory = api.llama_get_memory(pointer)
-        self.batch = Batch(max(CHUNK, self.rows), SEQUENCES)
+        self.batch = Batch(CHUNK, self.rows)
         self._address = 0
         self._logits: FloatArray = np.zeros((0, 0), np.float32)
 
@@ -116,6 +115,7 @@ class Context:
             SessionError: llama.cpp failed; likewise.
 
         """
+        forget()
         code = api.llama_decode(self.pointer, batch)
         if code == 0:
             return
@@ -193,10 +193,10 @@ class Context:
         read = api.llama_state_set_data(self.pointer, _bytes_at(data), data.size)
         good = bool(read == data.size)
         if good and length:
-            # What is beyond belonged to a pending tree.
-            good = self.remove(-1, length) or self.span()[1] == length - 1
-            self.keep_only(0)
-            good = good and self.span() == (0, length - 1)
+            if self.span()[1] >= length:  # what is beyond belonged to a pending tree
+                good = self.remove(-1, length)
+                self.keep_only(0)
+            good = good and self.span()[1] == length - 1
         if not good or not length:
             self.clear()
         return good
@@ -211,7 +211,7 @@ def _params(settings: Settings, cells: int, rows: int) -> Params:
     # llama.cpp rounds up itself, but first makes batches as small as the context: too small for
     # the rows it reserves then.
     params.n_ctx = -(-cells // _CELLS) * _CELLS
-    params.n_batch = params.n_ubatch = max(CHUNK, rows)
+    params.n_batch = params.n_ubatch = CHUNK
     params.n_seq_max = params.n_outputs_max = rows
     params.n_threads, params.n_threads_batch = settings.threads, settings.batch_threads
     params.type_k = params.type_v = KV_TYPES[settings.kv]

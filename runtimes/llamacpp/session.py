@@ -48,7 +48,7 @@ class LlamaSession:
         self._keeps_all = model.capabilities.rollback is Rollback.NONE
         self._context: Context | None = model.new_context(capacity)
         self._stop = self._context.stop
-        self._branches = Branches(self._context)
+        self._branches = Branches(self._context.rows)
         self._length = 0
         self._tree: TokenTree | None = None
         self._pending = 0
@@ -124,7 +124,7 @@ class LlamaSession:
         except BaseException:
             if tree.is_chain:
                 self._take_back(context, self._length + start)
-            self._branches.go_back(self._length)
+            self._branches.go_back(context, self._length)
             raise
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
@@ -138,7 +138,7 @@ class LlamaSession:
 
     def _branch(self, context: Context, tree: TokenTree, start: int, end: int) -> None:
         """Nodes of a branching tree, whose rows see their own ancestors only."""
-        members = self._branches.place(tree, start, end, self._length)
+        members = self._branches.place(context, tree, start, end, self._length)
         positions = [self._length + depth for depth in tree.depths[start:end]]
         context.decode(context.batch.branches(tree.tokens[start:end], positions, members))
 
@@ -154,7 +154,7 @@ class LlamaSession:
             raise StateError(f"commit({list(path)}): not a path of the pending tree")
         length = self._length + len(path)
         if self._branches.pending:  # not every tree that branches by now did when computed
-            self._branches.keep(path, self._length)
+            self._branches.keep(context, path, self._length)
         elif len(path) < self._pending and not context.remove(0, length):
             raise self._cannot(length, self._length + self._pending)
         self._length = length
@@ -236,7 +236,7 @@ class LlamaSession:
         if not good:
             raise SnapshotError("llama.cpp refuses the saved state: the session is empty now")
         if not self._keeps_all:
-            self._branches.hold(length)
+            self._branches.hold(context, length)
 
     # -- ending ---------------------------------------------------------------------------------
 
@@ -249,8 +249,7 @@ class LlamaSession:
         if self._context is not None:
             self._stop.set()
             self._drop()
-            self._context = None
-            del self._branches
+            self._context = None  # a pass of another thread holds on to it until it has stopped
 
     # -- helpers --------------------------------------------------------------------------------
 

@@ -72,24 +72,24 @@ class KeepsARejectedTail(LlamaSession):
 
 
 class KeepsRejectedBranches(Branches):
-    def keep(self, path: Sequence[int], length: int) -> None:
+    def keep(self, context: Context, path: Sequence[int], length: int) -> None:
         self.forget()
 
 
 class TakesTheWrongBranch(Branches):
-    def keep(self, path: Sequence[int], length: int) -> None:
+    def keep(self, context: Context, path: Sequence[int], length: int) -> None:
         self._via = [0] * len(self._via)
-        super().keep(path, length)
+        super().keep(context, path, length)
 
 
 class BringsNoSequenceUpToDate(Branches):
-    def _catch_up(self, sequence: int, length: int) -> None:
+    def _catch_up(self, context: Context, sequence: int, length: int) -> None:
         pass
 
 
 class ForksWithoutThePath(Branches):
-    def _fork(self, parent: int, length: int, depth: int) -> int:
-        return super()._fork(-1, length, depth)
+    def _fork(self, context: Context, parent: int, length: int, depth: int) -> int:
+        return super()._fork(context, -1, length, depth)
 
 
 class CountsNodesForPositions(LlamaSession):

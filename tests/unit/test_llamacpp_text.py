@@ -24,6 +24,7 @@ from edgedec.errors import SessionError
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes.llamacpp import LlamaModel, LlamaSession
 from edgedec.runtimes.llamacpp.branches import Branches
+from edgedec.runtimes.llamacpp.context import Context
 
 DRAFTERS = ["model", "tree", "lookup", "recycle", "hybrid"]
 PROMPTS = [[5, 6, 7, 5, 6, 7, 5, 6], [40, 41, 42, 43, 44, 40, 41], [9]]
@@ -119,9 +120,9 @@ class CommitsOneRowTooMany(LlamaSession):
 class KeepsRejectedBranches(Branches):
     """The best leaf's cells are shared with the text, and no rejected ones are dropped."""
 
-    def keep(self, path: Sequence[int], length: int) -> None:
+    def keep(self, context: Context, path: Sequence[int], length: int) -> None:
         if path and (winner := self._via[path[-1]]):
-            self._context.share(winner, 0, length, length + len(path))
+            context.share(winner, 0, length, length + len(path))
         self.forget()
 
 
