@@ -23,7 +23,8 @@ from edgedec.errors import RuntimeUnavailable
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 try:
-    import llama_cpp.llama_cpp as _api
+    import llama_cpp
+    from llama_cpp import llama_cpp as _api
 except (RuntimeError, OSError, AttributeError) as error:  # a library of another machine or age
     raise RuntimeUnavailable(
         f"llama-cpp-python does not load: {str(error).splitlines()[0]}: install it again"
@@ -183,6 +184,4 @@ def find_devices() -> list[Device]:
 
 def version() -> str:
     """The version of llama.cpp itself."""
-    import llama_cpp
-
     return f"{api.llama_version().decode()}, llama-cpp-python {llama_cpp.__version__}"

@@ -64,7 +64,7 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     chosen = _choose(options)
     pointers = (ctypes.c_void_p * (len(chosen) + 1))(*(device.pointer for device in chosen), None)
     if options.device is not None:
-        params.devices = ctypes.cast(pointers, type(params.devices))
+        params.devices = ctypes.addressof(pointers)
     if options.gpu_layers is not None:
         params.n_gpu_layers = options.gpu_layers
     forget()

@@ -1,0 +1,273 @@
+"""Loading GGUF: facts, choices, what is refused and in which words, and silence."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
+pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
+
+from tiny_gguf import CONTEXT, EOS, EOT, VOCAB, write_tiny_gguf
+
+from edgedec.decoding.session import Rollback, Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import BundleError, EdgedecError, InputError, RuntimeUnavailable
+from edgedec.placement.device import available_cores
+from edgedec.placement.load import LoadOptions
+from edgedec.runtimes import llamacpp, registry
+from edgedec.runtimes.llamacpp import LlamaModel
+from edgedec.runtimes.llamacpp.library import api
+from edgedec.runtimes.llamacpp.top import top
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+# -- facts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["llama", "gemma2"])
+@pytest.mark.parametrize(
+    ("kv", "bytes_of_32"), [("f32", 128), ("f16", 64), ("q8_0", 34), ("q4_0", 18)]
+)
+def test_facts(tmp_path: Path, arch: str, kv: str, bytes_of_32: int) -> None:
+    model = LlamaModel.load(
+        write_tiny_gguf(tmp_path / "a.gguf", arch, layers=3), LoadOptions(threads=1, kv=kv)
+    )
+    info = model.info
+    assert (info.name, info.vocab_size, info.max_context) == (f"tiny-{arch}", VOCAB, CONTEXT)
+    assert info.eos_ids == (EOS, EOT)
+    # Three layers, keys and values, two heads of 32.
+    assert info.kv_bytes_per_token == 3 * 2 * 2 * bytes_of_32
+    stored = (tmp_path / "a.gguf").stat().st_size
+    assert 0.9 * stored < info.weight_bytes < stored
+    assert model.capabilities.rollback is Rollback.ANY
+    assert model.capabilities.tree
+    assert model.capabilities.snapshot
+
+
+def test_kv_is_f16_unless_chosen(file: Path) -> None:
+    chosen, default = (LlamaModel.load(file, LoadOptions(kv=kv)) for kv in ("f16", None))
+    assert default.info.kv_bytes_per_token == chosen.info.kv_bytes_per_token
+
+
+def test_a_recurrent_model_has_no_bytes_per_token(tmp_path: Path) -> None:
+    model = LlamaModel.load(write_tiny_gguf(tmp_path / "a.gguf", "mamba"), LoadOptions(threads=1))
+    assert model.info.kv_bytes_per_token == 0
+    assert model.capabilities.rollback is Rollback.NONE
+
+
+def test_columns_that_are_no_token(tmp_path: Path) -> None:
+    model = LlamaModel.load(write_tiny_gguf(tmp_path / "a.gguf", unused=10), LoadOptions(threads=1))
+    scored = model.open(8).forward(TokenTree.chain([5, 6]))
+    assert scored.logits is not None
+    assert np.isneginf(scored.logits[:, -10:]).all()
+    assert np.isfinite(scored.logits[:, :-10]).all()
+    assert scored.top_ids.max() < VOCAB - 10
+
+
+def test_logits_are_shown_when_wanted(file: Path) -> None:
+    session = LlamaModel.load(file, LoadOptions(threads=1)).open(8)
+    assert session.forward(TokenTree(5), want=Want.TOP).logits is None
+
+
+@given(
+    st.integers(1, 9000),
+    st.integers(1, 8),
+    st.integers(1, 500),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.integers(0, 99),
+)
+def test_top(size: int, count: int, values: int, hidden: float, seed: int) -> None:
+    """As sorting the whole row would have it, equal ones and rows of few numbers included."""
+    rng = np.random.default_rng(seed)
+    row = rng.integers(0, values, size).astype(np.float32)
+    row[rng.random(size) < hidden] = -np.inf
+    count = min(count, size)
+    ids, best = top(row, count)
+    expected = np.argsort(-row, kind="stable")[:count]
+    np.testing.assert_array_equal(ids, expected)
+    np.testing.assert_array_equal(best, row[expected])
+
+
+def test_top_of_a_row_without_numbers() -> None:
+    ids, _ = top(np.full(5000, np.nan, np.float32), 8)
+    assert len(ids) == 8
+
+
+# -- choices ------------------------------------------------------------------------------------
+
+
+def test_threads(file: Path) -> None:
+    context = LlamaModel.load(file, LoadOptions(threads=1, batch_threads=2)).new_context(8)
+    assert api.llama_n_threads(context.pointer) == 1
+    assert api.llama_n_threads_batch(context.pointer) == 2
+    model = LlamaModel.load(file, LoadOptions())
+    assert model.info.threads == available_cores()
+    model = LlamaModel.load(file, LoadOptions(threads=1))
+    assert api.llama_n_threads_batch(model.new_context(8).pointer) == 1
+
+
+@pytest.mark.parametrize("options", [{"mmap": True}, {"mmap": False}, {"device": "cpu"}])
+def test_choices_that_change_no_number(file: Path, options: dict[str, object]) -> None:
+    plain = LlamaModel.load(file, LoadOptions(threads=1)).open(8).forward(TokenTree(5))
+    model = LlamaModel.load(file, LoadOptions(threads=1, **options))  # type: ignore[arg-type]
+    chosen = model.open(8).forward(TokenTree(5))
+    np.testing.assert_array_equal(plain.top_ids, chosen.top_ids)
+    np.testing.assert_array_equal(plain.top_logits, chosen.top_logits)
+
+
+def test_flash_attention_is_a_choice(file: Path) -> None:
+    rows = []
+    for chosen in (True, False):
+        options = LoadOptions(threads=1, kv="f16", flash_attention=chosen)
+        session = LlamaModel.load(file, options).open(32)
+        session.prefill(list(range(5, 25)))
+        rows.append(session.forward(TokenTree(5)).top_logits)
+    assert np.abs(rows[0] - rows[1]).max() < 0.05
+    assert (rows[0] != rows[1]).any(), "the choice does not reach llama.cpp"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"providers": ("CPUExecutionProvider",)}, InputError, "providers"),
+        ({"kv": "q8_0", "flash_attention": False}, InputError, "flash attention"),
+        ({"device": "CUDA9"}, RuntimeUnavailable, "it has CPU"),
+    ],
+)
+def test_choices_that_are_refused(
+    file: Path, options: dict[str, object], error: type[EdgedecError], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        LlamaModel.load(file, LoadOptions(**options))  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_layers_need_a_device(file: Path) -> None:
+    LlamaModel.load(file, LoadOptions(threads=1, gpu_layers=0))
+    if len(llamacpp.devices()) > 1:
+        pytest.skip("this llama.cpp has a device beside the processor")
+    with pytest.raises(RuntimeUnavailable, match="no device"):
+        LlamaModel.load(file, LoadOptions(gpu_layers=3))
+
+
+def test_devices_begin_with_a_name() -> None:
+    names = [line.split(":")[0] for line in llamacpp.devices()]
+    assert "CPU" in names
+
+
+# -- files --------------------------------------------------------------------------------------
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(BundleError) as caught:
+        LlamaModel.load(path, LoadOptions(threads=1))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_folder_of_one_file(file: Path, tmp_path: Path) -> None:
+    assert "found none" in refused(tmp_path)
+    shutil.copy(file, tmp_path / "one.gguf")
+    assert LlamaModel.load(tmp_path, LoadOptions(threads=1)).info.name == "tiny-llama"
+    shutil.copy(file, tmp_path / "two.gguf")
+    assert "one.gguf, two.gguf" in refused(tmp_path)
+
+
+def test_files_that_are_no_model(file: Path, tmp_path: Path) -> None:
+    assert "cannot be read" in refused(tmp_path / "missing.gguf")
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"")
+    assert "not a GGUF" in refused(other)
+    other.write_bytes(b"PK\x03\x04" + bytes(100))
+    assert "not a GGUF" in refused(other)
+    whole = file.read_bytes()
+    other.write_bytes(whole[: len(whole) // 2])
+    assert "llama.cpp cannot load it: " in refused(other)
+    # llama.cpp's own words, not only that it failed.
+    other.write_bytes(whole.replace(b"blk.0.attn_q.weight", b"blk.0.attn_X.weight"))
+    assert "'blk.0.attn_q.weight' not found" in refused(other)
+    length = (5).to_bytes(8, "little")
+    other.write_bytes(whole.replace(length + b"llama", length + b"lhama", 1))
+    assert "unknown model architecture: 'lhama'" in refused(other)
+
+
+# -- silence and absence ------------------------------------------------------------------------
+
+RUN = """
+import sys
+from pathlib import Path
+from edgedec.decoding.tree import TokenTree
+from edgedec.placement.load import LoadOptions
+from edgedec.runtimes import registry
+from edgedec.errors import EdgedecError
+runtime = registry.adapter("llamacpp")
+session = runtime.load(Path(sys.argv[1]), LoadOptions(threads=1)).open(64)
+session.prefill([5, 6, 7])
+session.forward(TokenTree(8))
+try:
+    runtime.load(Path(sys.argv[2]), LoadOptions())
+except EdgedecError:
+    pass
+"""
+
+
+def test_nothing_is_said(file: Path, tmp_path: Path) -> None:
+    """Not while loading, running, failing and at the interpreter's end with all still open."""
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(file.read_bytes()[:2000])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(file), str(broken)],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_who_listens_hears_it(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="edgedec.llamacpp"):
+        LlamaModel.load(file, LoadOptions(threads=1))
+    assert any("llama_model_loader" in line for line in caplog.messages)
+    caplog.clear()
+    LlamaModel.load(file, LoadOptions(threads=1))
+    assert not caplog.messages
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if "llamacpp" in name or "llama_cpp" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    with pytest.raises(RuntimeUnavailable, match=r"edgedec\[gguf\]"):
+        registry.adapter("llamacpp")
+
+
+def test_a_library_that_does_not_load(tmp_path: Path) -> None:
+    package = tmp_path / "llama_cpp"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('Failed to load libllama.so\\nx')")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from edgedec.runtimes import registry\n"
+        "from edgedec.errors import RuntimeUnavailable\n"
+        "try: registry.adapter('llamacpp')\n"
+        "except RuntimeUnavailable as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert "does not load: Failed to load libllama.so" in done.stdout
+    assert done.stdout.count("\n") == 1
