@@ -16,6 +16,8 @@ _LAYER = "model.layers.{layer}."
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """The decoder that this config.json describes."""
     c = Config({**config, **_rope(config)})
+    for biased in ("attention_bias", "mlp_bias", "lm_head_bias"):
+        c.refuse(biased)
     found = c.decoder(
         rotary_dim=c.rotary_dim(1.0),
         norm=c.norm(default=1e-5),

@@ -12,6 +12,7 @@ from edgedec.models.decoder import DecoderSpec
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
     """The decoder that this config.json describes."""
     c = Config(config)
+    c.refuse("use_mrope")
     return c.decoder(qkv_bias=True, windows=windows(c))
 
 
@@ -20,7 +21,5 @@ def windows(c: Config) -> tuple[int, ...]:
     layers = c.count("num_hidden_layers")
     size = c.count("sliding_window", 4096) if c.flag("use_sliding_window") else 0
     whole = c.count("max_window_layers", 28)
-    kinds = c.raw.get("layer_types") or [
-        "full_attention" if layer < whole else "sliding_attention" for layer in range(layers)
-    ]
-    return tuple(size if kind == "sliding_attention" else 0 for kind in kinds)
+    sliding = c.kinds([layer >= whole for layer in range(layers)])
+    return tuple(size if slides else 0 for slides in sliding)

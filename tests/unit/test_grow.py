@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tiny_models import random_tensors, save_checkpoint, tiny_config
+from tiny_models import random_stored, random_tensors, save_checkpoint, tiny_config
 
 from edgedec.errors import InputError, UnsupportedArchitecture
 from edgedec.models import grow as grow_module
@@ -175,10 +175,27 @@ def test_a_shape_that_cannot_be(tmp_path: Path, shape: Shape, block: int, said: 
     assert said in str(caught.value)
 
 
-def test_biases_are_refused(tmp_path: Path) -> None:
-    source = make_source(tmp_path / "small", model_type="qwen2")
-    with pytest.raises(UnsupportedArchitecture, match="without biases"):
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"model_type": "qwen2"},
+        {"model_type": "mistral", "sliding_window": 9},
+        {"model_type": "gemma2"},
+        {"model_type": "phi3"},
+        {"model_type": "olmo2"},
+        {"model_type": "granite"},
+        {"model_type": "smollm3", "num_hidden_layers": 4},
+        {"hidden_act": "gelu"},
+    ],
+    ids=str,
+)
+def test_other_kinds_are_refused(tmp_path: Path, kind: dict[str, Any]) -> None:
+    """Wherever the argument for growing does not hold, one line says so."""
+    config = tiny_config(**kind)
+    source = save_checkpoint(tmp_path / "small", config, random_stored(spec_for(config)))
+    with pytest.raises(UnsupportedArchitecture, match=r"this .* is another") as caught:
         grow(source, tmp_path / "large", SAME)
+    assert "\n" not in str(caught.value)
 
 
 def test_equal_arguments_write_equal_bytes(tmp_path: Path, monkeypatch: Any) -> None:

@@ -158,6 +158,8 @@ def test_ropes_as_transformers_5_writes_them():
         ({"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True}, "inverse_layer"),
         ({"model_type": "gpt2", "add_cross_attention": True}, "cross_attention"),
         ({"model_type": "minicpm", "num_experts": 8}, "num_experts"),
+        ({"model_type": "phi3", "lm_head_bias": True}, "lm_head_bias"),
+        ({"model_type": "qwen2", "layer_types": ["full_attention", "linear"]}, "layer_types"),
         ({"model_type": "minicpm", "sparse_config": {"block": 64}}, "sparse attention"),
         ({"model_type": "granite", "partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 5.0}}}, "by kind of layer"),
@@ -192,14 +194,18 @@ def test_fields_that_make_no_sense(changes, words):
 # -- tensors --------------------------------------------------------------------------------------
 
 
+MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+FURTHER = {
+    "gpt_neox": {"num_key_value_heads": None},
+    "olmoe": MIXTURE,
+    "qwen3_moe": MIXTURE,
+    "stablelm": {"qk_layernorm": True},
+}
+
+
 def checkpoint_of(kind):
     """Configuration, spec and stored tensors of a tiny decoder of that kind."""
-    changes = {"model_type": kind}
-    if kind == "gpt_neox":
-        changes["num_key_value_heads"] = None
-    if kind == "stablelm":
-        changes["qk_layernorm"] = True
-    config = tiny_config(**changes)
+    config = tiny_config(**{"model_type": kind, **FURTHER.get(kind, {})})
     if kind == "gemma3":
         config = {"model_type": kind, "text_config": {**config, "tie_word_embeddings": True}}
     spec = spec_for(config)
