@@ -120,6 +120,8 @@ def byte_pairs(pre: str | None) -> dict[str, Any]:
     # In an order that is no order of the alphabet's.
     merges += [pairs[i * 577 % len(pairs)] for i in range(len(pairs))]
     tokens = [*of_byte.values(), *dict.fromkeys(a + b for a, b in merges)]
+    # Words that no merge leads to: some cuts take them whole all the same.
+    tokens += ["sTr", written("\u4e2d\u3042\ud55c")]
     tokens = [*dict.fromkeys(tokens), "<|bos|>", "<|im_end|>", "<think>", "  x"]
     types = [NORMAL] * (len(tokens) - 4) + [CONTROL, NORMAL, USER_DEFINED, USER_DEFINED]
     entries = {"merges": [f"{a} {b}" for a, b in merges], "bos_token_id": len(tokens) - 4,

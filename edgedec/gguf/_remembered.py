@@ -37,6 +37,7 @@ class Remembered:
     def __init__(self, version: str) -> None:
         self._version = version
         self._digests, self._opened = _load()
+        self._changed = False
 
     def digest(self, files: Sequence[Path]) -> str:
         """One sha256 for all the files' bytes; a file is read only where it is new or changed."""
@@ -45,6 +46,7 @@ class Remembered:
             known = self._digests.get(_identity(file))
             if known is None:
                 known = self._digests[_identity(file)] = _sha256(file)
+                self._changed = True
             digests.append(known)
         return (
             digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -57,10 +59,12 @@ class Remembered:
     def remember(self, digest: str) -> None:
         """These bytes opened."""
         self._opened[digest] = self._version
-        self.save()
+        self._changed = True
 
     def save(self) -> None:
-        """Write it all in one move, keeping what another process wrote since; or not at all."""
+        """Write what is new in one move, beside what another process wrote; or not at all."""
+        if not self._changed:
+            return
         digests, opened = _load()
         merged = {
             "format": FORMAT,

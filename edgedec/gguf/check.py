@@ -63,6 +63,7 @@ def first_open(path: str | Path, *, timeout_s: float | None = None) -> GgufHeade
             _open_in_child(header.path, timeout_s or BASE_TIMEOUT_S + size / BYTES_PER_SECOND)
             if remembered.digest(files) == digest:
                 remembered.remember(digest)
+        remembered.save()
     except OSError as error:
         raise BundleError(f"{one_line(str(path))} cannot be read: {error.strerror}") from None
     return header
@@ -118,4 +119,5 @@ def _last_error(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower() or "GGML_ASSERT" in line]
     line = (telling or lines or ["it gave no reason"])[-1]
+    line = line.removeprefix("llama_model_load: error loading model: ")
     return one_line(line[max(0, line[: line.find(".cpp:") + 1].rfind("/") + 1) :])

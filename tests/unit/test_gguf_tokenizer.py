@@ -29,6 +29,7 @@ TEXTS = [
     "a\u00a0b\u3000c\u2028d\u0085e\x0bf\x00g\x7f",
     "٣٤٥ ½ Ⅷ² 1/2 a/b\n/\n",
     "<|bos|>x<|im_end|> <think>  x</s> <s> <unk>",
+    "sTr sTra \u4e2d\u3042\ud55c",
     "$a+b=c<d>e^f~g|h`i_j-k.l,m",
 ]
 texts = st.lists(
@@ -85,8 +86,9 @@ def test_another_cut_is_noticed(folder: Path) -> None:
         tokenizer = load(folder / "cut.gguf", gguf_files.byte_pairs(name))
         ids = [tokenizer.encode(text, add_special_tokens=False) for text in [*TEXTS, *ALL_PAIRS]]
         by_ids.setdefault(str(ids), []).append(name)
-    alike = [names for names in by_ids.values() if len({PRESPLITS[n].patterns for n in names}) > 1]
-    assert not alike
+    # Only what is assumed of a BOS may differ beside it.
+    cuts = [{PRESPLITS[name][:2] for name in names} for names in by_ids.values()]
+    assert all(len(alike) == 1 for alike in cuts)
 
 
 @pytest.mark.parametrize(
