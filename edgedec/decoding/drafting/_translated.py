@@ -198,7 +198,8 @@ class TranslatedSession:
             for token in self._text.pieces(tree.tokens[node]):
                 place = own.add(token, place)
             self._places.append(place)
-            self._exact.append(True)
+            # Below a node that ends inside a draft token the text is not what it should be.
+            self._exact.append(self._exact[tree.parents[node]])
 
     def _places_end(self) -> int:
         """Nodes of the draft's own tree that are pending."""
