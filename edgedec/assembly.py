@@ -107,8 +107,6 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
             draft = _load(_draft_source(pair, drafter_name), options.of_draft(), stack)
             _check_sizes(target, draft)
             translation = _translation(pair, tokenizer, target, draft)
-            if options.draft == "auto" and translation and translation.level == "string":
-                drafter_name = "strings"
         caches = plan_caches(
             target.info,
             draft.info if draft else None,

@@ -68,6 +68,7 @@ def translate(
     tokens = sum(data is not None for data in mine.spelled)
     ids = [id for id in target.encode(sample, add_special_tokens=False) if id < columns]
     shares = len(target_ids) / tokens, float(np.mean(to_draft[ids] != OUTSIDE)) if ids else 0.0
+    level = "token" if shares[1] >= _ENOUGH_IN_COMMON else "string"
     return Translation(
         to_draft=to_draft,
         target_ids=target_ids,
@@ -76,10 +77,11 @@ def translate(
         speller=TextSpeller(mine, other),
         word_starts=[data is None or data[:1] in (b" ", b"\n", b"\t") for data in mine.spelled],
         blank=draft.eos_id or draft.bos_id or 0,
-        level="token" if shares[1] >= _ENOUGH_IN_COMMON else "string",
+        level=level,
         facts={
             "vocabulary": f"shared {shares[0]:.0%} of the target's tokens, "
             f"{shares[1]:.0%} of a sample text",
+            "drafted_by": level,
             "shared_tokens": len(target_ids),
             "shared_of_target": shares[0],
             "shared_of_sample": shares[1],

@@ -78,7 +78,7 @@ class Translation:
             follows is tokenised, ``[target columns]`` bool.
         blank: a token of the draft that stands for no text at all.
         same: both tokenizers are one, up to padding and added special tokens.
-        level: ``"token"`` or ``"string"``: how ``auto`` drafts.
+        level: ``"token"`` or ``"string"``: how ``hybrid`` drafts.
         facts: shares and counts for reports.
 
     """
