@@ -22,7 +22,6 @@ from edgedec.text import Tokenizer
 _PARITY_TOKENS = 1024
 _SAMPLE_TOKENS = 384
 _PARITY_LEAST = 32
-_PARITY_CHARACTERS = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,6 +70,8 @@ def _check(options: ExportOptions) -> None:
         raise InputError(f"no format: expected one or more of {', '.join(formats.names())}")
     if len(set(options.formats)) < len(options.formats):
         raise InputError(f"formats {','.join(options.formats)}: one of them is named twice")
+    if options.imatrix_text is not None and "gguf" not in options.formats:
+        raise InputError("--imatrix-text weighs the columns of a gguf: add --format gguf")
     for name in options.formats:
         formats.exporter(name).check(options)
 
@@ -154,7 +155,7 @@ def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
     text, name, longest = sample.TEXT, "the built-in text", _SAMPLE_TOKENS
     if options.parity_text is not None:
         name, longest = str(options.parity_text), _PARITY_TOKENS
-        text = read_text(options.parity_text)
+        text = sample.read_text(options.parity_text)
     longest = min(options.max_context or longest, longest)
     tokens = Tokenizer.load(tokenizer).encode(text)[:longest]
     if len(tokens) < _PARITY_LEAST:
@@ -162,20 +163,6 @@ def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
             f"{name} gives {len(tokens)} tokens to compare on, expected {_PARITY_LEAST} or more"
         )
     return tokens
-
-
-def read_text(file: Path) -> str:
-    """The beginning of a text file.
-
-    Raises:
-        InputError: it cannot be read.
-
-    """
-    try:
-        with file.open(encoding="utf-8") as stream:
-            return stream.read(_PARITY_CHARACTERS)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read as UTF-8 text: {error}") from None
 
 
 def _export(job: Job, bundle: Path, progress: Progress) -> ModelReport:

@@ -1,4 +1,12 @@
-"""A short text for the parity check of an export when the user gives none."""
+"""Texts that calibration and parity read: a short one for when the user gives none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgedec.errors import InputError
+
+_MOST_CHARACTERS = 1 << 20
 
 TEXT = '''\
 The lighthouse keeper wrote three numbers in the book every evening: the height of the oil in
@@ -37,3 +45,17 @@ before it has to be filled again? Answer: 240 / 16 = 15, so the tank lasts for 1
 
 Der Wind kam von Norden, und am Morgen lag Eis auf den Stufen. La mer était calme, mais froide.
 '''
+
+
+def read_text(file: Path) -> str:
+    """The beginning of a text file.
+
+    Raises:
+        InputError: it cannot be read.
+
+    """
+    try:
+        with file.open(encoding="utf-8") as stream:
+            return stream.read(_MOST_CHARACTERS)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read as UTF-8 text: {error}") from None

@@ -6,9 +6,13 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import general_keys, model_keys
+from edgedec.export.gguf.naming import Layout
 from edgedec.export.gguf.parity import compare
 from edgedec.export.gguf.quantize import FTYPES, quantise
 from edgedec.export.gguf.tokenizer import tokenizer_keys
@@ -16,13 +20,18 @@ from edgedec.export.gguf.writing import PLAIN
 from edgedec.export.gguf.writing import write as write_plain
 from edgedec.export.job import Exported, Figures, Job
 from edgedec.export.options import ExportOptions, Progress
+from edgedec.export.sample import read_text
 from edgedec.export.tensors import CountedTensors
+from edgedec.text import Tokenizer
 
 WEIGHTS = (*FTYPES, *reversed(tuple(PLAIN)))
 DEFAULT_WEIGHTS = "q4_0"
 EXTRA = "gguf"
 PACKAGES = ("numpy", "gguf", "llama-cpp-python")
 _FILE = "model.gguf"
+# More tell little more, and the reference takes its time.
+_WEIGHING_TOKENS = 2048
+_WEIGHING_LEAST = 128
 # What llama.cpp keeps keys and values in unless told otherwise.
 _KV = "f16"
 
@@ -34,6 +43,8 @@ def check(options: ExportOptions) -> None:
             f"--kv {options.kv}: a GGUF does not say how keys and values are kept;"
             " choose it when the bundle is run"
         )
+    if options.imatrix_text is not None:
+        read_text(options.imatrix_text)
     if importlib.util.find_spec("llama_cpp") is None:
         raise RuntimeUnavailable(
             "exporting to gguf needs llama.cpp to quantise and to compare: install it with"
@@ -58,8 +69,10 @@ def write(job: Job, folder: Path, progress: Progress) -> Exported:
     write_plain(first, spec, counted, architecture, metadata, plain)
     notes = tuple(filter(None, [architecture.note(spec)]))
     if not direct:
-        notes += quantise(first, file, job, progress)
-        first.unlink()
+        weighing = _weighing(job, folder, architecture.layout, progress)
+        notes += quantise(first, file, job, weighing, progress)
+        for scratch in filter(None, (first, weighing)):
+            scratch.unlink()
     progress(job.stage, total, total)
     return Exported((_FILE,), _KV, spec.vocab_size, notes=notes)
 
@@ -67,6 +80,25 @@ def write(job: Job, folder: Path, progress: Progress) -> Exported:
 def parity(job: Job, folder: Path, progress: Progress) -> Figures:
     """See Exporter."""
     return compare(job, folder / _FILE, progress)
+
+
+def _weighing(job: Job, folder: Path, layout: Layout, progress: Progress) -> Path | None:
+    """A scratch file with the importance of each matrix's columns, where a text was given."""
+    text = job.options.imatrix_text
+    if text is None:
+        return None
+    tokens = Tokenizer.load(job.checkpoint.path).encode(read_text(text))[:_WEIGHING_TOKENS]
+    if len(tokens) < _WEIGHING_LEAST:
+        raise InputError(
+            f"{text} gives {len(tokens)} tokens to weigh by, expected {_WEIGHING_LEAST} or more"
+        )
+    stage = f"{job.stage} importance"
+    found = importance(
+        job.spec, job.tensors, tokens, layout, lambda done, total: progress(stage, done, total)
+    )
+    file = folder / "importance.npz"
+    np.savez(file, allow_pickle=False, **found)
+    return file
 
 
 def _lossless(job: Job) -> str:

@@ -74,7 +74,6 @@ _KNOWN: Mapping[tuple[str | None, str | None], Sequence[str]] = {
         _DEEPSEEK_TAIL,
     ),
     ("falcon", None): (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"),
-    (None, "minicpm5"): (r"\p{N}{1,3}", _modern(r"\p{N}+")),
     ("seed-coder", None): (
         rf"{_ANY_CASE}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_TAIL}",
     ),

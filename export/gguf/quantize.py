@@ -38,8 +38,17 @@ FTYPES: Mapping[str, tuple[int, str]] = {
 _BUFFER_BYTES = 256 << 20
 
 
-def quantise(source: Path, out: Path, job: Job, progress: Progress) -> tuple[str, ...]:
+def quantise(
+    source: Path, out: Path, job: Job, weighing: Path | None, progress: Progress
+) -> tuple[str, ...]:
     """Quantise ``source`` to ``out``; returns notes on what came out otherwise than asked.
+
+    Args:
+        source: a GGUF in f32, f16 or bf16.
+        out: to be written.
+        job: says which weights.
+        weighing: an ``.npz`` with the importance of columns by tensor name, or None.
+        progress: told how ``out`` grows.
 
     Raises:
         ExportError: the quantiser failed, or the disk is full.
@@ -58,7 +67,7 @@ def quantise(source: Path, out: Path, job: Job, progress: Progress) -> tuple[str
         "ftype": FTYPES[job.weights][0],
         "threads": os.cpu_count() or 1,
         "buffer_bytes": _BUFFER_BYTES,
-        "importance": None,
+        "importance": None if weighing is None else str(weighing),
     }
     child.ask(request, grown)
     progress(stage, total, total)
