@@ -24,6 +24,7 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.policy.base import DraftPolicy
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import FloatArray
 from edgedec.testing import FakeModel
 
@@ -59,7 +60,10 @@ DRAFT = Toy(seed=2, like=(TARGET, 0.3))
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to decode: a drafter by name, how much it drafts, a rule, parameters."""
+    """One way to decode: a drafter by name, how much it drafts, a rule, parameters.
+
+    With a ``translation`` the draft model's tokens are another vocabulary's.
+    """
 
     rule: AcceptanceRule
     drafter: str = "model"
@@ -68,6 +72,7 @@ class Setting:
     top_k: int = 0
     frequency_penalty: float = 0.0
     wrap: Wrap | None = None
+    translation: Translation | None = None
 
     def params(self, seed: int) -> SamplingParams:
         return SamplingParams(
@@ -81,7 +86,9 @@ class Setting:
 def observed(setting: Setting, runs: int = RUNS) -> tuple[Floats, Metrics]:
     """How often each text came, ``[VOCAB ** HORIZON]``, over the seeds 0, 1, ..."""
     target, draft = TARGET.open(64), DRAFT.open(64)
-    drafter = drafting.create(setting.drafter, vocab_size=VOCAB, draft=draft)
+    drafter = drafting.create(
+        setting.drafter, vocab_size=VOCAB, draft=draft, translation=setting.translation
+    )
     if setting.wrap is not None:
         drafter = setting.wrap(drafter)
     engine = Engine(target, drafter, setting.policy(), setting.rule)
