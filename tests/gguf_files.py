@@ -119,6 +119,8 @@ def byte_pairs(pre: str | None) -> dict[str, Any]:
     pairs = [(written(a), written(b)) for a in ALPHABET for b in ALPHABET]
     # In an order that is no order of the alphabet's.
     merges += [pairs[i * 577 % len(pairs)] for i in range(len(pairs))]
+    space = written(" ")
+    merges.append((2 * space, space))
     tokens = [*of_byte.values(), *dict.fromkeys(a + b for a, b in merges)]
     # Words that no merge leads to: some cuts take them whole all the same.
     tokens += ["sTr", written("\u4e2d\u3042\ud55c")]

@@ -39,6 +39,35 @@ _DEEPSEEK3 = (
 # Han, then also kana; and what the first DeepSeek tokenizers took for CJK.
 _CJK = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _WIDE = r"[[\u0800-\u9fa5\uac00-\ud7ff]&&[^\s]]+"
+# Digits in groups of three from the right, the first with what stands before it.
+_GROUPS = r"[^\p{N}]*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
+_MARKED = rf"{_LEAD}[\p{{L}}\p{{M}}]+(?:{_SHORTENED})?"
+_AYA = rf"{_MARKED}|\p{{N}}{{1,3}}|{_CASED_SIGNS}|{_SPACES}"
+_YOUTU = rf"{_MARKED}|\p{{N}}|{_CASED_SIGNS}|{_SPACES}"
+_YOUTU_WIDE = (
+    "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c"
+    "\u3001-\u303f\ufe30-\ufe4f]+|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u30ff]+"
+)
+_AFMOE_WIDE = (
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0eff"
+    "\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
+)
+_JAIS2_SPACES = "|".join(
+    [rf"\s{{{count}}}(?!\S)" for count in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")]
+)
+_JAIS2 = rf"{_SHORTENED}|{_WORD}|\p{{N}}{{1,3}}|{_SIGNS}|\s*[\r\n]+|{_JAIS2_SPACES}|\s"
+_SEED = rf"{_SHORTENED}|{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}"
+_MINICPM5 = rf"{_SHORTENED}|{_WORD}|\p{{N}}+|{_SIGNS}|{_SPACES}"
+_UFAKZEKA = rf"{_WORD}|\p{{N}}|{_SIGNS}|{_SPACES}"
+# Words joined by single spaces are one.
+_EXAONE_MOE = (
+    rf"{_SHORTENED}|{_LEAD}(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_SPARK = (
+    rf"{_ASCII_SIGN}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+    r"| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"
+)
 # The cased letters that DeepSeek's first tokenizer lists: all but those of a few scripts.
 _CASED = (
     r"[[\p{Lu}\p{Ll}\p{Lt}]&&[^"
@@ -97,6 +126,16 @@ _FAMILIES: dict[str, Presplit] = {
         (r"[\r\n]", rf"\s?{_CASED}+", rf"\s?{_WIDE_SIGNS}+", r"\s+\z", _WIDE, r"\p{N}+")
     ),
     "deepseek-v3 hunyuan-dense joyai-llm hy_v4": _PLAIN_DEEPSEEK3,
+    "spark2_5": Presplit((r"\p{N}{1,3}", _CJK, _SPARK, r"\p{N}")),
+    "jais-2": Presplit((_JAIS2,)),
+    "seed-coder": Presplit((_SEED,)),
+    "minicpm5": Presplit((r"\p{N}{1,3}", _MINICPM5), whole_words=True),
+    "ufakzeka": Presplit((_UFAKZEKA,)),
+    "laguna": Presplit((r"[^\n]+|\n+", _QWEN2)),
+    "exaone-moe": Presplit((_EXAONE_MOE,)),
+    "youtu": Presplit((_YOUTU_WIDE, _YOUTU), whole_words=True),
+    "tiny_aya cohere2moe": Presplit((_GROUPS, _AYA)),
+    "afmoe": Presplit((_GROUPS, _AFMOE_WIDE, _DEEPSEEK3)),
     "poro-chat bloom gpt3-finnish": Presplit((_BLOOM,)),
     "viking": Presplit((_BLOOM, r"\p{N}")),
 }
