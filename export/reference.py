@@ -11,7 +11,7 @@ import numpy as np
 
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader, read
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.traits import Activation
+from edgedec.models.traits import Activation, Experts
 
 # Told a layer's rotated keys and its values, both [n, kv_heads, head_dim].
 OnCache = Callable[[int, FloatArray, FloatArray], None]
@@ -117,10 +117,36 @@ class Reference:
 
     def _mlp(self, layer: int, x: FloatArray) -> FloatArray:
         spec = self.spec
+        if spec.experts is not None:
+            return self._mixture(layer, x, spec.experts)
         act = ACTIVATIONS[spec.activation]
         up = self._linear("up", layer, x, spec.mlp_bias)
         inner = act(self._linear("gate", layer, x, spec.mlp_bias)) * up if spec.gated else act(up)
         return self._linear("down", layer, inner, spec.mlp_bias)
+
+    def _mixture(self, layer: int, x: FloatArray, experts: Experts) -> FloatArray:
+        """Each row through its own experts, weighed by the shares that the router gives them."""
+        shares = softmax(x @ self._weight("router", layer).T)
+        chosen = np.argsort(-shares, axis=1, kind="stable")[:, : experts.used]
+        weights = np.take_along_axis(shares, chosen, axis=1)
+        if experts.renormalised:
+            weights /= weights.sum(axis=1, keepdims=True)
+        mixed = np.zeros_like(x)
+        for expert in np.unique(chosen):
+            rows, places = np.nonzero(chosen == expert)
+            mixed[rows] += weights[rows, places, None] * self._expert(layer, expert, x[rows])
+        return mixed
+
+    def _expert(self, layer: int, expert: int, x: FloatArray) -> FloatArray:
+        def product(role: str, x: FloatArray, rows: int) -> FloatArray:
+            name = self.spec.name(f"experts_{role}", layer)
+            found: FloatArray = x @ self._tensors.rows(name, expert * rows, (expert + 1) * rows).T
+            return found
+
+        spec, act = self.spec, ACTIVATIONS[self.spec.activation]
+        up = product("up", x, spec.ffn)
+        inner = act(product("gate", x, spec.ffn)) * up if spec.gated else act(up)
+        return product("down", inner, spec.hidden)
 
     def _linear(self, role: str, layer: int, x: FloatArray, biased: bool) -> FloatArray:
         product: FloatArray = x @ self._weight(role, layer).T

@@ -53,6 +53,23 @@ class MemoryTensors:
         return self._tensors[name][start:stop].astype(np.float32)
 
 
+class InterleavedTensors:
+    """Two matrices of another reader, a row of the one and a row of the other in turn."""
+
+    def __init__(self, inner: TensorReader, first: str, second: str) -> None:
+        self._inner, self._names = inner, (first, second)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        rows, columns = self._inner.shape(self._names[0])
+        return 2 * rows, columns
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        first = start // 2
+        both = [self._inner.rows(each, first, -(-stop // 2)) for each in self._names]
+        whole: FloatArray = np.stack(both, axis=1).reshape(-1, both[0].shape[1])
+        return whole[start - 2 * first : stop - 2 * first]
+
+
 class PaddedTensors:
     """Another reader with rows of zeros appended to some of its tensors."""
 

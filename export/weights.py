@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import InputError
+from edgedec.export.experts import joined, kernel_form, stacked
 from edgedec.export.graph import GraphWriter
 from edgedec.export.quantize import ByteArray, quantize
 from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
+from edgedec.models.traits import Experts
 
 FORMATS = ("int4", "int8", "fp16", "fp32")
 MICROSOFT = "com.microsoft::"
+_LAST = np.array([-1], np.int64)
 # More threads would hold more chunks in memory than they save time.
 _MOST_THREADS = 8
 _In = TypeVar("_In")
@@ -42,6 +45,14 @@ class Format(Protocol):
 
     def head(self, x: str, out: str, table: str, mask: str | None) -> str:
         """``[r, hidden]`` to ``[r, vocab]``, plus ``mask`` ``[vocab]`` where there is one."""
+        ...
+
+    def mixture(self, x: str, logits: str, out: str, weights: Sequence[str], kind: Experts) -> str:
+        """Each of ``n`` rows of ``[1, n, hidden]`` through its own experts.
+
+        ``logits`` ``[n, count]`` are the router's; ``weights`` name gate, up and down, the
+        matrices of all experts one under the other.
+        """
         ...
 
 
@@ -80,15 +91,34 @@ class Plain:
         inputs = [x, self._whole(self._table(table, [table]))] + ([mask] if mask else [])
         return self._graph.node("Gemm", inputs, out, transB=1)
 
-    def _table(self, stored: str, names: Sequence[str]) -> str:
+    def mixture(self, x: str, logits: str, out: str, weights: Sequence[str], kind: Experts) -> str:
+        g, inputs = self._graph, []
+        for stored, tensors in joined(self._tensors, out, weights):
+            self._table(stored, [stored], tensors)
+            stack = g.alias(f"{stored}.stack", stored, stacked(tensors.shape(stored), kind))
+            inputs.append(self._whole(stack))
+        inputs = [x, logits, inputs[0], "", inputs[1]]
+        if kind.renormalised:
+            return g.node(MICROSOFT + "MoE", inputs, out, **kernel_form(kind))
+        # onnxruntime 1.31 gives zeros where it may write over its input and is not to
+        # renormalise: it is let renormalise, and the product undoes that.
+        mean = g.node(MICROSOFT + "MoE", inputs, f"{out}.mean", **kernel_form(kind))
+        shares = g.node("Softmax", [logits], f"{out}.shares", axis=-1)
+        count = g.constant(f"experts.{kind.used}", np.array([kind.used], np.int64))
+        largest, _ = g.nodes("TopK", [shares, count], [f"{out}.largest", f"{out}.chosen"])
+        total = g.node("ReduceSum", [largest, g.constant("last", _LAST)], f"{out}.total")
+        return g.node("Mul", [mean, total], out)
+
+    def _table(self, stored: str, names: Sequence[str], tensors: TensorReader | None = None) -> str:
         """Write tensors, one under the other, unless that was done; ``[rows, in]``."""
         if stored in self._graph:
             return stored
-        parts = chunks(self._tensors, names)
+        tensors = tensors or self._tensors
+        parts, shape = chunks(tensors, names), _stacked(tensors, names)
         if not self._half:
-            return self._graph.stream(stored, np.float32, _stacked(self._tensors, names), parts)
+            return self._graph.stream(stored, np.float32, shape, parts)
         halves = (_half(names[0], part) for part in parts)
-        return self._graph.stream(stored, np.float16, _stacked(self._tensors, names), halves)
+        return self._graph.stream(stored, np.float16, shape, halves)
 
     def _whole(self, stored: str) -> str:
         if not self._half:
@@ -141,6 +171,35 @@ class Quantized:
             quantize_axis=1,
         )
 
+    def mixture(self, x: str, logits: str, out: str, weights: Sequence[str], kind: Experts) -> str:
+        g, inputs = self._graph, []
+        for stored, tensors in joined(self._tensors, out, weights):
+            rows, columns = tensors.shape(stored)
+            if columns % self._block:
+                raise InputError(
+                    f"experts of {columns} channels cannot be cut into blocks of {self._block}:"
+                    f" try --block-size {max(columns & -columns, 16)}, or --weights fp16"
+                )
+            self._store(stored, [stored], self._bits, tensors)
+            packed = stacked((rows, columns * self._bits // 8), kind)
+            scales = stacked((rows, columns // self._block), kind)
+            inputs += [
+                g.alias(f"{stored}.packed.stack", f"{stored}.packed", packed),
+                g.alias(f"{stored}.scales.stack", f"{stored}.scales", scales),
+                "",
+            ]
+        # Without weights of its own the kernel takes the chosen logits' softmax.
+        shares = g.node("Softmax", [logits], f"{out}.shares", axis=-1)
+        return g.node(
+            MICROSOFT + "QMoE",
+            [x, logits, *inputs, *[""] * 6, shares],
+            out,
+            expert_weight_bits=self._bits,
+            block_size=self._block,
+            accuracy_level=4,
+            **kernel_form(kind, kind.renormalised),
+        )
+
     def _product(self, x: str, out: str, weights: Sequence[str], bias: str) -> str:
         columns = self._tensors.shape(weights[0])[1]
         stored = weights[0] if len(weights) == 1 else f"{out}.weight"
@@ -158,9 +217,12 @@ class Quantized:
             accuracy_level=4,
         )
 
-    def _store(self, stored: str, weights: Sequence[str], bits: int) -> int:
+    def _store(
+        self, stored: str, weights: Sequence[str], bits: int, tensors: TensorReader | None = None
+    ) -> int:
         """Quantise and write; returns the number of rows."""
-        rows, columns = _stacked(self._tensors, weights)
+        tensors = tensors or self._tensors
+        rows, columns = _stacked(tensors, weights)
         if stored in self.errors:
             return rows
         blocks = -(-columns // self._block)
@@ -168,7 +230,7 @@ class Quantized:
         squares = np.zeros(2)
 
         def packed() -> Iterator[ByteArray]:
-            parts = chunks(self._tensors, weights)
+            parts = chunks(tensors, weights)
             for done in _ahead(lambda part: quantize(part, bits, self._block), parts):
                 scales.append(done.scales)
                 squares[:] += done.squared_error, done.squared_weight

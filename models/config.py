@@ -8,7 +8,7 @@ from typing import Any
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import read_rope
-from edgedec.models.traits import Activation, Norm
+from edgedec.models.traits import Activation, Experts, Norm
 
 _REQUIRED = object()
 # Beyond any decoder in sight; a config.json that says more is not to be multiplied out.
@@ -116,6 +116,13 @@ class Config:
         if share > 1:
             raise CheckpointError(f"config.json: {field} is {share}, expected at most 1")
         return int(self._head_dim() * share)
+
+    def experts(self) -> Experts:
+        """The mixture of every layer's MLPs."""
+        count, used = self.positive("num_experts"), self.positive("num_experts_per_tok")
+        if used > count:
+            raise CheckpointError(f"config.json: a token uses {used} experts of {count}")
+        return Experts(count, used, self.flag("norm_topk_prob"))
 
     def _head_dim(self) -> int:
         heads = self.positive("num_attention_heads")

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from edgedec.models.rope import FloatArray, Rope
 from edgedec.models.sources import CANONICAL, TensorSource
-from edgedec.models.traits import Activation, Norm, QkNorm, Residual, Scales
+from edgedec.models.traits import Activation, Experts, Norm, QkNorm, Residual, Scales
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """A decoder of attention with grouped queries and an MLP.
+    """A decoder of attention with grouped queries and an MLP, or a mixture of them.
 
     Attributes:
         architecture: the ``model_type`` it came from.
@@ -30,6 +30,7 @@ class DecoderSpec:
         rotary_dim: the first channels of each head, which are rotated; others pass.
         position_rows: rows of a learned table of positions (added to embeddings); 0 is none.
         residual: whether attention and MLP work one after the other or side by side.
+        experts: the mixture in the MLP's place, where ``ffn`` is the size of one expert.
         activation, gated: ``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))``.
         qkv_bias, out_bias, mlp_bias: which projections have a bias.
         qk_norm: norms of query and key; empty for none.
@@ -57,6 +58,7 @@ class DecoderSpec:
     rotary_dim: int
     position_rows: int = 0
     residual: Residual = "sequential"
+    experts: Experts | None = None
     activation: Activation = "silu"
     gated: bool = True
     qkv_bias: bool = False
@@ -164,12 +166,8 @@ class DecoderSpec:
             "k": (self.kv_size, self.hidden, self.qkv_bias),
             "v": (self.kv_size, self.hidden, self.qkv_bias),
             "o": (self.hidden, self.q_size, self.out_bias),
-            "gate": (self.ffn, self.hidden, self.mlp_bias),
-            "up": (self.ffn, self.hidden, self.mlp_bias),
-            "down": (self.hidden, self.ffn, self.mlp_bias),
+            **self._mlp_shapes(),
         }
-        if not self.gated:
-            del outputs["gate"]
         for role, (rows, columns, bias) in outputs.items():
             yield role, (rows, columns)
             if bias:
@@ -180,6 +178,19 @@ class DecoderSpec:
             one = (self.head_dim,)
             yield "q_norm", one if self.qk_norm == "head" else (self.q_size,)
             yield "k_norm", one if self.qk_norm == "head" else (self.kv_size,)
+
+    def _mlp_shapes(self) -> dict[str, tuple[int, int, bool]]:
+        """Rows and columns of matrices by role, and whether a bias goes with each."""
+        ways = ("gate", "up") if self.gated else ("up",)
+        if self.experts is not None:
+            rows, count = self.experts.count * self.ffn, self.experts.count
+            return {
+                "router": (count, self.hidden, False),
+                **{f"experts_{way}": (rows, self.hidden, False) for way in ways},
+                "experts_down": (count * self.hidden, self.ffn, False),
+            }
+        inner = (self.ffn, self.hidden, self.mlp_bias)
+        return {**dict.fromkeys(ways, inner), "down": (self.hidden, self.ffn, self.mlp_bias)}
 
     @property
     def layer_norms(self) -> tuple[str, ...]:

@@ -37,6 +37,11 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "gate": "model.layers.{layer}.mlp.gate_proj.weight",
         "up": "model.layers.{layer}.mlp.up_proj.weight",
         "down": "model.layers.{layer}.mlp.down_proj.weight",
+        # Of a sparse mixture; the matrices of its experts one under the other.
+        "router": "model.layers.{layer}.mlp.gate.weight",
+        "experts_gate": "model.layers.{layer}.mlp.experts.gate_proj.weight",
+        "experts_up": "model.layers.{layer}.mlp.experts.up_proj.weight",
+        "experts_down": "model.layers.{layer}.mlp.experts.down_proj.weight",
         "gate_bias": "model.layers.{layer}.mlp.gate_proj.bias",
         "up_bias": "model.layers.{layer}.mlp.up_proj.bias",
         "down_bias": "model.layers.{layer}.mlp.down_proj.bias",
@@ -107,3 +112,12 @@ def slices(name: str, sizes: Mapping[str, int], **form: bool) -> dict[str, Tenso
         found[role] = TensorSource(name, rows=total, start=start, **form)
         start += size
     return found
+
+
+def experts(count: int) -> dict[str, TensorSource]:
+    """Sources of a mixture whose experts are stored one by one."""
+    name = "model.layers.{layer}.mlp.experts.{part}."
+    return {
+        f"experts_{role}": TensorSource(f"{name}{role}_proj.weight", parts=count)
+        for role in ("gate", "up", "down")
+    }

@@ -44,6 +44,23 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """A sparse mixture in the MLP's place: a token goes through a few of many (1701.06538).
+
+    Attributes:
+        count: MLPs of a layer.
+        used: how many a token goes through, those the router gives the largest shares.
+        renormalised: the shares of those add up to 1; else they are what the softmax over
+            all gave them.
+
+    """
+
+    count: int
+    used: int
+    renormalised: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Scales:
     """Constants that multiply, and caps: ``cap * tanh(x / cap)``, 0 for none.
 

@@ -1,10 +1,12 @@
-"""The MLP of a layer."""
+"""The MLP of a layer, or the mixture that stands in its place."""
 
 from __future__ import annotations
 
+from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.onnx.parts import Parts
+from edgedec.export.tensors import read
 from edgedec.export.weights import MICROSOFT
-from edgedec.models.traits import Activation
+from edgedec.models.traits import Activation, Experts
 
 # QuickGelu with alpha 1 is SiLU.
 _OPS: dict[Activation, tuple[str, dict[str, float]]] = {
@@ -17,6 +19,8 @@ _OPS: dict[Activation, tuple[str, dict[str, float]]] = {
 def mlp(parts: Parts, layer: int, x: str, out: str) -> str:
     """``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))`` where there is no gate."""
     g, spec, at = parts.graph, parts.spec, f"layers.{layer}"
+    if spec.experts is not None:
+        return _mixture(parts, spec.experts, layer, x, out)
     op, form = _OPS[spec.activation]
     if not spec.gated:
         up = parts.linear(f"{at}.up", x, layer, ("up",), spec.mlp_bias)
@@ -27,3 +31,21 @@ def mlp(parts: Parts, layer: int, x: str, out: str) -> str:
     active = g.node(MICROSOFT + op, [gate], f"{at}.active", **form)
     product = g.node("Mul", [active, up], f"{at}.gated")
     return parts.linear(out, product, layer, ("down",), spec.mlp_bias)
+
+
+def _mixture(parts: Parts, kind: Experts, layer: int, x: str, out: str) -> str:
+    """Only the experts that the router chooses are computed, a row at a time where need be.
+
+    A pass reads an expert's weights once, but rows of different tokens choose different ones:
+    four rows of four experts each may read sixteen.
+    """
+    g, spec = parts.graph, parts.spec
+    if spec.activation != "silu" or not spec.gated:
+        raise UnsupportedArchitecture(f"experts with {spec.activation}: the kernel has silu only")
+    # As it is, whatever the format: a few numbers a token, and they decide everything.
+    name = spec.name("router", layer)
+    router = g.constant(name, read(parts.tensors, name))
+    logits = g.node(MICROSOFT + "FusedMatMul", [x, router], f"{out}.routed", transB=1)
+    flat = g.node("Reshape", [logits, parts.dims(-1, kind.count)], f"{out}.router")
+    weights = [spec.name(f"experts_{role}", layer) for role in ("gate", "up", "down")]
+    return parts.store.mixture(x, flat, out, weights, kind)

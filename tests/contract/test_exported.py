@@ -37,6 +37,14 @@ VARIANTS = {
     },
     "olmo2": {"model_type": "olmo2"},
     "granite": {"model_type": "granite", "residual_multiplier": 0.4, "logits_scaling": 2.0},
+    "qwen3_moe": {
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": 32,
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "norm_topk_prob": True,
+    },
+    "olmoe": {"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 3},
     "gpt2": {"model_type": "gpt2"},
     "gpt_neox": {"model_type": "gpt_neox", "hidden_act": "gelu", "num_key_value_heads": 4},
 }

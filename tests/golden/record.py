@@ -69,6 +69,14 @@ GRANITE = {
 }
 NEOX = {"model_type": "gpt_neox", "hidden_act": "gelu", "num_key_value_heads": None}
 MINICPM = {"model_type": "minicpm", "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16}
+QWEN3_MOE = {
+    "model_type": "qwen3_moe",
+    "moe_intermediate_size": 32,
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+}
+OLMOE = {"model_type": "olmoe", "intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 3}
 CASES = {
     "llama": {},
     "llama-biased": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
@@ -154,6 +162,17 @@ CASES = {
         "use_parallel_residual": False,
         "attention_bias": False,
     },
+    "qwen3_moe": QWEN3_MOE,
+    "qwen3_moe-window": {
+        **QWEN3_MOE,
+        "norm_topk_prob": False,
+        "attention_bias": True,
+        "use_sliding_window": True,
+        "sliding_window": 9,
+        "tie_word_embeddings": True,
+    },
+    "olmoe": OLMOE,
+    "olmoe-all": {**OLMOE, "num_experts_per_tok": 8, "norm_topk_prob": True},
     "minicpm": MINICPM,
     "minicpm-untied": {**MINICPM, "tie_word_embeddings": False, "num_key_value_heads": 4},
 }

@@ -143,6 +143,12 @@ def test_every_architecture_has_a_golden():
         ("minicpm", {"scale_emb": 1}),
         ("minicpm", {"scale_depth": 1.0}),
         ("minicpm", {"dim_model_base": 64}),
+        ("qwen3_moe", {"num_experts_per_tok": 3}),
+        ("qwen3_moe", {"norm_topk_prob": False}),
+        ("qwen3_moe-window", {"norm_topk_prob": True}),
+        ("qwen3_moe-window", {"sliding_window": 10}),
+        ("olmoe", {"num_experts_per_tok": 2}),
+        ("olmoe", {"norm_topk_prob": True}),
     ],
 )
 def test_a_wrong_detail_is_seen(name, breakage):
@@ -190,6 +196,7 @@ def test_a_missing_bias_is_seen():
         ("gpt2", {"position_rows": 0}),
         ("gpt2", {"mlp_bias": False}),
         ("gpt_neox", {"residual": "shared"}),
+        ("olmoe", {"qk_norm": ""}),
     ],
 )
 def test_a_dropped_trait_is_seen(name, wrong):

@@ -28,6 +28,11 @@ REFUSED = {
     "olmo2-biased": "bias of 'o'",
     "phi3-window": "window of",
     "qwen3-biased": "bias of 'o'",
+    # Sparse mixtures: not written to GGUF yet.
+    "olmoe": "no GGUF form",
+    "olmoe-all": "no GGUF form",
+    "qwen3_moe": "no GGUF form",
+    "qwen3_moe-window": "no GGUF form",
 }
 
 

@@ -1,0 +1,139 @@
+"""Sparse mixtures in every format of weights: the contract, parity after export, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from tiny_models import tiny_checkpoint, tiny_config, write_tiny_model
+
+from edgedec.errors import CheckpointError, InputError, ParityError, UnsupportedArchitecture
+from edgedec.export import ExportOptions, experts, export_bundle
+from edgedec.models.registry import spec_for
+from edgedec.models.traits import Experts
+from edgedec.pipeline import GenerateOptions, Pipeline
+from edgedec.runtimes.onnx import OnnxModel
+from edgedec.testing import SessionContract
+
+# As in the published ones, one renormalises and the other does not.
+KINDS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": 64,
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "norm_topk_prob": True,
+    },
+    "olmoe": {"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 3},
+}
+# A token that is nearly as well off with another expert goes there for a bit that tipped.
+TOLERANCE = {"fp32": 1e-4, "fp16": 1e-4, "int8": 0.6, "int4": 0.6}
+
+
+@pytest.fixture(scope="module", params=[(k, w) for k in KINDS for w in TOLERANCE], ids="-".join)
+def written(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, OnnxModel]:
+    kind, weights = request.param
+    folder = tmp_path_factory.mktemp(kind)
+    write_tiny_model(folder, weights, **KINDS[kind])
+    return weights, OnnxModel.load(folder, threads=1, row_invariant=False)
+
+
+class TestMixture(SessionContract):
+    @pytest.fixture
+    def model(self, written: tuple[str, OnnxModel]) -> OnnxModel:
+        weights, model = written
+        self.tolerance = TOLERANCE[weights]
+        return model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weights", ["fp32", "int8", "int4"])
+def test_exported_and_used(kind: str, weights: str, tmp_path: Path) -> None:
+    # Most experts are used: rounding sends some tokens elsewhere, where shares are small.
+    mixture = {"num_experts": 4, "num_experts_per_tok": 3}
+    target = tiny_checkpoint(tmp_path / "target", **{**KINDS[kind], **mixture})
+    out = tmp_path / "out"
+    # Random logits are too even for the floor of int4; its layout has a test of its own.
+    report = export_bundle(ExportOptions(target, out, weights=weights, parity=weights != "int4"))
+    (model,) = report.models
+    if weights != "int4":
+        assert model.parity["kl_nats"] < (1e-9 if weights == "fp32" else 0.02)
+        assert model.parity["fp32_layer_error"] < 1e-4
+    assert ("layers.0.branch.gate_up" in model.errors) == (weights != "fp32")
+    texts = []
+    for draft in ("none", "lookup"):
+        with Pipeline.open(out, draft=draft, draft_length=3, threads=1) as pipeline:
+            options = GenerateOptions(max_new_tokens=24, ignore_eos=True)
+            texts.append(pipeline.generate("def f(x):", options).token_ids)
+    if weights == "fp32":  # quantised rows differ with the width of a pass
+        assert texts[0] == texts[1]
+
+
+def test_parity_sees_an_expert_in_anothers_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tiny_checkpoint(tmp_path / "target", **KINDS["olmoe"])
+    form = experts.kernel_form
+
+    def fewer(kind: Experts, renormalised: bool = True) -> dict[str, str | int | float]:
+        return form(dataclasses.replace(kind, used=kind.used - 1), renormalised)
+
+    monkeypatch.setattr("edgedec.export.weights.kernel_form", fewer)
+    with pytest.raises(ParityError):
+        export_bundle(ExportOptions(target, tmp_path / "out", weights="fp32"))
+
+
+def test_the_graph_has_one_kernel_a_layer_and_the_router_whole(tmp_path: Path) -> None:
+    for weights, kernel in (("fp32", "MoE"), ("int4", "QMoE")):
+        folder = tmp_path / weights
+        spec, _ = write_tiny_model(folder, weights, **KINDS["olmoe"])
+        graph = onnx.load(folder / "model.onnx", load_external_data=False).graph
+        kinds = [node.op_type for node in graph.node]
+        assert kinds.count(kernel) == spec.layers
+        (router,) = (t for t in graph.initializer if t.name == spec.name("router", 0))
+        assert router.data_type == onnx.TensorProto.FLOAT
+
+
+def test_rows_in_turn() -> None:
+    from edgedec.export.tensors import InterleavedTensors, MemoryTensors
+
+    gate, up = np.arange(10.0).reshape(5, 2), -np.arange(10.0).reshape(5, 2)
+    both = InterleavedTensors(MemoryTensors({"gate": gate, "up": up}), "gate", "up")
+    assert both.shape("any") == (10, 2)
+    whole = both.rows("any", 0, 10)
+    np.testing.assert_array_equal(whole[0::2], gate)
+    np.testing.assert_array_equal(whole[1::2], up)
+    for start in range(10):
+        for stop in range(start, 11):
+            np.testing.assert_array_equal(both.rows("any", start, stop), whole[start:stop])
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "error", "words"),
+    [
+        ("qwen3_moe", {"mlp_only_layers": [1]}, UnsupportedArchitecture, "mlp_only_layers"),
+        ("qwen3_moe", {"decoder_sparse_step": 2}, UnsupportedArchitecture, "only some layers"),
+        ("qwen3_moe", {"num_experts_per_tok": 7}, CheckpointError, "7 experts of 6"),
+        ("qwen3_moe", {"num_experts": 0}, CheckpointError, "num_experts"),
+        ("qwen3_moe", {"moe_intermediate_size": None}, CheckpointError, "moe_intermediate_size"),
+        ("olmoe", {"clip_qkv": 8.0}, UnsupportedArchitecture, "clip_qkv"),
+    ],
+)
+def test_configurations_that_are_refused(
+    kind: str, changes: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        spec_for(tiny_config(**{**KINDS[kind], **changes}))
+
+
+def test_what_the_kernels_do_not_compute_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedArchitecture, match="silu only"):
+        write_tiny_model(tmp_path, "fp32", **{**KINDS["olmoe"], "hidden_act": "gelu"})
+    with pytest.raises(InputError, match="--block-size 16"):
+        write_tiny_model(tmp_path, "int4", **{**KINDS["olmoe"], "intermediate_size": 48})
