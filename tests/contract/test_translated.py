@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,19 +39,17 @@ class TestWithinALargerVocabulary(SessionContract):
 
 def shifted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every column holds its neighbour's logit."""
-    honest = _translated._Columns._full
+    honest = _translated._Columns.full
 
     def twin(self: object, logits: object, places: object) -> object:
         return np.roll(honest(self, logits, places), 1, axis=1)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(_translated._Columns, "_full", twin)
+    monkeypatch.setattr(_translated._Columns, "full", twin)
 
 
 def best_by_the_draft_s_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """The best ids stay the draft's."""
-    monkeypatch.setattr(
-        _translated._Columns, "_top", lambda self, ids, logits: (ids.copy(), logits)
-    )
+    monkeypatch.setattr(_translated._Columns, "_best", lambda self, ids, logits: (ids, logits))
 
 
 def keeps_what_was_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,5 +125,5 @@ def test_a_tokenizer_of_one_s_own_needs_no_translation() -> None:
     same = Translation.of_ids(range(VOCAB), VOCAB)
     assert _translated.translated(session, None) is session
     assert _translated.translated(session, same) is not session
-    same = Translation(**{**vars(same), "same": True})
+    same = replace(same, same=True)
     assert _translated.translated(session, same) is session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import inf
 from typing import BinaryIO
 
 import numpy as np
@@ -47,7 +48,7 @@ class TranslatedSession:
         self._session = session
         self._translation = translation
         self._text = Transcript(session, translation)
-        self._rows = _Columns(translation)
+        self._columns = _Columns(translation)
         # The pending tree: the caller's, the draft's own, where each of the caller's nodes
         # ends in it, and whether a draft token ends there too.
         self._pending = 0
@@ -88,7 +89,10 @@ class TranslatedSession:
         scored = self._session.forward(self._own, first, want)
         self._tree, self._pending = tree, len(tree)
         places = [max(0, place - scored.start) for place in self._places[start:]]
-        return self._rows.of(scored, start, places)
+        full = None
+        if want & Want.LOGITS and scored.logits is not None:
+            full = self._columns.full(scored.logits, places)
+        return Pass(start, *self._columns.top(scored, places), full)
 
     def commit(self, path: Sequence[int]) -> None:
         if not self._pending:
@@ -233,19 +237,21 @@ class _Columns:
 
     def __init__(self, translation: Translation) -> None:
         self._translation = translation
+        # Eight ids a row are quicker looked up one by one than in an array.
+        self._to_target: list[int] = translation.to_target.tolist()
         self._buffer: FloatArray = np.empty((0, translation.target_columns), dtype=np.float32)
 
-    def of(self, scored: Pass, start: int, places: list[int]) -> Pass:
-        """The pass as seen by the caller: row i is the draft's row ``places[i]``."""
-        one_to_one = places == list(range(len(scored.top_ids)))
-        top_ids, top_logits = scored.top_ids, scored.top_logits
-        if not one_to_one:
-            top_ids, top_logits = top_ids[places], top_logits[places]
-        ids, logits = self._top(top_ids, top_logits)
-        full = None if scored.logits is None else self._full(scored.logits, places)
-        return Pass(start, ids, logits, full)
+    def top(self, scored: Pass, places: list[int]) -> tuple[IntArray, FloatArray]:
+        """The best ids of the draft's rows ``places``, in the target's words."""
+        ids, logits = scored.top_ids.tolist(), scored.top_logits.tolist()
+        rows = [self._best(ids[place], logits[place]) for place in places]
+        return (
+            np.array([row[0] for row in rows], dtype=np.int64),
+            np.array([row[1] for row in rows], dtype=np.float32),
+        )
 
-    def _full(self, logits: FloatArray, places: list[int]) -> FloatArray:
+    def full(self, logits: FloatArray, places: list[int]) -> FloatArray:
+        """The draft's rows ``places`` with the target's columns, ``[len(places), columns]``."""
         source, mask = self._translation.columns
         if len(self._buffer) < len(places):
             self._buffer = np.empty((len(places), len(source)), dtype=np.float32)
@@ -256,18 +262,19 @@ class _Columns:
             row += mask
         return rows
 
-    def _top(self, ids: IntArray, logits: FloatArray) -> tuple[IntArray, FloatArray]:
-        mapped = self._translation.to_target[ids]
-        outside = mapped == OUTSIDE
-        if not outside.any():
-            if (logits[:, 1:] < logits[:, :-1]).all():
-                return mapped, logits
-            ordered = logits
-        else:
-            mapped[outside] = 0
-            ordered = np.where(outside, np.float32(-np.inf), logits)
-            lost = outside.all(axis=1)
-            mapped[lost] = np.resize(self._translation.target_ids, ids.shape[1])
-            ordered[lost] = logits[lost, :1]
-        order = np.lexsort((mapped, -ordered), axis=1)
-        return np.take_along_axis(mapped, order, axis=1), np.take_along_axis(ordered, order, axis=1)
+    def _best(self, ids: list[int], logits: list[float]) -> tuple[list[int], list[float]]:
+        names = self._to_target
+        mapped = [names[id] for id in ids]
+        if OUTSIDE in mapped:
+            width = len(ids)
+            known = [pair for pair in zip(mapped, logits, strict=True) if pair[0] != OUTSIDE]
+            if not known:
+                common = self._translation.target_ids
+                return common[np.arange(width) % len(common)].tolist(), [logits[0]] * width
+            spare = width - len(known)
+            mapped = [id for id, _ in known] + [0] * spare
+            logits = [logit for _, logit in known] + [-inf] * spare
+        if len(set(logits)) < len(logits):  # equal ones are ordered by the target's ids
+            pairs = sorted((-logit, id) for id, logit in zip(mapped, logits, strict=True))
+            return [id for _, id in pairs], [-logit for logit, _ in pairs]
+        return mapped, logits
