@@ -30,6 +30,8 @@ def describe(header: GgufHeader) -> list[tuple[str, str]]:
         ("licence", licence),
         ("GGUF", contents),
     ]
+    if (count := header.number("split.count", 0)) > 1:
+        rows.insert(1, ("part", f"{header.number('split.no', 0) + 1} of {count}, this one alone:"))
     return [(name, one_line(value)) for name, value in rows]
 
 

@@ -15,7 +15,7 @@ from edgedec.gguf.header import GgufHeader
 # `enum llama_token_type`
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
-# Tokens of these names end a text, whatever type the file gives them.
+# Tokens of these names end a text and are never part of it, whatever type the file gives them.
 END_NAMES = frozenset(
     [
         *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>"),
@@ -27,7 +27,20 @@ END_NAMES = frozenset(
 )
 # Tokens of these names are text that is always matched whole.
 SHOWN_NAMES = frozenset(["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"])
-KNOWN_NAMES = END_NAMES | SHOWN_NAMES
+# Tokens that mark what is to be filled in, and files, are never text either.
+FILL_NAMES = frozenset(
+    [
+        *("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>", "\u2581<PRE>"),
+        *("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<SUF>", "\u2581<SUF>"),
+        *("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<MID>", "\u2581<MID>"),
+        *("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|file_sep|>"),
+        *("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+        *("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),
+        *("<|prefix|>", "<|suffix|>", "<|middle|>"),
+        *(f"<\uff5cfim\u2581{part}\uff5c>" for part in ("begin", "hole", "end")),  # DeepSeek's
+    ]
+)
+KNOWN_NAMES = END_NAMES | FILL_NAMES | SHOWN_NAMES
 OWN_ENDS = (
     {"<|return|>", "<|call|>"},
     {"<|return|>", "<|calls|>"},
@@ -55,7 +68,6 @@ class Vocabulary:
         types: llama.cpp's token types, [tokens], int32.
         bos_id, eos_id, unk_id: token ids, or None.
         add_bos, add_eos: whether a prompt gets them.
-        end_ids: every token that ends a text.
 
     """
 
@@ -66,7 +78,6 @@ class Vocabulary:
     unk_id: int | None
     add_bos: bool
     add_eos: bool
-    end_ids: frozenset[int]
 
     @classmethod
     def read(cls, header: GgufHeader, defaults: Defaults) -> Vocabulary:
@@ -87,10 +98,7 @@ class Vocabulary:
             return default if default is not None and default < len(tokens) else None
 
         bos_id, eos_id = special("bos", defaults.bos_id), special("eos", defaults.eos_id)
-        ends = _retype(tokens, types)
-        ends |= {
-            id for id in (eos_id, special("eot", None), special("eom", None)) if id is not None
-        }
+        _retype(tokens, types)
         return cls(
             tokens=tokens,
             types=types,
@@ -100,7 +108,6 @@ class Vocabulary:
             add_bos=bos_id is not None
             and header.flag("tokenizer.ggml.add_bos_token", defaults.add_bos),
             add_eos=eos_id is not None and header.flag("tokenizer.ggml.add_eos_token", False),
-            end_ids=frozenset(ends),
         )
 
 
@@ -128,18 +135,16 @@ def _types(header: GgufHeader, count: int) -> Any:
     return listed[:count].copy()
 
 
-def _retype(tokens: list[str], types: Any) -> set[int]:
-    """Give tokens that are known by name the type llama.cpp gives them; the ids that end a text."""
+def _retype(tokens: list[str], types: Any) -> None:
+    """Give tokens that are known by name the type that llama.cpp gives them."""
     ids = {token: id for id, token in enumerate(tokens) if token in KNOWN_NAMES}
-    ends = {name: id for name, id in ids.items() if name in END_NAMES}
-    types[list(ends.values())] = CONTROL
+    types[[id for name, id in ids.items() if name not in SHOWN_NAMES]] = CONTROL
     types[[id for name, id in ids.items() if name in SHOWN_NAMES]] = USER_DEFINED
-    # Where a model has others of its own, these two end nothing.
-    if "<|end|>" in ends and any(ends.keys() >= own for own in OWN_ENDS):
-        types[ends.pop("<|end|>")] = USER_DEFINED
-    if "</s>" in ends and "<|tool_response>" in ends:
-        types[ends.pop("</s>")] = NORMAL
-    return set(ends.values())
+    # Where a model ends its texts with others, these two are no ends.
+    if "<|end|>" in ids and any(ids.keys() >= own for own in OWN_ENDS):
+        types[ids["<|end|>"]] = USER_DEFINED
+    if "</s>" in ids and "<|tool_response>" in ids:
+        types[ids["</s>"]] = NORMAL
 
 
 def wrong(header: GgufHeader, message: str) -> BundleError:

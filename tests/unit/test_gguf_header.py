@@ -256,6 +256,7 @@ def part(folder: Path, no: int, count: int = 3, **entries: Any) -> GgufHeader:
 
 def test_parts_of_a_split_file(tmp_path: Path) -> None:
     first, *others = [part(tmp_path, no) for no in range(3)]
+    assert dict(describe(others[1]))["part"] == "3 of 3, this one alone:"
     assert decodable_parts(first) == [first.path, *(other.path for other in others)]
     with pytest.raises(BundleError, match="part 2 of 3: give the first, model-00001-of-00003"):
         decodable_parts(others[0])

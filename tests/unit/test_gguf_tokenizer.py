@@ -184,6 +184,33 @@ def test_special_tokens(tmp_path: Path) -> None:
     assert tokenizer.decode(ids) == "a<think>"
 
 
+NAMED = [
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "</s>",
+    "<|tool_response>",
+    "<fim_prefix>",
+    "<|start|>",
+]
+
+
+@pytest.mark.parametrize("count", range(1, len(NAMED) + 1))
+def test_tokens_known_by_name_as_llama_cpp(tmp_path: Path, count: int) -> None:
+    """Whatever type a file gives them; some lose their meaning where others are there."""
+    base = gguf_files.byte_pairs("gpt-2")
+    tokens = [*base["tokenizer.ggml.tokens"], *NAMED[:count]]
+    types = [*base["tokenizer.ggml.token_type"].tolist(), *[NORMAL] * count]
+    merges = base["tokenizer.ggml.merges"]
+    file = tmp_path / "vocab.gguf"
+    ours = load(file, gguf_files.vocabulary("gpt2", tokens, types, merges=merges, pre="gpt-2"))
+    theirs = gguf_files.llama_tokenizer(file)
+    for name in NAMED:
+        assert ours.encode(f"a{name}b") == theirs(f"a{name}b"), name
+    # The first is text where a return and a call are there.
+    assert (ours.token_id(NAMED[0]) in ours.special_ids) == (count < 3)
+
+
 def test_phi3_swallows_spaces_behind_special_tokens(tmp_path: Path) -> None:
     base = gguf_files.pieces()
     tokens = [*base["tokenizer.ggml.tokens"], "<|end|>", "<|endoftext|>"]
