@@ -170,7 +170,7 @@ class StringsDrafter:
         """The draft's next token after the text and ``drafted``."""
         sampler = self._sampler
         assert sampler is not None
-        if scored.logits is None:
+        if scored.logits is None or self._want() is Want.TOP:
             return int(scored.top_ids[-1, 0])
         params, scores = sampler.params, scored.logits[-1] * sampler.inverse_temperature
         ids = filters.survivors(scores, params) if params.filtered else None
