@@ -49,12 +49,15 @@ def manifest(
 def role(source: Source, options: ExportOptions, reports: Sequence[ModelReport]) -> dict[str, Any]:
     """One model in all its formats."""
     spec = source.checkpoint.spec.within(options.max_context)
+    mixture = spec.experts
+    experts = {"experts": mixture.count, "experts_used": mixture.used} if mixture else {}
     return {
         "architecture": spec.architecture,
         "source": source.checkpoint.name,
         "licence": options.licence or source.checkpoint.licence,
         "dims": {
             **{name: getattr(spec, name) for name in _SIZES},
+            **experts,
             "vocab_size": max(report.columns for report in reports),
             "vocab_used": reports[0].vocab_used,
             "max_context": spec.max_context,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import InputError
-from edgedec.export.experts import joined, kernel_form, stacked
+from edgedec.export.experts import check_quantized, joined, kernel_form, stacked
 from edgedec.export.graph import GraphWriter
 from edgedec.export.quantize import ByteArray, quantize
 from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
@@ -172,6 +172,7 @@ class Quantized:
         )
 
     def mixture(self, x: str, logits: str, out: str, weights: Sequence[str], kind: Experts) -> str:
+        check_quantized()
         g, inputs = self._graph, []
         for stored, tensors in joined(self._tensors, out, weights):
             rows, columns = tensors.shape(stored)

@@ -22,6 +22,11 @@ needs_int8_cache = pytest.mark.skipif(
     reason="keys and values in int8 need onnxruntime 1.27",
 )
 
+needs_quantised_experts = pytest.mark.skipif(
+    tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) < (1, 31),
+    reason="experts in int4 and int8 need onnxruntime 1.31",
+)
+
 BASE: dict[str, Any] = {
     "model_type": "llama",
     "hidden_act": "silu",

@@ -8,10 +8,18 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
-from tiny_models import tiny_checkpoint, tiny_config, write_tiny_model
+from tiny_models import needs_quantised_experts, tiny_checkpoint, tiny_config, write_tiny_model
 
-from edgedec.errors import CheckpointError, InputError, ParityError, UnsupportedArchitecture
+from edgedec.bundle import Bundle
+from edgedec.errors import (
+    CheckpointError,
+    InputError,
+    ParityError,
+    RuntimeUnavailable,
+    UnsupportedArchitecture,
+)
 from edgedec.export import ExportOptions, experts, export_bundle
 from edgedec.models.registry import spec_for
 from edgedec.models.traits import Experts
@@ -34,7 +42,14 @@ KINDS: dict[str, dict[str, Any]] = {
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-4, "int8": 0.6, "int4": 0.6}
 
 
-@pytest.fixture(scope="module", params=[(k, w) for k in KINDS for w in TOLERANCE], ids="-".join)
+CASES = [
+    pytest.param((kind, weights), marks=needs_quantised_experts if "int" in weights else ())
+    for kind in KINDS
+    for weights in TOLERANCE
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
 def written(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, OnnxModel]:
@@ -52,6 +67,7 @@ class TestMixture(SessionContract):
         return model
 
 
+@needs_quantised_experts
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weights", ["fp32", "int8", "int4"])
 def test_exported_and_used(kind: str, weights: str, tmp_path: Path) -> None:
@@ -62,6 +78,8 @@ def test_exported_and_used(kind: str, weights: str, tmp_path: Path) -> None:
     # Random logits are too even for the floor of int4; its layout has a test of its own.
     report = export_bundle(ExportOptions(target, out, weights=weights, parity=weights != "int4"))
     (model,) = report.models
+    dims = Bundle.open(out).target.dims
+    assert (dims["experts"], dims["experts_used"]) == (4, 3)
     if weights != "int4":
         assert model.parity["kl_nats"] < (1e-9 if weights == "fp32" else 0.02)
         assert model.parity["fp32_layer_error"] < 1e-4
@@ -89,6 +107,7 @@ def test_parity_sees_an_expert_in_anothers_place(
         export_bundle(ExportOptions(target, tmp_path / "out", weights="fp32"))
 
 
+@needs_quantised_experts
 def test_the_graph_has_one_kernel_a_layer_and_the_router_whole(tmp_path: Path) -> None:
     for weights, kernel in (("fp32", "MoE"), ("int4", "QMoE")):
         folder = tmp_path / weights
@@ -132,6 +151,14 @@ def test_configurations_that_are_refused(
         spec_for(tiny_config(**{**KINDS[kind], **changes}))
 
 
+def test_an_older_onnxruntime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxruntime, "__version__", "1.30.2")
+    with pytest.raises(RuntimeUnavailable, match=r"1\.31 or newer, this is 1\.30\.2"):
+        write_tiny_model(tmp_path, "int4", **KINDS["olmoe"])
+    write_tiny_model(tmp_path, "fp16", **KINDS["olmoe"])
+
+
+@needs_quantised_experts
 def test_what_the_kernels_do_not_compute_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedArchitecture, match="silu only"):
         write_tiny_model(tmp_path, "fp32", **{**KINDS["olmoe"], "hidden_act": "gelu"})

@@ -4,7 +4,7 @@ import graph_runner
 import numpy as np
 import onnx
 import pytest
-from tiny_models import random_tensors, tiny_config
+from tiny_models import needs_quantised_experts, random_tensors, tiny_config
 
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.quantize import dequantize, quantize
@@ -78,7 +78,12 @@ def exact(folder):
     onnx.save(model, folder / "model.onnx")
 
 
-@pytest.fixture(params=sorted(CASES))
+def case(name):
+    mixture = "num_experts" in CASES[name]
+    return pytest.param(name, marks=needs_quantised_experts if mixture else ())
+
+
+@pytest.fixture(params=map(case, sorted(CASES)))
 def made(request, tmp_path):
     def make(bits, block_size=32):
         spec = spec_for(tiny_config(**CASES[request.param]))
