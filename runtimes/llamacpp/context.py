@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,7 @@ class Settings:
         flash_attention: None lets llama.cpp choose.
         threads: for a pass over one token.
         batch_threads: for a pass over more.
+        paired: never compute a token alone, see ``invariance``.
 
     """
 
@@ -49,6 +51,7 @@ class Settings:
     flash_attention: bool | None
     threads: int
     batch_threads: int
+    paired: bool = False
 
 
 def head_rows(vocab_size: int) -> int:
@@ -78,6 +81,7 @@ class Context:
 
     Attributes:
         stop: ends a running decode.
+        vocab_size: columns of a row of logits.
         rows: most rows of logits of one decode, and most sequences.
 
     Raises:
@@ -88,9 +92,9 @@ class Context:
     def __init__(self, weights: Weights, settings: Settings, cells: int) -> None:
         self.weights = weights
         self.stop = StopFlag()
-        self._vocab_size = int(api.llama_vocab_n_tokens(weights.vocab))
-        self.rows = head_rows(self._vocab_size)
-        params = _params(settings, cells, self.rows)
+        self.vocab_size = int(api.llama_vocab_n_tokens(weights.vocab))
+        self.rows = head_rows(self.vocab_size)
+        params = _params(settings, cells + settings.paired, self.rows)
         self.stop.put_into(params)
         forget()
         pointer = api.llama_init_from_model(weights.pointer, params)
@@ -102,6 +106,7 @@ class Context:
         self._owner = _Owner(pointer, weights, self.stop)
         self.memory = api.llama_get_memory(pointer)
         self.batch = Batch(CHUNK, self.rows)
+        self._paired = settings.paired
         self._address = 0
         self._logits: FloatArray = np.zeros((0, 0), np.float32)
 
@@ -126,6 +131,19 @@ class Context:
             raise CapacityExceeded(f"llama.cpp finds no room for {batch.n_tokens} tokens")
         raise SessionError(f"llama.cpp could not run a pass: {reason()}")
 
+    def run(self, tokens: Sequence[int], position: int, *, head: bool) -> None:
+        """Compute tokens that follow one another into sequence 0; ``head``: with logits.
+
+        Raises:
+            Interrupted, SessionError: as ``decode``.
+
+        """
+        if self._paired and len(tokens) == 1:
+            self.decode(self.batch.chain([tokens[0], tokens[0]], position, head=head))
+            self.remove(0, position + 1)
+        else:
+            self.decode(self.batch.chain(tokens, position, head=head))
+
     def logits(self, count: int) -> FloatArray:
         """The rows of the last decode, ``[count, vocab]``; valid until the next.
 
@@ -133,7 +151,7 @@ class Context:
         """
         address = ctypes.addressof(api.llama_get_logits(self.pointer).contents)
         if address != self._address:
-            size = self.rows * self._vocab_size
+            size = self.rows * self.vocab_size
             block: Any = (ctypes.c_float * size).from_address(address)
             block.owner = self._owner
             self._logits = np.frombuffer(block, np.float32).reshape(self.rows, -1)

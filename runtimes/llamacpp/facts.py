@@ -8,10 +8,9 @@ from pathlib import Path
 
 from edgedec.decoding.session import Rollback
 from edgedec.errors import SessionError
-from edgedec.runtimes.llamacpp.context import Context, Settings
+from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.library import Weights, api
 
-_PROBE_CELLS = 8
 # Of each token a state holds: its position, how many sequences have it, and which (one).
 _CELL_BYTES = 12
 _PLACE_BYTES = 12
@@ -36,14 +35,16 @@ class Facts:
     state_bytes: int
 
 
-def measure(weights: Weights, settings: Settings) -> Facts:
+def measure(context: Context) -> Facts:
     """Run two tokens and see what they take; heads and widths may differ between layers.
+
+    Args:
+        context: an empty one.
 
     Raises:
         SessionError: llama.cpp cannot run this model.
 
     """
-    context = Context(weights, settings, _PROBE_CELLS)
     if not context.memory:
         raise SessionError("it keeps nothing of a text: not a model that writes")
     two = _state_size(context, [0, 0])
@@ -57,13 +58,14 @@ def measure(weights: Weights, settings: Settings) -> Facts:
     # One more sequence on one token adds four bytes in each of the model's caches.
     context.share(0, 1, 0, 1)
     caches = (api.llama_state_get_size(context.pointer) - one) // 4
-    placed = api.llama_model_rope_type(weights.pointer) in _PLACED
+    placed = api.llama_model_rope_type(context.weights.pointer) in _PLACED
     cell = caches * (_CELL_BYTES + placed * _PLACE_BYTES)
+    context.clear()
     return Facts(rollback, max(0, int(two - one - cell)), int(one))
 
 
 def _state_size(context: Context, tokens: list[int]) -> int:
-    context.decode(context.batch.chain(tokens, 0, head=True))
+    context.run(tokens, 0, head=True)
     context.logits(len(tokens))  # waits for the device
     return int(api.llama_state_get_size(context.pointer))
 

@@ -19,6 +19,7 @@ from edgedec.placement.load import LoadOptions
 from edgedec.runtimes.llamacpp import opening
 from edgedec.runtimes.llamacpp.context import Context, Settings
 from edgedec.runtimes.llamacpp.facts import Facts, eos_ids, fingerprint, first_padding, measure
+from edgedec.runtimes.llamacpp.invariance import PROBE_CELLS, rows_hold
 from edgedec.runtimes.llamacpp.library import Weights, api
 from edgedec.runtimes.llamacpp.session import LlamaSession
 
@@ -52,6 +53,7 @@ class LlamaModel:
             tree=facts.rollback is Rollback.ANY,
             rollback=facts.rollback,
             top_k=min(_TOP_K, vocab_size),
+            row_invariant=settings.paired,
             snapshot=True,
         )
         self.info = ModelInfo(
@@ -71,7 +73,8 @@ class LlamaModel:
         Keys and values are f16 unless chosen; with f32 flash attention is off unless chosen.
         Sliding-window layers keep all tokens, so that
         every rejected draft can be taken back. One pass is run, which also brings mapped
-        weights into memory.
+        weights into memory. Rows are made independent of each other only when that is asked
+        for, since a token computed as a pair can cost twice a lone one.
 
         Args:
             path: the file, the first part of one that is split, or the folder of one.
@@ -81,7 +84,7 @@ class LlamaModel:
             InputError: choices that this runtime does not have, or that exclude each other.
             BundleError: the file is missing, damaged, or holds no decoder.
             RuntimeUnavailable: a device or locked memory is not there, or row invariance was
-                asked for.
+                asked for and pairs do not give it.
 
         """
         options = options or LoadOptions()
@@ -90,9 +93,16 @@ class LlamaModel:
         settings = _settings(options)
         weights = opening.open_weights(file, options)
         try:
-            facts = measure(weights, settings)
+            probe = Context(weights, settings, PROBE_CELLS)
+            facts = measure(probe)
+            holds = settings.paired and facts.rollback is Rollback.ANY and rows_hold(probe)
         except SessionError as error:
             raise BundleError(f"{file}: {error}") from error
+        if settings.paired and not holds:
+            raise RuntimeUnavailable(
+                f"{file}: its rows depend on how many are computed together, in pairs too: "
+                "load it without row_invariant"
+            )
         return cls(file, weights, settings, facts)
 
     @property
@@ -145,10 +155,6 @@ def _check(options: LoadOptions) -> None:
         raise InputError(
             f"kv {options.kv} needs flash attention in llama.cpp: allow it, or take kv f16"
         )
-    if options.row_invariant:
-        raise RuntimeUnavailable(
-            "llama.cpp's rows depend on how many are computed together: load without row_invariant"
-        )
 
 
 def _settings(options: LoadOptions) -> Settings:
@@ -157,4 +163,5 @@ def _settings(options: LoadOptions) -> Settings:
     if kv == "f32" and flash_attention is None:
         # It rounds to about three digits on a processor; who takes f32 wants all of them.
         flash_attention = False
-    return Settings(kv, flash_attention, threads, options.batch_threads or threads)
+    batch_threads = options.batch_threads or threads
+    return Settings(kv, flash_attention, threads, batch_threads, bool(options.row_invariant))

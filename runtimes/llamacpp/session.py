@@ -71,7 +71,7 @@ class LlamaSession:
             self._check_interrupt()
             chunk = tokens[start : start + CHUNK]
             try:
-                context.decode(context.batch.chain(chunk, self._length, head=False))
+                context.run(chunk, self._length, head=False)
             except BaseException:
                 self._take_back(context, self._length)
                 raise
@@ -131,7 +131,7 @@ class LlamaSession:
     def _decode(self, context: Context, tokens: Sequence[int], position: int) -> None:
         """A chain, in the text's own sequence."""
         try:
-            context.decode(context.batch.chain(tokens, position, head=True))
+            context.run(tokens, position, head=True)
         except BaseException:
             self._take_back(context, position)
             raise

@@ -60,6 +60,40 @@ class TestLlama(SessionContract):
         return load(kind)
 
 
+# In a branching tree a token's ancestors lie in other cells than they will in the text, so that
+# sums over them differ in their last bits.
+BRANCHING = {
+    "test_a_tree_scores_every_path",
+    "test_a_tree_right_after_a_one_token_prompt",
+    "test_a_pending_tree_grows_branches",
+    "test_commit_keeps_one_branch",
+    "test_rounds_follow_one_another",
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+class TestRowInvariant(SessionContract):
+    """Chains are the same to the last bit."""
+
+    tolerance = 0.0
+
+    @pytest.fixture
+    def model(self, load: Load, kind: str, request: pytest.FixtureRequest) -> LlamaModel:
+        if request.function.__name__ in BRANCHING:
+            self.tolerance = KINDS[kind][-1]
+        model = load(kind, row_invariant=True)
+        assert model.capabilities.row_invariant
+        return model
+
+
+def test_the_contract_catches_a_lone_row(load: Load) -> None:
+    contract = SessionContract()
+    contract.tolerance = 0.0
+    contract.test_a_chain_scores_every_token(load("llama-f32", row_invariant=True))
+    with pytest.raises(AssertionError):
+        contract.test_a_chain_scores_every_token(load("llama-f32", row_invariant=False))
+
+
 # -- broken twins -------------------------------------------------------------------------------
 
 

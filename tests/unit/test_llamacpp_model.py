@@ -25,6 +25,7 @@ from edgedec.placement.device import available_cores
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes import llamacpp, registry
 from edgedec.runtimes.llamacpp import LlamaModel
+from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.library import api
 from edgedec.runtimes.llamacpp.top import top
 
@@ -166,6 +167,20 @@ def test_layers_need_a_device(file: Path) -> None:
 def test_devices_begin_with_a_name() -> None:
     names = [line.split(":")[0] for line in llamacpp.devices()]
     assert "CPU" in names
+
+
+def test_rows_that_depend_on_each_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert LlamaModel.load(file, LoadOptions(row_invariant=True)).capabilities.row_invariant
+    assert not LlamaModel.load(file, LoadOptions()).capabilities.row_invariant
+    # As they are where pairs are not enough.
+    monkeypatch.setattr(Context, "run", lone_run)
+    with pytest.raises(RuntimeUnavailable, match="without row_invariant"):
+        LlamaModel.load(file, LoadOptions(row_invariant=True))
+    LlamaModel.load(file, LoadOptions())
+
+
+def lone_run(self: Context, tokens: list[int], position: int, *, head: bool) -> None:
+    self.decode(self.batch.chain(tokens, position, head=head))
 
 
 # -- files --------------------------------------------------------------------------------------
