@@ -53,7 +53,7 @@ def best_by_the_draft_s_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_what_was_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_transcript.Transcript, "_rewind", lambda self, length: [])
+    monkeypatch.setattr(_transcript.Transcript, "_rewind", lambda self, length, pending=False: [])
 
 
 def commits_whole_paths(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,9 +236,9 @@ def test_a_session_that_goes_back_further_than_asked() -> None:
 class KeepsStaleMarks(Transcript):
     """A broken twin: marks of what was taken back stay."""
 
-    def _rewind(self, length: int) -> list[int]:
+    def _rewind(self, length: int, *, pending: bool = False) -> list[int]:
         marks = self._marks[:]
-        gone = super()._rewind(length)
+        gone = super()._rewind(length, pending=pending)
         self._marks = marks
         return gone
 

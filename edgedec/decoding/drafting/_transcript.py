@@ -152,6 +152,12 @@ class Transcript:
         del self._marks[length + 1 :]
         self._rewind(self._marks[self._last_mark()])
 
+    def settle(self) -> None:
+        """Drop pending nodes, and whatever an exception left half done."""
+        del self.tokens[len(self._marks) - 1 :]
+        del self._marks[len(self.tokens) + 1 :]
+        self._rewind(min(len(self.held), self.session.length), pending=True)
+
     def copy(self, session: Session) -> Transcript:
         """The same text for a session that holds the same."""
         other = Transcript(session, self._translation)
@@ -203,9 +209,9 @@ class Transcript:
             place -= 1
         return place
 
-    def _rewind(self, length: int) -> list[int]:
+    def _rewind(self, length: int, *, pending: bool = False) -> list[int]:
         """Back to at most ``length`` draft tokens; returns those that went."""
-        if length < self.session.length:
+        if length < self.session.length or pending:
             try:
                 self.session.rollback(length)
             except CannotRollback as error:

@@ -116,10 +116,9 @@ class TranslatedSession:
         text = self._text
         if not 0 <= length <= len(text.tokens):
             raise StateError(f"rollback({length}): expected 0..{len(text.tokens)}")
-        if self._pending:
-            self._session.commit([])
-            self._pending = 0
-        text.cut(length)
+        self._pending = 0
+        text.settle()
+        text.cut(min(length, len(text.tokens)))
 
     def fork(self, length: int) -> TranslatedSession:
         text = self._text

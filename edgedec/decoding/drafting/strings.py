@@ -70,7 +70,8 @@ class StringsDrafter:
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._sampler = sampler
-        self._drop()
+        self._pending, self._scored = 0, None
+        self._text.settle()
         shared = 0
         for mine, theirs in zip(self._text.tokens, prompt[:-1], strict=False):
             if mine != theirs:

@@ -1,0 +1,115 @@
+"""Pipelines whose draft has a tokenizer of its own: exported models, real tokenizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+import tiny_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from edgedec import GenerateOptions, Pipeline, SamplingParams
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.models.registry import spec_for
+from edgedec.runtimes.onnx import OnnxSession
+
+DRAFTERS = ["model", "tree", "hybrid", "strings"]
+SAMPLERS = {
+    "greedy": SamplingParams(),
+    "temperature": SamplingParams(temperature=0.9, seed=3),
+    "top-p": SamplingParams(temperature=1.1, top_p=0.9, seed=4),
+}
+PROMPTS = [
+    "def add(left, right):\n    return",
+    "Ein Mädchen 🙂 naïve \U0001f9d1\u200d\U0001f680 思 <|end|> und",
+    "x",
+]
+
+
+def export(folder: Path, backend: Backend, seed: int, **changes: Any) -> Path:
+    config = tiny_models.tiny_config(vocab_size=backend.get_vocab_size() + 6, **changes)
+    tensors = tiny_models.random_tensors(spec_for(config), seed)
+    tiny_models.save_checkpoint(folder / "checkpoint", config, tensors)
+    tiny_tokenizers.save(backend, folder / "checkpoint")
+    options = ExportOptions(folder / "checkpoint", folder / "bundle", weights="fp32", parity=False)
+    return export_bundle(options).path
+
+
+@pytest.fixture(scope="module", params=["byte-level", "llama"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A target with one tokenizer, a draft with the other."""
+    folder = tmp_path_factory.mktemp("pair")
+    kinds = [request.param, {"byte-level": "llama", "llama": "byte-level"}[request.param]]
+    backends = [tiny_tokenizers.KINDS[kind]() for kind in kinds]
+    return [
+        export(folder / "target", backends[0], 0),
+        export(folder / "draft", backends[1], 1, num_hidden_layers=1),
+    ]
+
+
+@pytest.fixture(scope="module")
+def opened(pair: list[Path]) -> Iterator[Callable[[str], Pipeline]]:
+    kept: dict[str, Pipeline] = {}
+
+    def get(draft: str) -> Pipeline:
+        if draft not in kept:
+            model = None if draft == "none" else pair[1]
+            kept[draft] = Pipeline.open(
+                pair[0], draft=draft, draft_model=model, draft_length=3, threads=1
+            )
+        return kept[draft]
+
+    yield get
+    for pipeline in kept.values():
+        pipeline.close()
+
+
+def texts(pipeline: Pipeline) -> list[tuple[list[int], str]]:
+    found = []
+    for prompt in PROMPTS:
+        for params in SAMPLERS.values():
+            options = GenerateOptions(max_new_tokens=24, ignore_eos=True, sampling=params)
+            result = pipeline.generate(prompt, options)
+            found.append((list(result.token_ids), result.text))
+    return found
+
+
+@pytest.mark.parametrize("draft", DRAFTERS)
+def test_the_same_text(opened: Callable[[str], Pipeline], draft: str) -> None:
+    assert texts(opened(draft)) == texts(opened("none"))
+
+
+def test_what_the_vocabularies_share_stands_in_the_plan(opened: Callable[[str], Pipeline]) -> None:
+    plan = opened("hybrid").plan
+    assert plan["vocabulary"].startswith("shared ")
+    assert plan["vocabulary"].endswith("of a sample text")
+    assert plan["drafted_by"] in ("token", "string")
+
+
+@pytest.mark.parametrize("draft", ["model", "strings"])
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_ctrl_c_inside_a_pass(
+    opened: Callable[[str], Pipeline], draft: str, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, pipeline = texts(opened("none"))[:3], opened(draft)
+    honest, left = OnnxSession.forward, [0]
+
+    def forward(self: OnnxSession, *args: Any, **named: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and not late:
+            raise KeyboardInterrupt
+        scored = honest(self, *args, **named)
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return scored
+
+    for passes in (1, 2, 4):
+        with monkeypatch.context() as patched:
+            patched.setattr(OnnxSession, "forward", forward)
+            left[0] = passes
+            with pytest.raises(KeyboardInterrupt):
+                texts(pipeline)
+        assert texts(pipeline)[:3] == expected
