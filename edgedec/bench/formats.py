@@ -33,6 +33,8 @@ GROWN = "target-0.5b"
 DRAFT_WEIGHTS = "q8_0"
 TARGETS = ("q4_0", "q4_k_m")
 LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8)
+# Its n-grams beside the draft model, at the length where its passes are cheapest.
+_NGRAMS = (3, "ngram-simple,draft-simple")
 _PROGRAMS = Path("build/llama.cpp/bin")
 _TOKENS = 128
 _PERPLEXITY_TOKENS = 4096
@@ -66,7 +68,7 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
         loop = llamacpp.Loop(path, threads)
         options = OpenOptions(draft="none", threads=threads, max_context=1024)
         with Pipeline.open(path, options) as pipeline:
-            ratios, same = [], 0
+            ratios, ours_s, same = [], [], 0
             for name, prompt in suite.code():
                 tokens = pipeline.tokenizer.encode(str(prompt))
                 ours = _generate(pipeline, tokens)
@@ -77,6 +79,7 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
                 bare = min(seconds, second) / (_TOKENS - 1)
                 same += theirs == ours.token_ids
                 ratios.append(own / bare)
+                ours_s.append(own)
                 recorder.add(kind="loop", weights=weights, prompt=name, ours_s=own, bare_s=bare)
         loop.close()
         rows.append(
@@ -84,6 +87,10 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
                 "weights": weights,
                 "ours_over_bare": median(ratios),
                 "worst": max(ratios),
+                "ours_tokens_per_second": len(ours_s) / sum(ours_s),
+                "llama_bench_tokens_per_second": llamacpp.tokens_per_second(
+                    _PROGRAMS, path, threads
+                ),
                 "same_text": same,
                 "prompts": len(ratios),
             }
@@ -141,13 +148,14 @@ class _PeerRace:
         for name, pipeline in self._ours.items():
             run = _generate(pipeline, pipeline.tokenizer.encode(prompt))
             found.append((name, run.metrics.tpot_s or 0.0, facts(run)))
-        for length in LENGTHS:
+        threads = str(self._threads)
+        for length, types in [*((n, "draft-simple") for n in LENGTHS), _NGRAMS]:
             peer = llamacpp.speculative(
                 _PROGRAMS, self._target, self._draft, prompt, draft_length=length, tokens=_TOKENS,
-                extra=("-t", str(self._threads), "-td", str(self._threads)),
+                extra=("--spec-type", types, "-t", threads, "-td", threads),
             )  # fmt: skip
             more: Row = {"drafted_tokens": peer.drafted, "accepted_tokens": peer.accepted}
-            found.append((f"llama.cpp {length}", peer.seconds / peer.tokens, more))
+            found.append((f"llama.cpp {types} {length}", peer.seconds / peer.tokens, more))
         for name, seconds, _ in found:
             self._seconds.setdefault(name, []).append(seconds)
         return found

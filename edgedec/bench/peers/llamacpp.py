@@ -6,6 +6,8 @@ sides run the same version of the same kernels: ``python tools/build_llamacpp.py
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import tempfile
@@ -57,17 +59,13 @@ def speculative(
         prompt: text.
         draft_length: its largest; it also stops by its own probability floor.
         tokens: to decode.
-        extra: further arguments, as threads.
+        extra: further arguments: threads, and ``--spec-type``, what drafts.
 
     Raises:
         RuntimeUnavailable: the program is not there.
         InputError: it failed.
     """
-    program = folder / PROGRAM
-    if not program.is_file():
-        raise RuntimeUnavailable(
-            f"{program} is missing: build it with `python tools/build_llamacpp.py`"
-        )
+    program = _program(folder, PROGRAM)
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write(prompt)
         file.flush()
@@ -82,6 +80,7 @@ def speculative(
             errors="replace",
             timeout=_TIMEOUT_S,
             check=False,
+            env=_environment(),
         )
     said = done.stdout + done.stderr
     found = _DECODED.search(said)
@@ -94,6 +93,31 @@ def speculative(
     )
 
 
+def tokens_per_second(folder: Path, model: Path, threads: int, repeats: int = 3) -> float:
+    """What ``llama-bench`` says of plain decoding, 128 tokens from an empty cache."""
+    program = _program(folder, "llama-bench")
+    arguments = f"-p 0 -n 128 -r {repeats} -t {threads} -o json".split()
+    done = subprocess.run(
+        [str(program), "-m", str(model), *arguments],
+        capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, env=_environment(),
+    )  # fmt: skip
+    return float(json.loads(done.stdout)[0]["avg_ts"])
+
+
+def _program(folder: Path, name: str) -> Path:
+    program = folder / name
+    if not program.is_file():
+        raise RuntimeUnavailable(
+            f"{program} is missing: build it with `python tools/build_llamacpp.py`"
+        )
+    return program
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what our own runtime tells OpenMP: theirs runs as it comes."""
+    return {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+
+
 class Loop:
     """llama.cpp's plain greedy loop, call by call: decode one token, sample it, again."""
 
@@ -102,9 +126,10 @@ class Loop:
 
         self._api: Any = llama_cpp
         llama_cpp.llama_backend_init()
-        self._model = llama_cpp.llama_model_load_from_file(
-            str(path).encode(), llama_cpp.llama_model_default_params()
-        )
+        options = llama_cpp.llama_model_default_params()
+        # As our runtime does, and for its reason.
+        options.use_extra_bufts = b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
+        self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), options)
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = capacity
         params.n_threads = params.n_threads_batch = threads
