@@ -13,6 +13,7 @@ from edgedec.models.traits import Activation, Experts, Norm
 _REQUIRED = object()
 # Beyond any decoder in sight; a config.json that says more is not to be multiplied out.
 _LARGEST = 2**31 - 1
+_MOST_LAYERS = 10_000
 _ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
@@ -43,7 +44,8 @@ class Config:
             value = default
         if value is _REQUIRED:
             raise CheckpointError(f"config.json has no {name}")
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        largest = _MOST_LAYERS if name == "num_hidden_layers" else _LARGEST
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= largest:
             raise CheckpointError(f"config.json: {name} is {value!r}, expected a size")
         return value
 
@@ -100,7 +102,7 @@ class Config:
     def activation(self, field: str = "hidden_act") -> Activation:
         """The activation a field names; SiLU where it is not given."""
         name = self.raw.get(field) or "silu"
-        if name not in _ACTIVATIONS:
+        if not isinstance(name, str) or name not in _ACTIVATIONS:
             known = ", ".join(sorted(_ACTIVATIONS))
             raise UnsupportedArchitecture(f"activation {name!r} is not known; known are {known}")
         return _ACTIVATIONS[name]
@@ -145,9 +147,10 @@ class Config:
             traits["rotary_dim"] = self._head_dim()
         if "ropes" not in traits:
             traits["ropes"] = (read_rope(self.raw, 10_000.0, traits["rotary_dim"]),) * layers
-        traits.setdefault("norm", self.norm())
-        traits.setdefault("activation", self.activation())
-        traits.setdefault("tied", self.flag("tie_word_embeddings"))
+        if "norm" not in traits:
+            traits["norm"] = self.norm()
+        if "activation" not in traits:
+            traits["activation"] = self.activation()
         spec = DecoderSpec(
             architecture=str(self.raw.get("model_type")),
             hidden=hidden,
@@ -160,6 +163,7 @@ class Config:
             vocab_used=self.positive("edgedec_vocab_used", vocab_size),
             max_context=self.positive("max_position_embeddings"),
             windows=windows or (0,) * layers,
+            tied=self.flag("tie_word_embeddings"),
             **traits,
         )
         _check(spec)
