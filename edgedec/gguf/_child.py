@@ -10,6 +10,8 @@ import ctypes
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from edgedec.gguf.check import EXIT_REFUSED, EXIT_UNAVAILABLE
 
 # Beside the file itself: Python, the libraries, and what a context of few tokens takes.
@@ -65,7 +67,14 @@ def _decodes(path: Path) -> bool:
     if not context:
         return False
     token = (llama_cpp.llama_token * 1)(0)
-    return bool(llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(token, 1)) == 0)
+    if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(token, 1)) != 0:
+        return False
+    rows = llama_cpp.llama_get_logits(context)
+    count = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+    if not rows or np.isnan(np.ctypeslib.as_array(rows, (count,))).any():
+        sys.stderr.write("error: what it computes from a token are no numbers\n")
+        return False
+    return True
 
 
 if __name__ == "__main__":

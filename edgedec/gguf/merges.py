@@ -11,7 +11,7 @@ from edgedec.gguf.vocabulary import wrong
 if TYPE_CHECKING:
     from edgedec.gguf.header import GgufHeader
 
-# Work bound on a vocabulary: the sum of its tokens' squared lengths. Gemma's has 2e7.
+# Work bound on a vocabulary: the sum of its tokens' squared lengths. Gemma's has 1e7.
 MAX_WORK = 1 << 29
 
 

@@ -10,6 +10,7 @@ from edgedec.fields import one_line
 from edgedec.gguf.header import GgufHeader
 
 MAX_PARTS = 1 << 10
+MAX_CONTEXT = 1 << 30
 # llama.cpp's own pattern (`llama_split_path`).
 _PART = re.compile(r"(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf")
 
@@ -28,6 +29,9 @@ def decodable_parts(header: GgufHeader) -> list[Path]:
     if not header.architecture:
         raise _wrong(header, "it names no architecture: give a language model's GGUF")
     found = _parts(header)
+    context = header.metadata.get(f"{header.architecture}.context_length", 1)
+    if not isinstance(context, int) or not 0 < context <= MAX_CONTEXT:
+        raise _wrong(header, f"its context length is {one_line(str(context))}: it is damaged")
     if not header.tensors and len(found) == 1:
         raise _wrong(header, "it holds a vocabulary only, no weights: give the whole model")
     return found

@@ -10,6 +10,8 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgedec.fields import one_line
 from edgedec.gguf.merges import listed_merges, merges_from_scores
 from edgedec.gguf.presplit import PRESPLITS
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 KINDS = ("gpt2", "llama", "gemma4")
 SPACE = "\u2581"
+# More would take the library minutes; models have thousands at most.
+MAX_ADDED = 1 << 16
 _Built = tuple[Vocabulary, dict[str, Any], dict[str, Any]]
 # Special tokens of Phi-3 swallow the whitespace behind them, but for these.
 _NOT_STRIPPING = frozenset(("<unk>", "<s>", "<|endoftext|>"))
@@ -148,16 +152,18 @@ def _added(header: GgufHeader, vocabulary: Vocabulary) -> list[tokenizers.AddedT
     from tokenizers import AddedToken
 
     name = header.name.lower()
+    ids = np.flatnonzero(np.isin(vocabulary.types, (CONTROL, USER_DEFINED, UNKNOWN))).tolist()
+    if len(ids) > MAX_ADDED:
+        raise wrong(header, f"{len(ids)} special tokens, expected at most {MAX_ADDED}")
     phi3 = "phi-3" in name or "phi3" in name  # as llama.cpp recognises it
     return [
         AddedToken(
             vocabulary.tokens[id],
             rstrip=phi3 and vocabulary.tokens[id] not in _NOT_STRIPPING,
             normalized=False,
-            special=kind != USER_DEFINED,
+            special=vocabulary.types[id] != USER_DEFINED,
         )
-        for id, kind in enumerate(vocabulary.types.tolist())
-        if kind in (CONTROL, USER_DEFINED, UNKNOWN)
+        for id in ids
     ]
 
 
@@ -204,10 +210,11 @@ def _build(
         **around,
     }
     ids = {token: id for id, token in enumerate(vocabulary.tokens)}
+    added = _added(header, vocabulary)
     try:
         backend = tokenizers.Tokenizer.from_str(json.dumps(document))
         backend.model = tokenizers.models.BPE(vocab=ids, **model)
-        backend.add_tokens(_added(header, vocabulary))
+        backend.add_tokens(added)
         backend.encode("a")
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise

@@ -138,6 +138,13 @@ def test_a_crash_is_an_error_of_one_line(tmp_path: Path, cache: Path) -> None:
     assert not cache.exists()
 
 
+def overflowing(tensor: Tensor) -> Tensor:
+    """Queries and keys whose products are infinite, each number finite."""
+    if not any(name in tensor.name for name in ("attn_q", "attn_k")):
+        return tensor
+    return tensor._replace(data=np.float32(3e38).tobytes() * (len(tensor.data) // 4))
+
+
 @pytest.mark.parametrize(
     ("metadata", "tensors", "message"),
     [
@@ -149,6 +156,7 @@ def test_a_crash_is_an_error_of_one_line(tmp_path: Path, cache: Path) -> None:
             TENSORS,
             "'blk.0.attn_q.weight' has wrong shape",
         ),
+        (GOOD, tuple(map(overflowing, TENSORS)), "are no numbers"),
         ({**GOOD, "tokenizer.ggml.model": "nobody"}, TENSORS, "unknown tokenizer"),
     ],
 )

@@ -289,6 +289,8 @@ def test_parts_that_do_not_belong_together(tmp_path: Path) -> None:
         (GOOD, (), "a vocabulary only, no weights"),
         ({**GOOD, "general.type": "adapter"}, TENSORS, "no model but 'adapter'"),
         ({"general.name": "x"}, TENSORS, "names no architecture"),
+        ({**GOOD, "llama.context_length": 2**32 - 1}, TENSORS, "context length is 4294967295"),
+        ({**GOOD, "llama.context_length": "8"}, TENSORS, "context length is 8"),
     ],
 )
 def test_nothing_to_decode_with(

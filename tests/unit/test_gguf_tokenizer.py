@@ -249,6 +249,14 @@ PIECES = gguf_files.pieces()
         (changed(BYTES, tokens=["a", "b", "a"]), "'a' stands there twice"),
         (changed(BYTES, tokens=[b"\xff", b"x"]), "not UTF-8"),
         (changed(BYTES, token_type=np.zeros(3, np.int32)), "token types"),
+        (
+            changed(
+                BYTES,
+                tokens=[str(i) for i in range(70000)],
+                token_type=np.full(70000, CONTROL, np.int32),
+            ),
+            "70000 special tokens, expected at most 65536",
+        ),
         (changed(PIECES, scores=None), "scores"),
         (changed(PIECES, scores=np.full(9999, np.nan, np.float32)), "scores"),
         (changed(PIECES, tokens=["a" * 40000], scores=np.zeros(1, np.float32)), "too long"),
