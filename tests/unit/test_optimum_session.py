@@ -25,7 +25,7 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import BundleError, InputError, Interrupted, RuntimeUnavailable
+from edgedec.errors import BundleError, InputError, Interrupted, RuntimeUnavailable, SessionError
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes import optimum, registry
 from edgedec.runtimes.onnx import OnnxModel
@@ -153,6 +153,31 @@ def test_a_cache_without_fixed_sizes(folder: Path) -> None:
 
     edit(folder, change)
     refused(folder, "0.key", "shape")
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    [("Concat", ["real", "real"]), ("Identity", ["past_key_values.0.key"])],
+)
+def test_a_cache_that_does_not_grow_by_what_was_read(
+    folder: Path, kind: str, inputs: list[str]
+) -> None:
+    """Memory is bound for what it should be: anything else must end in an error, not beside it."""
+
+    def change(model: onnx.ModelProto) -> None:
+        for node in model.graph.node:
+            for side in (node.input, node.output):
+                side[:] = ["real" if name == "present.0.key" else name for name in side]
+        axis = {"axis": 2} if kind == "Concat" else {}
+        last = onnx.helper.make_node(kind, inputs, ["present.0.key"], **axis)
+        model.graph.node.append(last)
+
+    edit(folder, change)
+    session = OptimumModel.load(folder).open(16)
+    for _ in range(2):
+        with pytest.raises(SessionError, match="could not run a pass"):
+            session.forward(TokenTree.chain([1, 2, 3]))
+        assert session.length == 0
 
 
 def test_the_two_styles_know_each_other_apart(folder: Path, tmp_path: Path) -> None:
