@@ -22,7 +22,7 @@ from typing import Any
 from edgedec.errors import ExportError
 
 _POLL_S = 0.2
-_TELLING = re.compile("error|GGML_ASSERT|GGML_ABORT|what\\(\\)", re.IGNORECASE)
+_TELLING = re.compile("error|failed|GGML_ASSERT|GGML_ABORT|what\\(\\)", re.IGNORECASE)
 
 
 def ask(request: Mapping[str, Any], on_wait: Callable[[], None] = lambda: None) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def main() -> None:
         with os.fdopen(answer, "wb") as stream:
             stream.write(json.dumps(task.run(request)).encode())
     except Exception as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.write(f"{error}\n")
         sys.stderr.flush()
         os._exit(1)
     os._exit(0)

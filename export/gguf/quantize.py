@@ -69,7 +69,15 @@ def quantise(
         "buffer_bytes": _BUFFER_BYTES,
         "importance": None if weighing is None else str(weighing),
     }
-    child.ask(request, grown)
+    try:
+        child.ask(request, grown)
+    except ExportError as error:
+        if "iostream" not in str(error):  # all that C++ says about a file it cannot write to
+            raise
+        raise ExportError(
+            f"no space left for {job.weights}, or the disk refused it: free some or give"
+            " another --out; nothing was written"
+        ) from None
     progress(stage, total, total)
     return _notes(out, job.weights)
 

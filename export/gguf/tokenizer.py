@@ -136,7 +136,7 @@ def _specials(checkpoint: Checkpoint) -> dict[str, Any]:
     ends = list(checkpoint.eos_ids)
     if tokenizer.eos_id is not None and tokenizer.eos_id not in ends:
         ends.append(tokenizer.eos_id)
-    named = {"bos": tokenizer.bos_id} | dict(zip(("eos", "eot"), ends, strict=False))
+    named = {"bos": tokenizer.bos_id} | dict(zip(("eos", "eot", "eom"), ends, strict=False))
     for name, id in named.items():
         if id is not None:
             keys[f"tokenizer.ggml.{name}_token_id"] = id

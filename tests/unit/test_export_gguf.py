@@ -1,0 +1,356 @@
+"""GGUF exports from end to end on tiny checkpoints, and what ends them early."""
+
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from tiny_models import (
+    CHECKPOINT_VOCAB,
+    leftovers,
+    random_stored,
+    save_checkpoint,
+    tiny_checkpoint,
+)
+
+from edgedec.bundle import Bundle
+from edgedec.errors import ExportError, InputError, ParityError, RuntimeUnavailable
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.export.checkpoint import read_json
+from edgedec.export.gguf import child
+from edgedec.models.registry import spec_for
+
+gguf = pytest.importorskip("gguf")
+pytest.importorskip("llama_cpp")
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tiny_checkpoint(tmp_path / "big")
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "made" / "bundle"
+
+
+def export(target, out, weights="f32", **more):
+    options = {"formats": ("gguf",), "weights": weights, **more}
+    return export_bundle(ExportOptions(target, out, **options))
+
+
+def tensors(out):
+    return {t.name: t for t in gguf.GGUFReader(out / "target" / "model.gguf").tensors}
+
+
+def keys(out):
+    return gguf.GGUFReader(out / "target" / "model.gguf").fields
+
+
+@pytest.fixture
+def children(monkeypatch):
+    """Every child process that was started."""
+    started = []
+
+    class Recorded(subprocess.Popen):
+        def __init__(self, *arguments, **more):
+            super().__init__(*arguments, **more)
+            started.append(self)
+
+    monkeypatch.setattr(child.subprocess, "Popen", Recorded)
+    return started
+
+
+def test_a_pair(target, tmp_path, out):
+    draft = tiny_checkpoint(tmp_path / "small", seed=1, num_hidden_layers=1)
+    heard = []
+    options = ExportOptions(target, out, draft, formats=("gguf",), weights="q8_0")
+    report = export_bundle(options, lambda *step: heard.append(step))
+    bundle = Bundle.open(out, verify=True)
+    assert bundle.formats == ("gguf",)
+    for role in bundle.roles:
+        variant = role.variant("gguf")
+        assert variant.path.read_bytes()[:4] == b"GGUF"
+        assert (variant.weights, variant.kv) == ("q8_0", "f16")
+    assert [model.format for model in report.models] == ["gguf", "gguf"]
+    assert report.models[0].parity["same_tokens"] == 1.0
+    assert all(0 <= done <= total for _, done, total in heard)
+    names = [path.name for path in (out / "target").iterdir()]
+    assert names == ["model.gguf"]
+    assert not leftovers(out)
+
+
+def test_both_formats_in_one_bundle(target, out):
+    weights = "onnx=int8,gguf=q8_0"
+    report = export(target, out, weights, formats=("onnx", "gguf"))
+    bundle = Bundle.open(out, verify=True)
+    assert set(bundle.formats) == {"onnx", "gguf"}
+    assert bundle.target.variant("onnx").weights == "int8"
+    assert bundle.target.variant("gguf").weights == "q8_0"
+    written = bundle.manifest["roles"]["target"]["variants"]
+    for model in report.models:
+        assert written[model.format]["parity"] == model.parity
+        assert model.parity["kl_nats"] < 0.02
+    assert {"gguf", "onnx"} <= set(bundle.manifest["provenance"]["versions"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"formats": ("onnx", "gguf"), "weights": "q4_0"}, "say for which format"),
+        ({"formats": ("tensorrt",)}, r"no format 'tensorrt': .* gguf, onnx"),
+        ({"formats": ()}, "no format"),
+        ({"formats": ("gguf", "gguf")}, "twice"),
+        ({"weights": "int4"}, "not a format of weights in gguf"),
+        ({"weights": "onnx=int4"}, "'onnx' is not exported here"),
+        ({"weights": "gguf=q4_0,gguf2=q4_0"}, "'gguf2' is not exported here"),
+        ({"kv": "int8"}, "choose it when the bundle is run"),
+        ({"formats": ("onnx",), "weights": "int8", "imatrix_text": __file__}, "--imatrix-text"),
+    ],
+)
+def test_options_that_make_no_sense(target, out, changes, words):
+    with pytest.raises(InputError, match=words):
+        export(target, out, **changes)
+    assert not out.exists()
+    assert not leftovers(out)
+
+
+def test_what_the_file_says(target, out):
+    config = read_json(target / "config.json")
+    (target / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "<|end|>", "chat_template": "{{ messages }}"})
+    )
+    export(target, out)
+    fields = keys(out)
+    assert fields["general.architecture"].contents() == "llama"
+    assert fields["general.name"].contents() == "big"
+    assert fields["general.license"].contents() == "mit"
+    assert fields["llama.context_length"].contents() == config["max_position_embeddings"]
+    assert fields["llama.attention.head_count_kv"].contents() == config["num_key_value_heads"]
+    assert fields["tokenizer.ggml.eos_token_id"].contents() == config["eos_token_id"]
+    assert fields["tokenizer.chat_template"].contents() == "{{ messages }}"
+    assert fields["tokenizer.ggml.add_bos_token"].contents() is False
+    found = tensors(out)
+    assert len(fields["tokenizer.ggml.tokens"].contents()) == CHECKPOINT_VOCAB
+    assert found["token_embd.weight"].shape.tolist() == [64, CHECKPOINT_VOCAB]
+    assert "output.weight" in found
+    assert found["blk.0.attn_norm.weight"].tensor_type.name == "F32"
+
+
+def test_a_tied_head_is_there_once(tmp_path, out):
+    target = tiny_checkpoint(tmp_path / "m", tie_word_embeddings=True)
+    export(target, out, "f16", parity=False)
+    assert "output.weight" not in tensors(out)
+
+
+@pytest.mark.parametrize(("stored", "kept"), [("float16", "F16"), ("float32", "F32")])
+def test_what_is_quantised_was_not_rounded_before(target, out, monkeypatch, stored, kept):
+    """The plain file in between has the checkpoint's own precision."""
+    config = read_json(target / "config.json")
+    arrays = random_stored(spec_for(config))
+    save_checkpoint(target, config, {n: a.astype(stored) for n, a in arrays.items()})
+    seen = {}
+    ask = child.ask
+
+    def look(request, on_wait=lambda: None):
+        if request["task"] == "quantiser":
+            reader = gguf.GGUFReader(request["source"])
+            seen.update({t.name: t.tensor_type.name for t in reader.tensors})
+        return ask(request, on_wait)
+
+    monkeypatch.setattr(child, "ask", look)
+    export(target, out, "q8_0", parity=False)
+    assert seen["blk.0.ffn_up.weight"] == kept
+    assert seen["blk.0.ffn_norm.weight"] == "F32"
+
+
+def test_weights_that_half_precision_cannot_hold(target, out):
+    config = read_json(target / "config.json")
+    arrays = random_stored(spec_for(config))
+    arrays["model.layers.0.mlp.up_proj.weight"][3, 5] = 1e5
+    save_checkpoint(target, config, arrays)
+    with pytest.raises(ExportError, match=r"blk.0.ffn_up.weight .* use bf16 or f32"):
+        export(target, out, "f16", parity=False)
+    assert not leftovers(out)
+    export(target, out, "bf16", parity=False)
+    assert tensors(out)["blk.0.ffn_up.weight"].tensor_type.name == "BF16"
+
+
+def test_rows_that_fit_no_block(tmp_path, out):
+    """What llama.cpp falls back to is reported; where nothing fits it is refused."""
+    target = tiny_checkpoint(tmp_path / "m", intermediate_size=256)
+    report = export(target, out, "q4_k_m", parity=False)
+    assert report.models[0].notes == (
+        "rows that fit no block of q4_k_m: matrices fell back, 12 to Q5_0, 2 to Q8_0",
+    )
+    kinds = [t.tensor_type.name for t in tensors(out).values()]
+    assert kinds.count("Q5_0") == 12
+    with pytest.raises(ExportError, match=r"q4_k_m needs rows in multiples of 256.* q4_0 or q8_0"):
+        export(tiny_checkpoint(tmp_path / "n"), out, "q4_k_m", parity=False, overwrite=True)
+    assert Bundle.open(out).target.source == "m"
+
+
+def test_parity_is_part_of_the_export(target, out):
+    """Random weights are chaotic: four bits are far from them, and that is said in figures."""
+    with pytest.raises(ParityError, match=r"target in q4_0 strays .* try --weights q8_0"):
+        export(target, out, "q4_0")
+    assert not out.exists()
+    assert not leftovers(out)
+
+
+def test_the_same_export_twice_is_the_same(target, tmp_path):
+    made = []
+    for name in ("one", "two"):
+        export(target, tmp_path / name, "q8_0", parity=False)
+        made.append((tmp_path / name / "target" / "model.gguf").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_a_text_says_what_matters(tmp_path, out, monkeypatch):
+    """Weighted, the columns that the text uses come out closer, the others less close."""
+    target = tiny_checkpoint(tmp_path / "m", hidden_size=256, intermediate_size=256)
+    text = tmp_path / "text.txt"
+    text.write_text("def add(left, right):\n    return left + right\n" * 40)
+    found = {}
+    ask = child.ask
+
+    def look(request, on_wait=lambda: None):
+        if request.get("importance"):
+            with np.load(request["importance"]) as stored:
+                found.update({name: stored[name] for name in stored.files})
+        return ask(request, on_wait)
+
+    monkeypatch.setattr(child, "ask", look)
+    errors = {}
+    for name, imatrix in (("plain", None), ("weighted", text)):
+        made = out.with_name(name)
+        export(target, made, "q4_k_m", parity=False, imatrix_text=imatrix)
+        errors[name] = weighted_error(target, made, found or None)
+        if imatrix is None:
+            plain = made
+    expected = {"output.weight"} | {
+        f"blk.{layer}.{stem}.weight"
+        for layer in (0, 1)
+        for stem in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    }
+    assert set(found) == expected
+    assert weighted_error(target, out.with_name("weighted"), found) < 0.95 * weighted_error(
+        target, plain, found
+    )
+    text.write_text("short")
+    with pytest.raises(InputError, match="expected 128 or more"):
+        export(target, out, "q4_k_m", imatrix_text=text)
+
+
+def weighted_error(target, made, weights):
+    """Squared error of one matrix, each column weighed by what the text says of it."""
+    if weights is None:
+        return None
+    name = "blk.0.ffn_down.weight"
+    stored = tensors(made)[name]
+    values = gguf.quants.dequantize(stored.data, stored.tensor_type)
+    spec = spec_for(read_json(target / "config.json"))
+    source = random_stored(spec)["model.layers.0.mlp.down_proj.weight"]
+    return float((np.square(values - source) * weights[name]).sum())
+
+
+def test_an_interrupt_leaves_neither_files_nor_a_child(target, out, children):
+    def interrupt(stage, done, total):
+        if stage == "target q8_0":
+            raise KeyboardInterrupt
+
+    options = ExportOptions(target, out, formats=("gguf",), weights="q8_0")
+    with pytest.raises(KeyboardInterrupt):
+        export_bundle(options, interrupt)
+    assert children
+    assert all(started.poll() is not None for started in children)
+    assert not out.exists()
+    assert not leftovers(out)
+
+
+def test_a_child_that_dies_is_told_plainly(target, out, monkeypatch, children):
+    """As llama.cpp does on an assertion."""
+    monkeypatch.setattr(
+        "edgedec.export.gguf.quantize.FTYPES", {"q8_0": (4096, "Q8_0")}, raising=True
+    )
+    with pytest.raises(ExportError, match=r"llama\.cpp ended with status 1: .*invalid output") as e:
+        export(target, out, "q8_0")
+    assert "\n" not in str(e.value)
+    assert all(started.poll() is not None for started in children)
+    assert not leftovers(out)
+
+
+def test_a_child_ends_with_its_parent(target, out):
+    """Once its input is closed nobody can hear the answer."""
+    export(target, out, parity=False)
+    request = {
+        "task": "evaluator",
+        "file": str(out / "target" / "model.gguf"),
+        "tokens": [5] * 30_000,
+        "columns": 8,
+        "out": str(out.parent / "logits"),
+        "texts": [],
+        "threads": 1,
+    }
+    started = subprocess.Popen(
+        [sys.executable, "-m", child.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    started.stdin.write(json.dumps(request).encode() + b"\n")
+    started.stdin.flush()
+    while not (out.parent / "logits").exists():
+        assert started.poll() is None
+        time.sleep(0.05)
+    started.stdin.close()
+    assert started.wait(20) == 1
+    started.stdout.close()
+
+
+def test_a_disk_that_fills_up_while_llama_cpp_writes(target, out, monkeypatch):
+    """The system refuses to write on, as a full disk does."""
+    resource = pytest.importorskip("resource")
+    popen = subprocess.Popen
+    limited = f"import resource; resource.setrlimit({resource.RLIMIT_FSIZE}, (60_000, 60_000)); "
+    limited += "import runpy; runpy.run_module('edgedec.export.gguf.child', run_name='__main__')"
+
+    def start(command, **more):
+        return popen([command[0], "-c", limited], **more)
+
+    monkeypatch.setattr(child.subprocess, "Popen", start)
+    with pytest.raises(ExportError, match="no space left"):
+        export(target, out, "q8_0", parity=False)
+    assert not leftovers(out)
+
+
+@pytest.mark.parametrize(
+    ("package", "words"), [("gguf", r"edgedec\[export\]"), ("llama_cpp", r"edgedec\[gguf\]")]
+)
+def test_without_the_extra_it_says_what_to_install(target, out, monkeypatch, package, words):
+    for name in list(sys.modules):
+        if name.startswith("edgedec.export."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == package else find(name, *a)
+    )
+    with pytest.raises(RuntimeUnavailable, match=words):
+        export(target, out)
+    assert not leftovers(out)
+
+
+def test_a_smaller_context(target, out):
+    export(target, out, max_context=64, parity=False)
+    assert keys(out)["llama.context_length"].contents() == 64
+    assert Bundle.open(out).target.dims["max_context"] == 64
+
+
+def test_the_report_can_be_written_as_json(target, out):
+    report = export(target, out, "q8_0")
+    json.dumps({**dataclasses.asdict(report), "path": str(report.path)})
