@@ -105,7 +105,7 @@ def name_for(tokenizer: Tokenizer, keeps_whole: bool) -> str:
 
 
 @functools.cache
-def _known_cuts() -> list[tuple[tuple[str | None, str | None], tuple[int, ...]]]:
+def _known_cuts() -> list[tuple[tuple[str | None, str | None], tuple[str, ...]]]:
     return [
         (
             names,
@@ -120,8 +120,8 @@ def _known_cuts() -> list[tuple[tuple[str | None, str | None], tuple[int, ...]]]
     ]
 
 
-def _cuts(pre_tokenizer: pre_tokenizers.PreTokenizer | None) -> tuple[int, ...]:
-    """Where each word of the probe ends, in characters; nothing for none."""
+def _cuts(pre_tokenizer: pre_tokenizers.PreTokenizer | None) -> tuple[str, ...]:
+    """The words of the probe as they are handed on; nothing for no pre-tokenizer."""
     if pre_tokenizer is None:
         return ()
-    return tuple(end for _, (_, end) in pre_tokenizer.pre_tokenize_str(PROBE))
+    return tuple(word for word, _ in pre_tokenizer.pre_tokenize_str(PROBE))

@@ -1,0 +1,228 @@
+"""Tokenizers in GGUF files: read by llama.cpp as by the checkpoint, or refused."""
+
+import json
+
+import pytest
+import tiny_tokenizers
+from tiny_models import tiny_checkpoint
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from edgedec.errors import ExportError
+from edgedec.export import sample
+from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.gguf import child, pretokenizers
+from edgedec.export.gguf.known import architecture_for
+from edgedec.export.gguf.metadata import model_keys
+from edgedec.export.gguf.pretokenizers import PROBE, name_for
+from edgedec.export.gguf.tokenizer import tokenizer_keys
+from edgedec.export.gguf.writing import write
+from edgedec.export.tokenizer import TokenizerContent
+
+pytest.importorskip("llama_cpp")
+KINDS = pytest.importorskip("gguf").TokenType
+ROWS = 700
+LINES = [sample.TEXT, *PROBE.split("\n"), PROBE]
+# As published tokenizers write them, which need not be how llama.cpp does.
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
+CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+
+
+def split(expression):
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(expression), "isolated"), BYTES])
+
+
+PUBLISHED = {
+    ("gpt-2", False): GPT2,
+    ("smollm", False): pre_tokenizers.Sequence([pre_tokenizers.Digits(True), GPT2]),
+    ("qwen2", False): split(
+        CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    ("llama-bpe", True): split(
+        CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    # As the tokenizers of OLMo 2 and of GPT-4 have it.
+    ("dbrx", False): split(
+        CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+        r"|\s*[\r\n]|\s+(?!\S)|\s+"
+    ),
+}
+
+
+def trained(pre_tokenizer, keeps_whole=False):
+    """A byte-level tokenizer whose merges reach across words, so that every cut is seen."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = BYTES
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=ROWS,
+        special_tokens=["<|end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    lines = PROBE.split("\n")
+    pieces = [line[i : i + n] for line in lines for n in (3, 5) for i in range(0, len(line), 2)]
+    tokenizer.train_from_iterator(pieces, trainer)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    raw = json.loads(tokenizer.to_str())
+    raw["model"]["ignore_merges"] = keeps_whole
+    return Tokenizer.from_str(json.dumps(raw))
+
+
+def llama_ids(tokenizer, folder, texts, keys=None):
+    """What llama.cpp reads with this tokenizer, from a file that holds it."""
+    tiny_checkpoint(folder / "m", vocab_size=ROWS)
+    tiny_tokenizers.save(tokenizer, folder / "m")
+    opened = Checkpoint.open(folder / "m")
+    architecture = architecture_for(opened.spec)
+    metadata = {
+        **model_keys(opened.spec, architecture),
+        **tokenizer_keys(opened, TokenizerContent(opened.path), ROWS),
+        **(keys or {}),
+    }
+    file = folder / "model.gguf"
+    write(file, opened.spec, opened.tensors, architecture, metadata, "f32")
+    request = {"task": "evaluator", "file": str(file), "tokens": [], "texts": texts}
+    return child.ask(request)["ids"]
+
+
+def agreeing(tokenizer, folder, texts, keys=None):
+    """The texts that both read alike."""
+    read = llama_ids(tokenizer, folder, texts, keys)
+    return [
+        text
+        for text, ids in zip(texts, read, strict=True)
+        if ids == tokenizer.encode(text, add_special_tokens=False).ids
+    ]
+
+
+@pytest.mark.parametrize(("name", "whole"), sorted(PUBLISHED))
+def test_recognised_by_what_it_does(name, whole):
+    assert name_for(trained(PUBLISHED[name, whole], whole), whole) == name
+
+
+def known():
+    for names in pretokenizers._KNOWN:
+        yield from ((name, bool(whole)) for whole, name in enumerate(names) if name is not None)
+
+
+def own(name):
+    """llama.cpp's own expressions of a name."""
+    found = next(e for names, e in pretokenizers._KNOWN.items() if name in names)
+    splits = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in found]
+    return pre_tokenizers.Sequence([*splits, BYTES])
+
+
+@pytest.mark.parametrize(("name", "whole"), sorted(known()))
+def test_llama_cpp_reads_as_the_tokenizer_does(name, whole, tmp_path):
+    tokenizer = trained(PUBLISHED.get((name, whole)) or own(name), whole)
+    same = agreeing(tokenizer, tmp_path, LINES)
+    assert {line for line in LINES if line.isascii()} <= set(same)
+    # llama.cpp approximates these two where letters beyond ASCII have cases.
+    if name not in ("tekken", "gpt-4o"):
+        assert same == LINES
+
+
+def test_another_name_reads_otherwise(tmp_path):
+    """The control: a wrong name is seen on the probe."""
+    tokenizer = trained(PUBLISHED["qwen2", False])
+    keys = {"tokenizer.ggml.pre": "gpt-2"}
+    assert len(agreeing(tokenizer, tmp_path, LINES, keys)) < len(LINES) - 5
+
+
+@pytest.mark.parametrize(
+    "pre_tokenizer",
+    [
+        split(r"\p{L}+|\p{N}{2}|[^\p{L}\p{N}]"),
+        pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), BYTES]),
+        pre_tokenizers.ByteLevel(add_prefix_space=True),
+        BYTES,
+    ],
+    ids=["pairs of digits", "white space lost", "space in front", "nothing cut"],
+)
+def test_a_way_without_a_name_is_refused(pre_tokenizer):
+    with pytest.raises(ExportError, match="no name for this tokenizer's way of splitting"):
+        name_for(trained(pre_tokenizer), False)
+
+
+def test_a_kept_word_has_names_of_its_own():
+    with pytest.raises(ExportError, match="no name"):
+        name_for(trained(PUBLISHED["qwen2", False], True), True)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma", "metaspace"])
+def test_sentencepiece(kind, tmp_path):
+    tokenizer = tiny_tokenizers.KINDS[kind]()
+    assert agreeing(tokenizer, tmp_path, LINES) == LINES
+
+
+def test_scores_are_the_order_of_merges(tmp_path):
+    """The control: with scores upside down text is read otherwise."""
+    tokenizer = tiny_tokenizers.llama()
+    tiny_checkpoint(tmp_path / "k", vocab_size=ROWS)
+    opened = Checkpoint.open(tiny_tokenizers.save(tokenizer, tmp_path / "k"))
+    found = tokenizer_keys(opened, TokenizerContent(opened.path), ROWS)
+    turned = {"tokenizer.ggml.scores": [-s for s in found["tokenizer.ggml.scores"]]}
+    texts = [*tiny_tokenizers.CORPUS, "quick brown function return left right"]
+    assert agreeing(tokenizer, tmp_path, texts) == texts
+    assert agreeing(tokenizer, tmp_path, texts, turned) != texts
+
+
+def test_kinds_and_settings(tmp_path):
+    opened = Checkpoint.open(tiny_checkpoint(tmp_path / "m", vocab_size=410))
+    tiny_tokenizers.save(tiny_tokenizers.llama(), opened.path)
+    (opened.path / "tokenizer_config.json").write_text(
+        json.dumps({"bos_token": "<s>", "eos_token": "</s>"})
+    )
+    keys = tokenizer_keys(opened, TokenizerContent(opened.path), 410)
+    kinds = keys["tokenizer.ggml.token_type"]
+    assert kinds[:3] == [KINDS.UNKNOWN, KINDS.CONTROL, KINDS.CONTROL]
+    assert kinds[3:259] == [KINDS.BYTE] * 256
+    assert kinds[400:] == [KINDS.UNUSED] * 10
+    assert keys["tokenizer.ggml.tokens"][400] == "[PAD400]"
+    assert keys["tokenizer.ggml.bos_token_id"] == 1
+    assert keys["tokenizer.ggml.add_bos_token"] is True
+    assert keys["tokenizer.ggml.add_eos_token"] is False
+    assert keys["tokenizer.ggml.add_space_prefix"] is True
+    # config.json's end comes first, the tokenizer's own after it.
+    assert keys["tokenizer.ggml.eos_token_id"] == 0
+    assert keys["tokenizer.ggml.eot_token_id"] == 2
+
+
+def test_added_tokens_of_both_kinds(tmp_path):
+    opened = Checkpoint.open(tiny_checkpoint(tmp_path / "m"))
+    content = TokenizerContent(opened.path)
+    keys = tokenizer_keys(opened, content, 352)
+    kinds = dict(zip(keys["tokenizer.ggml.tokens"], keys["tokenizer.ggml.token_type"], strict=True))
+    assert kinds["<|end|>"] == KINDS.CONTROL
+    assert kinds["<think> 思"] == kinds["    "] == KINDS.USER_DEFINED
+    assert kinds["[PAD351]"] == KINDS.UNUSED
+    texts = ["if x:\n    y\n        z", "a <think> 思 b"]
+    assert agreeing(tiny_tokenizers.byte_level(), tmp_path / "n", texts) == texts
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: setattr(t, "normalizer", normalizers.Lowercase()), "normalizer .Lowercase"),
+        (lambda t: setattr(t, "pre_tokenizer", pre_tokenizers.Whitespace()), "no name"),
+    ],
+)
+def test_what_llama_cpp_does_not_do_is_refused(tmp_path, change, words):
+    opened = Checkpoint.open(tiny_checkpoint(tmp_path / "m"))
+    tokenizer = trained(GPT2)
+    change(tokenizer)
+    tiny_tokenizers.save(tokenizer, opened.path)
+    with pytest.raises(ExportError, match=words):
+        tokenizer_keys(opened, TokenizerContent(opened.path), ROWS)
+
+
+def test_another_model_is_refused(tmp_path):
+    opened = Checkpoint.open(tiny_checkpoint(tmp_path / "m"))
+    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -2.0)], 0, True))
+    tokenizer.decoder = decoders.ByteFallback()
+    tiny_tokenizers.save(tokenizer, opened.path)
+    with pytest.raises(ExportError, match="type 'Unigram'"):
+        tokenizer_keys(opened, TokenizerContent(opened.path), 352)
