@@ -15,7 +15,7 @@ from edgedec.export.reference import Reference
 from edgedec.export.tensors import MemoryTensors
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
-from edgedec.models.traits import Norm, Scales
+from edgedec.models.traits import Experts, Norm, Scales
 
 TOKENS = 14
 # A root after the text, two children, and a grandchild under the second.
@@ -70,6 +70,15 @@ def specs(draw):
     )
 
 
+@st.composite
+def mixtures(draw):
+    """The same with experts."""
+    count = draw(st.integers(2, 7))
+    experts = Experts(count, draw(st.integers(2, count)), draw(st.booleans()))
+    spec = dataclasses.replace(draw(specs()), experts=experts)
+    return dataclasses.replace(spec, activation="silu", gated=True, mlp_bias=False)
+
+
 def distance(spec, computed):
     """Largest distance between reference and graph, of a text and of a tree after it.
 
@@ -100,6 +109,22 @@ def path_to(node):
 @given(specs())
 def test_any_decoder(spec):
     assert distance(spec, spec) < 1e-3
+
+
+# The same ones each time: where two experts are as good to the last bit, each may choose another.
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(mixtures())
+def test_any_mixture(spec):
+    assert distance(spec, spec) < 1e-3
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(mixtures())
+def test_a_forgotten_expert_is_seen(spec):
+    """The control: one expert fewer for each token."""
+    spec = dataclasses.replace(spec, scales=Scales())
+    fewer = dataclasses.replace(spec.experts, used=spec.experts.used - 1)
+    assert distance(spec, dataclasses.replace(spec, experts=fewer)) > 1e-3
 
 
 @settings(max_examples=20, deadline=None)
