@@ -103,6 +103,11 @@ class Pass:
     top_logits: FloatArray
     logits: FloatArray | None
 
+    def first_ids(self) -> list[int]:
+        """The most likely id of each row; a runtime may know it before the others."""
+        ids: list[int] = self.top_ids[:, 0].tolist()
+        return ids
+
 
 @runtime_checkable
 class Session(Protocol):

@@ -61,6 +61,11 @@ class Scored(Pass):
         """See ``Pass``."""
         return self._best()[1]
 
+    def first_ids(self) -> list[int]:
+        """See ``Pass``; a tenth of the work of finding the others."""
+        ids: list[int] = self._rows.argmax(axis=1).tolist()
+        return ids
+
     def _best(self) -> tuple[IntArray, FloatArray]:
         if self._top is None:
             ids = np.empty((len(self._rows), self._count), np.int64)

@@ -47,7 +47,7 @@ class Rows:
         """The token plain decoding emits after this node: argmax of log p + noise."""
         if self._sampler.plain_greedy:
             if self._argmax is None:
-                self._argmax = self._scored.top_ids[:, 0].tolist()
+                self._argmax = self._scored.first_ids()
             return self._argmax[node - self._scored.start]
         token = self._drawn.get(node)
         if token is None:
