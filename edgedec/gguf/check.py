@@ -32,6 +32,12 @@ _START = (
     "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "module = sys.argv.pop(1); runpy.run_module(module, run_name='__main__', alter_sys=True)"
 )
+_QUIET_AND_SMALL = {
+    "GGML_NO_BACKTRACE": "1",  # an abort would start a debugger to print one
+    # Each thread and arena reserves address space, which the child bounds.
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "2",
+}
 EXIT_REFUSED, EXIT_UNAVAILABLE = 3, 4
 
 
@@ -81,8 +87,7 @@ def _version() -> str:
 def _open_in_child(path: Path, timeout_s: float) -> None:
     paths = json.dumps([entry for entry in sys.path if entry])
     command = [sys.executable, "-I", "-c", _START, paths, CHILD, str(path.resolve())]
-    # Without it an abort starts a debugger to print a backtrace.
-    environment = {**os.environ, "GGML_NO_BACKTRACE": "1"}
+    environment = {**os.environ, **_QUIET_AND_SMALL}
     with tempfile.TemporaryFile() as output:
         try:
             code = subprocess.run(
