@@ -105,6 +105,8 @@ class Respelled(FakeModel):
     def logits(self, tokens: Sequence[int]) -> FloatArray:
         text = b"".join(self._other[token] or b"" for token in tokens)
         ids = self._own.encode(text, first=False)
+        if not ids:
+            return np.zeros(self.info.vocab_size, dtype=np.float32)
         before, after = self._chances(ids)
         sayable = self._first >= 0
         chances = np.bincount(self._first[sayable], after[sayable], minlength=self.info.vocab_size)

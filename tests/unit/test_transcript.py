@@ -11,8 +11,12 @@ import tiny_tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgedec.decoding import drafting
+from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.drafting._transcript import Transcript
 from edgedec.decoding.drafting._translated import TranslatedSession
+from edgedec.decoding.drafting.base import DraftLimits, RoundFeedback
+from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CannotRollback, CapacityExceeded
@@ -213,6 +217,32 @@ def test_a_text_too_long_for_the_draft_loses_its_beginning() -> None:
     session.rollback(4)
     session.prefill(words[4:])
     assert session.length == len(words)
+
+
+@pytest.mark.parametrize("name", ["model", "tree", "hybrid", "strings"])
+@pytest.mark.parametrize(("kind", "other"), PAIRS)
+def test_a_draft_with_little_room_never_ends_a_text(kind: str, other: str, name: str) -> None:
+    rng = np.random.default_rng(3)
+    own, found = tokenizer(kind), translation(kind, other)
+    drafted = 0
+    for capacity in (8, 24, 60, 90):
+        inner = FakeModel(tokenizer(other).vocab_size, context=2).open(capacity)
+        drafter = drafting.create(name, vocab_size=own.vocab_size, draft=inner, translation=found)
+        text = own.encode("思" * int(rng.integers(1, 12)))
+        sampler = Sampler(SamplingParams(), own.vocab_size, text)
+        drafter.begin(text, sampler)
+        more = own.encode("".join(rng.choice(WORDS, 60)), add_special_tokens=False)
+        while more:
+            draft = drafter.propose(
+                sampler.history[-1], DraftLimits(70, 20), lambda step: True, sampler.streams
+            )
+            drafted += draft.drafted
+            count = int(rng.integers(1, 12))
+            drafter.observe(RoundFeedback(draft, Verdict([0], 0), None, more[:count]))  # type: ignore[arg-type]
+            sampler.push(more[:count])
+            more = more[count:]
+            assert inner.length <= capacity
+    assert drafted > 0
 
 
 def test_a_session_that_goes_back_further_than_asked() -> None:

@@ -7,7 +7,7 @@ from math import exp
 
 import numpy as np
 
-from edgedec.decoding.drafting._translated import translated
+from edgedec.decoding.drafting._translated import TranslatedSession, translated
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, Sampler
@@ -61,7 +61,10 @@ class Follower:
 
     def room(self) -> int:
         """Nodes, the root included, that can still be computed in one round."""
-        return self._session.capacity - len(self._text()) + 1
+        room = self._session.capacity - len(self._text()) + 1
+        if isinstance(self._session, TranslatedSession):
+            room = min(room, self._session.widest)
+        return room
 
     def near(self) -> bool:
         """Whether the session is close behind the text; when not, read on a bit."""

@@ -11,6 +11,7 @@ from edgedec.errors import CannotRollback
 
 # How far back a tail that is written anew may begin, in the target's tokens.
 _FURTHEST = 48
+_MARGIN = 64
 
 
 @dataclass(slots=True)
@@ -58,9 +59,9 @@ class Transcript:
         self._to_draft: list[int] = translation.to_draft.tolist()
 
     @property
-    def surplus(self) -> int:
-        """Draft tokens beyond one for each of the text's."""
-        return max(0, len(self.held) - len(self.tokens))
+    def margin(self) -> int:
+        """Draft tokens that always fit after a text that takes more of them than it has."""
+        return min(_MARGIN, self.session.capacity // 2)
 
     def plan(
         self,
@@ -80,12 +81,12 @@ class Transcript:
                 only the end is written.
 
         """
-        if not anew and len(self.tokens) and self._marks[-1] == len(self.held):
+        known, held = len(self.tokens), len(self.held)
+        if not anew and known and self._marks[-1] == held:
             ids = [self._to_draft[token] for token in new]
-            if ids and min(ids) != OUTSIDE:
-                held = len(self.held)
-                return Plan(len(self.tokens), held, ids, [*range(held + 1, held + len(ids) + 1)])
-        anchor, base, ids, ends = self._written(new, max(1, self.session.capacity - spare))
+            if ids and min(ids) != OUTSIDE and held + len(ids) <= self._room(held - known, spare):
+                return Plan(known, held, ids, [*range(held + 1, held + len(ids) + 1)])
+        anchor, base, ids, ends = self._written(new, spare)
         shared = 0
         for mine, theirs in zip(self.held[base:], ids, strict=False):
             if mine != theirs:
@@ -173,19 +174,26 @@ class Transcript:
         """Take over what ``state`` gave, with a session in the same state."""
         self.tokens, self.held, self._marks = state
 
-    def _written(self, new: Sequence[int], room: int) -> tuple[int, int, list[int], list[int]]:
+    def _room(self, surplus: int, spare: int) -> int:
+        """Draft tokens that a text may take which has ``surplus`` fewer."""
+        return self.session.capacity - (max(spare, self.margin) if surplus > 0 else spare)
+
+    def _written(self, new: Sequence[int], spare: int) -> tuple[int, int, list[int], list[int]]:
         """The tail in the draft's tokenisation: anchor, draft tokens before it, ids, ends."""
-        spell = self._translation.speller.spell
+        spell, text = self._translation.speller.spell, [*self.tokens, *new]
         anchor = self._anchor(new)
         base = self._marks[anchor]
-        ids, ends = spell([*self.tokens[anchor:], *new], first=base == 0)
-        while base + len(ids) > room:
-            # The draft may see less of the text than the target: half of what there is.
-            total = len(self.tokens) + len(new)
-            anchor = max(anchor + 1, total - min(room, total - anchor) // 2)
-            base = 0
-            ids, ends = spell([*self.tokens, *new][anchor:], first=True)
+        ids, ends = spell(text[anchor:], first=base == 0)
+        room = shown = self._room(base + len(ids) - len(text), spare)
+        while base + len(ids) > room and shown > 0:
+            # The draft may see less of the text than the target: half of what fits, or less.
+            shown //= 2
+            anchor, base = max(0, len(text) - max(1, shown)), 0
+            ids, ends = spell(text[anchor:], first=True)
             self._marks[1:] = [OUTSIDE] * (len(self._marks) - 1)
+        if base + len(ids) > max(1, room):  # one token that is longer than the room there is
+            ids = ids[-max(1, room) :]
+            ends = [*([OUTSIDE] * (len(ends) - 1)), len(ids)]
         return anchor, base, ids, [end + base if end != OUTSIDE else OUTSIDE for end in ends]
 
     def _anchor(self, new: Sequence[int]) -> int:

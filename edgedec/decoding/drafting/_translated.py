@@ -64,8 +64,13 @@ class TranslatedSession:
 
     @property
     def capacity(self) -> int:
-        """Target tokens that fit, as long as what follows is common."""
-        return self._session.capacity - self._text.surplus
+        """Target tokens that fit; of a text that takes more of the draft's the end is held."""
+        return self._session.capacity
+
+    @property
+    def widest(self) -> int:
+        """Nodes of a tree that fit whatever the text before them takes."""
+        return self._text.margin
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
         if self._pending:

@@ -82,7 +82,7 @@ class StringsDrafter:
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
         tree = TokenTree(root)
         draft = Draft(tree, source=self.name)
-        length = min(limits.nodes, limits.depth)
+        length = min(limits.nodes, limits.depth, self._text.margin)
         if length <= 0 or not self._near():
             return draft
         self._drop()
