@@ -42,6 +42,8 @@ class Architecture:
         windows: it knows sliding windows, and a base of the rotation for layers behind one.
         learned: it adds a table of positions instead of rotating.
         skips: every so many layers, one without rotation; 0 for none, None as it is told.
+        experts: None for none; else whether shares of the experts used add up to 1.
+        even: keys have as many heads as queries.
         tied: its head is always the embedding.
         layout: its arrangement of tensors.
         scales: fields of Scales that it computes, from its keys or by itself.
@@ -66,6 +68,8 @@ class Architecture:
     windows: bool = False
     learned: bool = False
     skips: int | None = 0
+    experts: bool | None = None
+    even: bool = False
     tied: bool = False
     layout: Layout = LLAMA_LAYOUT
     scales: frozenset[str] = frozenset()
@@ -89,22 +93,32 @@ class Architecture:
     def _lacks(self, spec: DecoderSpec) -> Iterator[str]:
         if spec.norm.kind != self.norm or spec.norm.placement != self.placement:
             yield f"{spec.norm.kind} norm placed {spec.norm.placement!r}"
-        if spec.residual not in self.residuals:
-            yield f"{spec.residual} residual"
-        if spec.activation not in self.activations or spec.gated != self.gated:
-            yield f"{'gated ' * spec.gated}activation {spec.activation}"
         if spec.qk_norm not in self.qk_norms:
             yield f"norm of query and key {spec.qk_norm!r}"
+        if spec.residual not in self.residuals:
+            yield f"{spec.residual} residual"
+        yield from self._lacks_mlp(spec)
         yield from self._lacks_biases(spec)
-        if self.narrow and spec.q_size != spec.hidden:
-            yield f"{spec.q_size} channels of queries beside a hidden size of {spec.hidden}"
-        if self.tied and not spec.tied:
-            yield "head of its own"
+        yield from self._lacks_sizes(spec)
         yield from self._lacks_positions(spec)
         for field in dataclasses.fields(Scales):
             value = getattr(spec.scales, field.name)
             if field.name not in ("attention", *self.scales) and value != field.default:
                 yield f"{field.name.replace('_', ' ')} of {value:g}"
+
+    def _lacks_mlp(self, spec: DecoderSpec) -> Iterator[str]:
+        if spec.activation not in self.activations or spec.gated != self.gated:
+            yield f"{'gated ' * spec.gated}activation {spec.activation}"
+        if (spec.experts and spec.experts.renormalised) != self.experts:
+            yield "such a mixture of experts" if spec.experts else "MLP without experts"
+
+    def _lacks_sizes(self, spec: DecoderSpec) -> Iterator[str]:
+        if self.narrow and spec.q_size != spec.hidden:
+            yield f"{spec.q_size} channels of queries beside a hidden size of {spec.hidden}"
+        if self.even and spec.kv_heads != spec.heads:
+            yield f"{spec.kv_heads} key heads for {spec.heads} of queries"
+        if self.tied and not spec.tied:
+            yield "head of its own"
 
     def _lacks_biases(self, spec: DecoderSpec) -> Iterator[str]:
         there = {

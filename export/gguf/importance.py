@@ -53,7 +53,9 @@ def importance(
         if role == "embed" and spec.tied:  # looked up by token, and multiplied as the head
             role = "head"
         if place.matrix and (role, place.layer) in means:
-            found[place.name] = means[role, place.layer].astype(np.float32)
+            # The quantiser wants an importance for each expert.
+            copies = place.shape[0] if len(place.shape) == 3 else 1
+            found[place.name] = np.tile(means[role, place.layer].astype(np.float32), copies)
     return found
 
 
@@ -75,6 +77,12 @@ class _Listening(Reference):
     def means(self) -> dict[tuple[str, int], npt.NDArray[np.float64]]:
         """By role and layer."""
         return {key: total / self._counts[key] for key, total in self._sums.items()}
+
+    def _expert(self, layer: int, expert: int, x: FloatArray) -> FloatArray:
+        # All experts of a layer see the same kind of rows, and some see none on a short text.
+        self.hear("experts_gate", layer, x)
+        self.hear("experts_up", layer, x)
+        return super()._expert(layer, expert, x)
 
     def _linear(self, role: str, layer: int, x: FloatArray, biased: bool) -> FloatArray:
         self.hear(role, layer, x)

@@ -186,6 +186,18 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
     "mistral": (_LLAMA, _BY_LAYER),
     "qwen2": (Architecture("qwen2", biases=QKV, narrow=True), _LLAMA, _BY_LAYER),
     "qwen3": (Architecture("qwen3", biases=QKV, qk_norms=("head",)),),
+    "qwen3_moe": (Architecture("qwen3moe", biases=QKV, qk_norms=("head",), experts=True),),
+    "olmoe": (
+        Architecture(
+            "olmoe",
+            biases=QKV,
+            qk_norms=("all",),
+            narrow=True,
+            even=True,
+            experts=False,
+            layout=Layout(own_head=True),
+        ),
+    ),
     "gemma2": (
         Architecture(
             "gemma2",

@@ -24,6 +24,10 @@ def model_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, Value
         **rope_keys(spec, architecture),
         **architecture.keys(spec),
     }
+    if spec.experts is not None:
+        keys["expert_count"] = spec.experts.count
+        keys["expert_used_count"] = spec.experts.used
+        keys["expert_feed_forward_length"] = spec.ffn
     return {f"{architecture.name}.{key}": value for key, value in keys.items()}
 
 

@@ -30,8 +30,16 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "gate": "blk.{layer}.ffn_gate",
         "up": "blk.{layer}.ffn_up",
         "down": "blk.{layer}.ffn_down",
+        "router": "blk.{layer}.ffn_gate_inp",
+        "experts_gate": "blk.{layer}.ffn_gate_exps",
+        "experts_up": "blk.{layer}.ffn_up_exps",
+        "experts_down": "blk.{layer}.ffn_down_exps",
     }
 )
+
+
+# Small, and much depends on them.
+_KEPT = frozenset({"positions", "router"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class Place:
     def matrix(self) -> bool:
         """Whether it multiplies activations or is looked up: what may be less than f32."""
         role = self.parts[0][0]
-        return len(self.shape) > 1 and not role.endswith("norm") and role != "positions"
+        return len(self.shape) > 1 and not role.endswith("norm") and role not in _KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,8 @@ def _place(
         shape = (min(shape[0], spec.max_context), shape[1])
     if members[0] in ("q_norm", "k_norm") and spec.qk_norm == "heads":
         shape = (shape[0] // spec.head_dim, spec.head_dim)
+    if members[0].startswith("experts_") and spec.experts is not None:
+        shape = (spec.experts.count, shape[0] // spec.experts.count, *shape[1:])
     plain = members[0].removesuffix("_bias")
     ending = ".weight" if plain == members[0] else ".bias"
     return Place(names[plain].format(layer=layer) + ending, parts, layer, shape)

@@ -29,10 +29,9 @@ REFUSED = {
     "phi3-window": "window of",
     "qwen3-biased": "bias of 'o'",
     # Sparse mixtures: not written to GGUF yet.
-    "olmoe": "no GGUF form",
-    "olmoe-all": "no GGUF form",
-    "qwen3_moe": "no GGUF form",
-    "qwen3_moe-window": "no GGUF form",
+    "olmoe": "2 key heads for 4",
+    "olmoe-all": "such a mixture",
+    "qwen3_moe-window": "such a mixture",
 }
 
 
@@ -98,6 +97,13 @@ TRAITS = {
     "stablelm-tied": {"model_type": "stablelm", "tie_word_embeddings": True},
     "olmo2-tied": {"model_type": "olmo2", "tie_word_embeddings": True},
     "neox-tied": {"model_type": "gpt_neox", "hidden_act": "gelu", "tie_word_embeddings": True},
+    "olmoe-even": {
+        "model_type": "olmoe",
+        "num_key_value_heads": 4,
+        "intermediate_size": 32,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+    },
     "llama-biased-llama3": {
         "attention_bias": True,
         "rope_scaling": {
