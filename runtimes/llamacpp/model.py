@@ -25,6 +25,7 @@ from edgedec.runtimes.llamacpp.session import LlamaSession
 
 DEFAULT_KV = "f16"
 _TOP_K = 8
+_BYTES_PER_THREAD = 8_000_000
 
 
 class LlamaModel:
@@ -90,8 +91,8 @@ class LlamaModel:
         options = options or LoadOptions()
         _check(options)
         file = opening.find_file(Path(path))
-        settings = _settings(options)
         weights = opening.open_weights(file, options)
+        settings = _settings(options, int(api.llama_model_size(weights.pointer)))
         try:
             probe = Context(weights, settings, PROBE_CELLS)
             facts = measure(probe)
@@ -157,8 +158,16 @@ def _check(options: LoadOptions) -> None:
         )
 
 
-def _settings(options: LoadOptions) -> Settings:
-    threads = options.threads or available_cores()
+def default_threads(weight_bytes: int) -> int:
+    """One thread per core this process may use, but none for a share that is not worth it.
+
+    All threads meet after every node of the graph; a small model waits more than it computes.
+    """
+    return max(1, min(available_cores(), weight_bytes // _BYTES_PER_THREAD))
+
+
+def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
+    threads = options.threads or default_threads(weight_bytes)
     kv, flash_attention = options.kv or DEFAULT_KV, options.flash_attention
     if kv == "f32" and flash_attention is None:
         # It rounds to about three digits on a processor; who takes f32 wants all of them.

@@ -27,6 +27,7 @@ from edgedec.runtimes import llamacpp, registry
 from edgedec.runtimes.llamacpp import LlamaModel
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.library import api
+from edgedec.runtimes.llamacpp.model import default_threads
 from edgedec.runtimes.llamacpp.top import top
 
 
@@ -114,8 +115,8 @@ def test_threads(file: Path) -> None:
     context = LlamaModel.load(file, LoadOptions(threads=1, batch_threads=2)).new_context(8)
     assert api.llama_n_threads(context.pointer) == 1
     assert api.llama_n_threads_batch(context.pointer) == 2
-    model = LlamaModel.load(file, LoadOptions())
-    assert model.info.threads == available_cores()
+    assert LlamaModel.load(file, LoadOptions()).info.threads == 1, "too small to share"
+    assert default_threads(1 << 30) == available_cores()
     model = LlamaModel.load(file, LoadOptions(threads=1))
     assert api.llama_n_threads_batch(model.new_context(8).pointer) == 1
 
