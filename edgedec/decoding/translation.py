@@ -43,19 +43,14 @@ class Speller(Protocol):
 
 
 class Literal:
-    """Without tokenizers: common tokens one by one, the others left out."""
+    """Without tokenizers: common tokens one by one, ``blank`` for each of the others."""
 
-    def __init__(self, to_draft: IntArray, to_target: IntArray) -> None:
-        self._to_draft, self._to_target = to_draft.tolist(), to_target.tolist()
+    def __init__(self, to_draft: IntArray, to_target: IntArray, blank: int) -> None:
+        self._to_draft = np.where(to_draft == OUTSIDE, blank, to_draft).tolist()
+        self._to_target = to_target.tolist()
 
     def spell(self, tokens: Sequence[int], *, first: bool) -> tuple[list[int], list[int]]:
-        ids: list[int] = []
-        ends: list[int] = []
-        for token in tokens:
-            if self._to_draft[token] != OUTSIDE:
-                ids.append(self._to_draft[token])
-            ends.append(len(ids))
-        return ids, ends
+        return [self._to_draft[token] for token in tokens], [*range(1, len(tokens) + 1)]
 
     def write(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
         said = [self._to_target[token] for token in drafted]
@@ -95,14 +90,15 @@ class Translation:
     facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of_ids(cls, to_draft: Sequence[int], draft_columns: int) -> Translation:
+    def of_ids(cls, to_draft: Sequence[int], draft_columns: int, *, blank: int = 0) -> Translation:
         """Of a map of ids alone; where a draft's id stands twice the first one counts."""
         there = np.asarray(to_draft, dtype=np.int64)
         target_ids, draft_ids = one_to_one(there)
         to_target = np.full(draft_columns, OUTSIDE, dtype=np.int64)
         to_target[draft_ids] = target_ids
-        literal = Literal(there, to_target)
-        return cls(there, target_ids, draft_ids, draft_columns, literal, [True] * len(there))
+        literal = Literal(there, to_target, blank)
+        starts = [True] * len(there)
+        return cls(there, target_ids, draft_ids, draft_columns, literal, starts, blank)
 
     @property
     def target_columns(self) -> int:

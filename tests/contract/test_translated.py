@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +11,8 @@ from crossing import Translated, permutation
 
 from edgedec.decoding.drafting import _transcript, _translated
 from edgedec.decoding.session import Model, Want
-from edgedec.decoding.translation import Translation
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.translation import OUTSIDE, Translation
+from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.testing import FakeModel, SessionContract
 
 VOCAB, COLUMNS = 32, 45
@@ -35,6 +35,43 @@ class TestWithinALargerVocabulary(SessionContract):
 
     # Of the draft's best ids some are no token of the target's, whose own best are not asked.
     test_top_agrees_with_logits = None  # type: ignore[assignment]
+
+
+class TestAroundASmallerVocabulary(SessionContract):
+    """Some of the target's tokens are none of the draft's, and leave no trace."""
+
+    @pytest.fixture
+    def model(self) -> Model:
+        there = [OUTSIDE] * COLUMNS
+        for name, token in enumerate(np.random.default_rng(8).permutation(COLUMNS)[:VOCAB]):
+            there[token] = name
+        return Translated(FakeModel(VOCAB), Translation.of_ids(there, VOCAB))
+
+
+class TestOtherPadding(SessionContract):
+    """The same tokens, and rows that are longer."""
+
+    @pytest.fixture
+    def model(self) -> Model:
+        there = [token if token < VOCAB else OUTSIDE for token in range(COLUMNS)]
+        return Translated(FakeModel(VOCAB), replace(Translation.of_ids(there, VOCAB), same=True))
+
+
+class TestMorePadding(SessionContract):
+    """The same tokens, and rows of the draft that are longer."""
+
+    @pytest.fixture
+    def model(self) -> Model:
+        own = Padded(VOCAB)
+        return Translated(own, replace(Translation.of_ids(range(VOCAB), COLUMNS), same=True))
+
+
+class Padded(FakeModel):
+    """Rows with columns that are no token."""
+
+    def logits(self, tokens: Sequence[int]) -> FloatArray:
+        padding = np.full(COLUMNS - VOCAB, -np.inf, dtype=np.float32)
+        return np.concatenate([super().logits(tokens), padding])
 
 
 def shifted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,8 @@ class Wrapped:
         """What the draft's own distribution gives to common tokens after a node."""
         assert self.sampler is not None
         path = draft.tree.tokens_on(draft.tree.path_to(node)[1:])
-        said = [token for token in [*self.sampler.history, *path] if token in COMMON]
+        # The draft reads a token that it does not have as its first one.
+        said = [token if token in COMMON else 0 for token in [*self.sampler.history, *path]]
         row = DRAFT.logits(said) * self.sampler.inverse_temperature
         weights = np.exp(row - row.max())
         return float(weights[COMMON].sum() / weights.sum())

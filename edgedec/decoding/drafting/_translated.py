@@ -256,10 +256,16 @@ class _Columns:
 
     def full(self, logits: FloatArray, places: list[int]) -> FloatArray:
         """The draft's rows ``places`` with the target's columns, ``[len(places), columns]``."""
-        source, mask = self._translation.columns
+        known = self._translation
+        if known.same and known.draft_columns >= known.target_columns and _whole_range(places):
+            return logits[places[0] : places[0] + len(places), : known.target_columns]
+        source, mask = known.columns
         if len(self._buffer) < len(places):
-            self._buffer = np.empty((len(places), len(source)), dtype=np.float32)
+            self._buffer = np.full((len(places), len(source)), -np.inf, dtype=np.float32)
         rows = self._buffer[: len(places)]
+        if known.same:  # the ids beyond the draft's stay as they are
+            rows[:, : logits.shape[1]] = logits[places, : rows.shape[1]]
+            return rows
         for row, place in zip(rows, places, strict=True):
             # "clip" lets numpy write straight into the row; no index is out of range.
             np.take(logits[place], source, out=row, mode="clip")
@@ -282,3 +288,7 @@ class _Columns:
             pairs = sorted((-logit, id) for id, logit in zip(mapped, logits, strict=True))
             return [id for _, id in pairs], [-logit for logit, _ in pairs]
         return mapped, logits
+
+
+def _whole_range(places: list[int]) -> bool:
+    return places == list(range(places[0], places[0] + len(places)))
