@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,11 @@ def repository() -> Path:
 def shared_data() -> Path:
     """The folder of public prompts; mark the test `shared_data`."""
     return SHARED_DATA
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither read nor write what the user's edgedec remembers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
