@@ -36,6 +36,7 @@ Pointer = Any
 
 logger = logging.getLogger("edgedec.llamacpp")
 _WARNING, _ERROR, _CONTINUED = 3, 4, 5  # ggml_log_level
+_GRAPHICS = {1, 2}  # ggml_backend_dev_type: a card, or one that shares the processor's memory
 
 
 class _Log(threading.local):
@@ -146,14 +147,14 @@ class Device:
     Attributes:
         name: as ``LoadOptions.device`` takes it.
         description: the maker's.
-        is_cpu: whether it is the processor, which needs no layers to be sent.
+        takes_layers: a graphics device; the processor and what helps it need no layers sent.
         pointer: llama.cpp's.
 
     """
 
     name: str
     description: str
-    is_cpu: bool
+    takes_layers: bool
     pointer: int
 
 
@@ -167,7 +168,7 @@ def find_devices() -> list[Device]:
         name, text = ggml["ggml_backend_dev_name"], ggml["ggml_backend_dev_description"]
         kind = ggml["ggml_backend_dev_type"]
     except AttributeError:  # these stand in another library on Windows
-        return [Device("CPU", "this processor", True, 0)]
+        return [Device("CPU", "this processor", False, 0)]
     count.restype = ctypes.c_size_t
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     for function in (name, text, kind):
@@ -177,7 +178,9 @@ def find_devices() -> list[Device]:
     for index in range(count()):
         pointer = get(index)
         found.append(
-            Device(name(pointer).decode(), text(pointer).decode(), kind(pointer) == 0, pointer)
+            Device(
+                name(pointer).decode(), text(pointer).decode(), kind(pointer) in _GRAPHICS, pointer
+            )
         )
     return found
 

@@ -99,8 +99,8 @@ def _choose(options: LoadOptions) -> list[Device]:
     if options.device is None and not options.gpu_layers:
         return []
     devices = find_devices()
-    others = [device for device in devices if not device.is_cpu]
     if options.device is None:
+        others = [device for device in devices if device.takes_layers]
         if not others:
             raise RuntimeUnavailable(
                 f"gpu_layers is {options.gpu_layers}: this llama.cpp ({version()}) has no device "
@@ -109,7 +109,7 @@ def _choose(options: LoadOptions) -> list[Device]:
         return others
     for device in devices:
         if device.name.lower() == options.device.lower():
-            return [] if device.is_cpu else [device]
+            return [device] if device.takes_layers else []
     raise RuntimeUnavailable(
         f"no device {options.device!r} in this llama.cpp: it has "
         f"{', '.join(device.name for device in devices)}"

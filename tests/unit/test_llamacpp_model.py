@@ -24,9 +24,9 @@ from edgedec.errors import BundleError, EdgedecError, InputError, RuntimeUnavail
 from edgedec.placement.device import available_cores
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes import llamacpp, registry
-from edgedec.runtimes.llamacpp import LlamaModel
+from edgedec.runtimes.llamacpp import LlamaModel, opening
 from edgedec.runtimes.llamacpp.context import Context
-from edgedec.runtimes.llamacpp.library import api
+from edgedec.runtimes.llamacpp.library import Device, api, find_devices
 from edgedec.runtimes.llamacpp.model import default_threads
 from edgedec.runtimes.llamacpp.top import top
 
@@ -159,10 +159,27 @@ def test_choices_that_are_refused(
 
 def test_layers_need_a_device(file: Path) -> None:
     LlamaModel.load(file, LoadOptions(threads=1, gpu_layers=0))
-    if len(llamacpp.devices()) > 1:
+    if any(device.takes_layers for device in find_devices()):
         pytest.skip("this llama.cpp has a device beside the processor")
     with pytest.raises(RuntimeUnavailable, match="no device"):
         LlamaModel.load(file, LoadOptions(gpu_layers=3))
+
+
+def test_a_device_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [
+        Device("CPU", "a processor", False, 1),
+        Device("BLAS", "its library", False, 2),
+        Device("Vulkan0", "a card", True, 3),
+        Device("Vulkan1", "another", True, 4),
+    ]
+    monkeypatch.setattr(opening, "find_devices", lambda: here)
+    choose = opening._choose
+    assert choose(LoadOptions()) == choose(LoadOptions(gpu_layers=0)) == []
+    assert choose(LoadOptions(gpu_layers=-1)) == here[2:]
+    assert choose(LoadOptions(device="vulkan1")) == here[3:]
+    assert choose(LoadOptions(device="cpu")) == choose(LoadOptions(device="BLAS")) == []
+    with pytest.raises(RuntimeUnavailable, match="CPU, BLAS, Vulkan0, Vulkan1"):
+        choose(LoadOptions(device="Vulkan2"))
 
 
 def test_devices_begin_with_a_name() -> None:
