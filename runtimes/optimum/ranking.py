@@ -17,17 +17,15 @@ def best(logits: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
     """
     rows, columns = logits.shape
     count = min(count, columns)
+    blocks = columns // _BLOCK
+    least = np.full(rows, -np.inf, np.float32)
+    if blocks >= count:
+        peaks = logits[:, : blocks * _BLOCK].reshape(rows, blocks, _BLOCK).max(axis=2)
+        least = np.partition(peaks, blocks - count, axis=1)[:, blocks - count]
     ids, values = np.empty((rows, count), np.int64), np.empty((rows, count), np.float32)
-    starts = np.arange(0, columns, _BLOCK)
-    peaks = np.maximum.reduceat(logits, starts, axis=1)
-    for row, (numbers, highest) in enumerate(zip(logits, peaks, strict=True)):
-        least = np.partition(highest, -count)[-count] if count <= len(starts) else -np.inf
-        hits = [
-            start + np.flatnonzero(numbers[start : start + _BLOCK] >= least)
-            for start in starts[highest >= least]
-        ]
-        found = np.concatenate(hits) if hits else starts[:0]
-        if len(found) < count:  # a row of NaN compares with nothing
+    for row, numbers in enumerate(logits):
+        found = np.flatnonzero(numbers >= least[row])
+        if len(found) < count:  # what is no number compares with nothing
             found = np.arange(columns)
         order = found[np.argsort(-numbers[found], kind="stable")[:count]]
         ids[row], values[row] = order, numbers[order]
