@@ -25,6 +25,8 @@ from edgedec.export.tensors import CountedTensors
 from edgedec.text import Tokenizer
 
 WEIGHTS = (*FTYPES, *reversed(tuple(PLAIN)))
+# q4_k_m is closer to its source and faster a row at a time (0.5 B model: 50 ms against 70), but
+# over 4 and 8 rows, which speculation asks for, q4_0 takes 0.7 of its time; and it always fits.
 DEFAULT_WEIGHTS = "q4_0"
 EXTRA = "gguf"
 PACKAGES = ("numpy", "gguf", "llama-cpp-python")
