@@ -141,7 +141,7 @@ class TorchDecoder:
 
     def __init__(self, folder: Path) -> None:
         config = _config(folder)
-        with _quiet(f"{folder} cannot be loaded by transformers"):
+        with _quiet(f"{folder} cannot be loaded by transformers"), _no_bars():
             import torch
             from transformers import AutoModelForCausalLM
 
@@ -179,6 +179,21 @@ class TorchDecoder:
             ids = self._torch.tensor([list(tokens)])
             rows: FloatArray = self._model(ids, use_cache=False).logits[0].numpy()
         return rows.astype(np.float32, copy=False)
+
+
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
+    """Transformers draws no progress of its own."""
+    import transformers.utils.logging
+
+    bars: Any = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()
 
 
 @contextlib.contextmanager

@@ -47,7 +47,12 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def torch_checkpoint(
-    folder: Path, kind: str, *, vocab_size: int = CHECKPOINT_VOCAB, seed: int = 0
+    folder: Path,
+    kind: str,
+    *,
+    vocab_size: int = CHECKPOINT_VOCAB,
+    seed: int = 0,
+    shard: str = "5GB",
 ) -> Path:
     """A whole checkpoint with a byte-level tokenizer and weights that make every part matter."""
     import torch
@@ -60,7 +65,7 @@ def torch_checkpoint(
     for weights in model.parameters():
         if weights.dim() > 1:
             weights.data.normal_(0, 0.3)
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size=shard)
     stated = json.loads((folder / "config.json").read_text("utf-8"))
     (folder / "config.json").write_text(json.dumps({**stated, "license": "mit"}), "utf-8")
     return tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)

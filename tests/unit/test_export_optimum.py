@@ -77,6 +77,17 @@ def test_a_model_without_a_spec(
 
 @pytest.mark.torch
 @pytest.mark.optimum
+def test_shards_are_read_in_silence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    opt = torch_checkpoint(tmp_path / "opt", "opt", shard="20KB")
+    assert len(list(opt.glob("*.safetensors"))) > 1
+    capfd.readouterr()
+    report = export_bundle(options(opt, tmp_path / "out"))
+    assert capfd.readouterr() == ("", "")
+    assert report.models[0].parity["kl_nats"] < 1e-9
+
+
+@pytest.mark.torch
+@pytest.mark.optimum
 def test_its_text_is_torchs_own(bloom: Path, tmp_path: Path) -> None:
     export_bundle(options(bloom, tmp_path / "out", parity=False))
     tokens = Tokenizer.load(bloom).encode("def f(x):\n    return")
