@@ -34,6 +34,17 @@ class Committing(Comparisons):
             session.commit(list(range(kept)))
             self.check_next(model, session, tokens + chain.tokens[:kept])
 
+    def test_commit_of_a_tree_that_grew_since(self, model: Model) -> None:
+        # A drafter adds its last nodes without a pass over them.
+        tokens, words = self.text(model, 6), self.text(model, 4, seed=21)
+        session = model.open(64)
+        session.prefill(tokens)
+        tree = TokenTree.chain(words[:3])
+        session.forward(tree)
+        tree.add(words[3], 0 if model.capabilities.tree else 2)
+        session.commit([0, 1])
+        self.check_next(model, session, tokens + words[:2])
+
     def test_rounds_follow_one_another(self, model: Model) -> None:
         rng = np.random.default_rng(10)
         held = self.text(model, 3)

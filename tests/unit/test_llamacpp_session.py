@@ -143,17 +143,6 @@ def test_trees_after_going_back(build: Build, monkeypatch: pytest.MonkeyPatch) -
         assert not trees_after_going_back(build("llama"))
 
 
-def test_a_tree_that_branched_after_its_last_pass(build: Build) -> None:
-    model, tokens = build("llama"), text(6)
-    session = model.open(64)
-    session.prefill(tokens)
-    tree = TokenTree.chain([5, 6, 7])
-    session.forward(tree)
-    tree.add(8, 0)
-    session.commit([0, 1])
-    assert holds(session, model, [*tokens, 5, 6])
-
-
 # -- states -------------------------------------------------------------------------------------
 
 
