@@ -122,13 +122,15 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
 
 def _gguf(path: Path, role: str) -> Source:
     from edgedec.gguf import GgufHeader, load_tokenizer
+    from edgedec.gguf.parts import decodable_parts
 
     header = GgufHeader.read(path)
+    parts = decodable_parts(header)
     return Source(
         role=role,
         format="gguf",
         path=path,
-        files={path.name: path},
+        files={part.name: part for part in parts},
         read_tokenizer=lambda: load_tokenizer(header),
         admit=lambda: _admit_gguf(path),
     )
