@@ -47,13 +47,13 @@ def check_installed() -> None:
         RuntimeUnavailable: it is not.
 
     """
-    try:
-        with _quiet("optimum cannot be imported"):
-            for name in ("torch", "transformers", "optimum.exporters.onnx"):
+    with _quiet("optimum cannot be imported"):
+        for name in ("torch", "transformers", "optimum.exporters.onnx"):
+            try:
                 importlib.import_module(name)
-    except ImportError as error:
-        missing = error.name or str(error)
-        raise RuntimeUnavailable(f"this export needs {missing}: {_INSTALL}") from None
+            except ImportError as error:
+                missing = error.name or name
+                raise RuntimeUnavailable(f"this export needs {missing}: {_INSTALL}") from None
 
 
 def architectures() -> list[str]:
@@ -205,7 +205,7 @@ def _quiet(what: str, kind: type[EdgedecError] = CheckpointError) -> Iterator[No
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-    except (EdgedecError, ImportError):
+    except EdgedecError:
         raise
     except Exception as error:  # whatever a model's own code raises
         lines = str(error).strip().splitlines() or [type(error).__name__]

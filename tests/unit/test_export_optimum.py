@@ -242,9 +242,10 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         optimum.check_installed()
 
 
-def test_what_fails_inside_becomes_one_line() -> None:
+@pytest.mark.parametrize("kind", [ValueError, ImportError])
+def test_what_fails_inside_becomes_one_line(kind: type[Exception]) -> None:
     with pytest.raises(ExportError) as caught, optimum._quiet("torch cannot", ExportError):
-        raise ValueError("the first line\nand a page more")
+        raise kind("the first line\nand a page more")
     assert str(caught.value) == "torch cannot: the first line"
 
 
