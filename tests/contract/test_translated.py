@@ -98,7 +98,7 @@ def commits_whole_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = _transcript.Transcript.record
 
     def twin(self: _transcript.Transcript, plan: object, tokens: object, ends: object) -> None:
-        honest(self, plan, [*tokens, *tokens[-1:]], [*ends, *ends[-1:]])  # type: ignore
+        honest(self, plan, [*tokens, *tokens[-1:]], [*ends, *ends[-1:]])  # type: ignore[arg-type, misc]
 
     monkeypatch.setattr(_transcript.Transcript, "record", twin)
 
