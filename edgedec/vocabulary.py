@@ -17,10 +17,10 @@ from edgedec.errors import InputError
 from edgedec.spelling import Encoder, Spelled, TextSpeller
 from edgedec.text import Tokenizer
 
-# Where less of a text's tokens is common, a draft that writes freely gets further: measured on
-# a trained draft behind tokenizers of its own, greedy, it emits 8% more tokens a pass at 97% and
-# 9% more at 75%; sampled 2% fewer and 1% more.
-_ENOUGH_IN_COMMON = 0.98
+# Where less of a text's tokens is common, a draft that writes freely gets further. Measured on
+# the demo draft behind other tokenizers, drafts of four: of 97%, 89% and 75% common tokens it
+# emits 3%, 9% and 19% more tokens a pass, greedy; sampled 3% and 2% fewer, then 4% more.
+_ENOUGH_IN_COMMON = 0.95
 _SAMPLE = """\
 The council met on 14 March 2024 to discuss the new bridge; nobody expected that it'd last.
 "We don't know yet," she said, "but we're hopeful." Prices rose by 3.5% (about $1,200).
