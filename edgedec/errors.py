@@ -9,7 +9,6 @@
     ├── ExportError
     │   ├── CheckpointError         the source folder or its tensors
     │   ├── UnsupportedArchitecture no spec for this model_type
-    │   ├── TokenizerMismatch       target and draft do not share a tokenizer
     │   └── ParityError             the exported model strays from its source
     ├── RuntimeUnavailable          a runtime, provider or extra is not there
     ├── MemoryBudgetError           the budget cannot hold what was asked
@@ -54,10 +53,6 @@ class CheckpointError(ExportError):
 
 class UnsupportedArchitecture(ExportError):
     """The checkpoint's model_type has no file in ``edgedec.models``."""
-
-
-class TokenizerMismatch(ExportError):
-    """Target and draft tokenizers differ in content."""
 
 
 class ParityError(ExportError):

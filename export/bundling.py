@@ -33,6 +33,7 @@ class Source:
         checkpoint: its folder.
         content: its tokenizer.
         tokenizer: the bundle's folder for that tokenizer.
+        note: what the user should know of it, or nothing.
 
     """
 
@@ -40,6 +41,7 @@ class Source:
     checkpoint: Checkpoint
     content: TokenizerContent
     tokenizer: str
+    note: str = ""
 
 
 def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
@@ -52,7 +54,9 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
         for source in sources:
             _copy_tokenizer(source.checkpoint.path, folder / source.tokenizer)
         reports = tuple(
-            _export(job, folder, progress) for source in sources for job in jobs[source.role]
+            _export(source, job, folder, progress)
+            for source in sources
+            for job in jobs[source.role]
         )
         described = [
             describing.role(source, options, [r for r in reports if r.role == source.role])
@@ -89,9 +93,10 @@ def _sources(options: ExportOptions) -> list[Source]:
     if options.draft is not None:
         draft = _open(options, options.draft)
         content = TokenizerContent(draft.path)
-        shared = content.sha256 == sources[0].content.sha256
-        folder = "tokenizer" if shared else "draft-tokenizer"
-        sources.append(Source("draft", draft, content, folder))
+        differs = sources[0].content.difference(content)
+        folder = "draft-tokenizer" if differs else "tokenizer"
+        note = f"tokenizer of its own, which costs acceptance: {differs}" if differs else ""
+        sources.append(Source("draft", draft, content, folder, note))
     for source in sources:
         rows = source.checkpoint.spec.vocab_size
         if source.content.vocab_size > rows:
@@ -165,7 +170,7 @@ def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
     return tokens
 
 
-def _export(job: Job, bundle: Path, progress: Progress) -> ModelReport:
+def _export(source: Source, job: Job, bundle: Path, progress: Progress) -> ModelReport:
     exporter, folder = formats.exporter(job.format), bundle / job.role
     folder.mkdir(exist_ok=True)
     written: Exported = exporter.write(job, folder, progress)
@@ -183,7 +188,7 @@ def _export(job: Job, bundle: Path, progress: Progress) -> ModelReport:
         columns=written.vocab_size,
         vocab_used=job.spec.vocab_used,
         errors=written.errors,
-        notes=written.notes,
+        notes=(*filter(None, [source.note]), *written.notes),
         parity=figures,
     )
 

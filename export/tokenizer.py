@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from edgedec.errors import BundleError, CheckpointError, TokenizerMismatch
+from edgedec.errors import BundleError, CheckpointError
 from edgedec.export.checkpoint import read_json
 from edgedec.text import Tokenizer
 
@@ -57,15 +57,10 @@ class TokenizerContent:
         tokens.update((t["id"], t["content"]) for t in self._parts["added_tokens"] or [])
         return tokens
 
-    def check_same(self, other: TokenizerContent) -> None:
-        """Compare with the draft's.
-
-        Raises:
-            TokenizerMismatch: names the first ids, or the part, in which they differ.
-
-        """
+    def difference(self, other: TokenizerContent) -> str:
+        """In what another tokenizer differs: the first ids, or the part; nothing if it is none."""
         if self.sha256 == other.sha256:
-            return
+            return ""
         mine, theirs = self.tokens(), other.tokens()
         differing = sorted(
             id for id in mine.keys() | theirs.keys() if mine.get(id) != theirs.get(id)
@@ -74,15 +69,9 @@ class TokenizerContent:
             shown = ", ".join(
                 f"{id} ({mine.get(id)!r} and {theirs.get(id)!r})" for id in differing[:3]
             )
-            raise TokenizerMismatch(
-                f"target and draft tokenizers differ in {len(differing)} ids, first {shown}:"
-                " the draft must use the target's tokenizer"
-            )
+            return f"{len(differing)} ids, first {shown}"
         part = next(part for part in _PARTS if self._parts[part] != other._parts[part])
-        raise TokenizerMismatch(
-            f"target and draft have the same tokens but another {part.replace('_', '-')}"
-            f"{self._merges(other)}: the draft must use the target's tokenizer"
-        )
+        return f"the same tokens but another {part.replace('_', '-')}{self._merges(other)}"
 
     def _merges(self, other: TokenizerContent) -> str:
         mine = self.model.get("merges") or []

@@ -11,6 +11,7 @@ import numpy as np
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
+from edgedec.export.gguf.loss import fallbacks, tensor_errors
 from edgedec.export.gguf.metadata import general_keys, model_keys
 from edgedec.export.gguf.naming import Layout
 from edgedec.export.gguf.parity import compare
@@ -70,13 +71,16 @@ def write(job: Job, folder: Path, progress: Progress) -> Exported:
     counted = CountedTensors(job.tensors, lambda done: progress(job.stage, min(done, total), total))
     write_plain(first, spec, counted, architecture, metadata, plain)
     notes = tuple(filter(None, [architecture.note(spec)]))
+    errors = {}
     if not direct:
         weighing = _weighing(job, folder, architecture.layout, progress)
-        notes += quantise(first, file, job, weighing, progress)
+        quantise(first, file, job, weighing, progress)
+        notes += fallbacks(file, job.weights)
+        errors = tensor_errors(first, file)
         for scratch in filter(None, (first, weighing)):
             scratch.unlink()
     progress(job.stage, total, total)
-    return Exported((_FILE,), _KV, spec.vocab_size, notes=notes)
+    return Exported((_FILE,), _KV, spec.vocab_size, errors, notes)
 
 
 def parity(job: Job, folder: Path, progress: Progress) -> Figures:

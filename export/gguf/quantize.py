@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-
-import gguf
 
 from edgedec.errors import ExportError
 from edgedec.export.gguf import child
@@ -38,10 +35,8 @@ FTYPES: Mapping[str, tuple[int, str]] = {
 _BUFFER_BYTES = 256 << 20
 
 
-def quantise(
-    source: Path, out: Path, job: Job, weighing: Path | None, progress: Progress
-) -> tuple[str, ...]:
-    """Quantise ``source`` to ``out``; returns notes on what came out otherwise than asked.
+def quantise(source: Path, out: Path, job: Job, weighing: Path | None, progress: Progress) -> None:
+    """Quantise ``source`` to ``out``.
 
     Args:
         source: a GGUF in f32, f16 or bf16.
@@ -79,32 +74,3 @@ def quantise(
             " another --out; nothing was written"
         ) from None
     progress(stage, total, total)
-    return _notes(out, job.weights)
-
-
-def _notes(file: Path, weights: str) -> tuple[str, ...]:
-    """What llama.cpp stored in another type because rows fit no block of the right one.
-
-    Raises:
-        ExportError: nothing fits.
-
-    """
-    wanted = FTYPES[weights][1]
-    kinds: dict[str, Counter[str]] = {"asked": Counter(), "fell back": Counter()}
-    for tensor in gguf.GGUFReader(file).tensors:
-        if len(tensor.shape) < 2 or tensor.tensor_type.name == "F32":
-            continue
-        kind, columns = tensor.tensor_type.name, int(tensor.shape[0])
-        block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[wanted]][0]
-        fits = columns % block == 0
-        kinds["asked" if fits else "fell back"][kind] += 1
-    fallen = ", ".join(f"{count} to {kind}" for kind, count in sorted(kinds["fell back"].items()))
-    if not kinds["asked"]:
-        raise ExportError(
-            f"{weights} needs rows in multiples of"
-            f" {gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[wanted]][0]}, this model has none:"
-            " use q4_0 or q8_0, whose blocks are of 32"
-        )
-    if not fallen:
-        return ()
-    return (f"rows that fit no block of {weights}: matrices fell back, {fallen}",)

@@ -136,7 +136,9 @@ def test_another_tokenizer_is_kept_apart(target, tmp_path, out):
     """A draft may read text otherwise; then each model has its own files and columns."""
     draft = tiny_checkpoint(tmp_path / "small", vocab_size=410)
     tiny_tokenizers.save(tiny_tokenizers.llama(), draft)
-    export_bundle(ExportOptions(target, out, draft, weights="int8"))
+    report = export_bundle(ExportOptions(target, out, draft, weights="int8"))
+    assert report.models[0].notes == ()
+    assert "tokenizer of its own, which costs acceptance: " in report.models[1].notes[0]
     bundle = Bundle.open(out, verify=True)
     assert bundle.target.tokenizer.name == "tokenizer"
     assert bundle.draft.tokenizer.name == "draft-tokenizer"

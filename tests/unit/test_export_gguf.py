@@ -79,6 +79,9 @@ def test_a_pair(target, tmp_path, out):
     assert [model.format for model in report.models] == ["gguf", "gguf"]
     assert report.models[0].parity["same_tokens"] == 1.0
     assert all(0 <= done <= total for _, done, total in heard)
+    for model in report.models:
+        assert model.worst[0].endswith(".weight")
+        assert 0.001 < model.worst[1] < 0.02
     names = [path.name for path in (out / "target").iterdir()]
     assert names == ["model.gguf"]
     assert not leftovers(out)
@@ -200,6 +203,19 @@ def test_parity_is_part_of_the_export(target, out):
         export(target, out, "q4_0")
     assert not out.exists()
     assert not leftovers(out)
+
+
+@pytest.mark.parametrize("weights", ["q4_0", "q4_k_m", "iq4_xs", "q6_k"])
+def test_errors_are_those_of_the_stored_weights(tmp_path, out, weights):
+    target = tiny_checkpoint(tmp_path / "m", hidden_size=256, intermediate_size=256)
+    report = export(target, out, weights, parity=False)
+    stored = tensors(out)["blk.1.ffn_down.weight"]
+    source = random_stored(spec_for(read_json(target / "config.json")))
+    source = source["model.layers.1.mlp.down_proj.weight"]
+    lost = gguf.quants.dequantize(stored.data, stored.tensor_type) - source
+    expected = np.linalg.norm(lost) / np.linalg.norm(source)
+    found = report.models[0].errors["blk.1.ffn_down.weight"]
+    assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_same_export_twice_is_the_same(target, tmp_path):

@@ -1,11 +1,12 @@
 """Tokenizers are compared by what they do."""
 
 import json
+import re
 
 import pytest
 import tiny_tokenizers
 
-from edgedec.errors import CheckpointError, TokenizerMismatch
+from edgedec.errors import CheckpointError
 from edgedec.export.tokenizer import TokenizerContent
 
 
@@ -24,14 +25,18 @@ def edit(folder, change, **how):
     file.write_text(json.dumps(parsed, **how), "utf-8")
 
 
+def difference(folders):
+    return TokenizerContent(folders[0]).difference(TokenizerContent(folders[1]))
+
+
 def check(folders):
-    TokenizerContent(folders[0]).check_same(TokenizerContent(folders[1]))
+    assert difference(folders) == ""
 
 
 def mismatch(folders, words):
-    with pytest.raises(TokenizerMismatch, match=words) as caught:
-        check(folders)
-    assert "\n" not in str(caught.value)
+    found = difference(folders)
+    assert re.search(words, found)
+    assert "\n" not in found
     one, two = (TokenizerContent(folder).sha256 for folder in folders)
     assert one != two
 
@@ -64,7 +69,7 @@ def test_two_tokens_swapped(folders):
         vocab[one], vocab[two] = vocab[two], vocab[one]
 
     edit(folders[1], swap)
-    mismatch(folders, r"differ in 2 ids, first 270 \('.+' and '.+'\), 300 \(")
+    mismatch(folders, r"^2 ids, first 270 \('.+' and '.+'\), 300 \(")
 
 
 def test_one_token_more(folders):
@@ -75,7 +80,7 @@ def test_one_token_more(folders):
         parsed["added_tokens"].append(entry)
 
     edit(folders[1], add)
-    mismatch(folders, r"differ in 1 ids, first \d+ \(None and '<new>'\)")
+    mismatch(folders, r"^1 ids, first \d+ \(None and '<new>'\)")
 
 
 def test_merges_in_another_order(folders):
