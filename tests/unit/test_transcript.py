@@ -58,18 +58,26 @@ def said(kind: str, tokens: list[int]) -> bytes:
     return b"".join(spelled[token] or b"" for token in tokens)
 
 
-def check(session: TranslatedSession, inner: FakeSession, kind: str, other: str) -> None:
-    """Every mark tells the truth, and what the session holds is what the transcript says."""
+def check(
+    session: TranslatedSession, inner: FakeSession, kind: str, other: str, *, short: bool = False
+) -> None:
+    """Every mark tells the truth, and what the session holds is what the transcript says.
+
+    ``short``: the text's beginning may have been left out, and with it a mark before it.
+    """
     text = session._text
     assert inner._committed == text.held
     assert len(text._marks) == len(text.tokens) + 1
     reached = [mark for mark in text._marks if mark != OUTSIDE]
-    assert reached == sorted(reached)
+    assert short or reached == sorted(reached)
     assert reached[-1] <= len(text.held)
     for place, mark in enumerate(text._marks):
         if mark != OUTSIDE:
             held, whole = said(other, text.held[:mark]), said(kind, text.tokens[:place])
             # SentencePiece puts a space in front of a text, or takes it for its own.
+            if short:
+                assert whole.endswith(held.lstrip(b" ")), (place, mark)
+                continue
             assert held.lstrip(b" ") == whole.lstrip(b" "), (place, mark)
             assert abs(len(held) - len(whole)) <= 1
 

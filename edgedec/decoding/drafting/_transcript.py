@@ -20,6 +20,7 @@ class Plan:
 
     Attributes:
         anchor: the target tokens before it stay as they are written.
+        base: how many draft tokens spell those; 0 also where the beginning is left out.
         keep: the draft tokens that stay in the session.
         feed: the draft tokens that follow them.
         ends: for the target tokens from ``anchor`` on, the new ones included, how many
@@ -28,6 +29,7 @@ class Plan:
     """
 
     anchor: int
+    base: int
     keep: int
     feed: list[int]
     ends: list[int]
@@ -85,7 +87,7 @@ class Transcript:
         if not anew and known and self._marks[-1] == held:
             ids = [self._to_draft[token] for token in new]
             if ids and min(ids) != OUTSIDE and held + len(ids) <= self._room(held - known, spare):
-                return Plan(known, held, ids, [*range(held + 1, held + len(ids) + 1)])
+                return Plan(known, held, held, ids, [*range(held + 1, held + len(ids) + 1)])
         anchor, base, ids, ends = self._written(new, spare)
         shared = 0
         for mine, theirs in zip(self.held[base:], ids, strict=False):
@@ -98,7 +100,7 @@ class Transcript:
         before = self._rewind(keep)
         keep = len(self.held)
         feed = before[: max(0, base - keep)] + ids[max(0, keep - base) :]
-        return Plan(anchor, keep, feed or [self._translation.blank], ends)
+        return Plan(anchor, base, keep, feed or [self._translation.blank], ends)
 
     def read(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
         """Commit ``tokens`` after the text, written anew; see ``Session.prefill``."""
@@ -135,17 +137,16 @@ class Transcript:
         Args:
             plan: of this text; ``held`` has grown by what was committed since.
             tokens: target tokens that follow the text now.
-            ends: as in the plan, for the target tokens from its anchor to the last of these.
+            ends: as in the plan, for the target tokens from its anchor to the last of these,
+                or from the first of these where the anchor lies among them.
 
         """
+        marks, limit, anchor = self._marks, len(self.held), plan.anchor
+        del marks[min(anchor, len(self.tokens)) + 1 :]
         self.tokens += tokens
-        marks, limit = self._marks, len(self.held)
-        del marks[plan.anchor + 1 :]
-        while len(marks) <= plan.anchor:  # the text's beginning was left out
-            marks.append(OUTSIDE)
-        if marks[plan.anchor] == OUTSIDE:
-            marks[plan.anchor] = 0
         marks += [end if end <= limit else OUTSIDE for end in ends]
+        if anchor < len(marks) and plan.base <= limit:
+            marks[anchor] = plan.base
 
     def cut(self, length: int) -> None:
         """Back to the first ``length`` target tokens."""

@@ -55,7 +55,7 @@ class TranslatedSession:
         self._tree = self._own = TokenTree(0)
         self._places: list[int] = []
         self._exact: list[bool] = []
-        self._plan = Plan(0, 0, [], [])
+        self._plan = Plan(0, 0, 0, [], [])
 
     @property
     def length(self) -> int:
@@ -105,7 +105,7 @@ class TranslatedSession:
         if not self._tree.is_path(path) or any(node >= self._pending for node in path):
             raise StateError(f"commit({list(path)}): not a path of the pending tree")
         text, plan, own = self._text, self._plan, self._own
-        ends = plan.ends[: len(text.tokens) - plan.anchor]
+        ends = plan.ends[: max(0, len(text.tokens) - plan.anchor)]
         ends += [
             plan.keep + own.depths[self._places[node]] + 1 if self._exact[node] else OUTSIDE
             for node in path

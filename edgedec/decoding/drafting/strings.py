@@ -7,7 +7,7 @@ from math import exp
 
 import numpy as np
 
-from edgedec.decoding.drafting._transcript import Plan, Transcript
+from edgedec.decoding.drafting._transcript import Plan, Transcript, of_all
 from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterParts,
@@ -201,7 +201,9 @@ class StringsDrafter:
         self._session.commit(range(self._pending))
         text.held += self._own.tokens[: self._pending]
         self._pending = 0
-        text.record(plan, history[len(text.tokens) :], plan.ends)
+        new = history[len(text.tokens) :]
+        before = max(0, len(text.tokens) - plan.anchor)
+        text.record(plan, new, of_all(plan.ends, before + len(new)))
 
     def _drop(self) -> None:
         """End an open round, also one that an exception left half done."""
