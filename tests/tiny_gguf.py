@@ -36,6 +36,8 @@ def write_tiny_gguf(
     unused: int = 0,
     seed: int = 0,
     noise: float = 0.0,
+    context: int = CONTEXT,
+    trained_context: int | None = None,
 ) -> Path:
     """Write a model.
 
@@ -47,12 +49,14 @@ def write_tiny_gguf(
         unused: how many of the last tokens are padding and no token.
         seed: of the weights.
         noise: how far they stray from those of the seed; a draft of the model without.
+        context: tokens it says it was trained for.
+        trained_context: tokens of a first training, before the context was extended.
 
     """
     writer = gguf.GGUFWriter(file, arch)
     writer.add_name(f"tiny-{arch}")
     writer.add_block_count(layers)
-    writer.add_context_length(CONTEXT)
+    writer.add_context_length(context)
     writer.add_embedding_length(hidden)
     writer.add_layer_norm_rms_eps(1e-5)
     _tokenizer(writer, vocab, unused)
@@ -78,6 +82,8 @@ def write_tiny_gguf(
             for layer in range(layers):
                 shapes[f"blk.{layer}.post_attention_norm.weight"] = (hidden,)
                 shapes[f"blk.{layer}.post_ffw_norm.weight"] = (hidden,)
+    if trained_context is not None:
+        writer.add_rope_scaling_orig_ctx_len(trained_context)
     kind = gguf.GGMLQuantizationType[weights]
     strays = _values(shapes, seed + 1) if noise else {}
     for name, values in _values(shapes, seed).items():
@@ -97,10 +103,10 @@ def _tokenizer(writer: gguf.GGUFWriter, vocab: int, unused: int) -> None:
     types += [gguf.TokenType.UNUSED] * unused
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    names = ["<s>", "</s>", "<|eot_id|>", "<pad>"]
-    writer.add_token_list([*names, *(f"t{token}" for token in range(4, vocab))])
+    names = ["<s>", "</s>", "<|eot_id|>", "<pad>", *map(chr, range(ord("!"), ord("|"))), "ab"]
+    writer.add_token_list([*names, *(f"t{token}" for token in range(len(names), vocab))][:vocab])
     writer.add_token_types(types)
-    writer.add_token_merges(["t 4"])  # llama.cpp wants one
+    writer.add_token_merges(["a b"])  # llama.cpp wants one
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(EOS)
     writer.add_eot_token_id(EOT)

@@ -155,11 +155,9 @@ class Branches:
         self.forget()
 
     def hold(self, context: Context, length: int) -> None:
-        """Let another sequence hold the whole text too.
+        """Let another sequence hold the whole text too, after its state was put somewhere.
 
         Cells of two sequences are never taken for new tokens, not even when they have left a
-        sliding window; after a restored state llama.cpp would begin with the oldest ones.
+        sliding window; with a state put back llama.cpp would begin with the oldest ones.
         """
-        self._held = [0] * len(self._held)
         self._catch_up(context, 1, length)
-        self.forget()

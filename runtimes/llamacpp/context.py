@@ -78,8 +78,10 @@ class Context:
         weights: that it computes with.
         settings: how.
         cells: tokens that fit.
+        stop: ends a running decode; None makes one.
 
     Attributes:
+        cells: as given.
         stop: ends a running decode.
         vocab_size: columns of a row of logits.
         rows: most rows of logits of one decode, and most sequences.
@@ -89,9 +91,12 @@ class Context:
 
     """
 
-    def __init__(self, weights: Weights, settings: Settings, cells: int) -> None:
+    def __init__(
+        self, weights: Weights, settings: Settings, cells: int, stop: StopFlag | None = None
+    ) -> None:
         self.weights = weights
-        self.stop = StopFlag()
+        self.cells = cells
+        self.stop = stop or StopFlag()
         self.vocab_size = int(api.llama_vocab_n_tokens(weights.vocab))
         self.rows = head_rows(self.vocab_size)
         params = _params(settings, cells + settings.paired, self.rows)
@@ -106,7 +111,7 @@ class Context:
         self._owner = _Owner(pointer, weights, self.stop)
         self.memory = api.llama_get_memory(pointer)
         self.batch = Batch(CHUNK, self.rows)
-        self._paired = settings.paired
+        self._settings = settings
         self._address = 0
         self._logits: FloatArray = np.zeros((0, 0), np.float32)
 
@@ -138,7 +143,7 @@ class Context:
             Interrupted, SessionError: as ``decode``.
 
         """
-        if self._paired and len(tokens) == 1:
+        if self._settings.paired and len(tokens) == 1:
             self.decode(self.batch.chain([tokens[0], tokens[0]], position, head=head))
             self.remove(0, position + 1)
         else:
@@ -202,14 +207,34 @@ class Context:
             raise SessionError(f"llama.cpp could not write its state: {reason()}")
         return data
 
+    def put(self, data: npt.NDArray[np.uint8]) -> bool:
+        """Take over all of a state, with its sequences; False where llama.cpp refuses it."""
+        forget()
+        read = api.llama_state_set_data(self.pointer, _bytes_at(data), data.size)
+        return bool(read == data.size)
+
+    def empty(self, cells: int) -> Context:
+        """An empty context of so many cells, that stops as this one."""
+        return Context(self.weights, self._settings, cells, self.stop)
+
+    def larger(self, cells: int) -> Context:
+        """A context of more cells that holds, and stops, as this one.
+
+        Raises:
+            SessionError: too little memory.
+
+        """
+        other = self.empty(cells)
+        if not other.put(self.state()):
+            raise SessionError(f"llama.cpp could not move its state: {reason()}")
+        return other
+
     def restore(self, data: npt.NDArray[np.uint8], length: int) -> bool:
         """Put back the first ``length`` tokens of sequence 0 of a state.
 
         False, with an empty cache, where llama.cpp refuses it or finds other tokens in it.
         """
-        forget()
-        read = api.llama_state_set_data(self.pointer, _bytes_at(data), data.size)
-        good = bool(read == data.size)
+        good = self.put(data)
         if good and length:
             if self.span()[1] >= length:  # what is beyond belonged to a pending tree
                 good = self.remove(-1, length)

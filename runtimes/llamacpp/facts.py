@@ -87,6 +87,16 @@ def first_padding(weights: Weights) -> int:
     return end
 
 
+def can_grow(weights: Weights) -> bool:
+    """Whether numbers are the same in a context of any size.
+
+    Some models turn by other angles in contexts beyond a first training's (longrope), and
+    llama.cpp decides by the context's size, not by the text's.
+    """
+    key = f"{weights.text('general.architecture')}.rope.scaling.original_context_length"
+    return weights.text(key) is None
+
+
 def fingerprint(file: Path) -> str:
     """Of a file's size and of samples all over it."""
     size = file.stat().st_size

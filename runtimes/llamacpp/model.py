@@ -18,7 +18,14 @@ from edgedec.placement.device import available_cores
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes.llamacpp import opening
 from edgedec.runtimes.llamacpp.context import Context, Settings
-from edgedec.runtimes.llamacpp.facts import Facts, eos_ids, fingerprint, first_padding, measure
+from edgedec.runtimes.llamacpp.facts import (
+    Facts,
+    can_grow,
+    eos_ids,
+    fingerprint,
+    first_padding,
+    measure,
+)
 from edgedec.runtimes.llamacpp.invariance import PROBE_CELLS, rows_hold
 from edgedec.runtimes.llamacpp.library import Weights, api
 from edgedec.runtimes.llamacpp.session import LlamaSession
@@ -37,6 +44,7 @@ class LlamaModel:
         session: the class of its sessions.
         first_padding: the column where tokens end and padding begins.
         state_bytes: of a saved state, beside what each token adds.
+        grows: whether a session may begin with a cache smaller than its capacity.
 
     """
 
@@ -50,6 +58,7 @@ class LlamaModel:
         vocab_size = int(api.llama_vocab_n_tokens(vocab))
         self.first_padding = first_padding(weights)
         self.state_bytes = facts.state_bytes
+        self.grows = can_grow(weights)
         self.capabilities = Capabilities(
             tree=facts.rollback is Rollback.ANY,
             rollback=facts.rollback,
@@ -129,7 +138,7 @@ class LlamaModel:
         return Context(self.weights, self._settings, cells)
 
     def open(self, capacity: int) -> LlamaSession:
-        """A new, empty session, whose cache is taken from memory at once."""
+        """A new, empty session, whose cache grows with its text."""
         if not 1 <= capacity <= self.info.max_context:
             raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")
         return self.session(self, capacity)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from edgedec.decoding import snapshot
 from edgedec.decoding.session import OnChunk, Pass, Rollback, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import (
@@ -19,15 +18,14 @@ from edgedec.errors import (
 )
 from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import CHUNK, Context
+from edgedec.runtimes.llamacpp.state import State, cells_of, read_state, write_state
 from edgedec.runtimes.llamacpp.top import Scored
 
 if TYPE_CHECKING:
     from edgedec.runtimes.llamacpp.model import LlamaModel
 
-RUNTIME = "llamacpp"
-# What llama.cpp writes beside keys and values: for each token its position and sequences.
-_STATE_BYTES_PER_TOKEN = 2048
-_STATE_BYTES = 1 << 16
+# llama.cpp takes a cache from memory at once and writes to all of it: begin with a small one.
+_FIRST_CELLS = 1024
 
 
 class LlamaSession:
@@ -46,7 +44,8 @@ class LlamaSession:
         self._vocab_size = info.vocab_size
         self._top_k = model.capabilities.top_k
         self._keeps_all = model.capabilities.rollback is Rollback.NONE
-        self._context: Context | None = model.new_context(capacity)
+        first = min(capacity, _FIRST_CELLS) if model.grows else capacity
+        self._context: Context | None = model.new_context(first)
         self._stop = self._context.stop
         self._branches = Branches(self._context.rows)
         self._length = 0
@@ -67,6 +66,7 @@ class LlamaSession:
             raise StateError("prefill() while a tree is pending: call commit() first")
         self._check_room(len(tokens))
         self._check_tokens(tokens)
+        context = self._room_for(context, len(tokens))
         for start in range(0, len(tokens), CHUNK):
             self._check_interrupt()
             chunk = tokens[start : start + CHUNK]
@@ -94,6 +94,7 @@ class LlamaSession:
         self._check_room(count)
         self._check_tokens(tree.tokens[start:] if start else tree.tokens)
         self._check_interrupt()
+        context = self._room_for(context, count)
         logits = self._run(context, tree, start)
         self._tree, self._pending = tree, count
         hide = self._model.first_padding
@@ -194,14 +195,8 @@ class LlamaSession:
         context = self._open_context()
         if self._keeps_all and self._pending:
             raise StateError("save() while a recurrent model's tokens are pending: commit() first")
-        state = [context.state().data] if self._length else []
-        snapshot.write(
-            file,
-            runtime=RUNTIME,
-            model=self._model.fingerprint,
-            length=self._length,
-            payload=state,
-        )
+        state = context.state() if self._length else None
+        write_state(file, self._model, state, self._length)
 
     def load(self, file: BinaryIO) -> None:
         """Take over a saved state.
@@ -210,21 +205,13 @@ class LlamaSession:
         the session is empty afterwards.
         """
         self._open_context()
-        bytes_per_token = self._model.info.kv_bytes_per_token + _STATE_BYTES_PER_TOKEN
-        length, payload = snapshot.read(
-            file,
-            runtime=RUNTIME,
-            model=self._model.fingerprint,
-            most=bytes_per_token * (self.capacity + CHUNK) + self._model.state_bytes + _STATE_BYTES,
-        )
-        if length > self.capacity:
-            raise CapacityExceeded(
-                f"the saved state has {length} tokens: the session holds {self.capacity}"
-            )
-        self._restore(np.frombuffer(payload, np.uint8), length)
+        self._restore(*read_state(file, self._model, self.capacity))
 
-    def _restore(self, state: np.ndarray[tuple[int], np.dtype[np.uint8]], length: int) -> None:
+    def _restore(self, state: State, length: int) -> None:
         context = self._open_context()
+        cells = cells_of(state, self._model, length)
+        if cells > context.cells:
+            context = self._context = context.empty(cells)
         good = True
         if length:
             good = context.restore(state, length)
@@ -257,6 +244,18 @@ class LlamaSession:
         if self._context is None:
             raise StateError("the session is closed: open a new one")
         return self._context
+
+    def _room_for(self, context: Context, count: int) -> Context:
+        """The context, or one of twice the cells that holds the same."""
+        needed = self._length + count
+        if needed <= context.cells:
+            return context
+        larger = context.larger(min(self.capacity, max(needed + CHUNK, 2 * context.cells)))
+        if not self._keeps_all:
+            self._branches.hold(larger, self._length)
+        self._open_context()  # closed meanwhile?
+        self._context = larger
+        return larger
 
     def _take_back(self, context: Context, length: int) -> None:
         """After a pass that failed: what it wrote to sequence 0 goes."""

@@ -60,6 +60,17 @@ class TestLlama(SessionContract):
         return load(kind)
 
 
+@pytest.mark.parametrize("kind", ["llama-f32", "llama-f32-kv-f16", "window"])
+class TestGrowing(SessionContract):
+    """Caches that begin with three cells: they grow in the middle of everything."""
+
+    @pytest.fixture
+    def model(self, load: Load, kind: str, monkeypatch: pytest.MonkeyPatch) -> LlamaModel:
+        self.tolerance = KINDS[kind][-1]
+        monkeypatch.setattr("edgedec.runtimes.llamacpp.session._FIRST_CELLS", 3)
+        return load(kind)
+
+
 # In a branching tree a token's ancestors lie in other cells than they will in the text, so that
 # sums over them differ in their last bits.
 BRANCHING = {

@@ -70,6 +70,21 @@ def test_a_recurrent_model_has_no_bytes_per_token(tmp_path: Path) -> None:
     assert model.capabilities.rollback is Rollback.NONE
 
 
+def test_a_large_capacity_costs_nothing_until_used(tmp_path: Path) -> None:
+    file = write_tiny_gguf(tmp_path / "a.gguf", context=1 << 30)
+    session = LlamaModel.load(file, LoadOptions(threads=1)).open(1 << 30)  # 512 GB, were it so
+    session.prefill([5, 6, 7])
+    assert session._context is not None
+    assert session._context.cells < 2000
+
+
+def test_longrope_takes_its_whole_context_at_once(file: Path, tmp_path: Path) -> None:
+    """llama.cpp chooses its angles by the context's size."""
+    two = write_tiny_gguf(tmp_path / "a.gguf", trained_context=64)
+    model = LlamaModel.load(two, LoadOptions(threads=1))
+    assert not model.grows
+
+
 def test_columns_that_are_no_token(tmp_path: Path) -> None:
     model = LlamaModel.load(write_tiny_gguf(tmp_path / "a.gguf", unused=10), LoadOptions(threads=1))
     scored = model.open(8).forward(TokenTree.chain([5, 6]))

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 
-from tiny_gguf import WINDOW, write_tiny_gguf
+from tiny_gguf import CONTEXT, WINDOW, write_tiny_gguf
 
 from edgedec.decoding.session import Rollback
 from edgedec.decoding.tree import FloatArray, TokenTree
@@ -150,10 +150,14 @@ def back_after(build: Build, way: str) -> bool:
     """Whether a copy of a session can go back beyond a window, and on from there."""
     model, tokens = build("gemma2"), text(70)
     session = model.open(256)
-    session.prefill(tokens)
+    session.prefill(tokens[:40])
+    session.prefill(tokens[40:])  # where the cache is small it grows here
     session.forward(fan(9, 4))
     if way == "fork":
         copy = session.fork(60)
+    elif way == "grow":
+        copy = session
+        copy.commit([])
     else:
         file = io.BytesIO()
         session.save(file)
@@ -168,13 +172,15 @@ def back_after(build: Build, way: str) -> bool:
 
 class LeavesTheTextToOneSequence(Branches):
     def hold(self, context: Context, length: int) -> None:
-        self.forget()
+        pass
 
 
-@pytest.mark.parametrize("way", ["fork", "save"])
+@pytest.mark.parametrize("way", ["fork", "save", "grow"])
 def test_a_copy_goes_back_beyond_a_window(
     build: Build, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if way == "grow":
+        monkeypatch.setattr("edgedec.runtimes.llamacpp.session._FIRST_CELLS", 64)
     assert back_after(build, way)
     monkeypatch.setattr("edgedec.runtimes.llamacpp.session.Branches", LeavesTheTextToOneSequence)
     assert not back_after(build, way)
@@ -225,6 +231,35 @@ def test_a_forged_length_is_refused(build: Build) -> None:
         other.prefill(text(5))
         assert holds(other, model, text(5))
         state = io.BytesIO()
+
+
+def test_a_cache_grows_with_its_text(build: Build) -> None:
+    """Not before, and everything in it moves along, a pending tree included."""
+    model, tokens = build("llama"), text(CONTEXT - 12)
+    session = model.open(CONTEXT)
+    assert session._context is not None
+    small = session._context.empty(40)
+    session._context = small
+    session.prefill(tokens[:30])
+    assert session._context is small
+    tree = fan(9, 4)
+    session.forward(tree)
+    assert session._context is small
+    for leaf in range(20):
+        tree.add(4 + leaf, 3)
+    got = logits(session, tree, 6)
+    grown = session._context
+    assert grown is not small
+    assert grown.cells < CONTEXT
+    for node in (6, 25):
+        expected = row(model, tokens[:30] + tree.tokens_on(tree.path_to(node)))
+        assert np.abs(got[node - 6] - expected).max() < TOLERANCE
+    session.commit([0, 1, 3, 25])
+    held = tokens[:30] + tree.tokens_on([0, 1, 3, 25])
+    assert holds(session, model, held)
+    session.prefill(tokens[: CONTEXT - len(held) - 1])
+    assert session._context.cells == CONTEXT
+    assert holds(session, model, held + tokens[: CONTEXT - len(held) - 1])
 
 
 # -- many rows ----------------------------------------------------------------------------------
