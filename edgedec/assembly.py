@@ -14,7 +14,7 @@ from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting.base import Drafter
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import DraftPolicy
-from edgedec.decoding.session import Model, Session
+from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.fields import one_line
@@ -102,9 +102,11 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         tokenizer = pair.target.read_tokenizer()
         chosen = options.of_target(_row_invariant(options, drafter_name))
         target = _load(pair.target, chosen, stack)
+        drafter_name = _drafter_for(target, drafter_name, options)
         draft, translation = None, None
         if drafting.needs_model(drafter_name):
             draft = _load(_draft_source(pair, drafter_name), options.of_draft(), stack)
+            _check_goes_back(draft, drafter_name)
             _check_sizes(target, draft)
             translation = _translation(pair, tokenizer, target, draft)
         caches = plan_caches(
@@ -146,6 +148,23 @@ def _drafter_name(pair: Pair, options: OpenOptions) -> str:
     if options.draft != "auto":
         return options.draft
     return "lookup" if pair.draft is None else "hybrid"
+
+
+def _drafter_for(target: Model, drafter_name: str, options: OpenOptions) -> str:
+    """The drafter; ``none`` where a recurrent target cannot take back a rejected token."""
+    if drafter_name != "none" and options.draft == "auto" and options.draft_model is None:
+        return "none" if target.capabilities.rollback is Rollback.NONE else drafter_name
+    if drafter_name != "none":
+        _check_goes_back(target, drafter_name)
+    return drafter_name
+
+
+def _check_goes_back(model: Model, drafter_name: str) -> None:
+    if model.capabilities.rollback is Rollback.NONE:
+        raise InputError(
+            f"{model.info.name} is recurrent and cannot take back a rejected token, so --draft"
+            f" {drafter_name} cannot be used with it: decode with --draft none"
+        )
 
 
 def _draft_source(pair: Pair, drafter_name: str) -> Source:
