@@ -1,0 +1,62 @@
+"""``edgedec export --format gguf`` as a user meets it."""
+
+import json
+import shutil
+
+import pytest
+
+from edgedec.bundle import Bundle
+
+pytest.importorskip("gguf")
+pytest.importorskip("llama_cpp")
+
+
+def test_both_formats(run, bundle, tmp_path):
+    source, out = bundle.parent, tmp_path / "both"
+    weights = "onnx=int8,gguf=q8_0"
+    pair = [source / "target", "--draft", source / "draft", "--out", out]
+    result = run("export", *pair, "--format", "onnx,gguf", "--weights", weights)
+    assert result.exit_code == 0, result.stderr
+    assert "gguf q8_0, " in result.stdout
+    assert result.stdout.count("parity: ") == 4
+    assert set(Bundle.open(out).formats) == {"onnx", "gguf"}
+    shown = run("inspect", out).stdout
+    assert "gguf, weights q8_0" in shown
+    assert "onnx, weights int8" in shown
+
+
+def test_as_json(run, bundle, tmp_path):
+    """The draft may be stored otherwise than the target."""
+    source, out = bundle.parent, tmp_path / "made"
+    options = ["--format", "gguf", "--weights", "f32", "--draft-weights", "f16", "--json"]
+    pair = [source / "target", "--draft", source / "draft", "--out", out]
+    report = json.loads(run("export", *pair, *options).stdout)
+    assert [m["weights"] for m in report["models"]] == ["f32", "f16"]
+    assert report["models"][0]["parity"]["kl_nats"] < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--format", "onnx,gguf", "--weights", "q4_0"], "onnx=int4,gguf=q4_0"),
+        (["--format", "gguf", "--weights", "int4"], "q4_k_m"),
+        (["--format", "gguf", "--kv", "int8"], "when the bundle is run"),
+        (["--format", "ggml"], "no format 'ggml'"),
+        (["--format", "gguf", "--weights", "q4_k_m"], "multiples of 256"),
+        (["--imatrix-text", __file__], "--format gguf"),
+    ],
+)
+def test_refusals(run, bundle, one_line, tmp_path, options, words):
+    out = tmp_path / "out"
+    assert words in one_line(run("export", bundle.parent / "target", "--out", out, *options))
+    assert not out.exists()
+
+
+def test_a_tokenizer_without_a_name(run, bundle, one_line, tmp_path):
+    source = shutil.copytree(bundle.parent / "target", tmp_path / "odd")
+    file = source / "tokenizer.json"
+    parsed = json.loads(file.read_text("utf-8"))
+    parsed["pre_tokenizer"]["use_regex"] = False
+    file.write_text(json.dumps(parsed), "utf-8")
+    said = one_line(run("export", source, "--out", tmp_path / "out", "--format", "gguf"))
+    assert "llama.cpp has no name for this tokenizer's way of splitting words" in said
