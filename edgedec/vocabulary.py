@@ -65,28 +65,33 @@ def translate(
             "the draft's tokenizer shares no token with the target's: give another draft model,"
             " or --draft lookup, which needs none"
         )
-    tokens = sum(data is not None for data in mine.spelled)
-    ids = [id for id in target.encode(sample, add_special_tokens=False) if id < columns]
-    shares = len(target_ids) / tokens, float(np.mean(to_draft[ids] != OUTSIDE)) if ids else 0.0
-    level = "token" if shares[1] >= _ENOUGH_IN_COMMON else "string"
-    return Translation(
+    found = Translation(
         to_draft=to_draft,
         target_ids=target_ids,
         draft_ids=draft_ids,
         draft_columns=theirs,
         speller=TextSpeller(mine, other),
         word_starts=[data is None or data[:1] in (b" ", b"\n", b"\t") for data in mine.spelled],
-        blank=draft.eos_id or draft.bos_id or 0,
-        level=level,
-        facts={
-            "vocabulary": f"shared {shares[0]:.0%} of the target's tokens, "
-            f"{shares[1]:.0%} of a sample text",
-            "drafted_by": level,
-            "shared_tokens": len(target_ids),
-            "shared_of_target": shares[0],
-            "shared_of_sample": shares[1],
-        },
+        blank=next(id for id in (draft.eos_id, draft.bos_id, 0) if id is not None),
     )
+    written = target.encode(sample, add_special_tokens=False)
+    return _measured(found, mine.spelled, [id for id in written if id < columns])
+
+
+def _measured(found: Translation, spelled: Spelled, sample: list[int]) -> Translation:
+    """With what is common, and the choice that follows from it."""
+    of_target = len(found.target_ids) / sum(data is not None for data in spelled)
+    of_sample = found.common(sample)
+    level = "token" if of_sample >= _ENOUGH_IN_COMMON else "string"
+    facts = {
+        "vocabulary": f"shared {of_target:.0%} of the target's tokens, {of_sample:.0%} of a "
+        "sample text",
+        "drafted_by": level,
+        "shared_tokens": len(found.target_ids),
+        "shared_of_target": of_target,
+        "shared_of_sample": of_sample,
+    }
+    return replace(found, level=level, facts=facts)
 
 
 def same_tokens(target: Tokenizer, draft: Tokenizer) -> bool:

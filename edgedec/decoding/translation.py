@@ -110,6 +110,10 @@ class Translation:
         """Nothing needs to be translated: a draft's row is a row of the target."""
         return self.same and self.target_columns == self.draft_columns
 
+    def common(self, tokens: Sequence[int]) -> float:
+        """Which share of these target tokens the draft has too."""
+        return float(np.mean(self.to_draft[list(tokens)] != OUTSIDE)) if len(tokens) else 1.0
+
     @functools.cached_property
     def to_target(self) -> IntArray:
         """For every column of the draft its target token, or ``OUTSIDE``."""

@@ -185,6 +185,7 @@ def test_the_policy_sees_how_sure_the_draft_is() -> None:
 
     draft = table.drafter.propose(PROMPT[-1], DraftLimits(9, 9), go_on, sampler.streams)
     assert draft.drafted == 2
+    assert draft.passes == 3
     assert [depth for depth, _, _ in seen] == [0, 1, 2]
     assert all(0 < confidence <= 1 and entropy >= 0 for _, confidence, entropy in seen)
 

@@ -63,9 +63,9 @@ class StringsDrafter:
         self._text = Transcript(parts.draft, parts.translation)
         self._sampler: Sampler | None = None
         # The round: the text's tail and what was drafted, in the draft's tokens; nodes of it
-        # that are computed; the last pass.
+        # that are computed; passes; the last pass.
         self._own = TokenTree(0)
-        self._pending = 0
+        self._pending = self._passes = 0
         self._scored: Pass | None = None
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
@@ -113,9 +113,9 @@ class StringsDrafter:
             drafted.append(token)
             self._own.add(token, len(self._own) - 1)
             step.depth = step.nodes = len(drafted)
-            draft.passes += 1
         if plan is not None:
             self._keep(plan)
+            draft.passes = self._passes
         for token in self._written(drafted)[:length]:
             tree.add(token, len(tree) - 1)
         return draft
@@ -151,7 +151,7 @@ class StringsDrafter:
                 self._session.prefill(plan.feed[:early])
             finally:
                 text.held += plan.feed[: self._session.length - base]
-        self._own = TokenTree.chain(plan.feed[early:])
+        self._own, self._passes = TokenTree.chain(plan.feed[early:]), 0
         return plan
 
     def _computed(self) -> Pass:
@@ -159,6 +159,7 @@ class StringsDrafter:
         if self._scored is None or self._pending < len(self._own):
             self._scored = self._session.forward(self._own, self._pending, self._want())
             self._pending = len(self._own)
+            self._passes += 1
         return self._scored
 
     def _want(self) -> Want:
