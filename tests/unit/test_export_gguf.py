@@ -262,6 +262,21 @@ def test_a_text_says_what_matters(tmp_path, out, monkeypatch):
         export(target, out, "q4_k_m", imatrix_text=text)
 
 
+def test_a_sparse_mixture(tmp_path, out):
+    """Experts are one tensor each way, quantised expert by expert, weighed or not."""
+    mixture = {"num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
+    sizes = {"hidden_size": 256, "moe_intermediate_size": 64}
+    target = tiny_checkpoint(tmp_path / "m", model_type="qwen3_moe", **mixture, **sizes)
+    text = tmp_path / "text.txt"
+    text.write_text("def add(left, right):\n    return left + right\n" * 40)
+    report = export(target, out, "q8_0", imatrix_text=text)
+    assert report.models[0].parity["kl_nats"] < 0.02
+    experts = tensors(out)["blk.1.ffn_down_exps.weight"]
+    assert experts.shape.tolist() == [64, 256, 4]
+    assert experts.tensor_type.name == "Q8_0"
+    assert tensors(out)["blk.1.ffn_gate_inp.weight"].tensor_type.name == "F32"
+
+
 def weighted_error(target, made, weights):
     """Squared error of one matrix, each column weighed by what the text says of it."""
     if weights is None:
