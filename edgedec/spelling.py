@@ -37,7 +37,7 @@ class Encoder:
         self.drops_first_space = tokenizer.scheme.drops_first_space
         self._tokenizer = tokenizer
         self.by_bytes = ids_by_bytes(tokenizer, spelled)
-        whole, bare = tokenizer.encode("a"), self._ids("a")
+        whole, bare = tokenizer.encode("a"), self._ids("a")  # every file was tried with it
         front = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
         self.start = whole[:front]
         self._fronts = [(text, self._ids(text)) for text in _FRONTS if self._leaves_alone(text)]
@@ -71,7 +71,12 @@ class Encoder:
         return [id for id in self._ids(text) if id < len(spelled) and spelled[id] is not None]
 
     def _ids(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        try:
+            return self._tokenizer.encode(text, add_special_tokens=False)
+        except Exception:
+            # The library raises just that where a vocabulary has no token for a character, not
+            # even an unknown one. No draft is worth ending a text for it.
+            return []
 
     def _leaves_alone(self, front: str) -> bool:
         """Whether ids that follow ``front`` stand for nothing but the text after it."""

@@ -74,8 +74,7 @@ def translate(
         word_starts=[data is None or data[:1] in (b" ", b"\n", b"\t") for data in mine.spelled],
         blank=next(id for id in (draft.eos_id, draft.bos_id, 0) if id is not None),
     )
-    written = target.encode(sample, add_special_tokens=False)
-    return _measured(found, mine.spelled, [id for id in written if id < columns])
+    return _measured(found, mine.spelled, mine.encode(sample.encode(), first=True))
 
 
 def _measured(found: Translation, spelled: Spelled, sample: list[int]) -> Translation:

@@ -118,6 +118,22 @@ def test_vocabularies_without_a_common_token() -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_tokenizer_that_cannot_write_a_character_goes_on() -> None:
+    """The library raises for it where there is no token for the unknown."""
+    backend = Backend(models.Unigram([("a", -1.0), ("b", -1.0), ("\u2581", -1.0)]))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    backend.decoder = decoders.Metaspace(prepend_scheme="never")
+    poor = Tokenizer(backend, {})
+    with pytest.raises(Exception, match="unknown token"):
+        poor.encode("c")
+    own = tokenizer("byte-level")
+    found = translate(own, poor)
+    ids, ends = found.speller.spell(own.encode("ab c ab"), first=True)
+    assert len(ends) == len(own.encode("ab c ab"))
+    assert set(ids) <= {0, 1, 2}
+    assert translate(poor, own).target_ids.tolist() == [0, 1, 2]
+
+
 def test_the_same_tokenizer_passes_untouched() -> None:
     demo = tokenizer("demo")
     again = Tokenizer.load(BUNDLE / "tokenizer")
