@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from edgedec.export.job import Figures, Job
 from edgedec.export.options import Progress
 from edgedec.export.reference import Reference
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray
+from edgedec.placement.device import available_cores
 from edgedec.text import Tokenizer
 
 
@@ -46,7 +46,7 @@ def compare(job: Job, file: Path, progress: Progress) -> Figures:
             "columns": columns,
             "out": str(logits),
             "texts": texts,
-            "threads": os.cpu_count() or 1,
+            "threads": available_cores(),
         }
 
         def read() -> None:

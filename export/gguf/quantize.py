@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from edgedec.errors import ExportError
 from edgedec.export.gguf import child
 from edgedec.export.job import Job
 from edgedec.export.options import Progress
+from edgedec.placement.device import available_cores
 
 # llama.cpp's numbers of its mixtures (llama_ftype), and the type most of their matrices get.
 FTYPES: Mapping[str, tuple[int, str]] = {
@@ -60,7 +60,7 @@ def quantise(source: Path, out: Path, job: Job, weighing: Path | None, progress:
         "source": str(source),
         "out": str(out),
         "ftype": FTYPES[job.weights][0],
-        "threads": os.cpu_count() or 1,
+        "threads": available_cores(),
         "buffer_bytes": _BUFFER_BYTES,
         "importance": None if weighing is None else str(weighing),
     }
