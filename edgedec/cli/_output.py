@@ -100,6 +100,8 @@ def summary(result: Generation, *, sampled: bool) -> str:
         parts.append(
             f"{metrics.acceptance_rate:.0%} of {metrics.drafted_tokens} drafted tokens accepted"
         )
+    if "shared_of_sample" in result.plan:
+        parts.append(f"vocabularies: {result.plan['vocabulary']}")
     if sampled:
         parts.append(f"seed {result.seed}")
     return " | ".join(parts)

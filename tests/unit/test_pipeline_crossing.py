@@ -12,6 +12,7 @@ import tiny_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
+from edgedec.cli._output import summary
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx import OnnxSession
@@ -87,6 +88,10 @@ def test_what_the_vocabularies_share_stands_in_the_plan(opened: Callable[[str], 
     assert plan["vocabulary"].startswith("shared ")
     assert plan["vocabulary"].endswith("of a sample text")
     assert plan["drafted_by"] in ("token", "string")
+    options = GenerateOptions(max_new_tokens=8, ignore_eos=True)
+    crossing, own = (opened(name).generate(PROMPTS[0], options) for name in ("hybrid", "none"))
+    assert f"accepted | vocabularies: {plan['vocabulary']}" in summary(crossing, sampled=False)
+    assert "vocabularies" not in summary(own, sampled=False)
 
 
 @pytest.mark.parametrize("draft", ["model", "strings"])
