@@ -270,7 +270,7 @@ def test_more_rows_than_one_decode_brings(build: Build, start: int) -> None:
     model, tokens = build("llama"), text(10)
     session = model.open(500)
     session.prefill(tokens)
-    for tree in (TokenTree.chain(text(150, 5)), fan(9, 120), comb(9, 170)):
+    for tree in (TokenTree.chain(text(150, 5)), fan(9, 60), comb(9, 170)):
         whole = TokenTree(tree.tokens[0])
         first = [logits(session, whole)] if start else []
         for token, parent in zip(tree.tokens[1:], tree.parents[1:], strict=True):
@@ -290,11 +290,11 @@ def test_more_branches_than_sequences(build: Build) -> None:
     session = model.open(400)
     session.prefill(tokens)
     with pytest.raises(StateError, match="branches"):
-        session.forward(fan(9, 129))
+        session.forward(fan(9, 65))
     assert holds(session, model, tokens)
-    session.forward(fan(9, 128))
-    session.commit([0, 1, 129])
-    assert holds(session, model, [*tokens, 9, 5, 4 + 127 % 90])
+    session.forward(fan(9, 64))
+    session.commit([0, 1, 65])
+    assert holds(session, model, [*tokens, 9, 5, 4 + 63])
 
 
 # -- interruption -------------------------------------------------------------------------------
