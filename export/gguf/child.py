@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import edgedec
 from edgedec.errors import ExportError
 
 _POLL_S = 0.2
@@ -37,7 +38,7 @@ def ask(request: Mapping[str, Any], on_wait: Callable[[], None] = lambda: None) 
 
     """
     command = [sys.executable, "-m", __name__]
-    root = str(Path(__file__).absolute().parents[2])
+    root = str(Path(edgedec.__file__).absolute().parents[1])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     # On an abort llama.cpp would call a debugger; the line before is what tells.
     quiet = {"GGML_NO_BACKTRACE": "1", "PYTHONFAULTHANDLER": ""}

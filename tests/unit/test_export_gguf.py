@@ -3,9 +3,11 @@
 import dataclasses
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -341,6 +343,23 @@ def test_a_child_ends_with_its_parent(target, out):
     started.stdin.close()
     assert started.wait(20) == 1
     started.stdout.close()
+
+
+def test_a_child_finds_this_package_and_no_part_of_it_as_another(monkeypatch, tmp_path):
+    """From any folder; ``edgedec/gguf`` must not stand where ``gguf`` is looked for."""
+    seen = {}
+    popen = subprocess.Popen
+
+    def start(command, **more):
+        seen["paths"] = more["env"]["PYTHONPATH"].split(os.pathsep)
+        return popen(command, **more)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(child.subprocess, "Popen", start)
+    with pytest.raises(ExportError, match=r"No module named 'edgedec\.export\.gguf\.nothing'"):
+        child.ask({"task": "nothing"})
+    assert (Path(seen["paths"][0]) / "edgedec" / "__init__.py").is_file()
+    assert not any((Path(path) / "errors.py").exists() for path in seen["paths"])
 
 
 def test_a_disk_that_fills_up_while_llama_cpp_writes(target, out, monkeypatch):
