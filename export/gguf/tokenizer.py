@@ -105,7 +105,9 @@ def _pieces(raw: dict[str, Any], model: dict[str, Any], tokens: Sequence[str]) -
         ranks.setdefault(one + two, rank)
     # The earlier a merge, the better its token.
     scores = [-float(ranks[text]) if text in ranks else _NEVER for text in tokens]
-    return {
+    unknown = model.get("unk_token")
+    named = {"tokenizer.ggml.unknown_token_id": tokens.index(unknown)} if unknown in tokens else {}
+    return named | {
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.pre": "default",
         "tokenizer.ggml.scores": scores,
@@ -132,22 +134,30 @@ def _adds_space(raw: dict[str, Any]) -> bool:
 def _specials(checkpoint: Checkpoint) -> dict[str, Any]:
     """Tokens with a part to play, what is put around a text, and the chat template."""
     tokenizer = Tokenizer.load(checkpoint.path)
-    keys: dict[str, Any] = {}
-    ends = list(checkpoint.eos_ids)
-    if tokenizer.eos_id is not None and tokenizer.eos_id not in ends:
-        ends.append(tokenizer.eos_id)
-    named = {"bos": tokenizer.bos_id} | dict(zip(("eos", "eot", "eom"), ends, strict=False))
-    for name, id in named.items():
-        if id is not None:
-            keys[f"tokenizer.ggml.{name}_token_id"] = id
-    plain = tokenizer.encode("a", add_special_tokens=False)
-    whole = tokenizer.encode("a")
-    keys["tokenizer.ggml.add_bos_token"] = (
-        whole[:1] == [tokenizer.bos_id] and whole[: len(plain)] != plain
-    )
-    keys["tokenizer.ggml.add_eos_token"] = whole[-1] in ends and whole[-1] not in plain
+    before, after = _around(tokenizer)
+    ends = dict.fromkeys((*after[:1], *checkpoint.eos_ids))
+    if tokenizer.eos_id is not None:
+        ends[tokenizer.eos_id] = None
+    # What begins a text counts for more than what is said to.
+    named = {"bos": before[0] if before else tokenizer.bos_id}
+    named |= dict(zip(("eos", "eot", "eom"), ends, strict=False))
+    keys: dict[str, Any] = {
+        f"tokenizer.ggml.{name}_token_id": id for name, id in named.items() if id is not None
+    }
+    keys["tokenizer.ggml.add_bos_token"] = len(before) == 1
+    keys["tokenizer.ggml.add_eos_token"] = len(after) == 1
     template = _chat_template(checkpoint.path)
     return keys | ({"tokenizer.chat_template": template} if template else {})
+
+
+def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The tokens that are put before a text and after it."""
+    plain = tokenizer.encode("a", add_special_tokens=False)
+    whole = tokenizer.encode("a")
+    for start in range(len(whole) - len(plain) + 1):
+        if whole[start : start + len(plain)] == plain:
+            return whole[:start], whole[start + len(plain) :]
+    return [], []
 
 
 def _chat_template(folder: Path) -> str | None:

@@ -5,7 +5,16 @@ import json
 import pytest
 import tiny_tokenizers
 from tiny_models import tiny_checkpoint
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from edgedec.errors import ExportError
 from edgedec.export import sample
@@ -17,6 +26,9 @@ from edgedec.export.gguf.pretokenizers import PROBE, name_for
 from edgedec.export.gguf.tokenizer import tokenizer_keys
 from edgedec.export.gguf.writing import write
 from edgedec.export.tokenizer import TokenizerContent
+from edgedec.gguf.header import GgufHeader
+from edgedec.gguf.tokenizer import load_tokenizer
+from edgedec.text import Tokenizer as Loaded
 
 pytest.importorskip("llama_cpp")
 KINDS = pytest.importorskip("gguf").TokenType
@@ -158,6 +170,20 @@ def test_sentencepiece(kind, tmp_path):
     assert agreeing(tokenizer, tmp_path, LINES) == LINES
 
 
+@pytest.mark.parametrize("kind", ["byte-level", "llama", ("qwen2", False), ("llama-bpe", True)])
+def test_a_file_read_back_without_its_bundle_has_the_same_tokenizer(kind, tmp_path):
+    """What `edgedec generate --target model.gguf` makes of what was exported."""
+    known_kind = isinstance(kind, str)
+    tokenizer = tiny_tokenizers.KINDS[kind]() if known_kind else trained(PUBLISHED[kind], kind[1])
+    llama_ids(tokenizer, tmp_path, [])
+    ours = load_tokenizer(GgufHeader.read(tmp_path / "model.gguf"))
+    theirs = Loaded.load(tmp_path / "m")
+    for line in LINES:
+        ids = theirs.encode(line)
+        assert ours.encode(line) == ids
+        assert ours.decode(ids) == theirs.decode(ids)
+
+
 def test_scores_are_the_order_of_merges(tmp_path):
     """The control: with scores upside down text is read otherwise."""
     tokenizer = tiny_tokenizers.llama()
@@ -183,12 +209,27 @@ def test_kinds_and_settings(tmp_path):
     assert kinds[400:] == [KINDS.UNUSED] * 10
     assert keys["tokenizer.ggml.tokens"][400] == "[PAD400]"
     assert keys["tokenizer.ggml.bos_token_id"] == 1
+    assert keys["tokenizer.ggml.unknown_token_id"] == 0
     assert keys["tokenizer.ggml.add_bos_token"] is True
     assert keys["tokenizer.ggml.add_eos_token"] is False
     assert keys["tokenizer.ggml.add_space_prefix"] is True
-    # config.json's end comes first, the tokenizer's own after it.
+    # config.json's end of text comes first, the tokenizer's own after it.
     assert keys["tokenizer.ggml.eos_token_id"] == 0
     assert keys["tokenizer.ggml.eot_token_id"] == 2
+
+
+def test_what_is_put_around_a_text_is_seen_without_a_name_for_it(tmp_path):
+    """The file's post-processor says what begins a text, whatever stands beside it."""
+    opened = Checkpoint.open(tiny_checkpoint(tmp_path / "m", vocab_size=410))
+    tokenizer = tiny_tokenizers.llama()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    tiny_tokenizers.save(tokenizer, opened.path)
+    keys = tokenizer_keys(opened, TokenizerContent(opened.path), 410)
+    assert keys["tokenizer.ggml.bos_token_id"] == 1
+    assert keys["tokenizer.ggml.eos_token_id"] == 2
+    assert keys["tokenizer.ggml.add_bos_token"] is keys["tokenizer.ggml.add_eos_token"] is True
 
 
 def test_added_tokens_of_both_kinds(tmp_path):
