@@ -30,15 +30,17 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     model = llama_cpp.llama_model_load_from_file(request["file"].encode(), params)
     if not model:
         raise RuntimeError("llama.cpp does not load the file")
-    if request["tokens"]:
-        _logits(model, request)
-    return {"ids": [_tokenise(model, text) for text in request["texts"]]}
+    try:
+        if request["tokens"]:
+            _logits(model, request)
+        return {"ids": [_tokenise(model, text) for text in request["texts"]]}
+    finally:
+        llama_cpp.llama_model_free(model)
 
 
 def _logits(model: Any, request: dict[str, Any]) -> None:
-    tokens, columns = request["tokens"], request["columns"]
     params = llama_cpp.llama_context_default_params()
-    params.n_ctx = len(tokens)
+    params.n_ctx = len(request["tokens"])
     params.n_batch = params.n_ubatch = _BATCH
     params.n_threads = params.n_threads_batch = request["threads"]
     params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
@@ -49,6 +51,15 @@ def _logits(model: Any, request: dict[str, Any]) -> None:
         raise RuntimeError("llama.cpp makes no context")
     rows = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
     batch = llama_cpp.llama_batch_init(_BATCH, 0, 1)
+    try:
+        _decode(context, batch, rows, request)
+    finally:
+        llama_cpp.llama_batch_free(batch)
+        llama_cpp.llama_free(context)
+
+
+def _decode(context: Any, batch: Any, rows: int, request: dict[str, Any]) -> None:
+    tokens, columns = request["tokens"], request["columns"]
     with open(request["out"], "wb") as out:  # noqa: PTH123
         for start in range(0, len(tokens), _BATCH):
             part = tokens[start : start + _BATCH]

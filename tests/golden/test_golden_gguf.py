@@ -1,4 +1,4 @@
-"""The same tiny decoders as GGUF files in f32, through llama.cpp in a child process."""
+"""The same tiny decoders as GGUF files in f32, through llama.cpp."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from test_golden import CASES, Case
 from tiny_models import random_tensors, tiny_config
 
 from edgedec.errors import UnsupportedArchitecture
-from edgedec.export.gguf import child, writing
+from edgedec.export.gguf import writing
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import model_keys
 from edgedec.export.gguf.writing import write
@@ -14,7 +14,8 @@ from edgedec.export.reference import Reference
 from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 
-pytest.importorskip("llama_cpp")
+# It imports llama_cpp, which is an extra.
+evaluator = pytest.importorskip("edgedec.export.gguf.evaluator")
 
 TOLERANCE = 5e-4
 # llama.cpp looks GELU up in a table of half precision, and approximates the exact one.
@@ -43,7 +44,6 @@ def llama_logits(case, folder, keys=None):
     write(file, case.spec, case.tensors, architecture, {**metadata, **(keys or {})}, "f32")
     columns = case.spec.vocab_size
     request = {
-        "task": "evaluator",
         "file": str(file),
         "tokens": case.tokens,
         "columns": columns,
@@ -51,7 +51,7 @@ def llama_logits(case, folder, keys=None):
         "texts": [],
         "threads": 1,
     }
-    child.ask(request)
+    evaluator.run(request)
     return np.fromfile(out, np.float32).reshape(len(case.tokens), columns)
 
 
