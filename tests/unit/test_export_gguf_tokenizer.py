@@ -19,7 +19,7 @@ from tokenizers import (
 from edgedec.errors import ExportError
 from edgedec.export import sample
 from edgedec.export.checkpoint import Checkpoint
-from edgedec.export.gguf import child, pretokenizers
+from edgedec.export.gguf import pretokenizers
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import model_keys
 from edgedec.export.gguf.pretokenizers import PROBE, name_for
@@ -30,7 +30,8 @@ from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.tokenizer import load_tokenizer
 from edgedec.text import Tokenizer as Loaded
 
-pytest.importorskip("llama_cpp")
+# It imports llama_cpp, which is an extra.
+evaluator = pytest.importorskip("edgedec.export.gguf.evaluator")
 KINDS = pytest.importorskip("gguf").TokenType
 ROWS = 700
 LINES = [sample.TEXT, *PROBE.split("\n"), PROBE]
@@ -96,8 +97,7 @@ def llama_ids(tokenizer, folder, texts, keys=None):
     }
     file = folder / "model.gguf"
     write(file, opened.spec, opened.tensors, architecture, metadata, "f32")
-    request = {"task": "evaluator", "file": str(file), "tokens": [], "texts": texts}
-    return child.ask(request)["ids"]
+    return evaluator.run({"file": str(file), "tokens": [], "texts": texts})["ids"]
 
 
 def agreeing(tokenizer, folder, texts, keys=None):
