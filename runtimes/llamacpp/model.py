@@ -80,7 +80,8 @@ class LlamaModel:
     def load(cls, path: Path | str, options: LoadOptions | None = None) -> LlamaModel:
         """Load a GGUF model.
 
-        Keys and values are f16 unless chosen; with f32 flash attention is off unless chosen.
+        Keys and values are f16 unless chosen. Flash attention is llama.cpp's choice, but off on
+        a processor, where only quantised keys and values need it.
         Sliding-window layers keep all tokens, so that
         every rejected draft can be taken back. One pass is run, which also brings mapped
         weights into memory. Rows are made independent of each other only when that is asked
@@ -178,8 +179,8 @@ def default_threads(weight_bytes: int) -> int:
 def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
     threads = options.threads or default_threads(weight_bytes)
     kv, flash_attention = options.kv or DEFAULT_KV, options.flash_attention
-    if kv == "f32" and flash_attention is None:
-        # It rounds to about three digits on a processor; who takes f32 wants all of them.
+    if flash_attention is None and kv in ("f32", "f16") and opening.on_processor(options):
+        # There it takes half as long again for a few rows after a long text, and rounds more.
         flash_attention = False
     batch_threads = options.batch_threads or threads
     return Settings(kv, flash_attention, threads, batch_threads, bool(options.row_invariant))

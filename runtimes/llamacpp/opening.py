@@ -82,6 +82,15 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     return weights
 
 
+def on_processor(options: LoadOptions) -> bool:
+    """Whether no layer goes to a graphics device."""
+    if options.gpu_layers == 0:
+        return True
+    if options.device is not None:
+        return not _choose(options)
+    return not any(device.takes_layers for device in find_devices())
+
+
 def _decodes(weights: Weights) -> bool:
     model = weights.pointer
     other = api.llama_model_has_encoder(model) or api.llama_model_is_diffusion(model)

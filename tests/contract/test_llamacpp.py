@@ -32,8 +32,10 @@ KINDS = {
     "llama-f32-kv-q8_0": ("llama", "F32", "q8_0", 0.2),
     "llama-q8_0": ("llama", "Q8_0", "f16", 0.2),
     "llama-q4_0": ("llama", "Q4_0", "f32", 0.3),
+    "llama-f32-flash": ("llama", "F32", "f16", 2e-2),
     "window": ("gemma2", "F32", "f32", 5e-4),
     "window-kv-f16": ("gemma2", "F32", "f16", 2e-2),
+    "window-flash": ("gemma2", "F32", "f16", 2e-2),
 }
 
 
@@ -47,6 +49,8 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
         file = folder / f"{arch}-{weights}.gguf"
         if not file.exists():
             write_tiny_gguf(file, arch, weights)
+        if "flash" in kind:
+            options["flash_attention"] = True
         return LlamaModel.load(file, LoadOptions(threads=1, kv=kv, **options))
 
     return load

@@ -24,7 +24,7 @@ from edgedec.errors import BundleError, EdgedecError, InputError, RuntimeUnavail
 from edgedec.placement.device import available_cores
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes import llamacpp, registry
-from edgedec.runtimes.llamacpp import LlamaModel, opening
+from edgedec.runtimes.llamacpp import LlamaModel, model, opening
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.library import Device, api, find_devices
 from edgedec.runtimes.llamacpp.model import default_threads
@@ -178,6 +178,20 @@ def test_layers_need_a_device(file: Path) -> None:
         pytest.skip("this llama.cpp has a device beside the processor")
     with pytest.raises(RuntimeUnavailable, match="no device"):
         LlamaModel.load(file, LoadOptions(gpu_layers=3))
+
+
+def test_flash_attention_is_off_on_a_processor(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(**options: object) -> bool | None:
+        return model._settings(LoadOptions(**options), 1).flash_attention  # type: ignore[arg-type]
+
+    monkeypatch.setattr(opening, "find_devices", lambda: [Device("CPU", "", False, 1)])
+    assert chosen() is chosen(kv="f32") is False
+    assert chosen(kv="q8_0") is None
+    assert chosen(flash_attention=True) is True
+    both = [Device("CPU", "", False, 1), Device("Vulkan0", "", True, 2)]
+    monkeypatch.setattr(opening, "find_devices", lambda: both)
+    assert chosen() is chosen(device="Vulkan0") is None
+    assert chosen(device="CPU") is chosen(gpu_layers=0) is False
 
 
 def test_a_device_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
