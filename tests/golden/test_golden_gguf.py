@@ -6,13 +6,13 @@ from test_golden import CASES, Case
 from tiny_models import random_tensors, tiny_config
 
 from edgedec.errors import UnsupportedArchitecture
-from edgedec.export.gguf import writing
+from edgedec.export.gguf import known, writing
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import model_keys
 from edgedec.export.gguf.writing import write
 from edgedec.export.reference import Reference
 from edgedec.export.tensors import MemoryTensors
-from edgedec.models.registry import spec_for
+from edgedec.models.registry import architectures, spec_for
 
 # It imports llama_cpp, which is an extra.
 evaluator = pytest.importorskip("edgedec.export.gguf.evaluator")
@@ -68,6 +68,11 @@ class Made:
 def test_f32(name, tmp_path):
     case = Case(name)
     assert case.off(llama_logits(case, tmp_path)) < COARSE.get(name, TOLERANCE)
+
+
+def test_every_architecture_has_an_entry():
+    """One that llama.cpp does not know would stand here by name."""
+    assert set(known._KNOWN) == set(architectures())
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
