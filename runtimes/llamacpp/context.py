@@ -45,6 +45,7 @@ class Settings:
         threads: for a pass over one token.
         batch_threads: for a pass over more.
         paired: never compute a token alone, see ``invariance``.
+        fours: compute three tokens as four, which costs less where weights are repacked.
 
     """
 
@@ -53,6 +54,7 @@ class Settings:
     threads: int
     batch_threads: int
     paired: bool = False
+    fours: bool = False
 
 
 def head_rows(vocab_size: int) -> int:
@@ -100,7 +102,7 @@ class Context:
         self.stop = stop or StopFlag()
         self.vocab_size = int(api.llama_vocab_n_tokens(weights.vocab))
         self.rows = head_rows(self.vocab_size)
-        params = _params(settings, cells + settings.paired, self.rows)
+        params = _params(settings, cells + 1, self.rows)  # a pass may be padded by one
         self.stop.put_into(params)
         forget()
         pointer = api.llama_init_from_model(weights.pointer, params)
@@ -144,9 +146,10 @@ class Context:
             Interrupted, SessionError: as ``decode``.
 
         """
-        if self._settings.paired and len(tokens) == 1:
-            self.decode(self.batch.chain([tokens[0], tokens[0]], position, head=head))
-            self.remove(0, position + 1)
+        count, settings = len(tokens), self._settings
+        if (count == 1 and settings.paired) or (count == 3 and settings.fours):
+            self.decode(self.batch.chain([*tokens, tokens[-1]], position, head=head))
+            self.remove(0, position + count)
         else:
             self.decode(self.batch.chain(tokens, position, head=head))
 

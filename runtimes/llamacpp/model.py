@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from edgedec.runtimes.llamacpp.facts import (
     eos_ids,
     fingerprint,
     first_padding,
+    in_fours,
     measure,
 )
 from edgedec.runtimes.llamacpp.invariance import PROBE_CELLS, rows_hold
@@ -114,6 +116,8 @@ class LlamaModel:
                 f"{file}: its rows depend on how many are computed together, in pairs too: "
                 "load it without row_invariant"
             )
+        if facts.rollback is Rollback.ANY and opening.on_processor(options):
+            settings = dataclasses.replace(settings, fours=in_fours(weights))
         return cls(file, weights, settings, facts)
 
     @property

@@ -285,6 +285,33 @@ def test_more_rows_than_one_decode_brings(build: Build, start: int) -> None:
         assert holds(session, model, tokens)
 
 
+def test_three_rows_are_computed_as_four_where_that_costs_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide: list[int] = []
+    decode = Context.decode
+
+    def spy(self: Context, batch: Any) -> None:
+        wide.append(batch.n_tokens)
+        decode(self, batch)
+
+    monkeypatch.setattr(Context, "decode", spy)
+    for repacked in (True, False):
+        monkeypatch.setattr(
+            "edgedec.runtimes.llamacpp.model.in_fours", lambda _, repacked=repacked: repacked
+        )
+        model = LlamaModel.load(write_tiny_gguf(tmp_path / "a.gguf"), LoadOptions(kv="f32"))
+        session = model.open(256)  # the padding is beyond the last token that fits
+        session.prefill(text(253))
+        del wide[:]
+        rows = logits(session, TokenTree.chain([5, 6, 7]))
+        assert wide == [4 if repacked else 3]
+        assert len(rows) == 3
+        assert np.abs(rows[2] - row(model, [*text(253), 5, 6, 7])).max() < TOLERANCE
+        session.commit([0, 1])
+        assert holds(session, model, [*text(253), 5, 6])
+
+
 def test_more_branches_than_sequences(build: Build) -> None:
     model, tokens = build("llama"), text(5)
     session = model.open(400)
