@@ -122,10 +122,9 @@ class Loop:
     """llama.cpp's plain greedy loop, call by call: decode one token, sample it, again."""
 
     def __init__(self, path: Path, threads: int, capacity: int = 1024) -> None:
-        import llama_cpp
+        from edgedec.runtimes.llamacpp.library import api as llama_cpp  # its log is silent
 
         self._api: Any = llama_cpp
-        llama_cpp.llama_backend_init()
         options = llama_cpp.llama_model_default_params()
         # As our runtime does, and for its reason.
         options.use_extra_bufts = b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
