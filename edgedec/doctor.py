@@ -11,8 +11,16 @@ from typing import Any
 from edgedec.errors import EdgedecError
 
 RUNTIME = ("click", "jinja2", "numpy", "onnxruntime", "rich", "tokenizers")
+# What each extra brings, and for what.
 EXTRAS = {
-    "export": ("ml_dtypes", "onnx", "safetensors"),
+    "gguf": ("llama-cpp-python",),
+    "export": ("gguf", "ml_dtypes", "onnx", "safetensors"),
+    "optimum": ("optimum", "optimum-onnx", "torch", "transformers"),
+}
+PURPOSES = {
+    "gguf": "decodes and quantises GGUF files with llama.cpp",
+    "export": "makes bundles of checkpoints",
+    "optimum": "exports architectures without a spec, by way of torch",
 }
 # What int4 and int8 kernels look for, by the names of /proc/cpuinfo.
 CPU_FEATURES = (
@@ -47,7 +55,8 @@ def _extra(extra: str, names: tuple[str, ...]) -> dict[str, Any]:
     packages = {name: _version(name) for name in names}
     complete = all(packages.values())
     install = None if complete else f'pip install "edgedec[{extra}]"'
-    return {"complete": complete, "packages": packages, "install": install}
+    purpose = PURPOSES.get(extra)
+    return {"complete": complete, "purpose": purpose, "packages": packages, "install": install}
 
 
 def cpu() -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgedec.assembly import OpenOptions
 from edgedec.decoding import drafting
 from edgedec.decoding.engine import Emission
+from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 
 PLAIN, SPECULATIVE = "plain", "speculative"
@@ -54,16 +55,23 @@ class Showcase:
     Args:
         bundle: a bundle's folder, or ``demo``.
         options: of the speculative side; the plain side differs in the drafter alone.
-            Both sides are row-invariant where the options and the drafter leave that open,
-            so that their tokens are the same also where two are nearly tied.
+            Both sides are row-invariant where the options and the drafter leave that open
+            and the runtime can, so that their tokens are the same also where two are nearly
+            tied.
 
     """
 
     def __init__(self, bundle: str | Path, options: OpenOptions | None = None) -> None:
         options = options or OpenOptions()
-        if options.row_invariant is None and not drafting.branches(options.draft):
-            options = dataclasses.replace(options, row_invariant=True)
         self._stack = ExitStack()
+        if options.row_invariant is None and not drafting.branches(options.draft):
+            # A runtime without it refuses; any other fault shows again without it.
+            with suppress(InputError, RuntimeUnavailable):
+                self._open(bundle, dataclasses.replace(options, row_invariant=True))
+                return
+        self._open(bundle, options)
+
+    def _open(self, bundle: str | Path, options: OpenOptions) -> None:
         with ExitStack() as stack:
             self._sides = {
                 PLAIN: stack.enter_context(Pipeline.open(bundle, options, draft="none")),

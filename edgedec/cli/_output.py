@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -67,7 +69,8 @@ def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
     if sys.stdout.isatty() and not result.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
-    click.secho(summary(result, sampled=sampled), err=True, dim=True)
+    for line in _wrapped(summary(result, sampled=sampled), _columns(sys.stderr)):
+        click.secho(line, err=True, dim=True)
     return result, stopped.now
 
 
@@ -102,17 +105,38 @@ def summary(result: Generation, *, sampled: bool) -> str:
         )
     if "shared_of_sample" in result.plan:
         parts.append(f"vocabularies: {result.plan['vocabulary']}")
+    decoded_by = [str(result.plan[name]) for name in ("drafter", "format") if name in result.plan]
+    if decoded_by:
+        parts.append(f"drafter {', '.join(decoded_by)}")
     if sampled:
         parts.append(f"seed {result.seed}")
     return " | ".join(parts)
 
 
 def table(rows: Iterable[tuple[str, str]]) -> None:
-    """Names and values in two columns."""
+    """Names and values in two columns; in a terminal long values go on in their column."""
     listed = list(rows)
     width = max(len(name) for name, _ in listed)
+    room = _columns(sys.stdout) - width - 2
     for name, value in listed:
-        click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
+        first, *more = _wrapped(value, room)
+        click.echo(f"{click.style(name.ljust(width), bold=True)}  {first}")
+        for line in more:
+            click.echo(f"{'':{width}}  {line}")
+
+
+def _columns(stream: TextIO) -> int:
+    """Characters that go on a line; without end where nobody watches."""
+    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
+
+
+def _wrapped(text: str, room: int) -> list[str]:
+    """Lines of at most ``room`` characters, where words allow; at least one."""
+    if len(text) <= room:
+        return [text]
+    return textwrap.wrap(text, max(room, 20), break_long_words=False, break_on_hyphens=False) or [
+        ""
+    ]
 
 
 def size(count: int | None) -> str:

@@ -29,7 +29,7 @@ FRAMES_PER_SECOND = 12
     default="demo",
     show_default=True,
     metavar="PATH|demo",
-    help="A folder that `edgedec export` wrote, or the pair that ships.",
+    help="A folder that `edgedec export` wrote, the pair that ships, or a GGUF file.",
 )
 @click.option(
     "--count",

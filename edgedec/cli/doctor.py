@@ -14,7 +14,8 @@ from edgedec.cli import _options
 def command(as_json: bool) -> None:
     """Say what is installed and what is missing.
 
-    Exit code 1 when something is wrong; each problem comes with how to mend it.
+    Exit code 1 when something is wrong; each problem comes with how to mend it. An extra that
+    is not installed is no problem: it is there for who needs it.
 
     \b
     edgedec doctor
@@ -41,11 +42,7 @@ def _print(facts: dict[str, Any]) -> None:
         ("edgedec", facts["edgedec"]),
         ("Python", f"{facts['python']}, {facts['system']}"),
         ("packages", _versions(facts["packages"])),
-        *(
-            (f"extra {name}", _versions(extra["packages"]) + (
-                "" if extra["complete"] else f"; get it: {extra['install']}"))
-            for name, extra in facts["extras"].items()
-        ),
+        *((f"extra {name}", _extra(extra)) for name, extra in facts["extras"].items()),
         ("processor", f"{cpu['name']}, {cpu['cores']} cores, {' '.join(cpu['features'])}"),
         ("memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} free"
                    + (f", limited to {size(limit)}" if limit else "")),
@@ -54,6 +51,13 @@ def _print(facts: dict[str, Any]) -> None:
     table(rows)
     for problem in facts["problems"]:
         click.secho(f"problem: {problem}", fg="red", err=True)
+
+
+def _extra(extra: dict[str, Any]) -> str:
+    versions = _versions(extra["packages"])
+    if extra["complete"]:
+        return versions
+    return f"{versions}; {extra['purpose']}; get it: {extra['install']}"
 
 
 def _versions(packages: dict[str, str | None]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from edgedec import doctor
 from edgedec.cli import main
 
 COMMANDS = {
@@ -151,8 +152,29 @@ def test_doctor(run, monkeypatch) -> None:
 
 
 def test_doctor_says_how_to_get_an_extra(run, monkeypatch) -> None:
-    monkeypatch.setattr("edgedec.doctor.EXTRAS", {"export": ("no-such-package",)})
-    assert 'get it: pip install "edgedec[export]"' in run("doctor").stdout
+    monkeypatch.setattr("edgedec.doctor.EXTRAS", {"export": ("numpy", "no-such-package")})
+    shown = run("doctor")
+    assert "no-such-package (missing); makes bundles of checkpoints; get it: " in shown.stdout
+    assert 'pip install "edgedec[export]"' in shown.stdout
+    assert "problem" not in shown.stderr  # who does not need it lacks nothing
+    (extra,) = json.loads(run("doctor", "--json").stdout)["extras"].values()
+    assert extra["complete"] is False
+    assert extra["packages"]["numpy"]
+
+
+def test_doctor_knows_the_extras_for_users() -> None:
+    """Every package of an extra that pyproject has, but for what is for developers."""
+    pyproject = Path(__file__).parents[2] / "pyproject.toml"
+    text = pyproject.read_text("utf-8")
+    section = text.split("[project.optional-dependencies]")[1].split("\n[project")[0]
+    extras = {}
+    for name, body in re.findall(r"^(\w+) = \[(.*?)^\]", section, re.MULTILINE | re.DOTALL):
+        names = re.findall(r'^ *"([\w-]+)[^"\[]*",', body, re.MULTILINE)
+        extras[name] = {package for package in names if package != "edgedec"}
+    for name in ("dev", "reference"):
+        del extras[name]
+    assert {name: set(packages) for name, packages in doctor.EXTRAS.items()} == extras
+    assert set(doctor.PURPOSES) == set(doctor.EXTRAS)
 
 
 def test_devices(run, monkeypatch) -> None:
