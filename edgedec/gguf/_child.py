@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
 from pathlib import Path
 
@@ -58,7 +59,9 @@ def _decodes(path: Path) -> bool:
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = 0
     params.check_tensors = True
-    model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+    # As the runtime does: AMX kernels of some builds end the process whatever the file.
+    params.use_extra_bufts = b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
+    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
         return False
     context_params = llama_cpp.llama_context_default_params()

@@ -20,9 +20,17 @@ MAX_BYTES = 1 << 20
 
 
 def cache_file() -> Path:
-    """Where it is kept: ``$XDG_CACHE_HOME/edgedec`` or ``~/.cache/edgedec``."""
+    """Where it is kept: ``$XDG_CACHE_HOME/edgedec`` or ``~/.cache/edgedec``.
+
+    Raises:
+        OSError: this user has no home, as some containers' have none.
+
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    folder = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    try:
+        folder = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise OSError(str(error)) from None
     return folder / "edgedec" / "opened-gguf.json"
 
 
@@ -71,8 +79,8 @@ class Remembered:
             "digests": _newest({**digests, **self._digests}),
             "opened": _newest({**opened, **self._opened}),
         }
-        file = cache_file()
         try:
+            file = cache_file()
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=file.parent, prefix=".opened-")
             try:
@@ -107,7 +115,9 @@ def _newest(entries: dict[str, str]) -> dict[str, str]:
 
 def _identity(file: Path) -> str:
     facts = file.stat()
-    return f"{file.resolve()}|{facts.st_size}|{facts.st_mtime_ns}|{facts.st_dev}:{facts.st_ino}"
+    # The time of change, too: the one of writing can be set back.
+    times = f"{facts.st_mtime_ns}|{facts.st_ctime_ns}"
+    return f"{file.resolve()}|{facts.st_size}|{times}|{facts.st_dev}:{facts.st_ino}"
 
 
 def _sha256(file: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 
 from edgedec.errors import BundleError, RuntimeUnavailable
@@ -68,7 +69,7 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     if options.gpu_layers is not None:
         params.n_gpu_layers = options.gpu_layers
     forget()
-    pointer = api.llama_model_load_from_file(str(file).encode(), params)
+    pointer = api.llama_model_load_from_file(os.fsencode(file), params)
     if not pointer:
         raise BundleError(f"{file}: llama.cpp cannot load it: {reason()}")
     weights = Weights(pointer)

@@ -1,6 +1,7 @@
 """A file nobody opened yet is opened in a child first: it may crash, this process does not."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from tiny_llama import GOOD, TENSORS, TOKENS, VOCABULARY
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.gguf import check, first_open
 from edgedec.gguf._remembered import cache_file
+from edgedec.placement.load import LoadOptions
+from edgedec.runtimes import registry
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
@@ -68,6 +71,43 @@ def test_opened_once_and_hashed_once(
     first_open(copy)
     assert (len(children), hashed) == (1, [good, copy])
     assert cache.parent.stat().st_mode & 0o077 == 0
+
+
+def test_bytes_that_changed_behind_the_time_of_writing_are_opened_again(
+    good: Path, children: list[Path]
+) -> None:
+    first_open(good)
+    facts = good.stat()
+    data = bytearray(good.read_bytes())
+    data[-1] ^= 1
+    with good.open("r+b") as file:
+        file.write(data)
+    os.utime(good, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    first_open(good)
+    assert len(children) == 2
+
+
+def test_a_name_that_is_no_utf8(good: Path, children: list[Path]) -> None:
+    named = Path(os.fsdecode(bytes(good.parent) + b"/\xff.gguf"))
+    try:
+        good.rename(named)
+    except OSError:
+        pytest.skip("this file system has no such names")
+    first_open(named)
+    registry.adapter("llamacpp").load(named, LoadOptions()).close()
+
+
+def test_a_user_without_a_home(
+    good: Path, children: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    first_open(good)
+    first_open(good)
+    assert len(children) == 2  # nothing is remembered
 
 
 def test_other_bytes_or_another_version_are_opened_again(
