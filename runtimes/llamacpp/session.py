@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from edgedec.decoding.ranking import Scored
 from edgedec.decoding.session import OnChunk, Pass, Rollback, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import (
@@ -19,7 +20,6 @@ from edgedec.errors import (
 from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import CHUNK, Context
 from edgedec.runtimes.llamacpp.state import State, cells_of, read_state, write_state
-from edgedec.runtimes.llamacpp.top import Scored
 
 if TYPE_CHECKING:
     from edgedec.runtimes.llamacpp.model import LlamaModel

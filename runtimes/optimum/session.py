@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgedec.decoding.ranking import Scored
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import StateError
 from edgedec.runtimes._ort.saved import Rows
 from edgedec.runtimes._ort.session import OrtSession
 from edgedec.runtimes.optimum.passes import Passes
-from edgedec.runtimes.optimum.ranking import best
 
 if TYPE_CHECKING:
     from edgedec.runtimes.optimum.model import OptimumModel
@@ -47,8 +47,7 @@ class OptimumSession(OrtSession):
         self._passes.run(tokens, self._length + start, head=True)
         self._tree, self._pending = tree, len(tree)
         logits = self._passes.logits[: len(tokens)]
-        ids, top = best(logits, self._model.capabilities.top_k)
-        return Pass(start, ids, top, logits if want & Want.LOGITS else None)
+        return Scored(start, logits, self._model.capabilities.top_k, want)
 
     def fork(self, length: int) -> OptimumSession:
         """A new session with a copy of the first ``length`` tokens."""

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
@@ -28,7 +26,6 @@ from edgedec.runtimes.llamacpp import LlamaModel, model, opening
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.library import Device, api, find_devices
 from edgedec.runtimes.llamacpp.model import default_threads
-from edgedec.runtimes.llamacpp.top import top
 
 
 @pytest.fixture(scope="module")
@@ -97,30 +94,6 @@ def test_columns_that_are_no_token(tmp_path: Path) -> None:
 def test_logits_are_shown_when_wanted(file: Path) -> None:
     session = LlamaModel.load(file, LoadOptions(threads=1)).open(8)
     assert session.forward(TokenTree(5), want=Want.TOP).logits is None
-
-
-@given(
-    st.integers(1, 9000),
-    st.integers(1, 8),
-    st.integers(1, 500),
-    st.sampled_from([0.0, 0.3, 1.0]),
-    st.integers(0, 99),
-)
-def test_top(size: int, count: int, values: int, hidden: float, seed: int) -> None:
-    """As sorting the whole row would have it, equal ones and rows of few numbers included."""
-    rng = np.random.default_rng(seed)
-    row = rng.integers(0, values, size).astype(np.float32)
-    row[rng.random(size) < hidden] = -np.inf
-    count = min(count, size)
-    ids, best = top(row, count)
-    expected = np.argsort(-row, kind="stable")[:count]
-    np.testing.assert_array_equal(ids, expected)
-    np.testing.assert_array_equal(best, row[expected])
-
-
-def test_top_of_a_row_without_numbers() -> None:
-    ids, _ = top(np.full(5000, np.nan, np.float32), 8)
-    assert len(ids) == 8
 
 
 # -- choices ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the contract does not say: the ranking, memory, interruption, the text."""
+"""What the contract does not say: memory, interruption, the text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tiny_optimum import VOCAB, write_tiny_graph
 
 from edgedec.decoding import acceptance, drafting
@@ -21,37 +19,6 @@ from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
 from edgedec.runtimes.optimum import OptimumModel, OptimumSession
-from edgedec.runtimes.optimum.ranking import best
-
-# -- the ranking --------------------------------------------------------------------------------
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    columns=st.sampled_from([1, 7, 8, 255, 256, 257, 2047, 2048, 2049, 5000]),
-    levels=st.sampled_from([1, 2, 5, 1000]),
-    hidden=st.floats(0, 1),
-)
-def test_the_best_are_those_of_a_stable_sort(
-    seed: int, columns: int, levels: int, hidden: float
-) -> None:
-    rng = np.random.default_rng(seed)
-    logits = rng.integers(0, levels, (3, columns)).astype(np.float32)
-    logits[rng.random(logits.shape) < hidden] = -np.inf
-    ids, values = best(logits, 8)
-    expected = np.argsort(-logits, axis=1, kind="stable")[:, :8]
-    np.testing.assert_array_equal(ids, expected)
-    np.testing.assert_array_equal(values, np.take_along_axis(logits, expected, axis=1))
-
-
-def test_a_row_that_is_no_number_has_a_best_token_all_the_same() -> None:
-    logits = np.zeros((2, 3000), np.float32)
-    logits[0] = np.nan
-    logits[1, 2999] = 1
-    ids, _ = best(logits, 8)
-    assert len(set(ids[0])) == 8
-    assert ids[1].tolist() == [2999, 0, 1, 2, 3, 4, 5, 6]
-
 
 # -- sessions -----------------------------------------------------------------------------------
 
