@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgedec.assembly import OpenOptions
@@ -25,12 +25,11 @@ class Candidate:
     options: OpenOptions
 
 
-def candidates(*, has_draft: bool, threads: int | None = None) -> list[Candidate]:
+def candidates(common: OpenOptions, *, has_draft: bool) -> list[Candidate]:
     """Plain decoding at its fastest (no padding), then every drafter that can run."""
-    plain = OpenOptions(draft="none", row_invariant=False, threads=threads)
+    plain = replace(common, draft="none", row_invariant=False)
     drafters = ["auto", "lookup", "recycle"] + (["model", "tree"] if has_draft else [])
-    rest = [Candidate(name, OpenOptions(draft=name, threads=threads)) for name in drafters]
-    return [Candidate(PLAIN, plain), *rest]
+    return [Candidate(PLAIN, plain), *(Candidate(n, replace(common, draft=n)) for n in drafters)]
 
 
 def race(
@@ -57,10 +56,19 @@ def bench_bundle(
     options: GenerateOptions,
     *,
     out: Path,
-    threads: int | None = None,
+    common: OpenOptions | None = None,
 ) -> Comparison:
-    """Every drafter on these prompts; raw records in ``out/bundle.jsonl``."""
-    has_draft = not is_gguf(bundle) and Bundle.open(bundle).draft is not None
-    entrants = candidates(has_draft=has_draft, threads=threads)
+    """Every drafter on these prompts; raw records in ``out/bundle.jsonl``.
+
+    Args:
+        bundle: a bundle's folder, ``demo``, or a GGUF file.
+        prompts, options: what to decode.
+        out: the folder of the records.
+        common: of all entrants: threads, a draft model of its own, devices.
+
+    """
+    common = common or OpenOptions()
+    own_draft = not is_gguf(bundle) and Bundle.open(bundle).draft is not None
+    entrants = candidates(common, has_draft=own_draft or common.draft_model is not None)
     with recording(out, "bundle") as recorder:
         return race(bundle, entrants, prompts, options, recorder)

@@ -178,19 +178,24 @@ def options(*groups: list[Callable[[F], F]]) -> Callable[[F], F]:
 def open_options(chosen: dict[str, Any]) -> OpenOptions:
     """``OpenOptions`` from the values of ``OPEN``; a lossy rule is noted on stderr."""
     from edgedec.assembly import OpenOptions
+    from edgedec.decoding import drafting
     from edgedec.decoding.acceptance import rule
 
     accept = chosen["accept"]
     if accept is not None and not rule(accept).lossless:
         click.echo(f"note: --accept {accept} is not lossless: it changes the text", err=True)
-    if chosen.get("verbose"):
-        logging.basicConfig(format="%(message)s")  # standard error
-        logging.getLogger("edgedec").setLevel(logging.DEBUG)
     named = isinstance(chosen["draft"], str)
     if named and chosen["drafter"] is not None:
         raise click.UsageError("--drafter goes with --draft FILE; give the drafter to --draft")
+    drafter = chosen["draft"] if named else chosen["drafter"] or "auto"
+    unused = [] if named else ["--draft FILE"]
+    unused += [f"--draft-{name.replace('_', '-')}" for name in _of_draft(chosen)]
+    if unused and drafter != "auto" and not drafting.needs_model(drafter):
+        raise click.UsageError(
+            f"the drafter {drafter} takes no draft model: leave {' and '.join(unused)} out"
+        )
     options = OpenOptions(
-        draft=chosen["draft"] if named else chosen["drafter"] or "auto",
+        draft=drafter,
         draft_model=None if named else chosen["draft"],
         draft_length=chosen["draft_length"],
         threads=chosen["threads"],
@@ -199,13 +204,26 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
         kv_memory=chosen["kv_memory"],
         accept=accept,
         row_invariant=chosen["row_invariant"],
-        **{name: chosen[name] for name in _LOADED if name in chosen},
     )
-    own = {name: chosen.get(f"draft_{name}") for name in ("device", "gpu_layers")}
-    given = {name: value for name, value in own.items() if value is not None}
+    return load_options(options, chosen)
+
+
+def load_options(options: OpenOptions, chosen: dict[str, Any]) -> OpenOptions:
+    """``options`` with the values of ``LOAD``, where the command has them."""
+    if chosen.get("verbose"):
+        logging.basicConfig(format="%(message)s")  # standard error
+        logging.getLogger("edgedec").setLevel(logging.DEBUG)
+    options = replace(options, **{name: chosen[name] for name in _LOADED if name in chosen})
+    given = _of_draft(chosen)
     if not given:
         return options
     return replace(options, draft_load=replace(options.of_target(None), **given))
+
+
+def _of_draft(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What was chosen for the draft alone."""
+    own = {name: chosen.get(f"draft_{name}") for name in ("device", "gpu_layers")}
+    return {name: value for name, value in own.items() if value is not None}
 
 
 def generate_options(chosen: dict[str, Any]) -> GenerateOptions:

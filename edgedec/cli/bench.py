@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 @_options.options(_options.texts(count=10, least_tokens=2))
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all random choices.")
+@click.option(
+    "--draft",
+    "draft_model",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="FILE.gguf",
+    help="A draft model's file, or a bundle whose target drafts; default: the bundle's own draft.",
+)
 @click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads; default: all.")
 @click.option(
     "--out",
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Where the raw records go, as JSON lines.",
 )
+@_options.options(_options.LOAD)
 @_options.as_json
 def command(
     bundle: str,
@@ -36,9 +44,11 @@ def command(
     max_new_tokens: int,
     temperature: float,
     seed: int,
+    draft_model: Path | None,
     threads: int | None,
     out: Path,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Race every drafter against plain decoding.
 
@@ -48,17 +58,20 @@ def command(
     \b
     edgedec bench demo
     edgedec bench ./my-bundle --prompts prompts.jsonl --threads 2 --json
+    edgedec bench large.gguf --draft small.gguf
     """  # fmt: skip
+    from edgedec.assembly import OpenOptions
     from edgedec.bench.bundle import bench_bundle
     from edgedec.cli import _output
     from edgedec.cli.verify import default_or_read
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
-    chosen: list[tuple[str, Prompt]] = default_or_read(prompts, count)
+    texts: list[tuple[str, Prompt]] = default_or_read(prompts, count)
+    common = _options.load_options(OpenOptions(draft_model=draft_model, threads=threads), chosen)
     sampling = SamplingParams(temperature=temperature, seed=seed)
     options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling, ignore_eos=True)
-    found = bench_bundle(bundle, chosen, options, out=out, threads=threads)
+    found = bench_bundle(bundle, texts, options, out=out, common=common)
     if as_json:
         _output.print_json({name: found.summary(name) for name in found.tpot_s})
     else:
