@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +40,8 @@ class OpenOptions(LoadOptions):
             comes with the target.
         draft_length: ``auto`` measures costs and decides each round; a number is fixed.
         draft_load: how the draft is put on its device; None is as the target.
-        format: of the model files, where a bundle has several; ``auto`` takes the one that
-            decodes fastest.
+        format: of the target's files, where a bundle has several, and of a draft that is
+            there in it, too; ``auto`` takes the one that decodes fastest.
         max_context: tokens a text may have with its prompt; None is the model's own limit.
         kv_memory: bytes for all key/value caches; None is no limit.
         accept: an acceptance rule's name; None is the Gumbel coupling, which gives a
@@ -96,7 +96,7 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
     """
     rule = acceptance.rule(options.accept or "coupling")
-    pair = find(where, options.draft_model, lambda formats: _format(options.format, formats))
+    pair = find(where, options.draft_model, lambda *there: _format(options.format, *there))
     drafter_name = _drafter_name(pair, options)
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
@@ -132,9 +132,12 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         return Parts(pair, target, engine, tokenizer, plan, stack.pop_all())
 
 
-def _format(wanted: str, formats: Iterable[str]) -> str:
-    """The format to use; ``auto`` passes over those whose runtime is not installed."""
-    if wanted != "auto":
+def _format(wanted: str, role: str, formats: Sequence[str]) -> str:
+    """The format to use; ``auto`` passes over those whose runtime is not installed.
+
+    A draft that stands elsewhere need not be there in the target's format.
+    """
+    if wanted != "auto" and (role == "target" or wanted in formats):
         return wanted
     known = [format for format in _PREFERRED if format in formats]
     if not known:
@@ -248,6 +251,7 @@ def _describe(
         "accept": rule.name,
         "lossless": rule.lossless,
         "row_invariant": target.capabilities.row_invariant,
+        "kv": options.kv,
         "threads": target.info.threads,
         "provider": next(iter(options.providers), None),
         "max_context": caches.capacity,

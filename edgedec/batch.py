@@ -291,4 +291,6 @@ def settings_of(pipeline: Pipeline, options: GenerateOptions, accept: str | None
     """What decides the text of a batch: the target, the options and the rule."""
     target = pipeline.pair.target.hashes()
     limits = {"accept": accept, "max_context": pipeline.plan["max_context"]}
-    return {"target": target, **limits, **asdict(options)}
+    # Only where it was chosen: of an earlier version's files it was not.
+    kept = {} if pipeline.plan["kv"] is None else {"kv": pipeline.plan["kv"]}
+    return {"target": target, **limits, **kept, **asdict(options)}

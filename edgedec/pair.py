@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from edgedec.manifest import sha256_of
 from edgedec.text import Tokenizer
 
 GGUF = ".gguf"
+# From a role and the formats it is there in to the one that is used.
+Choose = Callable[[str, Sequence[str]], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +66,14 @@ def is_gguf(path: str | Path) -> bool:
     return Path(path).suffix.lower() == GGUF
 
 
-def find(target: str | Path, draft: Path | None, choose: Callable[[Iterable[str]], str]) -> Pair:
+def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
     """The models that these paths name.
 
     Args:
         target: a bundle's folder, ``demo``, or a GGUF file.
         draft: a GGUF file, or a bundle whose target drafts; None is the draft that the
             target's bundle holds, if any.
-        choose: picks one of the formats that a bundle has.
+        choose: picks one of the formats that a role is there in.
 
     Raises:
         BundleError: nothing of the kind, or damaged.
@@ -91,14 +93,19 @@ def find(target: str | Path, draft: Path | None, choose: Callable[[Iterable[str]
 
 
 def _open(
-    path: str | Path, role: str, choose: Callable[[Iterable[str]], str]
+    path: str | Path, role: str, choose: Choose
 ) -> tuple[Bundle | None, Source, Source | None]:
     if is_gguf(path):
+        format = choose(role, ("gguf",))
+        if format != "gguf":
+            raise InputError(
+                f"{path} is a GGUF file, --format {format} is for bundles: leave it out"
+            )
         return None, _gguf(Path(path), role), None
     if Path(path).is_file():
         raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")
     bundle = Bundle.open(path)
-    format = choose(bundle.formats)
+    format = choose(role, bundle.formats)
     draft = None if bundle.draft is None else _of_role(bundle, bundle.draft, format)
     return bundle, _of_role(bundle, bundle.target, format), draft
 

@@ -139,3 +139,43 @@ def test_what_is_refused(
     assert "no such file" in line
     line = one_line(run("generate", "--bundle", files["onnx"], "--kv-type", "f16", "a"))
     assert "no choice of the runtime onnx" in line
+
+
+def test_a_choice_that_would_be_ignored_is_refused(
+    run: Run, one_line: Callable[..., str], files: dict[str, Path]
+) -> None:
+    ask = ("generate", "a", "--max-new-tokens", 2, "--target", files["target"])
+    line = one_line(run(*ask, "--format", "onnx"))
+    assert "is a GGUF file, --format onnx is for bundles: leave it out" in line
+    line = one_line(run(*ask, "--draft", files["draft"], "--drafter", "lookup"))
+    assert "the drafter lookup takes no draft model: leave --draft FILE out" in line
+    line = one_line(run(*ask, "--draft", "none", "--draft-gpu-layers", 0))
+    assert "leave --draft-gpu-layers out" in line
+
+
+def test_a_draft_need_not_be_there_in_the_format_of_the_target(
+    run: Run,
+    one_line: Callable[..., str],
+    generate: Callable[..., Any],
+    files: dict[str, Path],
+) -> None:
+    plain = generate("onnx", "--draft", "none")
+    found = generate("onnx", "--format=onnx", "--draft", "draft", "--draft-length", 3)
+    assert found["token_ids"] == plain["token_ids"]
+    assert found["drafted_tokens"] > 0
+    line = one_line(
+        run("generate", "a", "--target", files["target"], "--format=gguf", "--draft", files["onnx"])
+    )
+    assert "larger than the target" in line  # it was opened, in its own format
+
+
+def test_a_batch_goes_on_with_the_same_keys_and_values_only(
+    run: Run, one_line: Callable[..., str], files: dict[str, Path], tmp_path: Path
+) -> None:
+    prompts, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    prompts.write_text('{"prompt": "a"}\n')
+    ask = ("generate", "--target", files["target"], "--prompts", prompts, "--out", out)
+    few = ("--max-new-tokens", 2)
+    assert run(*ask, *few, "--kv-type", "f32").exit_code == 0
+    assert run(*ask, *few, "--kv-type", "f32").exit_code == 0
+    assert "written with other options" in one_line(run(*ask, *few, "--kv-type", "f16"))
