@@ -179,3 +179,36 @@ def test_a_batch_goes_on_with_the_same_keys_and_values_only(
     assert run(*ask, *few, "--kv-type", "f32").exit_code == 0
     assert run(*ask, *few, "--kv-type", "f32").exit_code == 0
     assert "written with other options" in one_line(run(*ask, *few, "--kv-type", "f16"))
+
+
+def test_bench_of_two_files(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    ask = ["bench", files["target"], "--count", 1, "--max-new-tokens", 8, "--out", tmp_path]
+    alone = json.loads(run(*ask, "--json").stdout)
+    result = run(*ask, "--draft", files["draft"], *FULL, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert set(found) - set(alone) == {"model", "tree"}
+    assert all(row["identical"] == 1 for row in found.values())
+
+
+def test_demo_of_a_file(run: Run, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the runtime cannot make rows independent of their pass."""
+    from edgedec.errors import RuntimeUnavailable
+    from edgedec.runtimes import llamacpp
+
+    load = llamacpp.load
+    asked = []
+
+    def without(path: Path, options: Any) -> Any:
+        asked.append(options.row_invariant)
+        if options.row_invariant:
+            raise RuntimeUnavailable("no row invariance")
+        return load(path, options)
+
+    monkeypatch.setattr(llamacpp, "load", without)
+    ask = ["demo", "--bundle", files["target"], "--count", 1, "--max-new-tokens", 8]
+    result = run(*ask, "--json")
+    assert result.exit_code == 0, result.output
+    assert asked[0] is True
+    assert json.loads(result.stdout)[0]["identical"] is True
+    assert run(*ask, "--row-invariant").exit_code == 2
