@@ -62,6 +62,11 @@ def head_rows(vocab_size: int) -> int:
     return max(_LEAST_ROWS, min(_MOST_ROWS, _LOGITS_BYTES // (4 * vocab_size)))
 
 
+def cells_for(tokens: int) -> int:
+    """Cells of a context for so many tokens: a pass may be padded by one, then whole blocks."""
+    return -(-(tokens + 1) // _CELLS) * _CELLS
+
+
 class _Owner:
     """Frees a llama_context with the last reference: the Context's, or that of a view."""
 
@@ -102,7 +107,7 @@ class Context:
         self.stop = stop or StopFlag()
         self.vocab_size = int(api.llama_vocab_n_tokens(weights.vocab))
         self.rows = head_rows(self.vocab_size)
-        params = _params(settings, cells + 1, self.rows)  # a pass may be padded by one
+        params = _params(settings, cells, self.rows)
         self.stop.put_into(params)
         forget()
         pointer = api.llama_init_from_model(weights.pointer, params)
@@ -257,7 +262,7 @@ def _params(settings: Settings, cells: int, rows: int) -> Params:
     params: Params = api.llama_context_default_params()
     # llama.cpp rounds up itself, but first makes batches as small as the context: too small for
     # the rows it reserves then.
-    params.n_ctx = -(-cells // _CELLS) * _CELLS
+    params.n_ctx = cells_for(cells)
     params.n_batch = params.n_ubatch = CHUNK
     params.n_seq_max = params.n_outputs_max = rows
     params.n_threads, params.n_threads_batch = settings.threads, settings.batch_threads

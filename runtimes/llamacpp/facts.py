@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgedec.decoding.session import Rollback
 from edgedec.errors import SessionError
-from edgedec.runtimes.llamacpp.context import Context
+from edgedec.runtimes.llamacpp.context import Context, cells_for
 from edgedec.runtimes.llamacpp.library import Weights, api
 
 # Of each token a state holds: its position, how many sequences have it, and which (one).
@@ -98,14 +98,15 @@ def in_fours(weights: Weights) -> bool:
     return kind in _REPACKED and b"REPACK = 1" in api.llama_print_system_info()
 
 
-def can_grow(weights: Weights) -> bool:
-    """Whether numbers are the same in a context of any size.
+def least_cells(weights: Weights, capacity: int) -> int:
+    """Cells that a context for so many tokens needs from its beginning.
 
     Some models turn by other angles in contexts beyond a first training's (longrope), and
-    llama.cpp decides by the context's size, not by the text's.
+    llama.cpp decides by the context's size, not by the text's: no session may change sides.
     """
     key = f"{weights.text('general.architecture')}.rope.scaling.original_context_length"
-    return weights.text(key) is None
+    trained = int(weights.text(key) or 0)
+    return trained if trained and cells_for(capacity) > trained else 1
 
 
 def fingerprint(file: Path) -> str:

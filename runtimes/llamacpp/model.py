@@ -21,11 +21,11 @@ from edgedec.runtimes.llamacpp import opening
 from edgedec.runtimes.llamacpp.context import Context, Settings
 from edgedec.runtimes.llamacpp.facts import (
     Facts,
-    can_grow,
     eos_ids,
     fingerprint,
     first_padding,
     in_fours,
+    least_cells,
     measure,
 )
 from edgedec.runtimes.llamacpp.invariance import PROBE_CELLS, rows_hold
@@ -46,7 +46,6 @@ class LlamaModel:
         session: the class of its sessions.
         first_padding: the column where tokens end and padding begins.
         state_bytes: of a saved state, beside what each token adds.
-        grows: whether a session may begin with a cache smaller than its capacity.
 
     """
 
@@ -60,7 +59,6 @@ class LlamaModel:
         vocab_size = int(api.llama_vocab_n_tokens(vocab))
         self.first_padding = first_padding(weights)
         self.state_bytes = facts.state_bytes
-        self.grows = can_grow(weights)
         self.capabilities = Capabilities(
             tree=facts.rollback is Rollback.ANY,
             rollback=facts.rollback,
@@ -137,6 +135,10 @@ class LlamaModel:
         """What a saved state must be of: the same weights, keys and values of the same type."""
         kinds = f"{self._settings.kv} {self._settings.flash_attention}"
         return f"{fingerprint(self._file)} {kinds} {api.llama_version().decode()}"
+
+    def least_cells(self, capacity: int) -> int:
+        """With how many cells a session of this capacity may begin."""
+        return least_cells(self.weights, capacity)
 
     def new_context(self, cells: int) -> Context:
         """A context for one session."""

@@ -44,7 +44,7 @@ class LlamaSession:
         self._vocab_size = info.vocab_size
         self._top_k = model.capabilities.top_k
         self._keeps_all = model.capabilities.rollback is Rollback.NONE
-        first = min(capacity, _FIRST_CELLS) if model.grows else capacity
+        first = max(min(capacity, _FIRST_CELLS), model.least_cells(capacity))
         self._context: Context | None = model.new_context(first)
         self._stop = self._context.stop
         self._branches = Branches(self._context.rows)

@@ -75,11 +75,34 @@ def test_a_large_capacity_costs_nothing_until_used(tmp_path: Path) -> None:
     assert session._context.cells < 2000
 
 
-def test_longrope_takes_its_whole_context_at_once(file: Path, tmp_path: Path) -> None:
-    """llama.cpp chooses its angles by the context's size."""
-    two = write_tiny_gguf(tmp_path / "a.gguf", trained_context=64)
+@pytest.mark.parametrize(("capacity", "long"), [(900, False), (1023, False), (1024, True)])
+def test_longrope_never_changes_sides(
+    tmp_path: Path, capacity: int, long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp chooses its angles by the context's size, so a text must not see it change."""
+    monkeypatch.setattr("edgedec.runtimes.llamacpp.session._FIRST_CELLS", 64)
+    two = write_tiny_gguf(tmp_path / "a.gguf", trained_context=1024, context=1 << 20)
     model = LlamaModel.load(two, LoadOptions(threads=1))
-    assert not model.grows
+
+    def sides() -> set[bool]:
+        session, seen = model.open(capacity), set()
+        for _ in range(3):
+            session.prefill([5] * (capacity // 3))
+            assert session._context is not None
+            seen.add(api.llama_n_ctx(session._context.pointer) > 1024)
+        return seen
+
+    assert sides() == {long}
+    if long:
+        monkeypatch.setattr(LlamaModel, "least_cells", lambda self, capacity: 1)
+        assert sides() == {False, True}  # what this test is there to see
+
+
+def test_longrope_takes_no_more_than_its_first_training_at_once(tmp_path: Path) -> None:
+    file = write_tiny_gguf(tmp_path / "a.gguf", trained_context=1024, context=1 << 30)
+    session = LlamaModel.load(file, LoadOptions(threads=1)).open(1 << 30)
+    assert session._context is not None
+    assert session._context.cells == 1024
 
 
 def test_columns_that_are_no_token(tmp_path: Path) -> None:
