@@ -50,6 +50,11 @@ def read_manifest(root: Path) -> dict[str, Any]:
         with file.open("rb") as stream:
             data = stream.read(MAX_MANIFEST_BYTES + 1)
     except FileNotFoundError:
+        if (root / "config.json").is_file():
+            raise BundleError(
+                f"{root} is a checkpoint, not a bundle: make one with `edgedec export {root} --out"
+                " DIR`"
+            ) from None
         raise BundleError(
             f"{root} has no {MANIFEST}: give a bundle that `edgedec export` wrote, all of it"
         ) from None

@@ -77,7 +77,8 @@ OPEN = [
     click.option("--accept", metavar="RULE",
                  help="Acceptance rule: coupling (default), match or speculative, which are "
                  "lossless; typical and bild change the text."),
-    click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads; default: all."),
+    click.option("--threads", type=click.IntRange(1, 1024),
+                 help="CPU threads; default: one a core, fewer for a small model."),
     click.option("--provider", "providers", multiple=True, metavar="NAME",
                  help="ONNX Runtime execution provider; repeat for second choices."),
     click.option("--max-context", type=click.IntRange(min=2), metavar="TOKENS",

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     metavar="FILE.gguf",
     help="A draft model's file, or a bundle whose target drafts; default: the bundle's own draft.",
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads; default: all.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="CPU threads; default: one a core, fewer for a small model.",
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -52,8 +56,8 @@ def command(
 ) -> None:
     """Race every drafter against plain decoding.
 
-    All run interleaved in one process; only ratios within one run mean anything on a machine
-    that does other things as well.
+    BUNDLE is a folder, the demo, or a GGUF file. All run interleaved in one process; only ratios
+    within one run mean anything on a machine that does other things as well.
 
     \b
     edgedec bench demo

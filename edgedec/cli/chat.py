@@ -17,11 +17,12 @@ from edgedec.cli import _options
 def command(bundle: str, system: str | None, **chosen: Any) -> None:
     """Talk with a model in the terminal.
 
-    Its bundle needs a chat template. A line is a message; /reset starts anew, /exit or Ctrl-D
-    ends. Ctrl-C stops an answer.
+    The bundle or GGUF file needs a chat template. A line is a message; /reset starts anew, /exit
+    or Ctrl-D ends. Ctrl-C stops an answer.
 
     \b
     edgedec chat
+    edgedec chat --target large.gguf --draft small.gguf
     edgedec chat --bundle ./qwen --system "Answer in one sentence." --temperature 0.7
     """  # fmt: skip
     options = _options.generate_options(chosen)

@@ -35,14 +35,16 @@ def command(
 ) -> None:
     """Check that speculative text is plain text.
 
-    Prompts are decoded both ways, greedily and sampled with a seed. Exit code 1 when a text
-    differs by more than a near-tie of arithmetic. Where the runtime can, passes are padded so
-    that quantised numbers do not depend on drafting; with --no-row-invariant near-ties show.
+    BUNDLE is a folder, the demo, or a GGUF file. Prompts are decoded both ways, greedily and
+    sampled with a seed. Exit code 1 when a text differs by more than a near-tie of arithmetic.
+    Where the runtime can, passes are padded so that quantised numbers do not depend on drafting;
+    with --no-row-invariant near-ties show.
 
     \b
     edgedec verify demo
     edgedec verify ./my-bundle --prompts prompts.jsonl --max-new-tokens 128 --json
     edgedec verify demo --draft tree --no-row-invariant
+    edgedec verify large.gguf --draft small.gguf
     """  # fmt: skip
     from edgedec.bench.verify import verify
     from edgedec.cli import _output

@@ -85,6 +85,8 @@ def test_a_target_alone(tmp_path):
 def test_no_bundle(tmp_path):
     refused(tmp_path / "nothing", "is no folder")
     refused(tmp_path, "has no manifest.json")
+    (tmp_path / "config.json").write_text("{}", "utf-8")
+    refused(tmp_path, "is a checkpoint, not a bundle: make one with `edgedec export")
     refused("a\0b", "no folder|cannot be read")
 
 
