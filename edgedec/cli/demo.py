@@ -198,10 +198,18 @@ def _totals(duels: list[Duel]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     # On a narrow terminal the names fold and the figures stay whole.
     table.add_column("function", overflow="fold")
-    for head in ("tokens", "plain", "speculative", "speed-up", "accepted", "tokens a pass", "same"):
-        table.add_column(head, justify="right", no_wrap=" " not in head)
+    for head in (
+        "tokens",
+        "plain",
+        "speculative",
+        "speed-up",
+        "accepted",
+        "tokens\na pass",
+        "same",
+    ):
+        table.add_column(head, justify="right", no_wrap=True)
     for duel in duels:
-        table.add_row(duel.name, *_row([duel]))
+        table.add_row(duel.name.replace(":", ": "), *_row([duel]))
     if len(duels) > 1:
         table.add_section()
         table.add_row("all", *_row(duels))

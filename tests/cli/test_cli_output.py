@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from edgedec.cli import _output
+from edgedec.cli.demo import _totals
 from edgedec.decoding.metrics import Metrics
 
 LONG = "one two three " * 20
@@ -40,3 +41,17 @@ def test_the_line_of_figures_says_what_decoded() -> None:
     done = SimpleNamespace(metrics=Metrics(emitted=3), finish_reason="length", plan=plan, seed=7)
     assert _output.summary(done, sampled=True).endswith(" | drafter hybrid, gguf | seed 7")
     assert _output.summary(done, sampled=False).endswith(" | drafter hybrid, gguf")
+
+
+def test_the_names_of_a_demo_stay_whole_at_80_columns() -> None:
+    rich = pytest.importorskip("rich.console")
+    metrics = Metrics(emitted=9, target_passes=3, drafted_tokens=9, accepted_tokens=6, decode_s=1)
+    side = SimpleNamespace(metrics=metrics)
+    duel = SimpleNamespace(
+        name="mailbox.py:remove_label", plain=side, speculative=side, identical=True
+    )
+    console = rich.Console(width=80)
+    with console.capture() as captured:
+        console.print(_totals([duel]))
+    words = captured.get().split()
+    assert {"mailbox.py:", "remove_label", "speculative", "9/s", "3.00"} <= set(words)
