@@ -60,7 +60,7 @@ def _count(number: int | None) -> str:
 def _tokenizer(header: GgufHeader) -> str:
     kind = header.text("tokenizer.ggml.model") or "no tokenizer"
     cut = header.text("tokenizer.ggml.pre")
-    return f"{kind}, {cut}" if cut else kind
+    return f"{kind}, cut as {cut}" if cut else kind
 
 
 def _plain(value: Any) -> Any:
