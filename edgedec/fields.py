@@ -65,4 +65,9 @@ class Fields:
 
 def one_line(text: str) -> str:
     """A name from a manifest, fit for a message of one line."""
-    return "".join(c if c.isprintable() else "?" for c in text[:200])
+    return printable(text[:200])
+
+
+def printable(text: str) -> str:
+    """A text from elsewhere without line ends and what else moves a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)

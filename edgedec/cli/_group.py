@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from edgedec.errors import EdgedecError
+from edgedec.fields import printable
 
 INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
@@ -85,7 +86,7 @@ def describe(error: BaseException) -> tuple[str, int]:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    click.echo(f"edgedec: error: {' '.join(message.split())}", err=True)
+    click.echo(f"edgedec: error: {printable(' '.join(message.split()))}", err=True)
     try:
         sys.stdout.flush()
     except OSError:  # nothing can be written there any more, now or at the interpreter's end

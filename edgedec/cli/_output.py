@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from edgedec.fields import printable
+
 if TYPE_CHECKING:
     from edgedec.pipeline import Generation, Stream
 
@@ -115,7 +117,7 @@ def summary(result: Generation, *, sampled: bool) -> str:
 
 def table(rows: Iterable[tuple[str, str]]) -> None:
     """Names and values in two columns; in a terminal long values go on in their column."""
-    listed = list(rows)
+    listed = [(name, printable(value)) for name, value in rows]
     width = max(len(name) for name, _ in listed)
     room = _columns(sys.stdout) - width - 2
     for name, value in listed:

@@ -3,9 +3,11 @@
 import shutil
 from types import SimpleNamespace
 
+import click
 import pytest
 
 from edgedec.cli import _output
+from edgedec.cli._group import _end
 from edgedec.cli.demo import _totals
 from edgedec.decoding.metrics import Metrics
 
@@ -34,6 +36,14 @@ def test_only_a_terminal_has_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_elsewhere_a_value_is_one_line(capsys) -> None:
     _output.table(ROWS)
     assert len(capsys.readouterr().out.splitlines()) == len(ROWS)
+
+
+def test_what_moves_a_terminal_is_not_shown(capsys) -> None:
+    _output.table([("format", "gguf\x1b[2J\nweights fine")])
+    assert capsys.readouterr().out.splitlines() == ["format  gguf?[2J?weights fine"]
+    with pytest.raises(click.exceptions.Exit):
+        _end("the bundle has gguf\x1b[2J,\nonnx", 2)
+    assert capsys.readouterr().err == "edgedec: error: the bundle has gguf?[2J, onnx\n"
 
 
 def test_the_line_of_figures_says_what_decoded() -> None:
