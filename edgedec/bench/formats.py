@@ -107,10 +107,8 @@ def llamacpp_speculative(suite: Suite, recorder: Recorder) -> list[Row]:
         with race.open():
             for name, prompt in suite.code():
                 for candidate, seconds, more in race.turn(str(prompt)):
-                    recorder.add(
-                        kind="run", weights=weights, candidate=candidate, prompt=name,
-                        tpot_s=seconds, **more,
-                    )  # fmt: skip
+                    fields = {**more, "weights": weights, "prompt": name, "tpot_s": seconds}
+                    recorder.add(kind="run", candidate=candidate, **fields)
             rows += race.rows()
     for row in rows:
         recorder.add(kind="summary", **row)
