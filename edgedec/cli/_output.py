@@ -108,7 +108,7 @@ def summary(result: Generation, *, sampled: bool) -> str:
     if "shared_of_sample" in result.plan:
         parts.append(f"vocabularies: {result.plan['vocabulary']}")
     decoded_by = [str(result.plan[name]) for name in ("drafter", "format") if name in result.plan]
-    if decoded_by:
+    if metrics.emitted and decoded_by:
         parts.append(f"drafter {', '.join(decoded_by)}")
     if sampled:
         parts.append(f"seed {result.seed}")
