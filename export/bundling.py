@@ -14,7 +14,13 @@ from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.job import Exported, Job
-from edgedec.export.options import ExportOptions, ExportReport, ModelReport, Progress
+from edgedec.export.options import (
+    DEFAULT_BLOCK_SIZE,
+    ExportOptions,
+    ExportReport,
+    ModelReport,
+    Progress,
+)
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.manifest import MANIFEST
 from edgedec.text import Tokenizer
@@ -74,6 +80,12 @@ def _check(options: ExportOptions) -> None:
         raise InputError(f"no format: expected one or more of {', '.join(formats.names())}")
     if len(set(options.formats)) < len(options.formats):
         raise InputError(f"formats {','.join(options.formats)}: one of them is named twice")
+    try:
+        str(options.out).encode()
+    except UnicodeEncodeError:  # ONNX Runtime opens no other paths
+        raise InputError(f"--out {options.out}: expected a path in UTF-8") from None
+    if options.block_size != DEFAULT_BLOCK_SIZE and "onnx" not in options.formats:
+        raise InputError(f"--block-size {options.block_size} is for onnx: leave it out")
     if options.imatrix_text is not None and "gguf" not in options.formats:
         raise InputError("--imatrix-text weighs the columns of a gguf: add --format gguf")
     for name in options.formats:

@@ -10,6 +10,8 @@ from typing import Any
 # stage ("target", "draft", "parity of the target", ...), work done, work in all (any unit).
 Progress = Callable[[str, int, int], None]
 
+DEFAULT_BLOCK_SIZE = 32
+
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
@@ -43,7 +45,7 @@ class ExportOptions:
     weights: str | None = None
     draft_weights: str | None = None
     kv: str = "fp32"
-    block_size: int = 32
+    block_size: int = DEFAULT_BLOCK_SIZE
     max_context: int | None = None
     parity: bool = True
     parity_text: Path | None = None

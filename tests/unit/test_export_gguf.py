@@ -114,6 +114,7 @@ def test_both_formats_in_one_bundle(target, out):
         ({"weights": "onnx=int4"}, "'onnx' is not exported here"),
         ({"weights": "gguf=q4_0,gguf2=q4_0"}, "'gguf2' is not exported here"),
         ({"kv": "int8"}, "choose it when the bundle is run"),
+        ({"block_size": 64}, "--block-size 64 is for onnx"),
         ({"formats": ("onnx",), "weights": "int8", "imatrix_text": __file__}, "--imatrix-text"),
     ],
 )
@@ -122,6 +123,14 @@ def test_options_that_make_no_sense(target, out, changes, words):
         export(target, out, **changes)
     assert not out.exists()
     assert not leftovers(out)
+
+
+@pytest.mark.parametrize("formats", [("gguf",), ("onnx",)])
+def test_a_path_that_is_no_utf8(target, tmp_path, formats):
+    out = tmp_path / "bad\udcff" / "bundle"
+    with pytest.raises(InputError, match="expected a path in UTF-8"):
+        export(target, out, weights=None, formats=formats)
+    assert not out.parent.exists()
 
 
 def test_what_the_file_says(target, out):
