@@ -113,7 +113,8 @@ class Context:
         pointer = api.llama_init_from_model(weights.pointer, params)
         if not pointer:
             raise SessionError(
-                f"llama.cpp cannot open a context of {cells} tokens: {reason()}: try a smaller one"
+                f"llama.cpp cannot open a context of {cells} tokens: {reason()}:"
+                " give a smaller --max-context"
             )
         self.pointer = pointer
         self._owner = _Owner(pointer, weights, self.stop)
