@@ -7,14 +7,13 @@ in a child first, which decodes one token. What opened is remembered by its sha2
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from edgedec import isolated
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.fields import one_line
 from edgedec.gguf._remembered import Remembered
@@ -27,11 +26,6 @@ CHILD = "edgedec.gguf._child"
 BASE_TIMEOUT_S = 60.0
 BYTES_PER_SECOND = 10 << 20
 MAX_OUTPUT_BYTES = 64 << 10
-# The child runs isolated, without the current folder on its path but with ours.
-_START = (
-    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "module = sys.argv.pop(1); runpy.run_module(module, run_name='__main__', alter_sys=True)"
-)
 _QUIET_AND_SMALL = {
     "GGML_NO_BACKTRACE": "1",  # an abort would start a debugger to print one
     # Each thread and arena reserves address space, which the child bounds.
@@ -85,8 +79,7 @@ def _version() -> str:
 
 
 def _open_in_child(path: Path, timeout_s: float) -> None:
-    paths = json.dumps([entry for entry in sys.path if entry])
-    command = [sys.executable, "-I", "-c", _START, paths, CHILD, str(path.resolve())]
+    command = isolated.python(CHILD, str(path.resolve()))
     environment = {**os.environ, **_QUIET_AND_SMALL}
     with tempfile.TemporaryFile() as output:
         try:

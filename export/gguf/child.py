@@ -16,10 +16,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-import edgedec
+from edgedec import isolated
 from edgedec.errors import ExportError
 
 _POLL_S = 0.2
@@ -37,12 +36,10 @@ def ask(request: Mapping[str, Any], on_wait: Callable[[], None] = lambda: None) 
         ExportError: it failed; with the last line that llama.cpp said.
 
     """
-    command = [sys.executable, "-m", __name__]
-    root = str(Path(edgedec.__file__).absolute().parents[1])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = isolated.python(__name__)
     # On an abort llama.cpp would call a debugger; the line before is what tells.
     quiet = {"GGML_NO_BACKTRACE": "1", "PYTHONFAULTHANDLER": ""}
-    environment = {**os.environ, **quiet, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**os.environ, **quiet}
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(
             command,

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from tiny_models import (
     tiny_checkpoint,
 )
 
+import edgedec
 from edgedec.bundle import Bundle
 from edgedec.errors import ExportError, InputError, ParityError, RuntimeUnavailable
 from edgedec.export import ExportOptions, export_bundle
@@ -354,21 +354,19 @@ def test_a_child_ends_with_its_parent(target, out):
     started.stdout.close()
 
 
-def test_a_child_finds_this_package_and_no_part_of_it_as_another(monkeypatch, tmp_path):
-    """From any folder; ``edgedec/gguf`` must not stand where ``gguf`` is looked for."""
-    seen = {}
-    popen = subprocess.Popen
-
-    def start(command, **more):
-        seen["paths"] = more["env"]["PYTHONPATH"].split(os.pathsep)
-        return popen(command, **more)
-
+def test_a_child_finds_this_package_and_nothing_of_the_current_folder(monkeypatch, tmp_path):
+    """Wherever the user stands; ``edgedec/gguf`` must not stand where ``gguf`` is looked for."""
+    for name in ("edgedec.py", "numpy.py", "json.py"):
+        (tmp_path / name).write_text("raise SystemExit('run from the current folder')")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(child.subprocess, "Popen", start)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(Path(edgedec.__file__).parent)
     with pytest.raises(ExportError, match=r"No module named 'edgedec\.export\.gguf\.nothing'"):
         child.ask({"task": "nothing"})
-    assert (Path(seen["paths"][0]) / "edgedec" / "__init__.py").is_file()
-    assert not any((Path(path) / "errors.py").exists() for path in seen["paths"])
+    # The control: started as it would be by hand, it does find them.
+    by_hand = [sys.executable, "-m", child.__name__]
+    done = subprocess.run(by_hand, input=b"{}\n", capture_output=True, check=False)
+    assert b"current folder" in done.stderr
 
 
 def test_a_disk_that_fills_up_while_llama_cpp_writes(target, out, monkeypatch):
