@@ -35,7 +35,7 @@ Params = Any  # ctypes structures, whose fields no type checker sees
 Pointer = Any
 
 logger = logging.getLogger("edgedec.llamacpp")
-_WARNING, _ERROR, _CONTINUED = 3, 4, 5  # ggml_log_level
+_DEBUG, _WARNING, _ERROR, _CONTINUED = 1, 3, 4, 5  # ggml_log_level
 _GRAPHICS = {1, 2}  # ggml_backend_dev_type: a card, or one that shares the processor's memory
 
 
@@ -55,14 +55,16 @@ _log = _Log()
 def _on_log(level: int, text: bytes, _: object) -> None:
     if level != _CONTINUED:
         _log.level = level
-    if _log.level < _WARNING and not logger.isEnabledFor(logging.DEBUG):
+    # Its own debugging says thousands of lines a load: below what DEBUG asks for here.
+    python_level = logging.DEBUG if _log.level > _DEBUG else logging.DEBUG - 1
+    if _log.level < _WARNING and not logger.isEnabledFor(python_level):
         return
     line = text.decode("utf-8", "replace").strip()
     if not line:
         return
     if _log.level >= _WARNING:
         (_log.errors if _log.level == _ERROR else _log.warnings).append(line)
-    logger.debug("%s", line)
+    logger.log(python_level, "%s", line)
 
 
 api.llama_log_set(_on_log, ctypes.c_void_p(0))
