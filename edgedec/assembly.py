@@ -19,7 +19,7 @@ from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.fields import one_line
 from edgedec.memory.budget import CachePlan, plan_caches
-from edgedec.pair import Pair, Source, find
+from edgedec.pair import Pair, Source, find, is_gguf
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes import registry
 from edgedec.text import Tokenizer
@@ -148,6 +148,8 @@ def _format(wanted: str, role: str, formats: Sequence[str]) -> str:
 
 
 def _drafter_name(pair: Pair, options: OpenOptions) -> str:
+    if is_gguf(options.draft):
+        raise InputError(f"draft {options.draft!r}: a drafter's name; give a file to draft_model")
     if options.draft != "auto":
         return options.draft
     return "lookup" if pair.draft is None else "hybrid"
@@ -182,9 +184,9 @@ def _draft_source(pair: Pair, drafter_name: str) -> Source:
 def _check_sizes(target: Model, draft: Model) -> None:
     if draft.info.weight_bytes > target.info.weight_bytes:
         raise InputError(
-            f"the draft {draft.info.name} ({draft.info.weight_bytes / 1e6:.1f} MB) is larger than"
-            f" the target {target.info.name} ({target.info.weight_bytes / 1e6:.1f} MB): swap them,"
-            " or decode with --draft lookup"
+            f"the draft ({draft.info.name}, {draft.info.weight_bytes / 1e6:.1f} MB) is larger than"
+            f" the target ({target.info.name}, {target.info.weight_bytes / 1e6:.1f} MB): swap"
+            " them, or decode with --draft lookup"
         )
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from edgedec.errors import InputError
 
+# What the command line calls those that it calls otherwise.
+_OPTIONS = {"kv": "--kv-type", "providers": "--provider"}
 KV_TYPES = ("f32", "f16", "q8_0", "q4_0")
 
 
@@ -61,7 +63,8 @@ class LoadOptions:
         for field in dataclasses.fields(LoadOptions):
             chosen = getattr(self, field.name) != field.default
             if chosen and field.name not in {*known, *free}:
+                option = _OPTIONS.get(field.name, f"--{field.name.replace('_', '-')}")
                 raise InputError(
-                    f"{field.name} is no choice of the runtime {runtime}: leave it out,"
+                    f"{field.name} ({option}) is no choice of the runtime {runtime}: leave it out,"
                     " or use a model in another format"
                 )

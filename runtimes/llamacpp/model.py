@@ -112,7 +112,7 @@ class LlamaModel:
         if settings.paired and not holds:
             raise RuntimeUnavailable(
                 f"{file}: its rows depend on how many are computed together, in pairs too: "
-                "load it without row_invariant"
+                "load it without row_invariant (--no-row-invariant)"
             )
         if facts.rollback is Rollback.ANY and opening.on_processor(options):
             settings = dataclasses.replace(settings, fours=in_fours(weights))

@@ -106,7 +106,7 @@ class OnnxModel:
         if row_invariant and padding is None:
             raise RuntimeUnavailable(
                 f"{file}: no padding makes rows independent of each other on this machine: "
-                "load it without row_invariant"
+                "load it without row_invariant (--no-row-invariant)"
             )
         return cls(file, graph, stored.weight_bytes, padding, threads)
 

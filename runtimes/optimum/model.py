@@ -77,7 +77,7 @@ class OptimumModel:
         if row_invariant:
             raise RuntimeUnavailable(
                 f"{file}: the format optimum has no row invariance: load it without"
-                " row_invariant, or export the model to onnx"
+                " row_invariant (--no-row-invariant), or export the model to onnx"
             )
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
