@@ -223,12 +223,15 @@ def _role(root: Path, role: str, fields: Fields, files: _Files) -> Role:
 
 
 def _variant(root: Path, format: str, fields: Fields, files: _Files) -> Variant:
-    for name in fields.texts("files"):
+    names = fields.texts("files")
+    for name in names:
         listed(root, fields, name, files)
+    if fields.text("file") not in names:  # what decides the text is what is hashed
+        raise fields.wrong("file", "one of its own files")
     return Variant(
         format=format,
         path=listed(root, fields, fields.text("file"), files),
-        files=fields.texts("files"),
+        files=names,
         weights=fields.text("weights"),
         kv=fields.text("kv"),
     )

@@ -179,7 +179,8 @@ def test_verifying_tells_how_far_it_is(tmp_path):
     [
         (lambda m: m.pop("roles"), "roles is missing, expected an object"),
         (lambda m: m["roles"].pop("target"), "target is missing"),
-        (lambda m: onnx(m).update(file="target/other.onnx"), "not among the files"),
+        (lambda m: onnx(m).update(file="target/other.onnx"), "one of its own files"),
+        (lambda m: onnx(m).update(files=[]), "expected one of its own files"),
         (lambda m: onnx(m).update(files=["x"]), "not among the files"),
         (lambda m: onnx(m).update(files="x"), "expected a list"),
         (lambda m: onnx(m).update(weights=4), "expected a text"),
