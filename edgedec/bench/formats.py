@@ -66,7 +66,8 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
     for weights in TARGETS:
         path = suite.shop.gguf("target", weights, GROWN)
         loop = llamacpp.Loop(path, threads)
-        options = OpenOptions(draft="none", threads=threads, max_context=1024)
+        # As the loop has it; our default, which serves verification, is off.
+        options = OpenOptions(draft="none", threads=threads, max_context=1024, flash_attention=True)
         with Pipeline.open(path, options) as pipeline:
             ratios, ours_s, same = [], [], 0
             for name, prompt in suite.code():

@@ -17,11 +17,6 @@ from typing import Any
 
 from edgedec.errors import RuntimeUnavailable
 
-# Its threads wait for each other at every step of the graph, and by default spin for seconds: where
-# anything else wants a core (the other model's threads, another program), a pass then takes
-# many times as long. About 50 us bridge all waits of an idle machine. Read when OpenMP is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
 try:
     import llama_cpp
     from llama_cpp import llama_cpp as _api

@@ -7,7 +7,6 @@ sides run the same version of the same kernels: ``python tools/build_llamacpp.py
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import tempfile
@@ -80,7 +79,6 @@ def speculative(
             errors="replace",
             timeout=_TIMEOUT_S,
             check=False,
-            env=_environment(),
         )
     said = done.stdout + done.stderr
     found = _DECODED.search(said)
@@ -99,7 +97,7 @@ def tokens_per_second(folder: Path, model: Path, threads: int, repeats: int = 3)
     arguments = f"-p 0 -n 128 -r {repeats} -t {threads} -o json".split()
     done = subprocess.run(
         [str(program), "-m", str(model), *arguments],
-        capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, env=_environment(),
+        capture_output=True, text=True, timeout=_TIMEOUT_S, check=True,
     )  # fmt: skip
     return float(json.loads(done.stdout)[0]["avg_ts"])
 
@@ -111,11 +109,6 @@ def _program(folder: Path, name: str) -> Path:
             f"{program} is missing: build it with `python tools/build_llamacpp.py`"
         )
     return program
-
-
-def _environment() -> dict[str, str]:
-    """Ours, without what our own runtime tells OpenMP: theirs runs as it comes."""
-    return {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
 
 
 class Loop:
