@@ -148,8 +148,9 @@ def piece_vocabulary(
 
 def llama_tokenizer(file: Path) -> Callable[[str], list[int]]:
     """llama.cpp's own ids for a text; skips where llama.cpp is missing."""
-    llama = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
-    llama.llama_log_set(_quiet(), None)
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    from edgedec.runtimes.llamacpp.library import api as llama  # its log is silent
+
     params = llama.llama_model_default_params()
     params.vocab_only = True
     model = llama.llama_model_load_from_file(str(file).encode(), params)
@@ -165,10 +166,3 @@ def llama_tokenizer(file: Path) -> Callable[[str], list[int]]:
         return list(room[:count])
 
     return ids
-
-
-@functools.cache
-def _quiet() -> Any:
-    import llama_cpp
-
-    return llama_cpp.llama_log_callback(lambda level, text, data: None)
