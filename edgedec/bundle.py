@@ -15,7 +15,7 @@ it is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ SMALL_FILE_BYTES = 64 << 20
 # Not imported from edgedec.models: a bundle stands below the models.
 _DEMO = Path(__file__).parent / "models" / "demo" / "bundle"
 
-OnFile = Callable[[str, int, int], None]
 _Files = Mapping[str, FileFact]
 
 
@@ -160,17 +159,6 @@ class Bundle:
         bundle._check_hashes(LARGEST_SIZE if verify else SMALL_FILE_BYTES)
         return bundle
 
-    def verify_files(self, on_file: OnFile | None = None) -> None:
-        """Compare every byte with the manifest's sha256.
-
-        ``on_file(name, done_bytes, total_bytes)`` runs after each file.
-
-        Raises:
-            BundleError: at the first file that differs.
-
-        """
-        self._check_hashes(LARGEST_SIZE, on_file)
-
     @property
     def roles(self) -> tuple[Role, ...]:
         """The target, and the draft if there is one."""
@@ -190,17 +178,13 @@ class Bundle:
         """Bytes of all files but the manifest."""
         return sum(fact.size_bytes for fact in self.files.values())
 
-    def _check_hashes(self, largest: int, on_file: OnFile | None = None) -> None:
-        done, total = 0, self.size_bytes
+    def _check_hashes(self, largest: int) -> None:
         for name, fact in self.files.items():
             if fact.size_bytes <= largest and sha256_of(self.path / name) != fact.sha256:
                 raise BundleError(
                     f"{self.path / name} was altered: its sha256 is not the manifest's;"
                     " export or copy the bundle again"
                 )
-            done += fact.size_bytes
-            if on_file is not None:
-                on_file(name, done, total)
 
 
 def _role(root: Path, role: str, fields: Fields, files: _Files) -> Role:

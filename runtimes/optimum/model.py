@@ -103,13 +103,6 @@ class OptimumModel:
         """What a saved state must be of."""
         return fingerprint(self._file)
 
-    def copied_bytes(self, length: int) -> int:
-        """Bytes of keys and values that a pass over ``length`` tokens of cache copies.
-
-        As many again when the pass before it was not kept as a whole.
-        """
-        return length * self._token_bytes
-
     def open(self, capacity: int) -> OptimumSession:
         """A new, empty session."""
         if not 1 <= capacity <= self.info.max_context:
