@@ -3,7 +3,8 @@
 import importlib.util
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,22 @@ def cache_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], bool]], None]:
+    """Modules are imported anew during a test, and are the old ones again after it.
+
+    Their parents hold them as attributes too: without that the next test that patches one by
+    its path would patch the new module, while its functions are the old one's.
+    """
+
+    def call(which: Callable[[str], bool]) -> None:
+        for name in [name for name in sys.modules if which(name)]:
+            parent, _, child = name.rpartition(".")
+            if hasattr(sys.modules.get(parent), child):
+                monkeypatch.delattr(sys.modules[parent], child)
+        for name in [name for name in sys.modules if which(name)]:
+            monkeypatch.delitem(sys.modules, name)
+
+    return call

@@ -196,10 +196,8 @@ def test_an_onnxruntime_too_old_for_int8_caches(target, out, monkeypatch):
     assert not leftovers(out)
 
 
-def test_without_the_extra_it_says_what_to_install(target, out, monkeypatch):
-    for name in list(sys.modules):
-        if name.startswith("edgedec.export."):
-            monkeypatch.delitem(sys.modules, name)
+def test_without_the_extra_it_says_what_to_install(target, out, monkeypatch, forget):
+    forget(lambda name: name.startswith("edgedec.export."))
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(RuntimeUnavailable, match=r"needs onnx: .*edgedec\[export\]"):
         export_bundle(ExportOptions(target, out))

@@ -388,10 +388,10 @@ def test_a_disk_that_fills_up_while_llama_cpp_writes(target, out, monkeypatch):
 @pytest.mark.parametrize(
     ("package", "words"), [("gguf", r"edgedec\[export\]"), ("llama_cpp", r"edgedec\[gguf\]")]
 )
-def test_without_the_extra_it_says_what_to_install(target, out, monkeypatch, package, words):
-    for name in list(sys.modules):
-        if name.startswith("edgedec.export."):
-            monkeypatch.delitem(sys.modules, name)
+def test_without_the_extra_it_says_what_to_install(
+    target, out, monkeypatch, forget, package, words
+):
+    forget(lambda name: name.startswith("edgedec.export."))
     monkeypatch.setitem(sys.modules, package, None)
     find = importlib.util.find_spec
     monkeypatch.setattr(

@@ -6,6 +6,7 @@ import logging
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -305,9 +306,10 @@ def test_who_listens_hears_it(file: Path, caplog: pytest.LogCaptureFixture) -> N
     assert not caplog.messages
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if "llamacpp" in name or "llama_cpp" in name]:
-        monkeypatch.delitem(sys.modules, name)
+def test_without_the_package_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, forget: Callable[[Callable[[str], bool]], None]
+) -> None:
+    forget(lambda name: "llamacpp" in name or "llama_cpp" in name)
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     with pytest.raises(RuntimeUnavailable, match=r"edgedec\[gguf\]"):
         registry.adapter("llamacpp")
