@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from edgedec.decoding.session import Capabilities, ModelInfo
-from edgedec.errors import CapacityExceeded, RuntimeUnavailable, StateError
+from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.file import read_model_file
+from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import CPU, default_threads, model_file, open_inference
-from edgedec.runtimes._ort.saved import fingerprint
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
 from edgedec.runtimes.onnx.padding import (
     CHEAP_PADDINGS,
@@ -31,7 +30,7 @@ MODEL_FILE = "model.onnx"
 _STREAMED_BYTES = 64 << 20
 
 
-class OnnxModel:
+class OnnxModel(OrtModel[Graph]):
     """Implements ``edgedec.decoding.session.Model``; made by ``OnnxModel.load``.
 
     Attributes:
@@ -48,8 +47,7 @@ class OnnxModel:
         self, file: Path, graph: Graph, weight_bytes: int, padding: Padding | None, threads: int
     ) -> None:
         facts = graph.facts
-        self._file = file
-        self._graph: Graph | None = graph
+        super().__init__(file, graph)
         self.padding = padding or NO_PADDING
         self.capabilities = Capabilities(
             top_k=facts.top_k, row_invariant=padding is not None, snapshot=True
@@ -110,32 +108,10 @@ class OnnxModel:
             )
         return cls(file, graph, stored.weight_bytes, padding, threads)
 
-    @property
-    def graph(self) -> Graph:
-        """What is run.
-
-        Raises:
-            StateError: the model is closed.
-
-        """
-        if self._graph is None:
-            raise StateError("the model is closed: load it again")
-        return self._graph
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """What a saved state must be of."""
-        return fingerprint(self._file)
-
     def open(self, capacity: int) -> OnnxSession:
         """A new, empty session."""
-        if not 1 <= capacity <= self.info.max_context:
-            raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")
+        self._check_capacity(capacity)
         return self.session(self, capacity, self.padding)
-
-    def close(self) -> None:
-        """Give the weights back; they go when the last session is closed too."""
-        self._graph = None
 
 
 def _to_try(row_invariant: bool | None, weight_bytes: int) -> Sequence[Padding]:

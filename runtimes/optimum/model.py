@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 
 from edgedec.decoding.session import Capabilities, ModelInfo
-from edgedec.errors import CapacityExceeded, RuntimeUnavailable, StateError
+from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.file import read_model_file
+from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import CPU, default_threads, model_file, open_inference
-from edgedec.runtimes._ort.saved import fingerprint
 from edgedec.runtimes.optimum.graph import Graph, GraphFacts
 from edgedec.runtimes.optimum.session import OptimumSession
 
@@ -18,7 +17,7 @@ MODEL_FILE = "optimum.onnx"
 _TOP_K = 8
 
 
-class OptimumModel:
+class OptimumModel(OrtModel[Graph]):
     """Implements ``edgedec.decoding.session.Model``; made by ``OptimumModel.load``.
 
     Attributes:
@@ -33,8 +32,7 @@ class OptimumModel:
 
     def __init__(self, file: Path, graph: Graph, weight_bytes: int, threads: int) -> None:
         facts = graph.facts
-        self._file = file
-        self._graph: Graph | None = graph
+        super().__init__(file, graph)
         self._token_bytes = graph.numbers * graph.kv_dtype.itemsize
         self.capabilities = Capabilities(
             tree=False, top_k=min(_TOP_K, facts.vocab_size), snapshot=True
@@ -86,29 +84,7 @@ class OptimumModel:
         graph = Graph.of(inference, facts, str(file))
         return cls(file, graph, stored.weight_bytes, threads)
 
-    @property
-    def graph(self) -> Graph:
-        """What is run.
-
-        Raises:
-            StateError: the model is closed.
-
-        """
-        if self._graph is None:
-            raise StateError("the model is closed: load it again")
-        return self._graph
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """What a saved state must be of."""
-        return fingerprint(self._file)
-
     def open(self, capacity: int) -> OptimumSession:
         """A new, empty session."""
-        if not 1 <= capacity <= self.info.max_context:
-            raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")
+        self._check_capacity(capacity)
         return self.session(self, capacity)
-
-    def close(self) -> None:
-        """Give the weights back; they go when the last session is closed too."""
-        self._graph = None

@@ -1,0 +1,53 @@
+"""What a model on ONNX Runtime is, whatever its graph looks like."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from edgedec.decoding.session import ModelInfo
+from edgedec.errors import CapacityExceeded, StateError
+from edgedec.runtimes._ort.saved import fingerprint
+
+Graph = TypeVar("Graph")
+
+
+class OrtModel(Generic[Graph]):
+    """A file and its loaded graph, given back on ``close``.
+
+    Attributes:
+        info: facts about the model; set by the graph style.
+
+    """
+
+    info: ModelInfo
+
+    def __init__(self, file: Path, graph: Graph) -> None:
+        self._file = file
+        self._graph: Graph | None = graph
+
+    @property
+    def graph(self) -> Graph:
+        """What is run.
+
+        Raises:
+            StateError: the model is closed.
+
+        """
+        if self._graph is None:
+            raise StateError("the model is closed: load it again")
+        return self._graph
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """What a saved state must be of."""
+        return fingerprint(self._file)
+
+    def close(self) -> None:
+        """Give the weights back; they go when the last session is closed too."""
+        self._graph = None
+
+    def _check_capacity(self, capacity: int) -> None:
+        if not 1 <= capacity <= self.info.max_context:
+            raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")
