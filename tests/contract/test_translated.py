@@ -47,6 +47,13 @@ class TestAroundASmallerVocabulary(SessionContract):
             there[token] = name
         return Translated(FakeModel(VOCAB), Translation.of_ids(there, VOCAB))
 
+    def test_what_the_draft_has_no_token_for_cannot_be_drafted(self, model: Model) -> None:
+        """A softmax over such a row is the draft's own, renormalised over the common tokens."""
+        logits = model.open(8).forward(TokenTree.chain(self.text(model, 3))).logits
+        assert logits is not None
+        assert np.isfinite(logits).sum(axis=1).tolist() == [VOCAB] * 3
+        assert np.isneginf(logits).sum(axis=1).tolist() == [COLUMNS - VOCAB] * 3
+
 
 class TestOtherPadding(SessionContract):
     """The same tokens, and rows that are longer."""
