@@ -21,6 +21,7 @@ from edgedec.fields import one_line
 from edgedec.memory.budget import CachePlan, plan_caches
 from edgedec.pair import Pair, Source, find, is_gguf
 from edgedec.placement.load import LoadOptions
+from edgedec.placement.pinning import pinned
 from edgedec.runtimes import registry
 from edgedec.text import Tokenizer
 from edgedec.vocabulary import translate
@@ -211,7 +212,8 @@ def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
 def _load(source: Source, options: LoadOptions, stack: ExitStack) -> Model:
     runtime = registry.adapter(registry.RUNTIMES[source.format])
     source.admit()
-    model = runtime.load(source.path, options)
+    with pinned(options.cores):
+        model = runtime.load(source.path, options)
     stack.callback(model.close)
     return model
 

@@ -12,6 +12,9 @@
     │   └── ParityError             the exported model strays from its source
     ├── RuntimeUnavailable          a runtime, provider or extra is not there
     ├── MemoryBudgetError           the budget cannot hold what was asked
+    ├── PlacementError
+    │   ├── ProfileError            measurements that are damaged, or of something else
+    │   └── PlanError               a plan that is damaged, or of another machine
     └── SessionError
         ├── StateError              a call out of order: says expected and got
         ├── CapacityExceeded        the cache is full
@@ -67,6 +70,18 @@ class RuntimeUnavailable(EdgedecError):
 
 class MemoryBudgetError(EdgedecError):
     """What was asked for does not fit the memory that was given."""
+
+
+class PlacementError(EdgedecError):
+    """Where models run could not be measured or decided."""
+
+
+class ProfileError(PlacementError):
+    """Stored measurements are damaged, or of another machine, bundle or version."""
+
+
+class PlanError(PlacementError):
+    """A plan is damaged, or of another machine or bundle."""
 
 
 class SessionError(EdgedecError):

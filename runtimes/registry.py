@@ -1,6 +1,7 @@
 """From a runtime's name to its adapter: the module of that name in this package.
 
-An adapter has two functions, ``load(path, options) -> Model`` and ``devices() -> list[str]``.
+An adapter has three functions, ``load(path, options) -> Model``, ``devices() -> list[Device]``
+and ``measure(device, threads) -> Speed``.
 It is imported when it is first asked for, so that a runtime that is not installed costs nothing
 and breaks nothing. A module whose name begins with an underscore is none: it holds what several
 adapters share.
@@ -16,6 +17,7 @@ from typing import Protocol, cast
 from edgedec import runtimes
 from edgedec.decoding.session import Model
 from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.placement.device import Device, Speed
 from edgedec.placement.load import LoadOptions
 
 # Which adapter runs a format of model files.
@@ -42,8 +44,21 @@ class Adapter(Protocol):
         """
         ...
 
-    def devices(self) -> list[str]:
-        """What this runtime can compute on here, one line each."""
+    def devices(self) -> list[Device]:
+        """What this runtime can compute on here."""
+        ...
+
+    def measure(self, device: Device, threads: int) -> Speed:
+        """What one of its devices reaches; takes about a second.
+
+        Args:
+            device: one of ``devices()``.
+            threads: where it is the processor.
+
+        Raises:
+            RuntimeUnavailable: the device is gone, or cannot compute a product.
+
+        """
         ...
 
 

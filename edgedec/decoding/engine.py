@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -50,7 +50,7 @@ class Request:
         sampler: made with the same prompt.
         stop: likewise.
         logprobs: None for none; 0 for the token's own; n for the n best as well.
-        deadline: ``perf_counter()`` time after which decoding ends with ``"timeout"``.
+        deadline: the engine's clock's time after which decoding ends with ``"timeout"``.
         cancelled: set it from any thread, also before the start, to end decoding after the
             current pass with ``"cancelled"``.
     """
@@ -68,15 +68,28 @@ class Engine:
 
     One request at a time. A request that ends early, by an exception, a closed generator
     or its ``cancelled``, leaves the engine ready for the next.
+
+    Args:
+        target: scores what is drafted.
+        drafter: proposes.
+        policy: says how much to draft.
+        rule: decides what stays.
+        clock: seconds; a simulation gives its own.
     """
 
     def __init__(
-        self, target: Session, drafter: Drafter, policy: DraftPolicy, rule: AcceptanceRule
+        self,
+        target: Session,
+        drafter: Drafter,
+        policy: DraftPolicy,
+        rule: AcceptanceRule,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.target = target
         self.drafter = drafter
         self.policy = policy
         self.rule = rule
+        self._clock = clock
         self._running: Request | None = None
 
     def run(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
@@ -119,7 +132,7 @@ class Engine:
         return room
 
     def _rounds(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
-        started = perf_counter()
+        started = self._clock()
         stop, sampler = request.stop, request.sampler
         self._prefill(request)
         want = sampler.want | self.rule.want
@@ -127,13 +140,13 @@ class Engine:
             want |= Want.LOGITS
         root = request.prompt[-1]
         while stop.reason is None and not self._ended(request):
-            begin = perf_counter()
+            begin = self._clock()
             draft = self.drafter.propose(
                 root, self._limits(stop), self.policy.go_on, sampler.streams
             )
-            drafted = perf_counter()
+            drafted = self._clock()
             scored = self.target.forward(draft.tree, want=want)
-            verified = perf_counter()
+            verified = self._clock()
             rows = sampler.rows(scored, draft.tree, Purpose.TARGET)
             verdict = self.rule.accept(draft, rows, sampler.streams)
             emitted = [*draft.tree.tokens_on(verdict.path[1:]), verdict.next_token]
@@ -142,11 +155,11 @@ class Engine:
             self.target.commit(verdict.path[: len(kept)])
             sampler.push(kept)
             self.drafter.observe(RoundFeedback(draft, verdict, scored, kept))
-            now = perf_counter()
+            now = self._clock()
             record = _record(draft, verdict, kept, (begin, drafted, verified, now))
             self.policy.observe(record)
             # Deciding how much to draft is part of the round, for those who compare times.
-            metrics.observe(record, perf_counter() - begin)
+            metrics.observe(record, self._clock() - begin)
             if metrics.target_passes == 1:
                 metrics.ttft_s = now - started
             yield emissions
@@ -175,7 +188,7 @@ class Engine:
         """Reasons to end between passes that are not in the text."""
         if request.cancelled.is_set():
             request.stop.reason = "cancelled"
-        elif request.deadline is not None and perf_counter() > request.deadline:
+        elif request.deadline is not None and self._clock() > request.deadline:
             request.stop.reason = "timeout"
         elif self.target.length >= self.target.capacity:
             request.stop.reason = "length"

@@ -24,6 +24,16 @@ class Want(enum.Flag):
     LOGITS = enum.auto()
 
 
+class Phase(enum.Enum):
+    """What a pass over streamed weights is doing."""
+
+    LOAD = "load"
+    COMPUTE = "compute"
+
+
+OnPhase = Callable[[Phase], None]
+
+
 class Rollback(enum.Enum):
     """How far back a session can go.
 
@@ -72,6 +82,8 @@ class Capabilities:
         top_k: ids and logits a pass returns per row beside the argmax.
         row_invariant: a row's result does not depend on how many rows its pass had.
         snapshot: sessions can be saved and loaded.
+        phases: weights are streamed while a pass runs, and its sessions are
+            ``StreamedSession``: they tell when they load and when they compute.
 
     """
 
@@ -81,6 +93,7 @@ class Capabilities:
     top_k: int = 8
     row_invariant: bool = False
     snapshot: bool = False
+    phases: bool = False
 
 
 @dataclass(slots=True)
@@ -204,6 +217,19 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Give the cache back. Closing twice is harmless; any other call raises StateError."""
+        ...
+
+
+@runtime_checkable
+class StreamedSession(Session, Protocol):
+    """A session whose weights are larger than memory and pass through it (2309.04255)."""
+
+    def watch(self, on_phase: OnPhase | None) -> None:
+        """Tell from now on what a pass is doing; None ends it.
+
+        ``on_phase`` runs in the thread that computes, at each change, and must be quick: who
+        shares its cores may compute while weights load, and should not while they are used.
+        """
         ...
 
 

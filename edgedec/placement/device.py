@@ -1,8 +1,47 @@
-"""Facts about the machine this process runs on."""
+"""Facts about the machine this process runs on, and the devices its runtimes can use."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Something a runtime can compute on.
+
+    Attributes:
+        runtime: the adapter's name.
+        name: as ``LoadOptions.device`` takes it; ``cpu`` is the processor.
+        kind: ``cpu``, ``gpu`` or ``npu``.
+        description: the maker's, with the runtime's version.
+        provider: ONNX Runtime's execution provider, as ``LoadOptions.providers`` takes it.
+        memory_total, memory_free: bytes of its own memory; None where it has none of its own
+            or does not say.
+
+    """
+
+    runtime: str
+    name: str
+    kind: str
+    description: str
+    provider: str | None = None
+    memory_total: int | None = None
+    memory_free: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What a device reaches, measured with products as decoding has them.
+
+    Attributes:
+        bytes_per_second: of weights read by a product with one row.
+        flops: floating-point operations a second of a product with many rows.
+
+    """
+
+    bytes_per_second: float
+    flops: float
 
 
 def available_cores() -> int:

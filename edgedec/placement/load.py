@@ -31,6 +31,7 @@ class LoadOptions:
         gpu_layers: how many layers go to that device; -1 is all.
         mmap: map the weights rather than read them.
         mlock: keep the weights in memory.
+        cores: that its threads are kept on, whatever the runtime; None is any.
     """
 
     threads: int | None = None
@@ -43,6 +44,7 @@ class LoadOptions:
     gpu_layers: int | None = None
     mmap: bool | None = None
     mlock: bool | None = None
+    cores: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kv is not None and self.kv not in KV_TYPES:
@@ -58,8 +60,8 @@ class LoadOptions:
         Raises:
             InputError: a choice beyond ``known``.
         """
-        # Every runtime can let rows depend on their pass.
-        free = set() if self.row_invariant else {"row_invariant"}
+        # Every runtime can let rows depend on their pass; its threads inherit their cores.
+        free = {"cores"} if self.row_invariant else {"cores", "row_invariant"}
         for field in dataclasses.fields(LoadOptions):
             chosen = getattr(self, field.name) != field.default
             if chosen and field.name not in {*known, *free}:

@@ -1,0 +1,38 @@
+"""Keeping threads on cores. Threads that a runtime starts inherit their starter's cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from edgedec.errors import RuntimeUnavailable
+
+
+@contextmanager
+def pinned(cores: Sequence[int] | None) -> Iterator[None]:
+    """Keep the calling thread, and those it starts meanwhile, on these cores.
+
+    Args:
+        cores: their numbers as the system counts them; None leaves the thread as it is.
+
+    Raises:
+        RuntimeUnavailable: this system cannot do it, or this process may not use them.
+
+    """
+    if cores is None:
+        yield
+        return
+    if not hasattr(os, "sched_setaffinity"):
+        raise RuntimeUnavailable("this system does not keep threads on cores: leave cores out")
+    before = os.sched_getaffinity(0)
+    missing = sorted(set(cores) - before)
+    if missing or not cores:
+        raise RuntimeUnavailable(
+            f"cores {list(cores)}: expected some of {', '.join(map(str, sorted(before)))}"
+        )
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

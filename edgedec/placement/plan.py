@@ -1,0 +1,101 @@
+"""A plan: where target and draft run, who drafts and how, and what that is expected to give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgedec.placement.place import Place
+
+SCHEMA = 1
+SEQUENTIAL, OVERLAPPED = "sequential", "overlapped"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One way to decode.
+
+    Attributes:
+        target: where it runs.
+        draft: where the draft model runs; None where the drafter has none.
+        drafter: a drafter's name; ``none`` is plain decoding.
+        draft_length: drafted tokens a round; None lets the policy decide each round.
+        depth: longest path of a drafted tree; None is ``draft_length``.
+        schedule: ``sequential``, or ``overlapped``: draft while verifying.
+
+    """
+
+    target: Place
+    draft: Place | None = None
+    drafter: str = "none"
+    draft_length: int | None = 0
+    depth: int | None = None
+    schedule: str = SEQUENTIAL
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is drafted."""
+        return self.drafter == "none"
+
+    @property
+    def label(self) -> str:
+        """A short name for tables."""
+        if self.plain:
+            return f"plain on {self.target.label}"
+        length = "auto" if self.draft_length is None else str(self.draft_length)
+        draft = "" if self.draft is None else f" + {self.draft.label}"
+        how = ", overlapped" if self.schedule == OVERLAPPED else ""
+        return f"{self.drafter} {length} on {self.target.label}{draft}{how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a plan is expected to give.
+
+    Attributes:
+        tokens_per_second: after the first round (1 / TPOT).
+        ttft_s: of a prompt of the workload's length.
+        peak_bytes: of everything the plan holds.
+        block_efficiency: emitted tokens a target pass.
+
+    """
+
+    tokens_per_second: float
+    ttft_s: float
+    peak_bytes: int
+    block_efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan with its prediction; ``refused`` says why it cannot be chosen, else empty."""
+
+    plan: Plan
+    prediction: Prediction
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the planner decided.
+
+    Attributes:
+        schema: of this record, as a plan file holds it.
+        machine, bundle: of the profile it was made from.
+        memory: bytes that were given; None is all there is.
+        max_context: tokens a text may have with its prompt.
+        chosen: the plan to use.
+        fallbacks: plans to go on with when a place fails, best first; the last is plain.
+        candidates: all that were weighed, best first.
+        reasons: in whole sentences, for the user.
+
+    """
+
+    schema: int
+    machine: dict[str, str]
+    bundle: str
+    memory: int | None
+    max_context: int
+    chosen: Candidate
+    fallbacks: tuple[Plan, ...]
+    candidates: tuple[Candidate, ...]
+    reasons: tuple[str, ...]

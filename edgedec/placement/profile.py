@@ -1,0 +1,162 @@
+"""What was measured: each model at each place, how they disturb each other, what is accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgedec.decoding.policy.cost import CostCurve
+from edgedec.errors import ProfileError
+from edgedec.placement.place import Place
+from edgedec.placement.trace import Trace
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """Seconds of a pass by its rows, with so many tokens in the cache.
+
+    Attributes:
+        context: tokens in the cache.
+        widths: rows, ascending.
+        seconds: medians.
+        spread: half the distance between the quartiles, as a share of the median.
+
+    """
+
+    context: int
+    widths: tuple[int, ...]
+    seconds: tuple[float, ...]
+    spread: tuple[float, ...]
+
+    @property
+    def curve(self) -> CostCurve:
+        """As a policy takes it."""
+        return CostCurve(self.widths, self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """How a place's numbers compare with the reference place's.
+
+    Attributes:
+        agreement: share of rows with the same first choice.
+        divergence: mean Kullback-Leibler divergence in nats, reference first.
+        usable: within the floor.
+        reason: why not, else empty.
+
+    """
+
+    agreement: float
+    divergence: float
+    usable: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One model at one place.
+
+    Attributes:
+        role: ``target`` or ``draft``.
+        name: the model's.
+        place: where it ran.
+        times: by context, ascending.
+        prefill_s: seconds a token of a long prompt.
+        launch_s: of a pass that is not computing: what a pass over no weights would take.
+        transfer_s: to bring one row of results back from the device.
+        load_s: seconds to load it and open a session.
+        rss_bytes: that the process grew by, weights, buffers and a short cache.
+        weight_bytes, kv_bytes_per_token, max_context, vocab_size: as ``ModelInfo``.
+        row_widths, tree: as ``Capabilities``.
+        parity: of its numbers.
+        steady: False when the machine was too busy to measure.
+
+    """
+
+    role: str
+    name: str
+    place: Place
+    times: tuple[PassTimes, ...]
+    prefill_s: float
+    launch_s: float
+    transfer_s: float
+    load_s: float
+    rss_bytes: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    max_context: int
+    vocab_size: int
+    row_widths: tuple[int, ...] | None
+    tree: bool
+    parity: Parity
+    steady: bool
+
+    def seconds(self, rows: int, context: int) -> float:
+        """Of a pass; between measured contexts a straight line, beyond them the last one's."""
+        below = [times for times in self.times if times.context <= context]
+        above = [times for times in self.times if times.context > context]
+        if not below or not above:
+            nearest = below[-1] if below else above[0]
+            return nearest.curve.at(rows)
+        low, high = below[-1], above[0]
+        share = (context - low.context) / (high.context - low.context)
+        return low.curve.at(rows) * (1 - share) + high.curve.at(rows) * share
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """How much slower two models' passes are when both compute at once.
+
+    Attributes:
+        target, draft: labels of the places.
+        target_factor, draft_factor: time at once over time alone.
+
+    """
+
+    target: str
+    draft: str
+    target_factor: float
+    draft_factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """All that is known of a pair on a machine.
+
+    Attributes:
+        schema: of this record.
+        machine: facts that must not change for it to hold.
+        bundle: hash of the models' files.
+        versions: of the runtimes, by package.
+        measured: every model at every place, those that cannot be used as well.
+        contention: of places that are apart.
+        traces: what the pair says on calibration texts.
+        overhead_s: of a round beside passes, on this machine.
+
+    """
+
+    schema: int
+    machine: dict[str, str]
+    bundle: str
+    versions: dict[str, str]
+    measured: tuple[Measured, ...]
+    contention: tuple[Contention, ...]
+    traces: tuple[Trace, ...]
+    overhead_s: float
+
+    def of(self, role: str) -> list[Measured]:
+        """The places a role can be used at."""
+        return [m for m in self.measured if m.role == role and m.parity.usable]
+
+    def at(self, role: str, place: Place) -> Measured:
+        """What was measured of a role at a place.
+
+        Raises:
+            ProfileError: nothing was.
+
+        """
+        for measured in self.measured:
+            if measured.role == role and measured.place == place:
+                return measured
+        raise ProfileError(f"the {role} was not measured at {place.label}: profile it again")
