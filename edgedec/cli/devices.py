@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import click
@@ -26,8 +27,11 @@ def command(as_json: bool) -> None:
         return
     for name, facts in found.items():
         click.echo(name)
-        for line in facts.get("devices", [facts.get("missing")]):
-            click.echo(f"  {line}")
+        if "missing" in facts:
+            click.echo(f"  {facts['missing']}")
+        for device in facts.get("devices", []):
+            provider = f" {device['provider']}" if device["provider"] else ""
+            click.echo(f"  {device['name']}{provider}: {device['description']}")
 
 
 def devices() -> dict[str, dict[str, Any]]:
@@ -38,7 +42,9 @@ def devices() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name in registry.names():
         try:
-            found[name] = {"devices": registry.adapter(name).devices()}
+            listed = registry.adapter(name).devices()
         except RuntimeUnavailable as error:
             found[name] = {"missing": str(error)}
+        else:
+            found[name] = {"devices": [dataclasses.asdict(device) for device in listed]}
     return found

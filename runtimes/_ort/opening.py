@@ -71,12 +71,3 @@ def _options(threads: int) -> ort.SessionOptions:
 def default_threads(weight_bytes: int) -> int:
     """One thread per core this process may use, but none for a share that is not worth it."""
     return max(1, min(available_cores(), weight_bytes // _BYTES_PER_THREAD))
-
-
-def devices() -> list[str]:
-    """Providers that this ONNX Runtime has, and the devices it sees."""
-    found = [f"{name} (onnxruntime {ort.__version__})" for name in ort.get_available_providers()]
-    for device in getattr(ort, "get_ep_devices", list)():
-        kind = str(device.device.type).rpartition(".")[2]
-        found.append(f"{device.ep_name}: {kind} by {device.device.vendor or device.ep_vendor}")
-    return found

@@ -1,4 +1,4 @@
-"""llama.cpp's shared library: its log, its devices, and who owns what it allocates.
+"""llama.cpp's shared library: its log, and who owns what it allocates.
 
 llama.cpp says much on stderr. Here all of it goes to the logger ``edgedec.llamacpp`` at level
 DEBUG, which is silent unless somebody listens; the lines of errors are kept for messages.
@@ -12,7 +12,6 @@ import os
 import threading
 import weakref
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 from edgedec.errors import RuntimeUnavailable
@@ -31,7 +30,6 @@ Pointer = Any
 
 logger = logging.getLogger("edgedec.llamacpp")
 _DEBUG, _WARNING, _ERROR, _CONTINUED = 1, 3, 4, 5  # ggml_log_level
-_GRAPHICS = {1, 2}  # ggml_backend_dev_type: a card, or one that shares the processor's memory
 
 
 class _Log(threading.local):
@@ -132,54 +130,6 @@ class Weights:
         buffer = ctypes.create_string_buffer(512)
         size = api.llama_model_meta_val_str(self.pointer, key.encode(), buffer, len(buffer))
         return buffer.value.decode("utf-8", "replace") if size >= 0 else None
-
-
-# -- devices ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A device of this build.
-
-    Attributes:
-        name: as ``LoadOptions.device`` takes it.
-        description: the maker's.
-        takes_layers: a graphics device; the processor and what helps it need no layers sent.
-        pointer: llama.cpp's.
-
-    """
-
-    name: str
-    description: str
-    takes_layers: bool
-    pointer: int
-
-
-def find_devices() -> list[Device]:
-    """The devices this build of llama.cpp can compute on."""
-    from llama_cpp import _ggml
-
-    ggml = _ggml.libggml
-    try:
-        count, get = ggml["ggml_backend_dev_count"], ggml["ggml_backend_dev_get"]
-        name, text = ggml["ggml_backend_dev_name"], ggml["ggml_backend_dev_description"]
-        kind = ggml["ggml_backend_dev_type"]
-    except AttributeError:  # these stand in another library on Windows
-        return [Device("CPU", "this processor", False, 0)]
-    count.restype = ctypes.c_size_t
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    for function in (name, text, kind):
-        function.argtypes = [ctypes.c_void_p]
-    name.restype = text.restype = ctypes.c_char_p
-    found = []
-    for index in range(count()):
-        pointer = get(index)
-        found.append(
-            Device(
-                name(pointer).decode(), text(pointer).decode(), kind(pointer) in _GRAPHICS, pointer
-            )
-        )
-    return found
 
 
 def version() -> str:

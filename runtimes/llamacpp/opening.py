@@ -8,12 +8,11 @@ from pathlib import Path
 
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.placement.load import LoadOptions
+from edgedec.runtimes.llamacpp.backends import Backend, find_backends
 from edgedec.runtimes.llamacpp.library import (
-    Device,
     Params,
     Weights,
     api,
-    find_devices,
     forget,
     reason,
     version,
@@ -89,7 +88,7 @@ def on_processor(options: LoadOptions) -> bool:
         return True
     if options.device is not None:
         return not _choose(options)
-    return not any(device.takes_layers for device in find_devices())
+    return not any(device.takes_layers for device in find_backends())
 
 
 def _decodes(weights: Weights) -> bool:
@@ -104,11 +103,11 @@ def _load_mode(options: LoadOptions) -> int:
     return {None: _AUTO, True: _MAP, False: _READ}[options.mmap]
 
 
-def _choose(options: LoadOptions) -> list[Device]:
+def _choose(options: LoadOptions) -> list[Backend]:
     """The device that layers go to; none for the processor alone."""
     if options.device is None and not options.gpu_layers:
         return []
-    devices = find_devices()
+    devices = find_backends()
     if options.device is None:
         others = [device for device in devices if device.takes_layers]
         if not others:

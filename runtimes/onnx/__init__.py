@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgedec.placement.device import Device
 from edgedec.placement.load import LoadOptions
-from edgedec.runtimes._ort.opening import CPU, devices
+from edgedec.runtimes._ort.devices import find_devices
+from edgedec.runtimes._ort.opening import CPU
+from edgedec.runtimes._ort.speed import measure
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.session import OnnxSession
 
-__all__ = ["OnnxModel", "OnnxSession", "devices", "load"]
+__all__ = ["OnnxModel", "OnnxSession", "devices", "load", "measure"]
 
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:
@@ -21,3 +24,8 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
         providers=options.providers or (CPU,),
         row_invariant=options.row_invariant,
     )
+
+
+def devices() -> list[Device]:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    return find_devices("onnx")

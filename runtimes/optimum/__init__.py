@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgedec.placement.device import Device
 from edgedec.placement.load import LoadOptions
-from edgedec.runtimes._ort.opening import CPU, devices
+from edgedec.runtimes._ort.devices import find_devices
+from edgedec.runtimes._ort.opening import CPU
+from edgedec.runtimes._ort.speed import measure
 from edgedec.runtimes.optimum.model import OptimumModel
 from edgedec.runtimes.optimum.session import OptimumSession
 
-__all__ = ["OptimumModel", "OptimumSession", "devices", "load"]
+__all__ = ["OptimumModel", "OptimumSession", "devices", "load", "measure"]
 
 
 def load(path: Path, options: LoadOptions) -> OptimumModel:
@@ -25,3 +28,8 @@ def load(path: Path, options: LoadOptions) -> OptimumModel:
         providers=options.providers or (CPU,),
         row_invariant=options.row_invariant,
     )
+
+
+def devices() -> list[Device]:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    return find_devices("optimum")

@@ -24,8 +24,9 @@ from edgedec.placement.device import available_cores
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes import llamacpp, registry
 from edgedec.runtimes.llamacpp import LlamaModel, model, opening
+from edgedec.runtimes.llamacpp.backends import Backend, find_backends
 from edgedec.runtimes.llamacpp.context import Context
-from edgedec.runtimes.llamacpp.library import Device, api, find_devices
+from edgedec.runtimes.llamacpp.library import api
 from edgedec.runtimes.llamacpp.model import default_threads
 
 
@@ -171,7 +172,7 @@ def test_choices_that_are_refused(
 
 def test_layers_need_a_device(file: Path) -> None:
     LlamaModel.load(file, LoadOptions(threads=1, gpu_layers=0))
-    if any(device.takes_layers for device in find_devices()):
+    if any(device.takes_layers for device in find_backends()):
         pytest.skip("this llama.cpp has a device beside the processor")
     with pytest.raises(RuntimeUnavailable, match="no device"):
         LlamaModel.load(file, LoadOptions(gpu_layers=3))
@@ -181,24 +182,24 @@ def test_flash_attention_is_off_on_a_processor(file: Path, monkeypatch: pytest.M
     def chosen(**options: object) -> bool | None:
         return model._settings(LoadOptions(**options), 1).flash_attention  # type: ignore[arg-type]
 
-    monkeypatch.setattr(opening, "find_devices", lambda: [Device("CPU", "", False, 1)])
+    monkeypatch.setattr(opening, "find_backends", lambda: [Backend("CPU", "", False, 1)])
     assert chosen() is chosen(kv="f32") is False
     assert chosen(kv="q8_0") is None
     assert chosen(flash_attention=True) is True
-    both = [Device("CPU", "", False, 1), Device("Vulkan0", "", True, 2)]
-    monkeypatch.setattr(opening, "find_devices", lambda: both)
+    both = [Backend("CPU", "", False, 1), Backend("Vulkan0", "", True, 2)]
+    monkeypatch.setattr(opening, "find_backends", lambda: both)
     assert chosen() is chosen(device="Vulkan0") is None
     assert chosen(device="CPU") is chosen(gpu_layers=0) is False
 
 
 def test_a_device_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     here = [
-        Device("CPU", "a processor", False, 1),
-        Device("BLAS", "its library", False, 2),
-        Device("Vulkan0", "a card", True, 3),
-        Device("Vulkan1", "another", True, 4),
+        Backend("CPU", "a processor", False, 1),
+        Backend("BLAS", "its library", False, 2),
+        Backend("Vulkan0", "a card", True, 3),
+        Backend("Vulkan1", "another", True, 4),
     ]
-    monkeypatch.setattr(opening, "find_devices", lambda: here)
+    monkeypatch.setattr(opening, "find_backends", lambda: here)
     choose = opening._choose
     assert choose(LoadOptions()) == choose(LoadOptions(gpu_layers=0)) == []
     assert choose(LoadOptions(gpu_layers=-1)) == here[2:]
@@ -208,9 +209,10 @@ def test_a_device_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         choose(LoadOptions(device="Vulkan2"))
 
 
-def test_devices_begin_with_a_name() -> None:
-    names = [line.split(":")[0] for line in llamacpp.devices()]
-    assert "CPU" in names
+def test_the_processor_is_a_device() -> None:
+    first = llamacpp.devices()[0]
+    assert (first.runtime, first.name, first.kind) == ("llamacpp", "cpu", "cpu")
+    assert "llama.cpp" in first.description
 
 
 def test_rows_that_depend_on_each_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

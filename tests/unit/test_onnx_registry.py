@@ -12,7 +12,9 @@ def test_found_by_name() -> None:
     assert "onnx" in registry.names()
     assert "registry" not in registry.names()
     assert callable(registry.adapter("onnx").load)
-    assert any("CPUExecutionProvider" in line for line in registry.adapter("onnx").devices())
+    first = registry.adapter("onnx").devices()[0]
+    assert (first.runtime, first.name, first.kind) == ("onnx", "cpu", "cpu")
+    assert first.provider == "CPUExecutionProvider"
 
 
 def test_an_unknown_name() -> None:

@@ -63,6 +63,7 @@ def test_found_by_its_name(written: Path) -> None:
     assert model.info.vocab_size == VOCAB
     assert not model.capabilities.tree
     assert adapter.devices() == optimum.devices()
+    assert {device.runtime for device in adapter.devices()} == {"optimum"}
 
 
 def test_what_it_states(written: Path) -> None:

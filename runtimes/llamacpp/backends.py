@@ -1,0 +1,109 @@
+"""The devices that this build of llama.cpp computes on, as ggml knows them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from edgedec.placement.device import Device
+from edgedec.placement.place import CPU
+from edgedec.runtimes.llamacpp.library import version
+
+_PROCESSOR, _CARD, _SHARED_CARD, _HELPER = 0, 1, 2, 3  # ggml_backend_dev_type
+# Neural processors call themselves cards too; Qualcomm's and Huawei's by these names.
+_NEURAL = ("HTP", "CANN")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A device of this build.
+
+    Attributes:
+        name: as ``LoadOptions.device`` takes it.
+        description: the maker's.
+        takes_layers: a graphics device; the processor and what helps it need no layers sent.
+        pointer: ggml's; 0 where the library does not tell its devices.
+
+    """
+
+    name: str
+    description: str
+    takes_layers: bool
+    pointer: int
+
+    @property
+    def kind(self) -> str:
+        """As in ``placement.device.Device``."""
+        if not self.takes_layers:
+            return "cpu"
+        return "npu" if self.name.startswith(_NEURAL) else "gpu"
+
+    @property
+    def memory(self) -> tuple[int, int] | None:
+        """Bytes of its own memory: free, total; None where it does not say."""
+        if not self.pointer:
+            return None
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        ggml().ggml_backend_dev_memory(self.pointer, ctypes.byref(free), ctypes.byref(total))
+        return (free.value, total.value) if total.value else None
+
+
+@functools.cache
+def ggml() -> Any:
+    """The library behind llama.cpp, with the types of what is called of it.
+
+    Raises:
+        AttributeError: its functions stand in another library, as on Windows.
+
+    """
+    from llama_cpp import _ggml
+
+    library = _ggml.libggml
+    size, pointer, text = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
+    types: dict[str, tuple[Any, list[Any]]] = {
+        "ggml_backend_dev_count": (size, []),
+        "ggml_backend_dev_get": (pointer, [size]),
+        "ggml_backend_dev_name": (text, [pointer]),
+        "ggml_backend_dev_description": (text, [pointer]),
+        "ggml_backend_dev_type": (ctypes.c_int, [pointer]),
+        "ggml_backend_dev_memory": (None, [pointer, pointer, pointer]),
+    }
+    for name, (result, arguments) in types.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def find_backends() -> list[Backend]:
+    """All of them, the processor's helpers among them."""
+    try:
+        library = ggml()
+    except AttributeError:
+        return [Backend("CPU", "this processor", False, 0)]
+    found = []
+    for index in range(library.ggml_backend_dev_count()):
+        pointer = library.ggml_backend_dev_get(index)
+        name = library.ggml_backend_dev_name(pointer).decode()
+        text = library.ggml_backend_dev_description(pointer).decode("utf-8", "replace")
+        takes_layers = library.ggml_backend_dev_type(pointer) in (_CARD, _SHARED_CARD)
+        found.append(Backend(name, text, takes_layers, pointer))
+    return found
+
+
+def find_devices() -> list[Device]:
+    """What a model can be put on, the processor first; its helpers stand with it."""
+    backends = find_backends()
+    helpers = [b.name for b in backends if not b.takes_layers and b.name != "CPU"]
+    devices: list[Device] = []
+    for backend in backends:
+        text = f"{backend.description} (llama.cpp {version()})"
+        if not backend.takes_layers:
+            if backend.name == "CPU":
+                also = f", with {', '.join(helpers)}" if helpers else ""
+                devices.insert(0, Device("llamacpp", CPU, "cpu", text + also))
+            continue
+        free, total = backend.memory or (None, None)
+        devices.append(Device("llamacpp", backend.name, backend.kind, text, None, total, free))
+    return devices
