@@ -71,6 +71,7 @@ class Measured:
         row_widths, tree: as ``Capabilities``.
         parity: of its numbers.
         steady: False when the machine was too busy to measure.
+        rolls_back: False for a recurrent model, which cannot take back a rejected token.
 
     """
 
@@ -91,6 +92,7 @@ class Measured:
     tree: bool
     parity: Parity
     steady: bool
+    rolls_back: bool = True
 
     def seconds(self, rows: int, context: int) -> float:
         """Of a pass; between measured contexts a straight line, beyond them the last one's."""
