@@ -22,6 +22,7 @@ from edgedec.memory.budget import CachePlan, plan_caches
 from edgedec.pair import Pair, Source, find, is_gguf
 from edgedec.placement.load import LoadOptions
 from edgedec.placement.pinning import pinned
+from edgedec.placement.plan import SEQUENTIAL
 from edgedec.runtimes import registry
 from edgedec.text import Tokenizer
 from edgedec.vocabulary import translate
@@ -41,8 +42,11 @@ class OpenOptions(LoadOptions):
             comes with the target.
         draft_length: ``auto`` measures costs and decides each round; a number is fixed.
         draft_load: how the draft is put on its device; None is as the target.
+        draft_depth: longest path of a drafted tree of a fixed length; None is that length.
         format: of the target's files, where a bundle has several, and of a draft that is
             there in it, too; ``auto`` takes the one that decodes fastest.
+        draft_format: of the draft's files where they are not to be as the target's.
+        schedule: ``sequential``, or ``overlapped``: draft while the target verifies.
         max_context: tokens a text may have with its prompt; None is the model's own limit.
         kv_memory: bytes for all key/value caches; None is no limit.
         accept: an acceptance rule's name; None is the Gumbel coupling, which gives a
@@ -58,7 +62,10 @@ class OpenOptions(LoadOptions):
     draft_model: Path | None = None
     draft_length: int | str = "auto"
     draft_load: LoadOptions | None = None
+    draft_depth: int | None = None
     format: str = "auto"
+    draft_format: str | None = None
+    schedule: str = SEQUENTIAL
     max_context: int | None = None
     kv_memory: int | None = None
     accept: str | None = None
@@ -97,7 +104,7 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
     """
     rule = acceptance.rule(options.accept or "coupling")
-    pair = find(where, options.draft_model, lambda *there: _format(options.format, *there))
+    pair = find(where, options.draft_model, lambda *there: _format(options, *there))
     drafter_name = _drafter_name(pair, options)
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
@@ -133,11 +140,14 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         return Parts(pair, target, engine, tokenizer, plan, stack.pop_all())
 
 
-def _format(wanted: str, role: str, formats: Sequence[str]) -> str:
+def _format(options: OpenOptions, role: str, formats: Sequence[str]) -> str:
     """The format to use; ``auto`` passes over those whose runtime is not installed.
 
     A draft that stands elsewhere need not be there in the target's format.
     """
+    wanted = options.format
+    if role == "draft" and options.draft_format is not None:
+        wanted = options.draft_format
     if wanted != "auto" and (role == "target" or wanted in formats):
         return wanted
     known = [format for format in _PREFERRED if format in formats]
@@ -233,7 +243,7 @@ def _policy(
     if drafter_name == "none":
         return policy.Fixed(0)
     if isinstance(length, int):
-        return policy.Fixed(length)
+        return policy.Fixed(length, options.draft_depth)
     draft_s = policy.calibrate(draft, widths=(1,)).at(1) if draft else None
     return policy.MeasuredCost(policy.calibrate(target), draft_s)
 

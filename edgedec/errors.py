@@ -20,6 +20,7 @@
         ├── CapacityExceeded        the cache is full
         ├── CannotRollback          names the nearest possible length
         ├── SnapshotError           a saved state is damaged, or of another model
+        ├── PassFailed              a device or provider failed in the middle of its work
         └── Interrupted             ``interrupt()`` was called; the session stays usable
 
 The command line prints ``str(error)`` and exits with ``error.exit_code``.
@@ -110,6 +111,10 @@ class CannotRollback(SessionError):
 
 class SnapshotError(SessionError):
     """A saved state cannot be loaded: damaged, or not of this model; nothing has changed."""
+
+
+class PassFailed(SessionError):
+    """The device or provider could not compute a pass; another place may go on."""
 
 
 class Interrupted(SessionError):

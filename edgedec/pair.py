@@ -105,9 +105,10 @@ def _open(
     if Path(path).is_file():
         raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")
     bundle = Bundle.open(path)
-    format = choose(role, bundle.formats)
-    draft = None if bundle.draft is None else _of_role(bundle, bundle.draft, format)
-    return bundle, _of_role(bundle, bundle.target, format), draft
+    target = _of_role(bundle, bundle.target, choose(role, bundle.formats))
+    if bundle.draft is None:
+        return bundle, target, None
+    return bundle, target, _of_role(bundle, bundle.draft, choose("draft", bundle.formats))
 
 
 def _of_role(bundle: Bundle, role: Role, format: str) -> Source:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -20,15 +20,18 @@ from typing import Any
 
 from edgedec import assembly
 from edgedec.assembly import OpenOptions
-from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.engine import Emission, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
-from edgedec.errors import InputError
+from edgedec.errors import InputError, PassFailed
+from edgedec.opening import Opener, ways_without_plan
 from edgedec.text import Tokenizer
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
+Plan = dict[str, Any]
+Rounds = Callable[[Request, Metrics], Iterator[list[Emission]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Generation:
     finish_reason: str
     metrics: Metrics
     seed: int
-    plan: dict[str, Any]
+    plan: Plan
 
     @property
     def token_ids(self) -> list[int]:
@@ -98,13 +101,13 @@ class Stream(Iterator[Emission]):
     its fate is known.
     """
 
-    def __init__(self, engine: Engine, request: Request, plan: dict[str, Any]) -> None:
+    def __init__(self, rounds: Rounds, request: Request, plan: Callable[[], Plan]) -> None:
         self.metrics = Metrics()
         self.result: Generation | None = None
         self._request = request
         self._plan = plan
         self._events: list[Emission] = []
-        self._rounds = engine.run(request, self.metrics)
+        self._rounds = rounds(request, self.metrics)
         self._ready: Iterator[Emission] = iter(())
         self._abandoned = False
 
@@ -142,7 +145,7 @@ class Stream(Iterator[Emission]):
             finish_reason=stop.reason or "cancelled",
             metrics=self.metrics,
             seed=sampler.streams.seed,
-            plan=self._plan,
+            plan=self._plan(),
         )
 
 
@@ -150,10 +153,24 @@ class Pipeline:
     """A target, a drafter and a tokenizer, ready to decode.
 
     One text at a time: a stream that is read while another one is half read raises
-    StateError.
+    StateError. When a device fails in the middle of a text, the pipeline opens its models
+    elsewhere, or decodes without the draft, says so once (a warning of the logger
+    ``edgedec``), and goes on with the same text.
+
+    Attributes:
+        notes: what was said so, one line each.
     """
 
-    def __init__(self, parts: assembly.Parts) -> None:
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self._use(opener.open())
+
+    @property
+    def notes(self) -> list[str]:
+        """Why places were left that had been planned."""
+        return list(self._opener.notes)
+
+    def _use(self, parts: assembly.Parts) -> None:
         self.pair = parts.pair
         self.tokenizer: Tokenizer = parts.tokenizer
         self.plan = parts.plan
@@ -176,7 +193,7 @@ class Pipeline:
             BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
         """
         chosen = dataclasses.replace(options or OpenOptions(), **changes)
-        return cls(assembly.assemble(bundle, chosen))
+        return cls(Opener(bundle, ways_without_plan(chosen), planned=False))
 
     def stream(self, prompt: Prompt, options: GenerateOptions | None = None) -> Stream:
         """Decode after ``prompt`` (text, or token ids); yields events as they come.
@@ -205,7 +222,7 @@ class Pipeline:
         )
         deadline = perf_counter() + options.timeout_s if options.timeout_s else None
         request = Request(tokens, sampler, stop, options.logprobs, deadline)
-        return Stream(self.engine, request, self.plan)
+        return Stream(self._rounds, request, lambda: self.plan)
 
     def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
         """Decode to the end; see ``stream``."""
@@ -237,6 +254,16 @@ class Pipeline:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _rounds(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
+        """The engine's rounds; after a device's failure another engine's, with the same text."""
+        while True:
+            try:
+                yield from self.engine.run(request, metrics)
+                return
+            except PassFailed as error:
+                self._use(self._opener.reopen(self._parts, error))
+                request = dataclasses.replace(request, prompt=list(request.sampler.history))
 
     def _tokens(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import onnxruntime as ort
 
-from edgedec.errors import Interrupted, SessionError, StateError
+from edgedec.errors import Interrupted, PassFailed, StateError
 
 
 class Runner:
@@ -57,4 +57,4 @@ class Runner:
         except Exception as error:  # ONNX Runtime's own errors share no public base
             self.check_interrupt()
             reason = str(error).strip().splitlines()[0]
-            raise SessionError(f"ONNX Runtime could not run a pass: {reason}") from error
+            raise PassFailed(f"ONNX Runtime could not run a pass: {reason}") from error

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.decoding.tree import FloatArray
-from edgedec.errors import CapacityExceeded, Interrupted, SessionError
+from edgedec.errors import CapacityExceeded, Interrupted, PassFailed, SessionError
 from edgedec.runtimes.llamacpp.batch import Batch
 from edgedec.runtimes.llamacpp.library import (
     Params,
@@ -131,7 +131,7 @@ class Context:
 
         Raises:
             Interrupted: ``stop`` was set; what the batch wrote may be there in part.
-            SessionError: llama.cpp failed; likewise.
+            PassFailed: llama.cpp failed; likewise.
 
         """
         forget()
@@ -143,13 +143,13 @@ class Context:
             raise Interrupted("interrupted")
         if code == _NO_SLOT:
             raise CapacityExceeded(f"llama.cpp finds no room for {batch.n_tokens} tokens")
-        raise SessionError(f"llama.cpp could not run a pass: {reason()}")
+        raise PassFailed(f"llama.cpp could not run a pass: {reason()}")
 
     def run(self, tokens: Sequence[int], position: int, *, head: bool) -> None:
         """Compute tokens that follow one another into sequence 0; ``head``: with logits.
 
         Raises:
-            Interrupted, SessionError: as ``decode``.
+            Interrupted, PassFailed: as ``decode``.
 
         """
         count, settings = len(tokens), self._settings

@@ -1,0 +1,138 @@
+"""Ways to open a bundle, most wanted first: when a place fails, the next one goes on.
+
+Text does not depend on the way: the target's tokens are drawn with the same noise at the same
+positions whoever drafts and wherever they run, near-ties of quantised arithmetic aside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgedec import assembly
+from edgedec.assembly import OpenOptions, Parts
+from edgedec.errors import BundleError, EdgedecError, PassFailed, RuntimeUnavailable
+from edgedec.fields import one_line
+from edgedec.placement.plan import Decision, Plan
+
+_log = logging.getLogger("edgedec")
+# What a place that cannot be used raises, at load or in the middle of a text.
+FAILURES = (RuntimeUnavailable, BundleError, PassFailed)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to decode, and what to call it."""
+
+    name: str
+    options: OpenOptions
+
+
+def placed(options: OpenOptions, plan: Plan, max_context: int | None) -> OpenOptions:
+    """``options`` with models where a plan wants them."""
+    target = plan.target
+    return dataclasses.replace(
+        options,
+        threads=target.threads or None,
+        cores=target.cores,
+        providers=target.load_options().providers,
+        device=target.load_options().device,
+        format=target.format,
+        draft=plan.drafter,
+        draft_length="auto" if plan.draft_length is None else plan.draft_length,
+        draft_depth=plan.depth,
+        draft_load=None if plan.draft is None else plan.draft.load_options(),
+        draft_format=None if plan.draft is None else plan.draft.format,
+        schedule=plan.schedule,
+        max_context=max_context,
+    )
+
+
+def ways_of(decision: Decision, options: OpenOptions) -> list[Way]:
+    """A decision's plan, then what it falls back to."""
+    context = options.max_context or decision.max_context
+    plans = (decision.chosen.plan, *decision.fallbacks)
+    return [Way(plan.label, placed(options, plan, context)) for plan in plans]
+
+
+def ways_without_plan(options: OpenOptions) -> list[Way]:
+    """What was asked for, then the same without a draft model, then plain on the processor."""
+    ways = [Way("what was asked for", options)]
+    # A drafter that needs no model of its own stays.
+    alone: dict[str, Any] = {"draft_model": None, "draft_load": None, "draft_format": None}
+    if options.draft not in ("none", "lookup", "recycle"):
+        changed = dataclasses.replace(options, draft="lookup", schedule="sequential", **alone)
+        ways.append(Way("lookup without a draft model", changed))
+    on_device = options.device is not None or options.gpu_layers is not None
+    plain = dataclasses.replace(
+        options, draft="none", draft_length="auto", schedule="sequential", **alone,
+        providers=(), device=None, gpu_layers=0 if on_device else None, cores=None,
+    )  # fmt: skip
+    return [*ways, Way("plain decoding on the processor", plain)]
+
+
+class Opener:
+    """Opens the first way that works, and goes on with the next when one fails.
+
+    Args:
+        bundle: as ``Pipeline.open`` takes it.
+        ways: most wanted first.
+        planned: whether a planner chose them; where the user did, loading them must work.
+
+    Attributes:
+        notes: why earlier ways were left, one line each; each was said once, as a warning of
+            the logger ``edgedec``.
+
+    """
+
+    def __init__(self, bundle: str | Path, ways: Sequence[Way], *, planned: bool) -> None:
+        self.notes: list[str] = []
+        self._bundle = bundle
+        self._planned = planned
+        self._ways: Iterator[Way] = iter(ways)
+        self._way = next(self._ways)
+
+    def open(self) -> Parts:
+        """Put the current way together; a planned one that cannot be loaded gives way.
+
+        Raises:
+            EdgedecError: what was asked for cannot be opened, or no way is left.
+
+        """
+        while True:
+            try:
+                return assembly.assemble(self._bundle, self._way.options)
+            except FAILURES as error:
+                if not self._planned:
+                    raise
+                self._give_way(error)
+
+    def reopen(self, parts: Parts, error: EdgedecError) -> Parts:
+        """After a failure in the middle of a text: close what there is and open the next way.
+
+        Raises:
+            EdgedecError: ``error`` itself, when no way is left.
+
+        """
+        # A device that is gone may not even close; its memory has to be given back if it can.
+        with suppress(EdgedecError):
+            parts.close()
+        self._give_way(error)
+        # From here on nobody asked for this way in particular.
+        self._planned = True
+        return self.open()
+
+    def _give_way(self, error: EdgedecError) -> None:
+        failed = self._way
+        following = next(self._ways, None)
+        if following is None:
+            raise error
+        self._way = following
+        note = f"{failed.name} failed ({one_line(str(error))}): going on with {following.name}"
+        self.notes.append(note)
+        _log.warning(note)

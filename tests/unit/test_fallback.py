@@ -1,0 +1,159 @@
+"""A device that fails in the middle of a text, or at load: the text goes on, and is the same."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from edgedec import GenerateOptions, Pipeline, SamplingParams
+from edgedec.assembly import OpenOptions
+from edgedec.decoding.engine import Engine
+from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
+from edgedec.opening import Opener, Way, placed, ways_without_plan
+from edgedec.placement.place import Place
+from edgedec.placement.plan import Plan
+from edgedec.runtimes.onnx import OnnxSession
+
+PROMPT = "def fibonacci(n):\n"
+# Row invariance, so that nothing but the failure can change a quantised text.
+OPEN = OpenOptions(row_invariant=True, draft_length=3, threads=1)
+OPTIONS = GenerateOptions(max_new_tokens=40, sampling=SamplingParams(temperature=0.7, seed=3))
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[int]:
+    """What plain decoding writes."""
+    with Pipeline.open("demo", OPEN, draft="none") as pipeline:
+        return pipeline.generate(PROMPT, OPTIONS).token_ids
+
+
+class Failing:
+    """Passes of ONNX sessions fail from the n-th on, ``times`` times."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, after: int, times: int = 1) -> None:
+        honest, self.left, self.times = OnnxSession.forward, after, times
+
+        def forward(session: OnnxSession, *args: Any, **named: Any) -> Any:
+            self.left -= 1
+            if self.left < 0 and self.times > 0:
+                self.times -= 1
+                raise PassFailed("the device is gone")
+            return honest(session, *args, **named)
+
+        patch.setattr(OnnxSession, "forward", forward)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 7, 12])
+def test_the_text_goes_on_after_a_pass_fails_whichever_it_is(after, expected, monkeypatch, caplog):
+    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+        Failing(monkeypatch, after)
+        result = pipeline.generate(PROMPT, OPTIONS)
+        assert result.token_ids == expected
+        assert result.plan["drafter"] == "lookup"
+        (note,) = pipeline.notes
+        assert "the device is gone" in note
+        assert "lookup" in note
+        assert [record.message for record in caplog.records if record.name == "edgedec"] == [note]
+        # Said once: the next text is decoded in the new place without a word.
+        assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
+        assert pipeline.notes == [note]
+
+
+def test_a_second_failure_leaves_plain_decoding(expected, monkeypatch):
+    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+        Failing(monkeypatch, 5, times=2)
+        result = pipeline.generate(PROMPT, OPTIONS)
+        assert result.token_ids == expected
+        assert result.plan["drafter"] == "none"
+        assert len(pipeline.notes) == 2
+
+
+def test_when_no_way_is_left_the_failure_is_raised(monkeypatch):
+    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+        Failing(monkeypatch, 5, times=99)
+        with pytest.raises(PassFailed, match="the device is gone"):
+            pipeline.generate(PROMPT, OPTIONS)
+
+
+def test_a_twin_that_starts_the_text_anew_is_caught(expected, monkeypatch):
+    """The identity above can fail: here the second engine forgets what was written."""
+    honest = Engine.run
+
+    def forgetful(self: Engine, request: Any, metrics: Any) -> Iterator[Any]:
+        prompt = request.prompt
+        return honest(self, replace(request, prompt=prompt[:6]) if len(prompt) > 8 else request,
+                      metrics)  # fmt: skip
+
+    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+        Failing(monkeypatch, 7)
+        monkeypatch.setattr(Engine, "run", forgetful)
+        assert pipeline.generate(PROMPT, OPTIONS).token_ids != expected
+
+
+def test_an_abandoned_text_after_a_failure_leaves_the_pipeline_usable(expected, monkeypatch):
+    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+        Failing(monkeypatch, 7)
+        stream = pipeline.stream(PROMPT, OPTIONS)
+        while not pipeline.notes:
+            next(stream)
+        stream.close()
+        assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
+
+
+def test_a_planned_place_that_cannot_be_loaded_gives_way(caplog):
+    gone = replace(OPEN, providers=("NoSuchProvider",))
+    ways = [Way("a plan", gone), Way("the next plan", replace(OPEN, draft="lookup"))]
+    pipeline = Pipeline(Opener("demo", ways, planned=True))
+    with pipeline:
+        assert pipeline.plan["drafter"] == "lookup"
+        assert "NoSuchProvider" in pipeline.notes[0]
+        assert len(caplog.records) == 1
+
+
+def test_what_the_user_asked_for_does_not_give_way():
+    with pytest.raises(RuntimeUnavailable, match="NoSuchProvider"):
+        Pipeline.open("demo", providers=("NoSuchProvider",))
+
+
+def test_a_mistake_is_no_failure_of_a_place():
+    ways = [Way("a", replace(OPEN, draft="nonsense")), Way("b", OPEN)]
+    with pytest.raises(InputError, match="nonsense"):
+        Pipeline(Opener("demo", ways, planned=True))
+
+
+def test_a_plan_puts_models_in_their_places():
+    plan = Plan(
+        Place("onnx", threads=2, cores=(0, 1)),
+        Place("gguf", device="Vulkan0"),
+        "tree",
+        draft_length=8,
+        depth=4,
+    )
+    options = placed(OpenOptions(row_invariant=False, kv_memory=1 << 20), plan, 256)
+    assert (options.threads, options.cores, options.format) == (2, (0, 1), "onnx")
+    assert (options.draft, options.draft_length, options.draft_depth) == ("tree", 8, 4)
+    assert (options.draft_format, options.max_context) == ("gguf", 256)
+    assert options.draft_load is not None
+    assert options.draft_load.device == "Vulkan0"
+    assert options.draft_load.threads is None
+    assert (options.row_invariant, options.kv_memory) == (False, 1 << 20)
+
+
+def test_a_planned_draft_of_another_runtime_decodes_the_same_text(expected):
+    plan = Plan(Place("onnx", threads=1), Place("onnx", threads=1), "model", draft_length=2)
+    with Pipeline(
+        Opener("demo", [Way("a plan", placed(OPEN, plan, 256))], planned=True)
+    ) as pipeline:
+        assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
+        assert pipeline.plan["draft_length"] == 2
+
+
+def test_ways_without_a_plan_end_on_the_processor():
+    ways = ways_without_plan(OpenOptions(draft="model", device="Vulkan0", gpu_layers=-1))
+    assert [way.options.draft for way in ways] == ["model", "lookup", "none"]
+    assert (ways[-1].options.device, ways[-1].options.gpu_layers) == (None, 0)
+    assert [way.options.draft for way in ways_without_plan(OpenOptions(draft="lookup"))] == [
+        "lookup",
+        "none",
+    ]
