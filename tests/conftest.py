@@ -1,9 +1,12 @@
 """What every test shares: markers that skip with a reason, and where data stands."""
 
+import atexit
 import importlib.util
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +16,10 @@ from hypothesis import settings
 # A loaded machine is no failure: no deadline for an example.
 settings.register_profile("edgedec", deadline=None)
 settings.load_profile("edgedec")
+
+# What a developer measured on this machine must not decide how a test decodes.
+os.environ["EDGEDEC_CACHE"] = tempfile.mkdtemp(prefix="edgedec-tests-")
+atexit.register(shutil.rmtree, os.environ["EDGEDEC_CACHE"], ignore_errors=True)
 
 # A shell that starts a run in the background has it ignore Ctrl-C, and every child inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -44,11 +44,11 @@ def draft(value: str | Path) -> str | Path:
     text = str(value)
     if text in DRAFTS:
         return text
-    if Path(text).exists():
+    if text == "demo" or Path(text).exists():
         return Path(text)
     if text.lower().endswith(".gguf") or "/" in text:
         raise click.BadParameter(f"{text!r}: no such file or folder")
-    raise click.BadParameter(f"{text!r} is not one of {', '.join(DRAFTS)}, nor a file")
+    raise click.BadParameter(f"{text!r} is not one of {', '.join(DRAFTS)}, demo, nor a file")
 
 
 def bias(value: str | tuple[int, float]) -> tuple[int, float]:
@@ -68,7 +68,7 @@ OPEN = [
     click.option("--draft", type=draft, default="auto", show_default=True,
                  metavar="|".join(["NAME", "FILE.gguf"]),
                  help=f"What drafts: {', '.join(DRAFTS)}; or a draft model's file, or a bundle "
-                 "whose target drafts. auto is hybrid where there is a draft model, else "
+                 "(or demo) whose target drafts. auto is hybrid where there is a draft model, else "
                  "lookup."),
     click.option("--drafter", type=click.Choice(DRAFTS), metavar="NAME",
                  help="How a draft model given as a file drafts; default: auto."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -94,24 +94,7 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--licence", help="Of both models; default: what the checkpoint states.")
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is a bundle.")
 @_options.as_json
-def command(
-    target: Path,
-    draft: Path | None,
-    out: Path,
-    format_names: str,
-    exporter: str,
-    weights: str | None,
-    draft_weights: str | None,
-    kv: str,
-    block_size: int,
-    max_context: int | None,
-    parity: bool,
-    parity_text: Path | None,
-    imatrix_text: Path | None,
-    licence: str | None,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+def command(format_names: str, exporter: str, as_json: bool, **chosen: Any) -> None:
     """Make a bundle of a target and a draft.
 
     TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (pip install
@@ -128,22 +111,7 @@ def command(
     from edgedec.cli import _output
     from edgedec.export import ExportOptions, export_bundle
 
-    options = ExportOptions(
-        target=target,
-        out=out,
-        draft=draft,
-        formats=_formats(format_names, exporter),
-        weights=weights,
-        draft_weights=draft_weights,
-        kv=kv,
-        block_size=block_size,
-        max_context=max_context,
-        parity=parity,
-        parity_text=parity_text,
-        imatrix_text=imatrix_text,
-        licence=licence,
-        overwrite=overwrite,
-    )
+    options = ExportOptions(formats=_formats(format_names, exporter), **chosen)
     with _output.stages() as progress:
         report = export_bundle(options, progress)
     if as_json:

@@ -71,6 +71,13 @@ def test_drafting_never_changes_the_text(generate, draft, sampling) -> None:
     assert generate(*ask, "--draft", draft)["token_ids"] == plain["token_ids"]
 
 
+def test_another_bundle_may_draft(generate) -> None:
+    """The pair that ships stands in for a draft of its own, by its name."""
+    ask = [PROMPT, "--bundle", "demo", "--max-new-tokens", 24, "--draft", "demo"]
+    result = generate(*ask, "--drafter", "model")
+    assert result["drafted_tokens"] > 0
+
+
 def test_options_reach_the_sampler(generate) -> None:
     ask = [PROMPT, "--max-new-tokens", 24]
     greedy = generate(*ask)["token_ids"]
