@@ -135,6 +135,10 @@ class Profile:
         contention: of places that are apart.
         traces: what the pair says on calibration texts.
         overhead_s: of a round beside passes, on this machine.
+        draft_overhead_s: beside passes, more for each token that a draft model drafts.
+        prompts: what the traces are of: ``built-in``, or the hash of the user's own.
+        thorough: whether more places, widths and contexts were measured than usual.
+        notes: what was left out and why, one line each.
 
     """
 
@@ -146,6 +150,10 @@ class Profile:
     contention: tuple[Contention, ...]
     traces: tuple[Trace, ...]
     overhead_s: float
+    draft_overhead_s: float = 0.0
+    prompts: str = "built-in"
+    thorough: bool = False
+    notes: tuple[str, ...] = ()
 
     def of(self, role: str) -> list[Measured]:
         """The places a role can be used at."""
