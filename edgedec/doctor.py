@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from edgedec.errors import EdgedecError
+from edgedec.placement import machine
+from edgedec.placement.clusters import clusters
+from edgedec.placement.device import available_cores
 
 RUNTIME = ("click", "jinja2", "numpy", "onnxruntime", "rich", "tokenizers")
 # What each extra brings, and for what.
@@ -61,51 +62,24 @@ def _extra(extra: str, names: tuple[str, ...]) -> dict[str, Any]:
 
 def cpu() -> dict[str, Any]:
     """Name, cores this process may use, and the features that matter to quantised kernels."""
-    fields = _cpuinfo()
+    fields = machine.cpu_fields()
     flags = set(fields.get("flags", fields.get("features", "")).split())
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "name": fields.get("model name") or platform.processor() or platform.machine(),
-        "cores": usable,
+        "name": machine.cpu_name(),
+        "cores": available_cores(),
+        "clusters": [machine.describe(cluster) for cluster in clusters()],
         "features": [name for name in CPU_FEATURES if name in flags],
     }
 
 
-def _cpuinfo() -> dict[str, str]:
-    """The first processor's fields, lower-case names; empty where the system has no such file."""
-    try:
-        text = Path("/proc/cpuinfo").read_text("utf-8", errors="replace")
-    except OSError:
-        return {}
-    fields: dict[str, str] = {}
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        if colon:
-            fields.setdefault(name.strip().lower(), value.strip())
-    return fields
-
-
 def memory() -> dict[str, int | None]:
     """Bytes: all there is, what is free now, and the container's limit if there is one."""
-    total = available = None
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        values = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
-        total, available = values.get("MemTotal"), values.get("MemAvailable")
-    except (OSError, ValueError, IndexError):
-        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-            total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {"total_bytes": total, "available_bytes": available, "limit_bytes": _cgroup_limit(total)}
-
-
-def _cgroup_limit(total: int | None) -> int | None:
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            limit = int((Path("/sys/fs/cgroup") / name).read_text("ascii"))
-        except (OSError, ValueError):
-            continue
-        return limit if total is None or limit < total else None
-    return None
+    found = machine.memory()
+    return {
+        "total_bytes": found.total,
+        "available_bytes": found.free,
+        "limit_bytes": found.limit,
+    }
 
 
 def demo() -> dict[str, Any]:

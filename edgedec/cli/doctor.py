@@ -43,7 +43,7 @@ def _print(facts: dict[str, Any]) -> None:
         ("Python", f"{facts['python']}, {facts['system']}"),
         ("packages", _versions(facts["packages"])),
         *((f"extra {name}", _extra(extra)) for name, extra in facts["extras"].items()),
-        ("processor", f"{cpu['name']}, {cpu['cores']} cores, {' '.join(cpu['features'])}"),
+        ("processor", f"{cpu['name']}, {' + '.join(cpu['clusters'])}, {' '.join(cpu['features'])}"),
         ("memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} free"
                    + (f", limited to {size(limit)}" if limit else "")),
         ("demo bundle", f"whole, {size(demo['size_bytes'])}" if demo["whole"] else "not whole"),

@@ -1,0 +1,111 @@
+"""The memory that Linux allows this process: its control groups, of both versions, nested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+# Version 1 says "no limit" with the largest multiple of a page that a long holds.
+_NO_LIMIT = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """The tightest of the groups around this process.
+
+    Attributes:
+        limit: bytes that all its processes may take together.
+        free: bytes until the nearest limit, which may be another group's; caches that the
+            system gives back on demand are free.
+
+    """
+
+    limit: int
+    free: int
+
+
+def allowance(root: Path = Path("/")) -> Allowance | None:
+    """What is allowed; None where nothing limits this process.
+
+    Args:
+        root: where ``proc`` and ``sys`` are found.
+
+    """
+    found = [known for folder in _groups(root) if (known := _read(folder)) is not None]
+    if not found:
+        return None
+    return Allowance(min(one.limit for one in found), min(one.free for one in found))
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """The folders of this process's memory groups, each before the one around it."""
+    mounts = list(_mounts(root))
+    for line in _lines(root / "proc/self/cgroup"):
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        version = 2 if not controllers else 1
+        if version == 1 and "memory" not in controllers.split(","):
+            continue
+        for kind, inside, point in mounts:
+            if kind != version:
+                continue
+            top = root / point.lstrip("/")
+            folder = top / _below(PurePosixPath(path), PurePosixPath(inside))
+            while folder != top and top in folder.parents:
+                yield folder
+                folder = folder.parent
+            yield top
+
+
+def _below(path: PurePosixPath, inside: PurePosixPath) -> PurePosixPath:
+    """Where a group stands below the mounted one; the mounted one itself where it does not.
+
+    A container may see its own group as the top; a group outside its namespace begins with
+    two dots.
+    """
+    if ".." in path.parts or not path.is_relative_to(inside):
+        return PurePosixPath()
+    return path.relative_to(inside)
+
+
+def _mounts(root: Path) -> Iterator[tuple[int, str, str]]:
+    """Version, the group that is mounted, and where, of each mount that counts memory."""
+    for line in _lines(root / "proc/self/mountinfo"):
+        before, dash, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if not dash or len(fields) < 5 or len(kind) < 3:
+            continue
+        if kind[0] == "cgroup2":
+            yield 2, fields[3], fields[4]
+        elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
+            yield 1, fields[3], fields[4]
+
+
+def _read(folder: Path) -> Allowance | None:
+    """One group's, of whichever version it is; None where it has no limit."""
+    limits = [
+        _number(folder / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes")
+    ]
+    limit = min((n for n in limits if n is not None and n < _NO_LIMIT), default=None)
+    if limit is None:
+        return None
+    used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes") or 0
+    facts = dict(line.split(maxsplit=1) for line in _lines(folder / "memory.stat") if " " in line)
+    caches = facts.get("total_inactive_file", facts.get("inactive_file", "0"))
+    held = used - (int(caches) if caches.isdigit() else 0)
+    return Allowance(limit, max(0, limit - max(0, held)))
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text("ascii"))
+    except (OSError, ValueError):
+        return None

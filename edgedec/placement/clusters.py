@@ -1,0 +1,189 @@
+"""Groups of equal cores: a phone's little and big cores are two places, not one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_SYSFS = Path("/sys/devices")
+# Cores whose figures lie within this share are one cluster: some of a kind turbo a little
+# higher than the rest, and count as theirs.
+_ALIKE = 0.10
+# Where Linux tells hybrid processors' kinds apart; the last are the ones outside the ring.
+_HYBRID = ("cpu_core", "cpu_atom", "cpu_lowpower")
+_NAMES = {1: ("all",), 2: ("big", "little"), 3: ("big", "middle", "little")}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Equal cores.
+
+    Attributes:
+        cores: one logical processor of each physical core, as the system numbers them: two
+            threads of one core share what products need, so these are the ones to compute on.
+        logical: all its logical processors.
+        max_mhz: the highest clock; None where the system does not say.
+        capacity: the scheduler's estimate of a core's speed, 1024 for the fastest; None where
+            the system does not say.
+        name: ``all``, or ``big``, ``middle``, ``little``.
+
+    """
+
+    cores: tuple[int, ...]
+    logical: tuple[int, ...]
+    max_mhz: float | None
+    capacity: int | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """A physical core."""
+
+    logical: tuple[int, ...]
+    kind: int
+    capacity: int | None
+    max_mhz: float | None
+
+    @property
+    def strength(self) -> float:
+        return float(self.capacity or self.max_mhz or 0)
+
+
+def clusters(root: Path = _SYSFS, allowed: Iterable[int] | None = None) -> list[Cluster]:
+    """The clusters of cores that this process may use, strongest first; never empty.
+
+    Args:
+        root: where Linux describes its devices.
+        allowed: logical processors; None is those of this process.
+
+    """
+    may_use = sorted(_affinity() if allowed is None else allowed)
+    if sys.platform == "darwin" and root == _SYSFS:
+        return _of_mac(may_use, _sysctl)
+    found = _physical(root, may_use)
+    groups: list[list[_Core]] = []
+    # Kinds are listed strongest first.
+    for core in sorted(found, key=lambda core: (core.kind, -core.strength, core.logical)):
+        first = groups[-1][0] if groups else None
+        if first is not None and _alike(first, core):
+            groups[-1].append(core)
+        else:
+            groups.append([core])
+    return [
+        Cluster(
+            tuple(sorted(core.logical[0] for core in group)),
+            tuple(sorted(number for core in group for number in core.logical)),
+            max((core.max_mhz for core in group if core.max_mhz), default=None),
+            max((core.capacity for core in group if core.capacity), default=None),
+            name,
+        )
+        for group, name in zip(groups, _names(len(groups)), strict=True)
+    ]
+
+
+def _alike(one: _Core, other: _Core) -> bool:
+    return one.kind == other.kind and other.strength >= one.strength * (1 - _ALIKE)
+
+
+def _names(count: int) -> tuple[str, ...]:
+    if count in _NAMES:
+        return _NAMES[count]
+    return ("big", *(f"middle{number}" for number in range(1, count - 1)), "little")
+
+
+def _affinity() -> Iterable[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return range(os.cpu_count() or 1)
+
+
+# -- Linux --------------------------------------------------------------------------------------
+
+
+def _physical(root: Path, may_use: list[int]) -> list[_Core]:
+    """Cores by their siblings; where the system says nothing each processor is a core."""
+    kinds = {
+        number: kind
+        for kind, name in enumerate(_HYBRID)
+        for number in _number_list(root / name / "cpus")
+    }
+    usable = set(may_use)
+    seen: set[int] = set()
+    found = []
+    for number in may_use:
+        if number in seen:
+            continue
+        folder = root / "system" / "cpu" / f"cpu{number}"
+        siblings = usable & set(
+            _number_list(folder / "topology" / "core_cpus_list")
+            or _number_list(folder / "topology" / "thread_siblings_list")
+        )
+        logical = tuple(sorted(siblings | {number}))
+        seen.update(logical)
+        khz = _number(folder / "cpufreq" / "cpuinfo_max_freq")
+        found.append(
+            _Core(
+                logical,
+                kinds.get(number, 0),
+                _number(folder / "cpu_capacity"),
+                khz / 1000 if khz else None,
+            )
+        )
+    return found
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _number_list(file: Path) -> list[int]:
+    """Of a text such as ``0-3,8``; empty where there is none."""
+    numbers: list[int] = []
+    try:
+        for part in file.read_text("ascii").strip().split(","):
+            first, _, last = part.partition("-")
+            numbers += range(int(first), int(last or first) + 1)
+    except (OSError, ValueError):
+        return []
+    return numbers
+
+
+# -- macOS --------------------------------------------------------------------------------------
+
+
+def _of_mac(may_use: list[int], read: Callable[[str], str | None]) -> list[Cluster]:
+    """Performance levels, fastest first; the numbers only count: no thread can be kept there."""
+    levels = int(read("hw.nperflevels") or 1)
+    left, groups = list(may_use), []
+    for level in range(levels):
+        physical = int(read(f"hw.perflevel{level}.physicalcpu") or 0)
+        logical = int(read(f"hw.perflevel{level}.logicalcpu") or physical)
+        # The system numbers its slowest cores first.
+        own, left = left[len(left) - logical :], left[: len(left) - logical]
+        if own:
+            groups.append((tuple(own[: physical or len(own)]), tuple(own)))
+    if left and not groups:
+        groups = [(tuple(left), tuple(left))]
+    names = _names(len(groups))
+    return [
+        Cluster(cores, logical, None, None, name)
+        for (cores, logical), name in zip(groups, names, strict=True)
+    ]
+
+
+def _sysctl(name: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
