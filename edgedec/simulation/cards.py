@@ -1,0 +1,231 @@
+"""Device cards: what is known of machines that are not here, every figure with its source.
+
+A card is a TOML file. Its figures are values or ranges, and say where they are from::
+
+    [devices.gpu.bandwidth]
+    value = 112e9  # or range = [low, high]
+    kind = "datasheet"  # or measured, derived, estimate
+    source = "NVIDIA GeForce GTX 1050 (laptop), specifications"
+    url = "https://..."  # of data sheets and measurements
+    note = "128 bits at 7 Gbit/s"  # how it was derived, or why it is thought to be so
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from edgedec.errors import InputError
+from edgedec.simulation.figures import CardReader, Figure
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PRECISIONS = ("fp32", "fp16", "int8")
+MOST_BYTES = 1 << 17
+_FOLDER = Path(__file__).parent / "cards"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCard:
+    """One device of a machine.
+
+    Attributes:
+        name: on its card.
+        kind: ``cpu``, ``gpu`` or ``npu``.
+        description: the maker's name for it.
+        shared: its memory is the machine's; else its own.
+        memory_bytes: that it can use.
+        bandwidth: of its memory, bytes a second, peak.
+        bandwidth_share: of that peak which a pass over one row reaches, 0..1.
+        flops: multiplications and additions a second, peak, by precision.
+        flops_share: of that peak which a pass over many rows reaches, 0..1.
+        launch_s: seconds of a pass that is neither reading weights nor computing.
+
+    """
+
+    name: str
+    kind: str
+    description: str
+    shared: bool
+    memory_bytes: Figure
+    bandwidth: Figure
+    bandwidth_share: Figure
+    flops: Mapping[str, Figure]
+    flops_share: Figure
+    launch_s: Figure
+
+    def figures(self) -> dict[str, Figure]:
+        """All of them, by name; those of ``flops`` as ``flops.fp16``."""
+        plain = {name: getattr(self, name) for name in DEVICE_FIGURES}
+        return plain | {f"flops.{name}": figure for name, figure in self.flops.items()}
+
+    def fixed(self, **values: float) -> DeviceCard:
+        """The same device with some figures known exactly, as a corner of their ranges."""
+        known = {name: getattr(self, name).fixed(value) for name, value in values.items()}
+        return replace(self, **known)
+
+
+DEVICE_FIGURES = ("memory_bytes", "bandwidth", "bandwidth_share", "flops_share", "launch_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How two devices of a machine reach each other.
+
+    Attributes:
+        between: their names.
+        bandwidth: bytes a second, one way.
+        latency_s: seconds of the smallest transfer, with what starts it.
+
+    """
+
+    between: tuple[str, str]
+    bandwidth: Figure
+    latency_s: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A machine.
+
+    Attributes:
+        name: of the card.
+        description: the machine in words.
+        devices: by name.
+        links: between devices.
+        storage: bytes a second read from its disk or flash; None where no one needs it.
+
+    """
+
+    name: str
+    description: str
+    devices: Mapping[str, DeviceCard]
+    links: tuple[Link, ...] = ()
+    storage: Figure | None = field(default=None)
+
+    def device(self, name: str) -> DeviceCard:
+        """One of its devices.
+
+        Raises:
+            InputError: it has none of this name.
+
+        """
+        if name not in self.devices:
+            raise InputError(
+                f"card {self.name} has no device {name!r}: it has {', '.join(self.devices)}"
+            )
+        return self.devices[name]
+
+    def link(self, one: str, other: str) -> Link:
+        """Between two devices.
+
+        Raises:
+            InputError: the card knows none.
+
+        """
+        for link in self.links:
+            if set(link.between) == {one, other}:
+                return link
+        raise InputError(f"card {self.name} has no link between {one} and {other}")
+
+    def figures(self) -> dict[str, Figure]:
+        """All figures, by where they stand on the card."""
+        found = {
+            f"devices.{device.name}.{name}": figure
+            for device in self.devices.values()
+            for name, figure in device.figures().items()
+        }
+        for link in self.links:
+            where = f"links.{'-'.join(link.between)}"
+            found |= {f"{where}.bandwidth": link.bandwidth, f"{where}.latency_s": link.latency_s}
+        return found | ({} if self.storage is None else {"storage": self.storage})
+
+
+def names() -> list[str]:
+    """Cards that come with the package."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def load(name_or_path: str | Path) -> Card:
+    """A card that comes with the package, by its name, or one from a file.
+
+    Raises:
+        InputError: there is none, it is larger than a card can be, or something on it is
+            missing, unknown or no figure.
+
+    """
+    path = Path(name_or_path)
+    if str(name_or_path) in names():
+        path = _FOLDER / f"{name_or_path}.toml"
+    elif path.suffix != ".toml":
+        raise InputError(
+            f"no device card {str(name_or_path)[:80]!r}: expected {', '.join(names())}, "
+            "or a .toml file"
+        )
+    return _card(CardReader(_parse(path), path.name))
+
+
+def _parse(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot read the device card {path}: {error.strerror}") from None
+    if len(raw) > MOST_BYTES:
+        raise InputError(f"{path.name} is larger than a device card can be ({MOST_BYTES} bytes)")
+    try:
+        found: dict[str, object] = tomllib.loads(raw.decode("utf-8"))
+    # A file of brackets only goes deeper than the parser follows.
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise InputError(f"{path.name} is no device card: {reason}") from None
+    return found
+
+
+def _card(reader: CardReader) -> Card:
+    reader.only("name", "description", "devices", "links", "storage")
+    devices = {name: _device(name, inner) for name, inner in reader.tables("devices")}
+    if not devices:
+        raise reader.wrong("devices", "at least one")
+    links = tuple(_link(inner, devices) for _, inner in reader.tables("links", optional=True))
+    return Card(
+        name=reader.text("name"),
+        description=reader.text("description"),
+        devices=devices,
+        links=links,
+        storage=reader.figure("storage") if reader.has("storage") else None,
+    )
+
+
+def _device(name: str, reader: CardReader) -> DeviceCard:
+    reader.only("kind", "description", "memory", "flops", *DEVICE_FIGURES)
+    flops = reader.table("flops")
+    flops.only(*PRECISIONS)
+    peaks = {precision: flops.figure(precision) for precision in PRECISIONS if flops.has(precision)}
+    if not peaks:
+        raise reader.wrong("flops", f"one or more of {', '.join(PRECISIONS)}")
+    return DeviceCard(
+        name=name,
+        kind=reader.choice("kind", ("cpu", "gpu", "npu")),
+        description=reader.text("description"),
+        shared=reader.choice("memory", ("own", "shared")) == "shared",
+        memory_bytes=reader.figure("memory_bytes"),
+        bandwidth=reader.figure("bandwidth"),
+        bandwidth_share=reader.figure("bandwidth_share", most=1.0),
+        flops=peaks,
+        flops_share=reader.figure("flops_share", most=1.0),
+        launch_s=reader.figure("launch_s"),
+    )
+
+
+def _link(reader: CardReader, devices: Mapping[str, DeviceCard]) -> Link:
+    reader.only("between", "bandwidth", "latency_s")
+    ends = reader.texts("between")
+    if len(ends) != 2 or ends[0] == ends[1] or not set(ends) <= set(devices):
+        raise reader.wrong("between", f"two of {', '.join(devices)}")
+    return Link((ends[0], ends[1]), reader.figure("bandwidth"), reader.figure("latency_s"))
