@@ -53,6 +53,8 @@ class Request:
         deadline: the engine's clock's time after which decoding ends with ``"timeout"``.
         cancelled: set it from any thread, also before the start, to end decoding after the
             current pass with ``"cancelled"``.
+        policy: how much to draft, for this request alone; None is the engine's, which learns
+            nothing from a request that brings its own. ``policy.for_request`` makes one.
     """
 
     prompt: Sequence[int]
@@ -61,6 +63,7 @@ class Request:
     logprobs: int | None = None
     deadline: float | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
+    policy: DraftPolicy | None = None
 
 
 class Engine:
@@ -134,16 +137,17 @@ class Engine:
     def _rounds(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
         started = self._clock()
         stop, sampler = request.stop, request.sampler
+        policy = request.policy or self.policy
         self._prefill(request)
+        policy.begin(stop.remaining)
         want = sampler.want | self.rule.want
         if request.logprobs is not None:
             want |= Want.LOGITS
         root = request.prompt[-1]
         while stop.reason is None and not self._ended(request):
             begin = self._clock()
-            draft = self.drafter.propose(
-                root, self._limits(stop), self.policy.go_on, sampler.streams
-            )
+            limits = self._limits(policy, stop)
+            draft = self.drafter.propose(root, limits, policy.go_on, sampler.streams)
             drafted = self._clock()
             scored = self.target.forward(draft.tree, want=want)
             verified = self._clock()
@@ -157,7 +161,7 @@ class Engine:
             self.drafter.observe(RoundFeedback(draft, verdict, scored, kept))
             now = self._clock()
             record = _record(draft, verdict, kept, (begin, drafted, verified, now))
-            self.policy.observe(record)
+            policy.observe(record)
             # Deciding how much to draft is part of the round, for those who compare times.
             metrics.observe(record, self._clock() - begin)
             if metrics.target_passes == 1:
@@ -194,9 +198,9 @@ class Engine:
             request.stop.reason = "length"
         return request.stop.reason is not None
 
-    def _limits(self, stop: StopRule) -> DraftLimits:
+    def _limits(self, policy: DraftPolicy, stop: StopRule) -> DraftLimits:
         # A round always adds one token of the target's own, so drafts leave room for it.
-        wanted = self.policy.limits()
+        wanted = policy.limits()
         depth = min(wanted.depth, stop.remaining - 1)
         nodes = min(wanted.nodes, self.target.capacity - self.target.length - 1)
         return DraftLimits(nodes if depth > 0 else 0, depth)

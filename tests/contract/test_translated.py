@@ -167,7 +167,7 @@ def test_a_draft_whose_best_are_all_unknown_has_no_idea() -> None:
 def test_a_tokenizer_of_one_s_own_needs_no_translation() -> None:
     session = FakeModel(VOCAB).open(8)
     same = Translation.of_ids(range(VOCAB), VOCAB)
-    assert _translated.translated(session, None) is session
-    assert _translated.translated(session, same) is not session
+    assert _translated.translated(session, None) == (session, session.capacity)
+    assert _translated.translated(session, same)[0] is not session
     same = replace(same, same=True)
-    assert _translated.translated(session, same) is session
+    assert _translated.translated(session, same)[0] is session

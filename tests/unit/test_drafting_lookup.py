@@ -97,13 +97,13 @@ def test_a_period_goes_on_for_ever(period: list[int], times: int, nodes: int) ->
 
 def test_confidence_grows_with_the_match_and_the_policy_may_stop() -> None:
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3]
-    drafter = LookupDrafter(16, fallback="model")
+    drafter = LookupDrafter(16, rivals=("model",))
     sampler = Sampler(SamplingParams(), 16, text)
     drafter.begin(text, sampler)
     seen: list[float] = []
 
     def two(step: DraftStep) -> bool:
-        assert step.fallback == "model"
+        assert step.rivals == ("model",)
         assert step.source == "lookup"
         seen.append(step.confidence())
         assert step.entropy() >= 0

@@ -7,7 +7,7 @@ from math import exp
 
 import numpy as np
 
-from edgedec.decoding.drafting._translated import TranslatedSession, translated
+from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, Sampler
@@ -37,7 +37,7 @@ class Follower:
     def __init__(self, parts: DrafterParts, name: str) -> None:
         if parts.draft is None:
             raise InputError(f"drafter {name!r} needs a draft model: give one, or use 'lookup'")
-        self._session = translated(parts.draft, parts.translation)
+        self._session, self._widest = translated(parts.draft, parts.translation)
         self._sampler: Sampler | None = None
         self._held: list[int] = []
         # The round: the caller's tree, the session's own (the missing tokens above it), how
@@ -61,19 +61,19 @@ class Follower:
 
     def room(self) -> int:
         """Nodes, the root included, that can still be computed in one round."""
-        room = self._session.capacity - len(self._text()) + 1
-        if isinstance(self._session, TranslatedSession):
-            room = min(room, self._session.widest)
-        return room
+        return min(self._session.capacity - len(self._text()) + 1, self._widest)
 
-    def near(self) -> bool:
-        """Whether the session is close behind the text; when not, read on a bit."""
-        text = self._text()
-        if len(text) - len(self._held) <= _READ_AT_ONCE:
-            return True
+    def behind(self) -> int:
+        """Tokens to read before the next pass; 0 where they are few enough to ride along."""
+        missing = len(self._text()) - 1 - len(self._held)
+        return missing if missing > _RIDE_ALONG else 0
+
+    def catch_up(self) -> bool:
+        """Read what is missing, or a bit of it where that is much; whether that was all."""
         self._drop()
-        self._read(text[len(self._held) : len(self._held) + _READ_AT_ONCE])
-        return False
+        missing = self._text()[len(self._held) : -1]
+        self._read(missing[:_READ_AT_ONCE])
+        return len(missing) <= _READ_AT_ONCE
 
     def rows(self, tree: TokenTree) -> Rows:
         """Rows of the last pass over ``tree``, after computing any nodes still missing.

@@ -19,11 +19,15 @@ from edgedec.errors import CapacityExceeded, SnapshotError, StateError
 _MOST_STATE = 1 << 26
 
 
-def translated(session: Session, translation: Translation | None) -> Session:
-    """``session`` for a caller who speaks the target's tokens; itself where it does already."""
+def translated(session: Session, translation: Translation | None) -> tuple[Session, int]:
+    """``session`` for a caller who speaks the target's tokens; itself where it does already.
+
+    And how many nodes of a tree fit whatever the text before them takes.
+    """
     if translation is None or translation.untouched:
-        return session
-    return TranslatedSession(session, translation)
+        return session, session.capacity
+    speaking = TranslatedSession(session, translation)
+    return speaking, speaking.widest
 
 
 class TranslatedSession:

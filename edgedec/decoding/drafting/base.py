@@ -44,7 +44,11 @@ class DraftStep:
         value: in a branching draft, the drafter's own estimate that the target gets to the
             place of the next node; times the confidence, that it takes the node. None in a
             chain, where it is the product of the confidences before.
-        fallback: the drafter that is asked next should this one draft nothing.
+        rivals: the drafters that are asked next, in turn, should this one draft nothing.
+        behind: tokens of the text that the drafter must read before it can look at anything;
+            0 where they are few enough to ride along. While it is not 0 the question is
+            whether to read, and no more may be asked of the step. A long text is read over
+            several rounds, which draft nothing.
         token: the token that would be drafted, where that is known before it is drawn: a
             policy that declines it can still learn whether it would have been right. None
             where draft and target do not share their noise.
@@ -57,7 +61,8 @@ class DraftStep:
     source: str = "draft"
     nodes: int = 0
     value: float | None = None
-    fallback: str | None = None
+    rivals: Sequence[str] = ()
+    behind: int = 0
     token: Callable[[], int] | None = None
 
 

@@ -31,7 +31,7 @@ class HybridDrafter:
     def __init__(self, parts: DrafterParts) -> None:
         by_text = parts.translation is not None and parts.translation.level == "string"
         self._model = StringsDrafter(parts) if by_text else ModelDrafter(parts)
-        self._lookup = LookupDrafter(parts.vocab_size, fallback=self._model.name)
+        self._lookup = LookupDrafter(parts.vocab_size, rivals=(self._model.name,))
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._lookup.begin(prompt, sampler)

@@ -83,7 +83,7 @@ class LookupDrafter:
         vocab_size: columns of a logits row.
         shortest: an n-gram below this length is no hint.
         longest: n-grams are not compared beyond this length.
-        fallback: the drafter that is asked next, where there is one.
+        rivals: the drafters that are asked next, where there are any.
 
     """
 
@@ -94,10 +94,10 @@ class LookupDrafter:
         vocab_size: int,
         shortest: int = SHORTEST,
         longest: int = LONGEST,
-        fallback: str | None = None,
+        rivals: Sequence[str] = (),
     ) -> None:
         self._index = NgramIndex(vocab_size, shortest, longest)
-        self._fallback = fallback
+        self._rivals = rivals
         self._text: Sequence[int] = ()
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
@@ -126,7 +126,7 @@ class LookupDrafter:
             return text[here] if here < end else tree.tokens[here - end + 1]
 
         step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
-        step.fallback, step.token = self._fallback, token
+        step.rivals, step.token = self._rivals, token
         while step.depth < length and go_on(step):
             leaf = step.depth
             tree.add(token(), leaf)

@@ -23,12 +23,21 @@ class ModelDrafter:
 
     A draft of d tokens costs d draft passes. Beyond the draft session's capacity it
     proposes nothing.
+
+    Args:
+        parts: a draft model.
+        follower: of its session, where drafters share it; None makes one.
+        rivals: the drafters that are asked next, where there are any.
+
     """
 
     name = "model"
 
-    def __init__(self, parts: DrafterParts) -> None:
-        self._follower = Follower(parts, self.name)
+    def __init__(
+        self, parts: DrafterParts, follower: Follower | None = None, rivals: Sequence[str] = ()
+    ) -> None:
+        self._follower = follower or Follower(parts, self.name)
+        self._rivals = rivals
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._follower.begin(prompt, sampler)
@@ -38,7 +47,7 @@ class ModelDrafter:
         q: dict[int, FloatArray] = {}
         draft = Draft(tree, q, self.name)
         length = min(limits.nodes, limits.depth, follower.room())
-        if length <= 0 or not follower.near():
+        if length <= 0:
             return draft
 
         def entropy() -> float:
@@ -53,7 +62,11 @@ class ModelDrafter:
 
         # Only what is asked for is computed: a policy that stops without looking at the
         # next distribution saves its pass.
-        step = DraftStep(0, entropy, confidence, self.name)
+        step = DraftStep(0, entropy, confidence, self.name, rivals=self._rivals)
+        step.behind = follower.behind()
+        if step.behind and not (go_on(step) and follower.catch_up()):
+            return draft
+        step.behind = 0
         if streams.coupled:
             step.token = token
         while step.depth < length and go_on(step):

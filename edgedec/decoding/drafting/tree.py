@@ -73,18 +73,26 @@ class TreeDrafter:
     Args:
         parts: a draft model.
         threshold: C; None is 1 / (nodes + 1), about one expected accepted node per pass.
+        follower, rivals: as ``ModelDrafter``.
 
     """
 
     name = "tree"
 
-    def __init__(self, parts: DrafterParts, threshold: float | None = None) -> None:
+    def __init__(
+        self,
+        parts: DrafterParts,
+        threshold: float | None = None,
+        follower: Follower | None = None,
+        rivals: Sequence[str] = (),
+    ) -> None:
         if not parts.branching:
             raise InputError(
                 "drafter 'tree' branches, and only chains are verified here, "
                 "as with --row-invariant: use 'model'"
             )
-        self._follower = Follower(parts, self.name)
+        self._follower = follower or Follower(parts, self.name)
+        self.rivals = rivals
         self._threshold = threshold
         self._habits = Habits()
         self._places: dict[int, int] = {}
@@ -98,7 +106,7 @@ class TreeDrafter:
         draft = Draft(tree, q, self.name)
         room = self._follower.room()
         nodes = min(limits.nodes, room)
-        if min(nodes, limits.depth) <= 0 or not self._follower.near():
+        if min(nodes, limits.depth) <= 0 or not self._caught_up(go_on):
             return draft
         threshold = self._threshold or 1 / (limits.nodes + 1)
         layer = {0: 1.0}
@@ -111,6 +119,14 @@ class TreeDrafter:
             layer = slots.fill(depth, nodes, threshold, go_on)
         draft.passes = self._follower.passes(tree)
         return draft
+
+    def _caught_up(self, go_on: GoOn) -> bool:
+        behind = self._follower.behind()
+        if not behind:
+            return True
+        nothing = DraftStep(0, float, float, self.name, value=1.0, rivals=self.rivals)
+        nothing.behind = behind
+        return go_on(nothing) and self._follower.catch_up()
 
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
         """Children to draw below a node, in draw order, with their chances."""
@@ -162,6 +178,7 @@ class _Slots:
         tree = self._tree
         drawn: dict[int, float] = {}
         step = DraftStep(depth, self._entropy, self._confidence, TreeDrafter.name)
+        step.rivals = self._drafter.rivals
         while self._heap and len(tree) <= nodes:
             value = -self._heap[0][0]
             step.nodes, step.value = len(tree) - 1, value

@@ -8,6 +8,7 @@ from edgedec.decoding.policy.base import DraftPolicy, RoundRecord
 from edgedec.decoding.policy.cost import CostCurve, calibrate
 from edgedec.decoding.policy.fixed import Fixed
 from edgedec.decoding.policy.measured import MeasuredCost
+from edgedec.decoding.policy.override import Only, for_request
 from edgedec.decoding.policy.svip import Svip
 
 __all__ = [
@@ -15,7 +16,9 @@ __all__ = [
     "DraftPolicy",
     "Fixed",
     "MeasuredCost",
+    "Only",
     "RoundRecord",
     "Svip",
     "calibrate",
+    "for_request",
 ]

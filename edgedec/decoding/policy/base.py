@@ -45,6 +45,10 @@ class DraftPolicy(Protocol):
 
     name: str
 
+    def begin(self, remaining: int) -> None:
+        """Another text begins, of so many tokens at most."""
+        ...
+
     def limits(self) -> DraftLimits:
         """Limits for the next round; 0 nodes is a legal answer: plain decoding."""
         ...

@@ -25,6 +25,9 @@ class Fixed:
             )
         self._limits = DraftLimits(draft_length, draft_length if depth is None else depth)
 
+    def begin(self, remaining: int) -> None:
+        pass
+
     def limits(self) -> DraftLimits:
         return self._limits
 

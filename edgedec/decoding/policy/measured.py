@@ -49,6 +49,9 @@ class MeasuredCost:
         self._declined: list[_Declined] = []
         self._start_round()
 
+    def begin(self, remaining: int) -> None:
+        self._start_round()
+
     def limits(self) -> DraftLimits:
         self._asked = None
         self._declined = []
@@ -57,6 +60,8 @@ class MeasuredCost:
 
     def go_on(self, step: DraftStep) -> bool:
         drafted = step.nodes
+        if step.behind:
+            return True
         if drafted == 0:
             self._asked = self._source(step.source, branching=step.value is not None)
             self._start_round()
@@ -146,9 +151,9 @@ class MeasuredCost:
 
     def _rival_wins(self, step: DraftStep, place: int) -> bool:
         """Whether the drafter that is asked next would do better."""
-        if self._asked is None or step.fallback is None or step.nodes:
+        if self._asked is None or not step.rivals or step.nodes:
             return False
-        rival = self._source(step.fallback, branching=False)
+        rival = self._source(step.rivals[0], branching=False)
         return self._asked.first[place] < rival.start
 
     def _learn(self, source: Source, record: RoundRecord) -> None:

@@ -31,10 +31,15 @@ class Svip:
         self._limits = DraftLimits(cap, cap)
         self._last_entropy = -math.inf
 
+    def begin(self, remaining: int) -> None:
+        self._last_entropy = -math.inf
+
     def limits(self) -> DraftLimits:
         return self._limits
 
     def go_on(self, step: DraftStep) -> bool:
+        if step.behind:
+            return True
         if step.nodes > 0 and self._last_entropy > self._entropy_bound:
             return False
         self._last_entropy = step.entropy()

@@ -1,0 +1,58 @@
+"""Another policy for one request: plain, one drafter alone, a fixed draft length."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+
+from edgedec.decoding.drafting.base import DraftLimits, DraftStep
+from edgedec.decoding.policy.base import DraftPolicy, RoundRecord
+from edgedec.decoding.policy.fixed import Fixed
+
+
+class Only:
+    """A policy that lets some drafters draft, and the others not.
+
+    Args:
+        policy: decides for those that may.
+        sources: their names.
+
+    """
+
+    def __init__(self, policy: DraftPolicy, sources: Collection[str]) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._sources = frozenset(sources)
+
+    def begin(self, remaining: int) -> None:
+        self._policy.begin(remaining)
+
+    def limits(self) -> DraftLimits:
+        return self._policy.limits()
+
+    def go_on(self, step: DraftStep) -> bool:
+        if step.source not in self._sources:
+            return False
+        if step.rivals:
+            step.rivals = [name for name in step.rivals if name in self._sources]
+        return self._policy.go_on(step)
+
+    def observe(self, record: RoundRecord) -> None:
+        self._policy.observe(record)
+
+
+def for_request(
+    own: DraftPolicy, *, drafter: str | None = None, draft_length: int | None = None
+) -> DraftPolicy:
+    """A policy for one ``Request``; ``own`` is left as it is, whatever the request brings.
+
+    Args:
+        own: the engine's; where only the drafter is given, a copy of it decides how much.
+        drafter: the only source that may draft, ``none`` for plain decoding; None is any.
+        draft_length: drafted tokens a round, 0 for plain decoding; None leaves it to ``own``.
+
+    """
+    if drafter == "none" or draft_length == 0:
+        return Fixed(0)
+    policy = copy.deepcopy(own) if draft_length is None else Fixed(draft_length)
+    return policy if drafter is None else Only(policy, [drafter])
