@@ -64,9 +64,10 @@ class ModelDrafter:
         # next distribution saves its pass.
         step = DraftStep(0, entropy, confidence, self.name, rivals=self._rivals)
         step.behind = follower.behind()
-        if step.behind and not (go_on(step) and follower.catch_up()):
-            return draft
-        step.behind = 0
+        if step.behind:
+            if not (go_on(step) and follower.catch_up()):
+                return draft
+            step.behind = 0
         if streams.coupled:
             step.token = token
         while step.depth < length and go_on(step):

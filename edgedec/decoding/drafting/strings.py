@@ -83,8 +83,9 @@ class StringsDrafter:
         tree = TokenTree(root)
         draft = Draft(tree, source=self.name)
         length = min(limits.nodes, limits.depth, self._text.margin)
-        if length <= 0:
+        if length <= 0 or not self._caught_up(go_on):
             return draft
+        self._drop()
         plan: Plan | None = None
 
         def look() -> Pass:
@@ -104,9 +105,6 @@ class StringsDrafter:
             return float(-(weights * np.log(np.maximum(weights, 1e-30))).sum())
 
         step = DraftStep(0, entropy, confidence, self.name)
-        if not self._caught_up(step, go_on):
-            return draft
-        self._drop()
         drafted: list[int] = []
         while step.depth < length and go_on(step):
             token = self._drawn(look(), drafted, streams)
@@ -132,15 +130,13 @@ class StringsDrafter:
         assert self._sampler is not None, "propose() before begin()"
         return self._sampler.history
 
-    def _caught_up(self, step: DraftStep, go_on: GoOn) -> bool:
+    def _caught_up(self, go_on: GoOn) -> bool:
         """Read what is missing where that is too much to ride along, or a bit of it."""
         missing = self._history()[len(self._text.tokens) : -1]
         if len(missing) <= _RIDE_ALONG:
             return True
-        step.behind = len(missing)
-        if not go_on(step):
+        if not go_on(DraftStep(0, float, float, self.name, behind=len(missing))):
             return False
-        step.behind = 0
         self._drop()
         self._text.read(missing[:_READ_AT_ONCE])
         return len(missing) <= _READ_AT_ONCE

@@ -124,9 +124,8 @@ class TreeDrafter:
         behind = self._follower.behind()
         if not behind:
             return True
-        nothing = DraftStep(0, float, float, self.name, value=1.0, rivals=self.rivals)
-        nothing.behind = behind
-        return go_on(nothing) and self._follower.catch_up()
+        step = DraftStep(0, float, float, self.name, value=1.0, behind=behind)
+        return go_on(step) and self._follower.catch_up()
 
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
         """Children to draw below a node, in draw order, with their chances."""
