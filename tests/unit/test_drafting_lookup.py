@@ -146,8 +146,17 @@ def test_a_round_costs_the_same_in_a_long_text() -> None:
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    assert drafting.names() == ["hybrid", "lookup", "model", "none", "recycle", "strings", "tree"]
-    with pytest.raises(drafting.InputError, match="hybrid, lookup"):
+    assert drafting.names() == [
+        "adaptive",
+        "hybrid",
+        "lookup",
+        "model",
+        "none",
+        "recycle",
+        "strings",
+        "tree",
+    ]
+    with pytest.raises(drafting.InputError, match="adaptive, hybrid, lookup"):
         drafting.create("psychic", vocab_size=4)
     with pytest.raises(drafting.InputError):
         drafting.create("base", vocab_size=4)

@@ -22,7 +22,7 @@ from edgedec.errors import InputError, PromptTooLong
 from edgedec.testing import FakeModel
 
 PROMPT = [3, 1, 4, 1, 5]
-DRAFTERS = ["none", "model", "tree", "lookup", "recycle", "hybrid"]
+DRAFTERS = ["none", "model", "tree", "lookup", "recycle", "hybrid", "adaptive"]
 SAMPLINGS = {
     "greedy": SamplingParams(),
     "hot": SamplingParams(temperature=1.3, seed=5),

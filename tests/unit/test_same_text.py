@@ -31,7 +31,7 @@ EOS = 11
 PROMPT = [1, 2, 3, 4, 1, 2, 3]
 TARGET = FakeModel(VOCAB, seed=1, context=3, sharpness=1.5)
 DRAFT = FakeModel(VOCAB, seed=2, context=3, like=(TARGET, 0.8), sharpness=1.5)
-DRAFTERS = ["model", "tree", "lookup", "recycle", "hybrid"]
+DRAFTERS = ["model", "tree", "lookup", "recycle", "hybrid", "adaptive"]
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "greedy": {},

@@ -26,7 +26,7 @@ CROSSINGS = [
     ("metaspace", "llama"),
     ("gemma", "byte-level"),
 ]
-DRAFTERS = ["model", "tree", "hybrid", "strings"]
+DRAFTERS = ["model", "tree", "hybrid", "adaptive", "strings"]
 SAMPLERS = {
     "greedy": SamplingParams(),
     "temperature": SamplingParams(temperature=0.9, seed=7),

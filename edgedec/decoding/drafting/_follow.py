@@ -88,9 +88,14 @@ class Follower:
 
     def confidence(self, node: int) -> float:
         """Probability of the first choice after ``node``, among the last pass's top."""
-        scored = self._last_pass()
-        best, *others = scored.top_logits[node - scored.start].tolist()
+        best, *others = self.scores(node)
         return 1 / (1 + sum([exp(logit - best) for logit in others]))
+
+    def scores(self, node: int) -> list[float]:
+        """Logits of the last pass's top after ``node``, descending."""
+        scored = self._last_pass()
+        scores: list[float] = scored.top_logits[node - scored.start].tolist()
+        return scores
 
     def chances(self, rows: Rows, node: int, ids: IntArray) -> FloatArray:
         """The draft's probabilities of ``rows.best(node, len(ids))``, ``[len(ids)]``.

@@ -105,8 +105,9 @@ class RecycleDrafter:
         def confidence() -> float:
             return template.values[place] / above_value
 
-        place, above_value = 0, 1.0
+        place, above_value, token = 0, 1.0, root
         step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
+        step.token = lambda: token
         nodes = [0] + [_UNKNOWN] * len(template.parents)
         for place, parent in enumerate(template.parents):
             above = nodes[parent]

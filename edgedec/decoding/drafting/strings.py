@@ -46,18 +46,20 @@ class StringsDrafter:
 
     Args:
         parts: a draft session that speaks its own tokens, and a translation.
+        rivals: the drafters that are asked next, where there are any.
 
     """
 
     name = "strings"
 
-    def __init__(self, parts: DrafterParts) -> None:
+    def __init__(self, parts: DrafterParts, rivals: Sequence[str] = ()) -> None:
         if parts.draft is None:
             raise InputError("drafter 'strings' needs a draft model: give one, or use 'lookup'")
         if parts.translation is None:
             raise InputError(
                 "drafter 'strings' is for a draft with a tokenizer of its own: use 'model'"
             )
+        self._rivals = rivals
         self._session = parts.draft
         self._translation: Translation = parts.translation
         self._text = Transcript(parts.draft, parts.translation)
@@ -104,7 +106,7 @@ class StringsDrafter:
             weights /= weights.sum()
             return float(-(weights * np.log(np.maximum(weights, 1e-30))).sum())
 
-        step = DraftStep(0, entropy, confidence, self.name)
+        step = DraftStep(0, entropy, confidence, self.name, rivals=self._rivals)
         drafted: list[int] = []
         while step.depth < length and go_on(step):
             token = self._drawn(look(), drafted, streams)

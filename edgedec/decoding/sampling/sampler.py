@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Sequence
 
@@ -57,6 +58,14 @@ class Sampler:
             self.penalties = Penalties(params, prompt)
         self.plain_greedy = params.greedy and self.penalties is None
         self.inverse_temperature = np.float32(1 if params.greedy else 1 / params.temperature)
+
+    def twin(self) -> Sampler:
+        """Another for the same text so far, which counts as its prompt, and the same seed.
+
+        It shares nothing that changes, so that another thread may draw with it.
+        """
+        params = dataclasses.replace(self.params, seed=self.streams.seed)
+        return Sampler(params, self.vocab_size, self.history, coupled=self.streams.coupled)
 
     @property
     def want(self) -> Want:
