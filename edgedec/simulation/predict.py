@@ -1,0 +1,73 @@
+"""What a plan is expected to give on a workload: its replay over the profile's texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mean
+
+from edgedec.decoding.metrics import Metrics
+from edgedec.errors import ProfileError
+from edgedec.placement.footprint import footprint
+from edgedec.placement.place import Place
+from edgedec.placement.plan import Plan, Prediction
+from edgedec.placement.profile import Contention, Profile
+from edgedec.placement.trace import Trace
+from edgedec.placement.workload import Workload
+from edgedec.simulation.replay import Setting, replay
+
+
+def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
+    """Replay a plan on the texts of the profile that were written at the nearest temperature.
+
+    Raises:
+        ProfileError: it has no texts, or the plan uses a place that was not measured.
+        InputError: the plan drafts with a model, and the texts were recorded without.
+
+    """
+    setting = Setting(
+        profile.at("target", plan.target),
+        None if plan.draft is None else profile.at("draft", plan.draft),
+        overhead_s=profile.overhead_s,
+        draft_overhead_s=profile.draft_overhead_s,
+        contention=contention(profile, plan.target, plan.draft),
+        prompt_tokens=workload.prompt_tokens,
+    )
+    texts = replay(setting, plan, nearest(profile, workload.temperature), workload.new_tokens)
+    context = workload.max_context or workload.tokens
+    return Prediction(
+        tokens_per_second=tokens_per_second(texts),
+        ttft_s=mean(text.ttft_s for text in texts),
+        peak_bytes=footprint(profile, plan, context).total,
+        block_efficiency=sum(t.emitted for t in texts) / sum(t.target_passes for t in texts),
+    )
+
+
+def tokens_per_second(texts: Sequence[Metrics]) -> float:
+    """1 / mean TPOT, as benches count; of texts that came in one round, over the first too."""
+    seconds = [text.tpot_s for text in texts if text.tpot_s]
+    if seconds:
+        return 1 / mean(seconds)
+    return sum(text.emitted for text in texts) / sum(text.ttft_s for text in texts)
+
+
+def nearest(profile: Profile, temperature: float) -> list[Trace]:
+    """The texts whose temperature is nearest.
+
+    Raises:
+        ProfileError: there are none.
+
+    """
+    if not profile.traces:
+        raise ProfileError("the profile has no texts: profile the bundle again")
+    best = min(abs(trace.temperature - temperature) for trace in profile.traces)
+    return [trace for trace in profile.traces if abs(trace.temperature - temperature) == best]
+
+
+def contention(profile: Profile, target: Place, draft: Place | None) -> Contention | None:
+    """What was measured of these two places at once; None where nothing was."""
+    if draft is None:
+        return None
+    for pair in profile.contention:
+        if (pair.target, pair.draft) == (target.label, draft.label):
+            return pair
+    return None

@@ -1,0 +1,155 @@
+"""The real engine, drafters and policies on a recorded text, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgedec.decoding import acceptance, drafting, policy
+from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import DraftPolicy
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.stopping import StopRule
+from edgedec.errors import InputError, StateError
+from edgedec.placement.plan import OVERLAPPED, Plan
+from edgedec.placement.profile import Contention, Measured
+from edgedec.placement.trace import Trace
+from edgedec.simulation.clock import VirtualClock
+from edgedec.simulation.costs import PassCost
+from edgedec.simulation.sessions import (
+    DRAFT,
+    TARGET,
+    Surroundings,
+    TraceModel,
+    TraceRows,
+    TraceSession,
+)
+from edgedec.simulation.sharing import Shared
+
+# What a session holds beyond the text: the widest draft that a round may have.
+_MOST_DRAFTED = 64
+# Tokens in the cache when a pipeline measures its passes.
+_CALIBRATION = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a plan is replayed in.
+
+    Attributes:
+        target: at the plan's place.
+        draft: likewise; None where there is no draft model.
+        overhead_s: of a round beside passes.
+        draft_overhead_s: likewise, more for each pass of the draft.
+        contention: of the two places when both compute at once; None is no slowing.
+        prompt_tokens: of the workload; None is as many as the trace has.
+
+    """
+
+    target: Measured
+    draft: Measured | None = None
+    overhead_s: float = 0.0
+    draft_overhead_s: float = 0.0
+    contention: Contention | None = None
+    prompt_tokens: int | None = None
+
+
+def replay(setting: Setting, plan: Plan, traces: Sequence[Trace], new_tokens: int) -> list[Metrics]:
+    """Decode the traces' texts one after the other, as one pipeline would.
+
+    Args:
+        setting: the machine.
+        plan: drafter, draft length and schedule; its places are the setting's.
+        traces: of one temperature.
+        new_tokens: of each text at most; the trace may end before.
+
+    Returns the figures of each text, in virtual seconds.
+
+    Raises:
+        InputError: no trace, or the plan needs a draft model and there is none.
+
+    """
+    if not traces:
+        raise InputError("nothing to replay: expected a trace or more")
+    with VirtualClock() as clock:
+        stage = _Stage(setting, plan, clock, traces)
+        return [stage.run(trace, new_tokens) for trace in traces]
+
+
+class _Stage:
+    """One plan, put together as a pipeline would be."""
+
+    def __init__(
+        self, setting: Setting, plan: Plan, clock: VirtualClock, traces: Sequence[Trace]
+    ) -> None:
+        self._clock, self._setting = clock, setting
+        self._shared = Shared(clock, _factors(setting, plan))
+        self._capacity = max(len(trace.tokens) for trace in traces) + _MOST_DRAFTED
+        self._models: list[TraceModel] = []
+        target = self._model(TARGET, setting.target, traces[0], setting.overhead_s)
+        draft: TraceSession | None = None
+        if drafting.needs_model(plan.drafter):
+            if setting.draft is None:
+                raise InputError(f"drafter {plan.drafter!r} needs a draft model: none was measured")
+            draft = self._model(DRAFT, setting.draft, traces[0], setting.draft_overhead_s)
+        self._engine = self._put_together(plan, target, draft)
+
+    def run(self, trace: Trace, new_tokens: int) -> Metrics:
+        """Decode one text."""
+        prompt, text = trace.tokens[: trace.prompt], trace.tokens[trace.prompt :]
+        for model in self._models:
+            model.rows = TraceRows(trace, model.role, model.rows.vocab_size)
+            model.cost = PassCost(model.cost.measured, trace.prompt, self._setting.prompt_tokens)
+        sampler = Sampler(SamplingParams(), self._setting.target.vocab_size, prompt)
+        stop = StopRule(max_new_tokens=min(new_tokens, len(text)))
+        metrics = Metrics()
+        for _ in self._engine.run(Request(list(prompt), sampler, stop), metrics):
+            pass
+        if list(text[: metrics.emitted]) != sampler.history[trace.prompt :]:
+            raise StateError(f"trace {trace.name!r}: the replay wrote another text than the trace")
+        return metrics
+
+    def _model(
+        self, role: str, measured: Measured, trace: Trace, overhead_s: float
+    ) -> TraceSession:
+        # A draft of another vocabulary speaks the target's tokens in a trace.
+        vocab_size = self._setting.target.vocab_size
+        rows = TraceRows(trace, role, vocab_size)
+        around = Surroundings(self._clock, self._shared, overhead_s)
+        cost = PassCost(measured, trace.prompt, self._setting.prompt_tokens)
+        model = TraceModel(rows, role, cost, around)
+        self._models.append(model)
+        return model.open(min(self._capacity, measured.max_context))
+
+    def _put_together(self, plan: Plan, target: TraceSession, draft: TraceSession | None) -> Engine:
+        drafter = drafting.create(
+            plan.drafter,
+            vocab_size=self._setting.target.vocab_size,
+            draft=draft,
+            branching=self._setting.target.tree,
+        )
+        rule = acceptance.rule()
+        chosen = self._policy(plan)
+        if plan.schedule == OVERLAPPED:
+            raise InputError("overlapped plans cannot be replayed yet")
+        return Engine(target, drafter, chosen, rule, self._clock.now)
+
+    def _policy(self, plan: Plan) -> DraftPolicy:
+        if plan.plain:
+            return policy.Fixed(0)
+        if plan.draft_length is not None:
+            return policy.Fixed(plan.draft_length, plan.depth)
+        target, *draft = self._models
+        draft_s = draft[0].cost.seconds(1, _CALIBRATION) if draft else None
+        return policy.MeasuredCost(target.cost.curve(_CALIBRATION), draft_s)
+
+
+def _factors(setting: Setting, plan: Plan) -> dict[str, float]:
+    """By role, how much slower passes are when both models compute at once."""
+    if plan.schedule != OVERLAPPED or setting.contention is None:
+        return {}
+    return {
+        TARGET: setting.contention.target_factor,
+        DRAFT: setting.contention.draft_factor,
+    }
