@@ -1,0 +1,235 @@
+"""What a plan gives, by formula: expected tokens of a round over its measured seconds.
+
+Good enough to see which plans are worth a replay of the real loop, and no more: it knows
+nothing of a draft's confidence, and takes the time of a pass to depend on its rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from edgedec.errors import PlanError
+from edgedec.placement.drafts import Drafts, Recording, child_chances, measure
+from edgedec.placement.footprint import footprint
+from edgedec.placement.plan import OVERLAPPED, Plan, Prediction
+from edgedec.placement.profile import Profile
+from edgedec.placement.sizes import Seconds, Size, Trees, best_tree, pass_seconds
+from edgedec.placement.survival import Survival
+from edgedec.placement.trace import Trace
+from edgedec.placement.workload import Workload
+
+# Draft lengths that are weighed, and how large and deep a drafted tree may be.
+LENGTHS = tuple(range(1, 9))
+MOST_NODES, DEEPEST = 24, 8
+_NOTHING = Survival(0.0, (), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean round.
+
+    Attributes:
+        tokens: emitted.
+        target_s, draft_s, overhead_s: seconds in passes of the target, in the drafter that the
+            target does not cover, and beside both.
+        error: of ``tokens``, as a share of it: how far another text of the kind may be off.
+
+    """
+
+    tokens: float
+    target_s: float
+    draft_s: float
+    overhead_s: float
+    error: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Of the round."""
+        return self.target_s + self.draft_s + self.overhead_s
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
+
+
+class Forecast:
+    """Estimates for plans on one machine, for one workload.
+
+    Args:
+        profile: what was measured.
+        workload: what is to be decoded.
+
+    """
+
+    def __init__(self, profile: Profile, workload: Workload) -> None:
+        self.profile, self.workload = profile, workload
+        self._recordings = [Recording(trace) for trace in nearest(profile.traces, workload)]
+        self._measured: dict[tuple[str, int, bool], dict[str, Drafts]] = {}
+        self.chances = child_chances(self._recordings)
+        self._trees = Trees(self.chances, MOST_NODES + 1, DEEPEST) if self.chances else None
+
+    def predict(self, plan: Plan) -> Prediction:
+        """Tokens a second, seconds to the first token, and bytes of a full context.
+
+        Raises:
+            PlanError: there is no formula for this drafter.
+            ProfileError: the plan uses a place that was not measured.
+
+        """
+        estimate = self.estimate(plan)
+        return Prediction(
+            tokens_per_second=estimate.rate,
+            ttft_s=self._ttft_s(plan),
+            peak_bytes=footprint(self.profile, plan, self._context(plan)).total,
+            block_efficiency=estimate.tokens,
+        )
+
+    def estimate(self, plan: Plan) -> Estimate:
+        """A mean round of a plan; of one whose length is decided each round, the best length's."""
+        if plan.plain:
+            return Estimate(1.0, self._target(plan)(1), 0.0, self.profile.overhead_s)
+        if plan.drafter == "tree":
+            return self._tree(plan)
+        if plan.draft_length is not None:
+            return self._fixed(plan)
+        lengths = (replace(plan, draft_length=length) for length in LENGTHS)
+        return max((self._fixed(one) for one in lengths), key=lambda found: found.rate)
+
+    def drafts(self, drafter: str, length: int, *, branching: bool = True) -> dict[str, Drafts]:
+        """What came of a drafter's rounds on the recorded texts, by source.
+
+        Raises:
+            PlanError: there is no formula for this drafter.
+
+        """
+        key = (drafter, length, branching)
+        if key not in self._measured:
+            if drafter not in ("hybrid", "lookup", "model", "recycle"):
+                raise PlanError(f"drafter {drafter!r}: its rounds cannot be foretold by formula")
+            self._measured[key] = measure(self._recordings, drafter, length, branching=branching)
+        return self._measured[key]
+
+    def best_tree(self, plan: Plan) -> Size | None:
+        """Nodes and depth of the best tree for these places; None without a draft's choices."""
+        if not self.chances or plan.draft is None:
+            return None
+        return best_tree(
+            self.chances,
+            self._target(plan),
+            self._draft(plan),
+            most=MOST_NODES,
+            deepest=DEEPEST,
+            overhead_s=self.profile.overhead_s,
+        )
+
+    # -- one round ------------------------------------------------------------------------------
+
+    def _fixed(self, plan: Plan) -> Estimate:
+        length = plan.draft_length or 0
+        branching = self.profile.at("target", plan.target).tree
+        found = self.drafts(plan.drafter, length, branching=branching)
+        target, plain_share = self._target(plan), 1.0
+        target_s = draft_s = error = 0.0
+        tokens = 1.0
+        for source, drafts in found.items():
+            survival, share = drafts.survival, drafts.survival.drafts
+            model_s = self._model_s(plan, survival, length) if source == "model" else 0.0
+            verify_s = target(drafts.nodes + 1)
+            if plan.schedule == OVERLAPPED and source == "model":
+                verify_s, model_s = self._overlap(plan, survival, verify_s, model_s)
+            target_s += share * verify_s
+            draft_s += share * model_s
+            tokens += survival.accepted(length)
+            error += survival.error(length)
+            plain_share -= share
+        target_s += max(plain_share, 0.0) * target(1)
+        return Estimate(tokens, target_s, draft_s, self.profile.overhead_s, error / tokens)
+
+    def _model_s(self, plan: Plan, survival: Survival, length: int) -> float:
+        """Seconds in which a chain is drafted."""
+        draft, whole = self._draft(plan), survival.whole(length)
+        # After a chain that was accepted whole its last token is read with the next root.
+        return (length - whole) * draft(1) + whole * draft(2)
+
+    def _overlap(
+        self, plan: Plan, survival: Survival, verify_s: float, model_s: float
+    ) -> tuple[float, float]:
+        """Seconds of the target, and of the draft beyond it, when both work at once.
+
+        The draft goes on from its own guess of what the target will say (PEARL, 2408.11850).
+        Where the guess holds, the next draft is there when the target has finished, or soon
+        after; where it does not, the target waits for a new one.
+        """
+        length = plan.draft_length or 0
+        slower, drafting_slower = self._contention(plan)
+        at_once_s, ahead_s = verify_s * slower, model_s * drafting_slower
+        longer = self.drafts("model", length + 1).get("model")
+        holds = longer.survival.whole(length + 1) if longer else 0.0
+        waits_s = holds * max(0.0, ahead_s - at_once_s) + (1 - holds) * model_s
+        return at_once_s, waits_s
+
+    def _tree(self, plan: Plan) -> Estimate:
+        if self._trees is None:
+            raise PlanError("a tree needs a draft model's choices: profile the pair again")
+        nodes, depth = plan.draft_length, plan.depth
+        if nodes is None:
+            size = self.best_tree(plan)
+            nodes, depth = (size.nodes, size.depth) if size else (1, 1)
+        nodes = min(nodes, MOST_NODES)
+        depth = min(depth or nodes, nodes, DEEPEST)
+        draft = self._draft(plan)
+        layers = self._trees.layers(nodes + 1, depth)
+        draft_s = sum(draft(width) for width in layers[:-1])
+        tokens = max(1.0, self._trees.expected(nodes + 1, depth))
+        error = self.drafts("model", depth).get("model")
+        return Estimate(
+            tokens,
+            self._target(plan)(nodes + 1),
+            draft_s,
+            self.profile.overhead_s,
+            (error.survival if error else _NOTHING).error(depth) / tokens,
+        )
+
+    # -- measured seconds -----------------------------------------------------------------------
+
+    def _target(self, plan: Plan) -> Seconds:
+        return pass_seconds(self.profile.at("target", plan.target), self.workload.middle)
+
+    def _draft(self, plan: Plan) -> Seconds:
+        if plan.draft is None:
+            raise PlanError(f"{plan.label}: the drafter {plan.drafter} needs a place for its model")
+        return pass_seconds(self.profile.at("draft", plan.draft), self.workload.middle)
+
+    def _contention(self, plan: Plan) -> tuple[float, float]:
+        """How much slower target and draft are at once; 1 where that was not measured."""
+        for met in self.profile.contention:
+            if plan.draft and (met.target, met.draft) == (plan.target.label, plan.draft.label):
+                return met.target_factor, met.draft_factor
+        return 1.0, 1.0
+
+    def _context(self, plan: Plan) -> int:
+        limit = self.profile.at("target", plan.target).max_context
+        return self.workload.max_context or limit
+
+    def _ttft_s(self, plan: Plan) -> float:
+        """Both models read the prompt, the target all but its last token; then one round."""
+        read = self.workload.prompt_tokens - 1
+        target_s = read * self.profile.at("target", plan.target).prefill_s
+        draft_s = 0.0
+        if plan.draft is not None:
+            draft_s = read * self.profile.at("draft", plan.draft).prefill_s
+        at_once = plan.schedule == OVERLAPPED
+        prefill_s = max(target_s, draft_s) if at_once else target_s + draft_s
+        return prefill_s + self.estimate(plan).seconds
+
+
+def nearest(traces: Sequence[Trace], workload: Workload) -> list[Trace]:
+    """Texts written at the temperature nearest to the workload's, by name."""
+    texts = [trace for trace in traces if len(trace.tokens) > trace.prompt > 0]
+    if not texts:
+        return []
+    apart = min(abs(trace.temperature - workload.temperature) for trace in texts)
+    near = [t for t in texts if abs(t.temperature - workload.temperature) <= apart]
+    return sorted(near, key=lambda trace: (trace.name, trace.tokens))

@@ -1,0 +1,111 @@
+"""How many bytes a plan takes, by the parts of SpecMemo's account (2506.01206).
+
+For a target with a cache of C tokens and n drafted tokens a round::
+
+    M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + (n + 1) 4 V
+              + 4 (n + 1) (C + n + 1) + workspace
+
+W is what a process was seen to grow by, or the stored weights where nothing was seen; KV is
+bytes a token; the rows are logits; the product of rows and columns is the attention bias of a
+tree; the workspace is the bias of a chunk of the prompt, the widest pass there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from edgedec.decoding.drafting import needs_model
+from edgedec.placement.plan import Plan
+from edgedec.placement.profile import Measured, Profile
+
+# The policy that decides each round drafts at most so many tokens.
+AUTO_LENGTH = 16
+_FLOAT = 4
+_PREFILL_CHUNK = 128
+# Token Recycling keeps eight successors of each token as int32 (2408.08696).
+_SUCCESSOR_BYTES = 32
+# Prompt lookup keeps a dictionary entry for each n-gram of a text; measured.
+_NGRAM_BYTES = 630
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes of a plan, part by part.
+
+    Attributes:
+        target, draft: weights and what the runtime holds beside them.
+        target_kv, draft_kv: caches when the context is full.
+        rows: logits of one round.
+        bias: attention bias of one round.
+        workspace: of reading the prompt.
+        drafter: what a drafter without a model remembers.
+
+    """
+
+    target: int
+    draft: int
+    target_kv: int
+    draft_kv: int
+    rows: int
+    bias: int
+    workspace: int
+    drafter: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+def drafted_at_most(plan: Plan) -> int:
+    """Tokens that a round drafts at most."""
+    return AUTO_LENGTH if plan.draft_length is None else plan.draft_length
+
+
+def footprint(profile: Profile, plan: Plan, context: int) -> Footprint:
+    """Bytes of a plan whose texts have at most ``context`` tokens.
+
+    Raises:
+        ProfileError: the plan uses a place that was not measured.
+
+    """
+    target = profile.at("target", plan.target)
+    draft = None if plan.draft is None else profile.at("draft", plan.draft)
+    return _footprint(target, draft, plan.drafter, drafted_at_most(plan), context)
+
+
+def _footprint(
+    target: Measured, draft: Measured | None, drafter: str, drafted: int, context: int
+) -> Footprint:
+    rows = drafted + 1
+    columns = context + rows
+    drafted_kv = 0
+    if draft is not None:
+        # Beyond its own context a draft model drafts nothing.
+        drafted_kv = min(context + drafted, draft.max_context) * draft.kv_bytes_per_token
+    return Footprint(
+        target=_held(target),
+        draft=0 if draft is None or _same_weights(target, draft) else _held(draft),
+        target_kv=columns * target.kv_bytes_per_token,
+        draft_kv=drafted_kv,
+        rows=rows * _FLOAT * target.vocab_size,
+        bias=_FLOAT * rows * columns,
+        workspace=_FLOAT * _PREFILL_CHUNK * (context + _PREFILL_CHUNK),
+        drafter=_remembered(drafter, target.vocab_size, context),
+    )
+
+
+def _held(measured: Measured) -> int:
+    return measured.rss_bytes or measured.weight_bytes
+
+
+def _same_weights(target: Measured, draft: Measured) -> bool:
+    """One model in both roles is loaded once."""
+    return target.name == draft.name and target.place == draft.place
+
+
+def _remembered(drafter: str, vocab_size: int, context: int) -> int:
+    if drafter == "recycle":
+        return vocab_size * _SUCCESSOR_BYTES
+    looks_up = drafter != "none" and (drafter == "hybrid" or not needs_model(drafter))
+    return context * _NGRAM_BYTES if looks_up else 0

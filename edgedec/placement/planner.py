@@ -1,0 +1,224 @@
+"""The planner: from what was measured to where models run, who drafts and how much.
+
+Pure: no clock, no files, no randomness. The same profile, workload and memory always give the
+same decision, in whatever order things were measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from edgedec.errors import MemoryBudgetError, PlanError
+from edgedec.placement.analytic import Estimate, Forecast
+from edgedec.placement.footprint import drafted_at_most
+from edgedec.placement.options import Family, families
+from edgedec.placement.place import CPU, Place
+from edgedec.placement.plan import SCHEMA, Candidate, Decision, Plan, Prediction
+from edgedec.placement.profile import Measured, Profile
+from edgedec.placement.reasons import Findings, reasons
+from edgedec.placement.retreat import Memory, size
+from edgedec.placement.weighed import Weighed
+from edgedec.placement.workload import Workload
+
+Predict = Callable[[Profile, Plan, Workload], Prediction]
+
+# A replay takes a moment, so the best by formula are replayed, best first, until the best
+# replay beats what any formula still promises.
+_FEWEST_REPLAYS, _MOST_REPLAYS = 6, 24
+# Deciding each round follows a text that changes; a fixed length must be better than this.
+_AUTO_IS_WORTH = 0.99
+# What a measurement on a busy machine may be off by, whatever its quartiles say.
+_UNSTEADY = 0.1
+
+
+def decide(
+    profile: Profile,
+    workload: Workload,
+    memory: int | None = None,
+    predict: Predict | None = None,
+) -> Decision:
+    """Choose among all plans the profile leaves a choice of.
+
+    Args:
+        profile: what was measured.
+        workload: what is to be decoded.
+        memory: bytes for all that a plan holds; None is no limit.
+        predict: a closer look at a plan, as a replay of the real loop; None takes the formula.
+
+    Raises:
+        PlanError: there is no place where the target gives right numbers.
+        MemoryBudgetError: nothing fits; names the smallest memory that something fits in.
+
+    """
+    planner = _Planner(profile, workload, memory)
+    weighed = [planner.weigh(family) for family in families(planner.forecast)]
+    refused = sorted((w for w in weighed if w.candidate.refused), key=lambda w: w.plan.label)
+    usable = [w for w in weighed if not w.candidate.refused]
+    planner.check(usable, refused)
+    if predict is not None:
+        usable = planner.look_closer(usable, predict)
+    usable.sort(key=_best_first)
+    plain = next(w for w in usable if w.plan.plain)
+    chosen = choose(usable)
+    rivals = [w for w in usable if not w.plan.plain]
+    findings = Findings(profile, workload, memory, chosen, plain, tuple(rivals), tuple(refused))
+    return Decision(
+        schema=SCHEMA,
+        machine=dict(sorted(profile.machine.items())),
+        bundle=profile.bundle,
+        memory=memory,
+        max_context=chosen.context,
+        chosen=chosen.candidate,
+        fallbacks=planner.fallbacks(usable, chosen),
+        candidates=tuple(w.candidate for w in (*usable, *refused)),
+        reasons=tuple(reasons(findings)),
+    )
+
+
+def choose(usable: Iterable[Weighed]) -> Weighed:
+    """The fastest; drafts only where they are ahead of plain decoding by more than is uncertain.
+
+    Args:
+        usable: plans of which at least one is plain.
+
+    """
+    ordered = sorted(usable, key=_best_first)
+    plain = next(w for w in ordered if w.plan.plain)
+    ahead = [w for w in ordered if not w.plan.plain and w.rate > plain.rate * (1 + w.uncertainty)]
+    if not ahead:
+        return plain
+    best = ahead[0]
+    auto = dataclasses.replace(best.plan, draft_length=None, depth=None)
+    for other in ahead:
+        if other.plan == auto and other.rate >= _AUTO_IS_WORTH * best.rate:
+            return other
+    return best
+
+
+@dataclass(slots=True)
+class _Planner:
+    profile: Profile
+    workload: Workload
+    given: int | None
+    forecast: Forecast = field(init=False)
+    memory: Memory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.forecast = Forecast(self.profile, self.workload)
+        self.memory = Memory(self.profile, self.workload, self.given)
+
+    def weigh(self, family: Family) -> Weighed:
+        """The best of a family that fits, by formula."""
+        if family.refused:
+            plan = family.plans[0]
+            nothing = Prediction(0.0, 0.0, self.memory.least(plan), 0.0)
+            return Weighed(Candidate(plan, nothing, family.refused), self.memory.needed)
+        estimates = {plan: self.forecast.estimate(plan) for plan in family.plans}
+        fit = self.memory.fit({plan: found.rate for plan, found in estimates.items()})
+        plan = fit.plan
+        prediction = dataclasses.replace(self.forecast.predict(plan), peak_bytes=fit.peak_bytes)
+        candidate = Candidate(plan, prediction, fit.refused)
+        estimate = estimates[plan]
+        return Weighed(candidate, fit.context, estimate, self._uncertainty(plan, estimate))
+
+    def check(self, usable: list[Weighed], refused: list[Weighed]) -> None:
+        """There must be a way to decode."""
+        if any(w.plan.plain for w in usable):
+            return
+        possible = [m.place for m in self.profile.of("target")]
+        if not possible:
+            why = "; ".join(w.candidate.refused for w in refused if w.plan.plain)
+            raise PlanError(
+                f"there is no place to run the target: {why or 'none was measured'}: profile again"
+            )
+        plans = [Plan(place) for place in possible]
+        least = min(plans, key=lambda plan: (self.memory.least(plan), plan.label))
+        enough = math.ceil(self.memory.least(least) / 1e6)
+        raise MemoryBudgetError(
+            f"{size(self.given or 0)} hold no plan: the smallest possible is {least.label} with a"
+            f" context of {self.memory.needed} tokens: give --memory {enough}MB or more"
+        )
+
+    def look_closer(self, usable: list[Weighed], predict: Predict) -> list[Weighed]:
+        """Replay the best, plain decoding at their places among them."""
+        ordered = sorted(usable, key=_best_first)
+        looked: dict[Plan, Weighed] = {}
+        plain = {w.plan.target: w for w in ordered if w.plan.plain}
+        for w in ordered:
+            best = max((seen.rate for seen in looked.values()), default=0.0)
+            enough = len(looked) >= _FEWEST_REPLAYS and best >= w.rate
+            if enough or len(looked) >= _MOST_REPLAYS:
+                break
+            for one in (plain[w.plan.target], w):
+                if one.plan not in looked:
+                    looked[one.plan] = self._replayed(one, predict)
+        return [looked.get(w.plan, w) for w in usable]
+
+    def _replayed(self, weighed: Weighed, predict: Predict) -> Weighed:
+        workload = dataclasses.replace(self.workload, max_context=weighed.context)
+        found = predict(self.profile, weighed.plan, workload)
+        known = weighed.candidate.prediction
+        candidate = Candidate(weighed.plan, dataclasses.replace(found, peak_bytes=known.peak_bytes))
+        return dataclasses.replace(weighed, candidate=candidate)
+
+    def fallbacks(self, usable: list[Weighed], chosen: Weighed) -> tuple[Plan, ...]:
+        """Plans to go on with when a place of the chosen one fails; the last is plain."""
+        fitting = [w for w in usable if self.memory.holds(w.plan, chosen.context)]
+        target, draft = chosen.plan.target, chosen.plan.draft
+        avoided: list[tuple[Place | None, ...]] = [(draft,), (target,), (draft, target)]
+        found: list[Plan] = []
+        for places in avoided:
+            left = [w for w in fitting if not any(_uses(w.plan, place) for place in places)]
+            if any(places) and any(w.plan.plain for w in left):
+                found.append(choose(left).plan)
+        plain = [w for w in fitting if w.plan.plain]
+        last = min(plain, key=_safest_first).plan
+        rest = [plan for plan in dict.fromkeys(found) if plan not in (chosen.plan, last)]
+        return (*rest, *([last] if last != chosen.plan else []))
+
+    def _uncertainty(self, plan: Plan, estimate: Estimate) -> float:
+        """How far the ratio to plain decoding may be off: two measurements and a text."""
+        target = self.profile.at("target", plan.target)
+        context = self.workload.middle
+        parts = [_spread(target, 1, context), _spread(target, drafted_at_most(plan) + 1, context)]
+        if plan.draft is not None:
+            share = estimate.draft_s / estimate.seconds
+            parts.append(share * _spread(self.profile.at("draft", plan.draft), 1, context))
+        return math.hypot(*parts, estimate.error)
+
+
+def _spread(measured: Measured, rows: int, context: int) -> float:
+    """Of the measurement that lies nearest."""
+    times = min(measured.times, key=lambda times: abs(times.context - context))
+    spread = min(zip(times.widths, times.spread, strict=True), key=lambda w: abs(w[0] - rows))[1]
+    return spread if measured.steady else max(spread, _UNSTEADY)
+
+
+def _best_first(weighed: Weighed) -> tuple[float, bool, int, str]:
+    plan = weighed.plan
+    fixed = plan.draft_length is not None and not plan.plain
+    return -weighed.rate, fixed, weighed.candidate.prediction.peak_bytes, plan.label
+
+
+def _safest_first(weighed: Weighed) -> tuple[bool, bool, float, str]:
+    """The processor without a choice of cores before all else: nothing there can go away."""
+    place = weighed.plan.target
+    elsewhere = place.device != CPU or place.provider is not None
+    return elsewhere, place.cores is not None, -weighed.rate, place.label
+
+
+def _uses(plan: Plan, place: Place | None) -> bool:
+    """Whether a plan needs this place, or another on the same device beside the processor."""
+    if place is None:
+        return False
+    for used in (plan.target, plan.draft):
+        if used is None:
+            continue
+        apart = place.device != CPU or place.provider is not None
+        same = (used.device, used.provider) == (place.device, place.provider)
+        if used == place or (apart and same):
+            return True
+    return False

@@ -1,0 +1,164 @@
+"""A decision in sentences: what was chosen, what it gains, what it was not, and what limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgedec.placement.analytic import Estimate
+from edgedec.placement.plan import OVERLAPPED
+from edgedec.placement.profile import Profile
+from edgedec.placement.retreat import size
+from edgedec.placement.weighed import Weighed
+from edgedec.placement.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the planner found.
+
+    Attributes:
+        profile, workload, memory: what it was given.
+        chosen, plain: the plan to use and the fastest without drafts; one of them may be both.
+        drafting: usable plans that draft, best first.
+        refused: the others.
+
+    """
+
+    profile: Profile
+    workload: Workload
+    memory: int | None
+    chosen: Weighed
+    plain: Weighed
+    drafting: tuple[Weighed, ...]
+    refused: tuple[Weighed, ...]
+
+
+def reasons(findings: Findings) -> Iterator[str]:
+    """Whole sentences, what matters most first."""
+    if findings.chosen.plan.plain:
+        yield from _plain(findings)
+    else:
+        yield from _speculative(findings)
+    yield from _overlap(findings)
+    yield from _memory(findings)
+    yield from _places(findings)
+
+
+def _against(option: Weighed, other: Weighed) -> str:
+    return f"{option.rate / other.rate:.2f} times"
+
+
+def _speculative(findings: Findings) -> Iterator[str]:
+    chosen, plain = findings.chosen, findings.plain
+    yield (
+        f"{chosen.plan.label} is predicted to decode {chosen.rate:.0f} tokens/s,"
+        f" {_against(chosen, plain)} the {plain.rate:.0f} of {plain.plan.label};"
+        f" the uncertainty is {chosen.uncertainty:.0%}."
+    )
+    estimate = chosen.estimate
+    if estimate is not None:
+        yield (
+            f"A round gives {chosen.candidate.prediction.block_efficiency:.2f} tokens, and of"
+            f" its time {_share(estimate.target_s, estimate)} goes to the target's pass,"
+            f" {_share(estimate.draft_s, estimate)} to drafting and"
+            f" {_share(estimate.overhead_s, estimate)} to the loop:"
+            f" {_limit(estimate)} limits the speed."
+        )
+
+
+def _share(seconds: float, estimate: Estimate) -> str:
+    return f"{seconds / estimate.seconds:.0%}"
+
+
+def _limit(estimate: Estimate) -> str:
+    parts = {
+        "the target": estimate.target_s,
+        "the draft": estimate.draft_s,
+        "the loop around the models": estimate.overhead_s,
+    }
+    return max(parts, key=lambda name: parts[name])
+
+
+def _plain(findings: Findings) -> Iterator[str]:
+    plain = findings.plain
+    yield f"{plain.plan.label} is predicted to decode {plain.rate:.0f} tokens/s."
+    if not findings.drafting:
+        yield "Speculation is refused: no plan that drafts can be used here."
+        return
+    best = findings.drafting[0]
+    gain = _against(best, plain)
+    if best.rate <= plain.rate:
+        yield (
+            f"Speculation is refused: the best plan that drafts, {best.plan.label}, is"
+            f" predicted to decode {best.rate:.0f} tokens/s, {gain} plain decoding's."
+        )
+    else:
+        yield (
+            f"Speculation is refused: the best plan that drafts, {best.plan.label}, is"
+            f" predicted to be {gain} as fast, which lies within the uncertainty of"
+            f" {best.uncertainty:.0%}."
+        )
+    estimate = best.estimate
+    if estimate is not None and plain.estimate is not None:
+        cost = estimate.seconds / plain.estimate.seconds
+        yield (
+            f"A round of it takes {cost:.2f} times as long as a plain one and gives"
+            f" {best.candidate.prediction.block_efficiency:.2f} tokens."
+        )
+
+
+def _overlap(findings: Findings) -> Iterator[str]:
+    options = [o for o in findings.drafting if o.plan.schedule == OVERLAPPED]
+    if not options:
+        targets, drafts = findings.profile.of("target"), findings.profile.of("draft")
+        if drafts and not any(t.place.apart_from(d.place) for t in targets for d in drafts):
+            yield "Overlap is not used: no two places are apart, so both models share one."
+        return
+    chosen, best = findings.chosen, options[0]
+    sequential = next((o for o in findings.drafting if o.plan.schedule != OVERLAPPED), None)
+    if chosen.plan.schedule == OVERLAPPED:
+        than = f", {_against(chosen, sequential)} {sequential.plan.label}" if sequential else ""
+        yield f"Overlap is used: the draft works while the target verifies{than}."
+    else:
+        yield (
+            f"Overlap is not used: its best plan, {best.plan.label}, is predicted to decode"
+            f" {best.rate:.0f} tokens/s, {_against(best, chosen)} what is chosen."
+        )
+
+
+def _memory(findings: Findings) -> Iterator[str]:
+    chosen = findings.chosen
+    peak = size(chosen.candidate.prediction.peak_bytes)
+    limit = findings.profile.at("target", chosen.plan.target).max_context
+    if findings.memory is None:
+        yield f"It holds up to {peak} with a context of {chosen.context} tokens."
+        return
+    yield (
+        f"It holds up to {peak} of the {size(findings.memory)} given, with a context of"
+        f" {chosen.context} tokens."
+    )
+    if findings.workload.max_context is None and chosen.context < limit:
+        yield f"More memory would allow a context of up to {limit} tokens."
+    faster = [o for o in findings.refused if o.candidate.refused.startswith("over the memory")]
+    faster = [o for o in faster if o.rate > chosen.rate]
+    if faster:
+        best = max(faster, key=lambda o: (o.rate, o.plan.label))
+        yield (
+            f"{best.plan.label} would be {_against(best, chosen)} as fast, but needs"
+            f" {size(best.candidate.prediction.peak_bytes)}."
+        )
+
+
+def _places(findings: Findings) -> Iterator[str]:
+    seen: set[str] = set()
+    for measured in sorted(findings.profile.measured, key=lambda m: (m.role, m.place.label)):
+        if not measured.parity.usable:
+            why = measured.parity.reason or "its numbers are too far from the reference's"
+            seen.add(f"The {measured.role} is not used at {measured.place.label}: {why}.")
+    yield from sorted(seen)
+    used = [findings.profile.at("target", findings.chosen.plan.target)]
+    draft = findings.chosen.plan.draft
+    used += [] if draft is None else [findings.profile.at("draft", draft)]
+    if not all(measured.steady for measured in used):
+        yield "The machine was busy when it was measured: profile it again when it is quiet."

@@ -1,0 +1,117 @@
+"""What a family of plans gives up when memory is short, and in which order.
+
+First drafted tokens, as long as 96% of the best speed is kept (SpecMemo, 2506.01206); then
+context, where nobody asked for one, down to what the workload needs; then more drafted tokens;
+then the family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgedec.placement.footprint import footprint
+from edgedec.placement.plan import Plan
+from edgedec.placement.profile import Profile
+from edgedec.placement.workload import Workload
+
+_ENOUGH = 0.96
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A plan of the family, and the context it can have.
+
+    Attributes:
+        plan: the one to use.
+        context: tokens of a text at most.
+        peak_bytes: when it is full.
+        refused: why none fits, else empty.
+
+    """
+
+    plan: Plan
+    context: int
+    peak_bytes: int
+    refused: str = ""
+
+
+class Memory:
+    """Fits plans into so many bytes.
+
+    Args:
+        profile: what was measured.
+        workload: what is to be decoded.
+        given: bytes; None is all there is.
+
+    """
+
+    def __init__(self, profile: Profile, workload: Workload, given: int | None) -> None:
+        self._profile, self.given = profile, given
+        self._asked = workload.max_context
+        self._needed = workload.max_context or workload.tokens
+
+    def bytes_of(self, plan: Plan, context: int) -> int:
+        """Of a plan with a full context."""
+        return footprint(self._profile, plan, context).total
+
+    def least(self, plan: Plan) -> int:
+        """The same with the smallest context that serves the workload."""
+        return self.bytes_of(plan, self._needed)
+
+    @property
+    def needed(self) -> int:
+        """Tokens that the context must have."""
+        return self._needed
+
+    def holds(self, plan: Plan, context: int) -> bool:
+        """Whether a plan with this context fits."""
+        return self.given is None or self.bytes_of(plan, context) <= self.given
+
+    def fit(self, rates: Mapping[Plan, float]) -> Fit:
+        """The plan of a family to use, and its context.
+
+        Args:
+            rates: its plans by length, ascending, with their tokens a second.
+
+        """
+        by_rate = sorted(rates, key=lambda plan: rates[plan], reverse=True)
+        limit = self._profile.at("target", by_rate[0].target).max_context
+        full = self._asked or limit
+        if self._needed > limit:
+            return self._refused(
+                by_rate[0], f"a context of {self._needed} tokens: it was trained for {limit}"
+            )
+        enough = [plan for plan in rates if rates[plan] >= _ENOUGH * rates[by_rate[0]]]
+        for plan in by_rate:
+            if self.holds(plan, full) and plan in enough:
+                return Fit(plan, full, self.bytes_of(plan, full))
+        for plan in (enough[0], *by_rate):
+            if self.holds(plan, self._needed):
+                context = self._largest_context(plan, full)
+                return Fit(plan, context, self.bytes_of(plan, context))
+        least = min(self.least(plan) for plan in rates)
+        return self._refused(
+            by_rate[-1] if len(by_rate) == 1 else next(iter(rates)),
+            f"over the memory: it needs {size(least)} with a context of {self._needed} tokens,"
+            f" and {size(self.given or 0)} are given",
+        )
+
+    def _refused(self, plan: Plan, why: str) -> Fit:
+        return Fit(plan, self._needed, self.least(plan), why)
+
+    def _largest_context(self, plan: Plan, full: int) -> int:
+        low, high = self._needed, full
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.holds(plan, middle):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+def size(count: int) -> str:
+    """Bytes for people; never less than they are."""
+    tenths = -(-count // 10**5)
+    return f"{tenths // 10}.{tenths % 10} MB"

@@ -1,0 +1,36 @@
+"""A candidate and what led to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgedec.placement.analytic import Estimate
+from edgedec.placement.plan import Candidate, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A candidate and what led to it.
+
+    Attributes:
+        candidate: as the decision lists it.
+        context: tokens that a text may have.
+        estimate: its mean round by formula; None where it is refused.
+        uncertainty: of its speed beside plain decoding's, as a share.
+
+    """
+
+    candidate: Candidate
+    context: int
+    estimate: Estimate | None = None
+    uncertainty: float = 0.0
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.candidate.plan
+
+    @property
+    def rate(self) -> float:
+        """Predicted tokens a second."""
+        return self.candidate.prediction.tokens_per_second
