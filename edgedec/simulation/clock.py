@@ -55,13 +55,11 @@ class VirtualClock:
         return self._now
 
     def sleep(self, seconds: float) -> None:
+        self.check_open()
         moment = self._now + max(seconds, 0.0)
-        if not self._ready and (not self._sleepers or self._sleepers[0][0] > moment):
-            self._check_open()
-            self._now = moment  # nobody wakes before: no need to give the baton on
-            return
-        self.wake_at(self._holder, moment)
-        self.give_on("the end of its sleep")
+        if not self.passes_undisturbed(moment):
+            self.wake_at(self._holder, moment)
+            self.give_on("the end of its sleep")
 
     def signal(self) -> VirtualSignal:
         return VirtualSignal(self)
@@ -69,7 +67,7 @@ class VirtualClock:
     def start(
         self, run: Callable[[], None], *, name: str, cores: Sequence[int] | None = None
     ) -> VirtualTask:
-        self._check_open()
+        self.check_open()
         if self._core is not None and not self._tasks:
             self._core.enter_context(pinned(_one_core()))
         task = VirtualTask(self, run, name)
@@ -106,10 +104,22 @@ class VirtualClock:
 
     # -- for what waits: signals, tasks, and passes that slow each other -----------------------
 
+    def check_open(self) -> None:
+        """Raise ``Interrupted`` when the clock is being closed."""
+        if self._closing:
+            raise Interrupted("the simulation has ended")
+
     @property
     def holder(self) -> Baton:
         """Whoever runs now: the caller."""
         return self._holder
+
+    def passes_undisturbed(self, moment: float) -> bool:
+        """Move on to a moment if nobody else can run before; whether that was so."""
+        if self._ready or (self._sleepers and self._sleepers[0][0] <= moment):
+            return False
+        self._now = moment
+        return True
 
     def wake_at(self, baton: Baton, moment: float) -> None:
         """It sleeps until then, and not until a moment given before."""
@@ -131,7 +141,7 @@ class VirtualClock:
             what: it waits for, for whoever looks for a deadlock.
 
         """
-        self._check_open()
+        self.check_open()
         me = self._holder
         if me.thread != threading.get_ident():
             raise StateError(f"{me.name} runs: only tasks that the clock started may wait with it")
@@ -144,7 +154,7 @@ class VirtualClock:
                 me.take()
         finally:
             self._waiting.pop(me, None)
-        self._check_open()
+        self.check_open()
         if me.error is not None:
             error, me.error = me.error, None
             raise error
@@ -178,10 +188,6 @@ class VirtualClock:
         baton = self._ready.popleft()
         baton.ready = False
         return baton
-
-    def _check_open(self) -> None:
-        if self._closing:
-            raise Interrupted("the simulation has ended")
 
 
 class Baton:
@@ -238,12 +244,16 @@ class VirtualSignal:
         return self._set
 
     def wait(self, timeout: float | None = None) -> bool:
+        clock, me = self._clock, self._clock.holder
+        clock.check_open()
         if self._set:
             return True
-        clock, me = self._clock, self._clock.holder
-        self._waiting.append(me)
         if timeout is not None:
-            clock.wake_at(me, clock.now() + max(timeout, 0.0))
+            moment = clock.now() + max(timeout, 0.0)
+            if clock.passes_undisturbed(moment):
+                return False
+            clock.wake_at(me, moment)
+        self._waiting.append(me)
         try:
             return not clock.give_on("a signal")
         finally:

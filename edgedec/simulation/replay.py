@@ -28,7 +28,7 @@ from edgedec.simulation.sessions import (
 from edgedec.simulation.sharing import Shared
 
 # What a session holds beyond the text: the widest draft that a round may have.
-_MOST_DRAFTED = 64
+_MOST_DRAFTED = 128
 # Tokens in the cache when a pipeline measures its passes.
 _CALIBRATION = 32
 

@@ -49,6 +49,9 @@ class TraceRows:
         self.count = len(choices.ids)
         self.vocab_size = vocab_size
         ids = np.array(choices.ids, np.int64)
+        if role == TARGET:
+            # Near a tie a row may say otherwise than the text that was written.
+            ids[:, 0] = trace.tokens[trace.prompt : trace.prompt + self.count]
         chances = np.array(choices.probabilities, np.float32)
         # Confidence is the largest probability, whatever the noise made of the order.
         logits = np.log(np.maximum(-np.sort(-chances, axis=1), 1e-12))

@@ -187,7 +187,7 @@ def test_another_thread_may_not_wait_with_it():
 
     def foreign() -> None:
         try:
-            clock.signal().wait(1)
+            clock.signal().wait()
         except StateError as error:
             found.append(str(error))
 

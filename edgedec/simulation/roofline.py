@@ -1,0 +1,226 @@
+"""Pass times on a device that is not here: by its bandwidth, its peak, and what a pass moves.
+
+A pass reads all weights and the cache once, whatever its rows, and computes each row (Williams,
+Waterman and Patterson, 2009)::
+
+    launch + max((weights + cache) / bandwidth, rows * operations / peak) + transfer
+
+With weights that do not fit a device's memory, what is missing is read from storage in every
+pass first (2309.04255).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from edgedec.errors import InputError
+from edgedec.placement.place import CPU, Place
+from edgedec.placement.profile import Contention, Measured, Parity, PassTimes
+from edgedec.simulation.cards import Card, DeviceCard
+
+# Bits of a stored weight with its share of scales, and the precision that it is computed in.
+FORMATS = {
+    "fp32": (32.0, "fp32"),
+    "fp16": (16.0, "fp16"),
+    "int8": (8.5, "int8"),
+    "int4": (4.5, "int8"),
+}
+_COMPUTED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
+_PARAMETERS = re.compile(r"(\d+(?:\.\d+)?)\s*([BM])", re.IGNORECASE)
+_WIDTHS = (*range(1, 18), 20, 24, 28, 32, 48, 64)
+_CONTEXTS = (32, 512, 2048, 8192, 32768)
+_PREFILL_CHUNK = 256
+_VOCABULARY, _CONTEXT = 32000, 4096
+# Best tokens and their logits, which are all that comes back of a row.
+_ROW_BYTES = 64
+# A decoder has about 12 h^2 parameters a layer, and models of all sizes are about 128 times as
+# wide as they are deep (LLaMA, 2302.13971, table 2).
+_PER_LAYER, _WIDE = 12, 128
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """What a pass over a model moves and computes.
+
+    Attributes:
+        name: of the model.
+        parameters: that a row is multiplied with.
+        weight_bytes: as stored.
+        kv_bytes_per_token: of all layers.
+        layers, hidden: of the decoder.
+        precision: that products are computed in: ``fp32``, ``fp16`` or ``int8``; where a
+            device does not have it, the next wider one that it has.
+        vocab_size, max_context: as ``ModelInfo``.
+
+    """
+
+    name: str
+    parameters: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    layers: int
+    hidden: int
+    precision: str
+    vocab_size: int = _VOCABULARY
+    max_context: int = _CONTEXT
+
+    def operations(self, context: int) -> float:
+        """Multiplications and additions of one row with so many tokens in the cache."""
+        return 2.0 * self.parameters + 4.0 * self.layers * self.hidden * context
+
+
+def parse(text: str) -> ModelSize:
+    """A size as ``7B int4``; of layers and cache what is usual, with 16 bits a number.
+
+    Raises:
+        InputError: it says no size, or a format that is not known.
+
+    """
+    words = text.split()
+    found = _PARAMETERS.fullmatch(words[0]) if len(words) == 2 else None
+    if found is None or words[1].lower() not in FORMATS:
+        raise InputError(
+            f"model {text[:40]!r}: expected a size and a format of {', '.join(FORMATS)}, "
+            "as in '7B int4'"
+        )
+    count = float(found[1]) * {"B": 1e9, "M": 1e6}[found[2].upper()]
+    if not 1e6 <= count <= 1e13:
+        raise InputError(f"model {text[:40]!r}: expected 1M to 10000B parameters")
+    bits, precision = FORMATS[words[1].lower()]
+    layers = max(1, round((count / (_PER_LAYER * _WIDE**2)) ** (1 / 3)))
+    hidden = round(math.sqrt(count / (_PER_LAYER * layers)))
+    return ModelSize(
+        name=text,
+        parameters=int(count),
+        weight_bytes=int(count * bits / 8),
+        kv_bytes_per_token=4 * layers * hidden,
+        layers=layers,
+        hidden=hidden,
+        precision=precision,
+    )
+
+
+class Roofline:
+    """One model on one device of a card.
+
+    Args:
+        card: the machine. Of figures that are ranges the middle is taken; a card whose figures
+            were ``fixed`` gives any other corner.
+        device: a device's name.
+        size: of the model.
+        host: the device that the engine runs on; what the model says comes back to it. None is
+            the processor, or the card's first device where that is not on it.
+
+    Raises:
+        InputError: the card has no such device, or no link to it.
+
+    """
+
+    def __init__(self, card: Card, device: str, size: ModelSize, host: str | None = None) -> None:
+        self.card, self.size = card, size
+        self.device = card.device(device)
+        self._latency_s = self._row_s = 0.0
+        host = host or (CPU if CPU in card.devices else next(iter(card.devices)))
+        if device != host:
+            link = card.link(device, host)
+            # Tokens go there and choices come back.
+            self._latency_s = 2 * link.latency_s.middle
+            self._row_s = _ROW_BYTES / link.bandwidth.middle
+        self._bandwidth = self.device.bandwidth.middle * self.device.bandwidth_share.middle
+        self._peak = peak(self.device, size.precision) * self.device.flops_share.middle
+
+    @property
+    def missing_bytes(self) -> int:
+        """Of the weights, those that do not fit the device's memory."""
+        return max(0, int(self.size.weight_bytes - self.device.memory_bytes.middle))
+
+    @property
+    def loading_s(self) -> float:
+        """Seconds of each pass in which weights come from storage; inf where there is none."""
+        if not self.missing_bytes:
+            return 0.0
+        return math.inf if self.card.storage is None else self.missing_bytes / self.storage
+
+    @property
+    def storage(self) -> float:
+        """Bytes a second."""
+        return 0.0 if self.card.storage is None else self.card.storage.middle
+
+    def seconds(self, rows: int, context: int) -> float:
+        """Of a pass."""
+        size = self.size
+        moved = size.weight_bytes + size.kv_bytes_per_token * context
+        computed = rows * size.operations(context)
+        busy = max(moved / self._bandwidth, computed / self._peak)
+        transfer = self._latency_s + rows * self._row_s
+        return self.device.launch_s.middle + busy + transfer + self.loading_s
+
+    def measured(self, role: str) -> Measured:
+        """As a profile has it; unusable where the weights fit neither memory nor storage."""
+        size, usable = self.size, math.isfinite(self.loading_s)
+        contexts = [c for c in _CONTEXTS if c <= max(size.max_context, _CONTEXTS[0])]
+        times = tuple(
+            PassTimes(
+                context,
+                _WIDTHS,
+                tuple(self.seconds(rows, context) for rows in _WIDTHS),
+                (0.0,) * len(_WIDTHS),
+            )
+            for context in contexts
+            if usable
+        )
+        chunk_s = self.seconds(_PREFILL_CHUNK, _PREFILL_CHUNK // 2) if usable else 0.0
+        return Measured(
+            role=role,
+            name=size.name,
+            place=Place(self.card.name, self.device.name),
+            times=times,
+            prefill_s=chunk_s / _PREFILL_CHUNK,
+            launch_s=self.device.launch_s.middle,
+            transfer_s=self._row_s,
+            load_s=size.weight_bytes / self.storage if self.storage else 0.0,
+            rss_bytes=size.weight_bytes - self.missing_bytes,
+            weight_bytes=size.weight_bytes,
+            kv_bytes_per_token=size.kv_bytes_per_token,
+            max_context=size.max_context,
+            vocab_size=size.vocab_size,
+            row_widths=None,
+            tree=True,
+            parity=Parity(1.0, 0.0, usable, "" if usable else self._too_large()),
+            steady=True,
+        )
+
+    def _too_large(self) -> str:
+        return (
+            f"its weights take {self.size.weight_bytes / 1e9:.1f} GB, the {self.device.name} has "
+            f"{self.device.memory_bytes.middle / 1e9:.1f} GB, and the card names no storage"
+        )
+
+
+def peak(device: DeviceCard, precision: str) -> float:
+    """Operations a second in this precision, or the next wider one the device has.
+
+    Raises:
+        InputError: it has none.
+
+    """
+    for name in _COMPUTED[precision]:
+        if name in device.flops:
+            return device.flops[name].middle
+    raise InputError(
+        f"the {device.name} computes in {', '.join(device.flops)}: nothing wide enough for "
+        f"{precision} weights"
+    )
+
+
+def contention(card: Card, target: str, draft: str) -> Contention:
+    """How two devices of a card slow each other: where they share a memory, by its bandwidth."""
+    one, other = card.device(target), card.device(draft)
+    factor = 1.0
+    if target != draft and one.shared and other.shared:
+        wanted = sum(d.bandwidth.middle * d.bandwidth_share.middle for d in (one, other))
+        factor = max(1.0, wanted / max(one.bandwidth.middle, other.bandwidth.middle))
+    labels = [Place(card.name, name).label for name in (target, draft)]
+    return Contention(labels[0], labels[1], factor, factor)
