@@ -90,6 +90,10 @@ class Forecast:
         """A mean round of a plan; of one whose length is decided each round, the best length's."""
         if plan.plain:
             return Estimate(1.0, self._target(plan)(1), 0.0, self.profile.overhead_s)
+        if plan.drafter == "adaptive":
+            # It goes from one to the other; how much that gains shows in a replay only.
+            arms = (replace(plan, drafter=arm) for arm in self._arms(plan))
+            return max((self.estimate(arm) for arm in arms), key=lambda found: found.rate)
         if plan.drafter == "tree":
             return self._tree(plan)
         if plan.draft_length is not None:
@@ -124,6 +128,10 @@ class Forecast:
             overhead_s=self.profile.overhead_s,
         )
 
+    def _arms(self, plan: Plan) -> tuple[str, ...]:
+        branching = self.profile.at("target", plan.target).tree
+        return ("hybrid", "recycle", "tree") if branching else ("hybrid", "recycle")
+
     # -- one round ------------------------------------------------------------------------------
 
     def _fixed(self, plan: Plan) -> Estimate:
@@ -138,7 +146,7 @@ class Forecast:
             model_s = self._model_s(plan, survival, length) if source == "model" else 0.0
             verify_s = target(drafts.nodes + 1)
             if plan.schedule == OVERLAPPED and source == "model":
-                verify_s, model_s = self._overlap(plan, survival, verify_s, model_s)
+                verify_s, model_s = self._overlap(plan, verify_s, model_s)
             target_s += share * verify_s
             draft_s += share * model_s
             tokens += survival.accepted(length)
@@ -151,11 +159,10 @@ class Forecast:
         """Seconds in which a chain is drafted."""
         draft, whole = self._draft(plan), survival.whole(length)
         # After a chain that was accepted whole its last token is read with the next root.
-        return (length - whole) * draft(1) + whole * draft(2)
+        passes_s = (length - whole) * draft(1) + whole * draft(2)
+        return passes_s + length * self.profile.draft_overhead_s
 
-    def _overlap(
-        self, plan: Plan, survival: Survival, verify_s: float, model_s: float
-    ) -> tuple[float, float]:
+    def _overlap(self, plan: Plan, verify_s: float, model_s: float) -> tuple[float, float]:
         """Seconds of the target, and of the draft beyond it, when both work at once.
 
         The draft goes on from its own guess of what the target will say (PEARL, 2408.11850).
@@ -181,7 +188,7 @@ class Forecast:
         depth = min(depth or nodes, nodes, DEEPEST)
         draft = self._draft(plan)
         layers = self._trees.layers(nodes + 1, depth)
-        draft_s = sum(draft(width) for width in layers[:-1])
+        draft_s = sum(draft(width) + self.profile.draft_overhead_s for width in layers[:-1])
         tokens = max(1.0, self._trees.expected(nodes + 1, depth))
         error = self.drafts("model", depth).get("model")
         return Estimate(

@@ -58,8 +58,9 @@ def _with_model(forecast: Forecast, target: Measured, draft: Measured) -> Iterat
         return
     for drafter in ("model", "hybrid"):
         yield from _sized(target, drafter, draft.place, SEQUENTIAL, LENGTHS)
-    if target.place.apart_from(draft.place):
-        yield from _sized(target, "model", draft.place, OVERLAPPED, LENGTHS)
+        if target.place.apart_from(draft.place):
+            yield from _sized(target, drafter, draft.place, OVERLAPPED, LENGTHS)
+    yield _allowed(target, (Plan(target.place, draft.place, "adaptive", None),))
     if target.tree:
         yield from _trees(forecast, target, draft)
 

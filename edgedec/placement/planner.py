@@ -28,8 +28,10 @@ Predict = Callable[[Profile, Plan, Workload], Prediction]
 # A replay takes a moment, so the best by formula are replayed, best first, until the best
 # replay beats what any formula still promises.
 _FEWEST_REPLAYS, _MOST_REPLAYS = 6, 24
-# Deciding each round follows a text that changes; a fixed length must be better than this.
-_AUTO_IS_WORTH = 0.99
+# Deciding each round follows a text that changes, down to plain decoding where nothing can be
+# foretold; a fixed length must beat that by more than this.
+_AUTO_IS_WORTH = 0.97
+_CPU_PROVIDER = "CPUExecutionProvider"
 # What a measurement on a busy machine may be off by, whatever its quartiles say.
 _UNSTEADY = 0.1
 
@@ -90,12 +92,8 @@ def choose(usable: Iterable[Weighed]) -> Weighed:
     ahead = [w for w in ordered if not w.plan.plain and w.rate > plain.rate * (1 + w.uncertainty)]
     if not ahead:
         return plain
-    best = ahead[0]
-    auto = dataclasses.replace(best.plan, draft_length=None, depth=None)
-    for other in ahead:
-        if other.plan == auto and other.rate >= _AUTO_IS_WORTH * best.rate:
-            return other
-    return best
+    auto = (w for w in ahead if w.plan.draft_length is None)
+    return next((w for w in auto if w.rate >= _AUTO_IS_WORTH * ahead[0].rate), ahead[0])
 
 
 @dataclass(slots=True)
@@ -167,17 +165,15 @@ class _Planner:
     def fallbacks(self, usable: list[Weighed], chosen: Weighed) -> tuple[Plan, ...]:
         """Plans to go on with when a place of the chosen one fails; the last is plain."""
         fitting = [w for w in usable if self.memory.holds(w.plan, chosen.context)]
-        target, draft = chosen.plan.target, chosen.plan.draft
-        avoided: list[tuple[Place | None, ...]] = [(draft,), (target,), (draft, target)]
-        found: list[Plan] = []
-        for places in avoided:
-            left = [w for w in fitting if not any(_uses(w.plan, place) for place in places)]
-            if any(places) and any(w.plan.plain for w in left):
+        plan, found = chosen.plan, []
+        for target, draft in ((None, plan.draft), (plan.target, None), (plan.target, plan.draft)):
+            left = [w for w in fitting if not _uses(w.plan, target, draft)]
+            if (target or draft) and any(w.plan.plain for w in left):
                 found.append(choose(left).plan)
         plain = [w for w in fitting if w.plan.plain]
         last = min(plain, key=_safest_first).plan
-        rest = [plan for plan in dict.fromkeys(found) if plan not in (chosen.plan, last)]
-        return (*rest, *([last] if last != chosen.plan else []))
+        rest = [one for one in dict.fromkeys(found) if one not in (plan, last)]
+        return (*rest, *([last] if last != plan else []))
 
     def _uncertainty(self, plan: Plan, estimate: Estimate) -> float:
         """How far the ratio to plain decoding may be off: two measurements and a text."""
@@ -206,19 +202,17 @@ def _best_first(weighed: Weighed) -> tuple[float, bool, int, str]:
 def _safest_first(weighed: Weighed) -> tuple[bool, bool, float, str]:
     """The processor without a choice of cores before all else: nothing there can go away."""
     place = weighed.plan.target
-    elsewhere = place.device != CPU or place.provider is not None
-    return elsewhere, place.cores is not None, -weighed.rate, place.label
+    return not _processor(place), place.cores is not None, -weighed.rate, place.label
 
 
-def _uses(plan: Plan, place: Place | None) -> bool:
-    """Whether a plan needs this place, or another on the same device beside the processor."""
-    if place is None:
-        return False
-    for used in (plan.target, plan.draft):
-        if used is None:
-            continue
-        apart = place.device != CPU or place.provider is not None
-        same = (used.device, used.provider) == (place.device, place.provider)
-        if used == place or (apart and same):
-            return True
-    return False
+def _uses(plan: Plan, target: Place | None, draft: Place | None) -> bool:
+    """Whether a plan needs one of two places that failed, for its role or on its device."""
+    if plan.target == target or (draft is not None and plan.draft == draft):
+        return True
+    gone = {(p.device, p.provider) for p in (target, draft) if p is not None and not _processor(p)}
+    used = {(p.device, p.provider) for p in (plan.target, plan.draft) if p is not None}
+    return bool(gone & used)
+
+
+def _processor(place: Place) -> bool:
+    return place.device == CPU and place.provider in (None, _CPU_PROVIDER)

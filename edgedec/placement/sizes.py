@@ -17,6 +17,8 @@ from edgedec.placement.profile import Measured
 # Seconds of a pass over so many rows.
 Seconds = Callable[[int], float]
 NEVER = float("inf")
+# Of trees that cannot be; not infinite, since a chance may be 0.
+_NO_TREE = -1e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,12 @@ def best_tree(
     sizes = []
     for nodes in range(1, most + 1):
         for depth in range(1, min(nodes, deepest) + 1):
+            expected = table.expected(nodes + 1, depth)
+            if expected < 1:
+                continue  # more nodes than ranks and depth have room for
             layers = table.layers(nodes + 1, depth)
             drafted_s = sum(draft(width) for width in layers[:-1])
             seconds = target(nodes + 1) + drafted_s + overhead_s
-            expected = table.expected(nodes + 1, depth)
             sizes.append(Size(nodes, len(layers) - 1, expected, seconds))
     return max(sizes, key=lambda size: (size.rate, -size.nodes, -size.depth))
 
@@ -136,7 +140,7 @@ class Trees:
         self._chances = list(chances)
         ranks = len(self._chances)
         shape = (most + 1, deepest + 2, ranks + 1)
-        self._best: npt.NDArray[np.float64] = np.full(shape, -np.inf)
+        self._best: npt.NDArray[np.float64] = np.full(shape, _NO_TREE)
         # How many nodes stay with the root and its earlier children.
         self._kept: npt.NDArray[np.int64] = np.zeros(shape, np.int64)
         self._best[1, 1:, 0] = 1.0
@@ -145,16 +149,17 @@ class Trees:
             for rank in range(1, ranks + 1):
                 for nodes in range(2, most + 1):
                     kept = np.arange(1, nodes)
-                    values = (
-                        self._best[kept, layers, rank - 1]
-                        + self._chances[rank - 1] * below[nodes - kept]
-                    )
+                    gained = self._chances[rank - 1] * below[nodes - kept]
+                    values = self._best[kept, layers, rank - 1] + gained
                     choice = int(np.argmax(values))
                     self._best[nodes, layers, rank] = values[choice]
                     self._kept[nodes, layers, rank] = kept[choice]
 
     def expected(self, nodes: int, depth: int) -> float:
-        """Tokens of the best tree with so many nodes, no deeper than this below its root."""
+        """Tokens of the best tree with so many nodes, no deeper than this below its root.
+
+        Below 1 where there is none: a tree of 9 nodes needs more than one rank or depth 8.
+        """
         return float(self._best[nodes, depth + 1].max())
 
     def layers(self, nodes: int, depth: int) -> list[int]:
