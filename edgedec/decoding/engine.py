@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -134,7 +134,7 @@ class Engine:
             )
         return room
 
-    def _rounds(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
+    def _rounds(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
         started = self._clock()
         stop, sampler = request.stop, request.sampler
         policy = request.policy or self.policy
@@ -174,6 +174,7 @@ class Engine:
         prompt = request.prompt
         self.room(prompt)
         self.target.rollback(0)
+        self.drafter.begin(prompt, request.sampler)
 
         def between_chunks(done: int = 0, total: int = 0) -> None:
             if self._ended(request):
@@ -186,7 +187,6 @@ class Engine:
             if request.stop.reason is None:  # the session was interrupted, not the request
                 raise
             return
-        self.drafter.begin(prompt, request.sampler)
 
     def _ended(self, request: Request) -> bool:
         """Reasons to end between passes that are not in the text."""

@@ -43,6 +43,10 @@ class Metrics:
             the policy's work (their difference is the engine's own cost).
         accepted_lengths: how many rounds accepted how many tokens.
         sources: drafted tokens by the drafter that made them.
+        reuse_hits: rounds that left the text where an overlapped draft had thought on already,
+            so that the next draft was there at once.
+        ahead_s: that an overlapped draft computed; ``overlapped_s`` of them while the target
+            did. ``draft_s`` is then what rounds waited for drafts.
     """
 
     ttft_s: float = 0.0
@@ -57,6 +61,9 @@ class Metrics:
     rounds_s: float = 0.0
     accepted_lengths: Counter[int] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)
+    reuse_hits: int = 0
+    ahead_s: float = 0.0
+    overlapped_s: float = 0.0
 
     def observe(self, record: RoundRecord, total_s: float) -> None:
         """Add one round, which took ``total_s`` with the policy's share of it."""
@@ -84,6 +91,11 @@ class Metrics:
     def block_efficiency(self) -> float:
         """Emitted tokens / target passes."""
         return self.emitted / self.target_passes if self.target_passes else 0.0
+
+    @property
+    def reuse_rate(self) -> float:
+        """Reuse hits / rounds; 0 where drafting does not overlap."""
+        return self.reuse_hits / self.target_passes if self.target_passes else 0.0
 
     @property
     def tpot_s(self) -> float:

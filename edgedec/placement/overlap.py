@@ -1,0 +1,265 @@
+"""Draft while the target verifies (PEARL, 2408.11850; Mirror-SD, 2510.13161).
+
+With the Gumbel coupling any verified tree gives plain decoding's text, so to overlap is only a
+question of when a draft is there. The loop stays the engine's: its drafter hands out what a
+second thread has thought of so far, and the target's pass runs while that thread goes on below
+what is being verified::
+
+    clock = WallClock()
+    ahead = Ahead(DrafterParts(vocab_size, draft_session), clock, cores=(1,))
+    drafter = AheadDrafter(ahead, clock, lookup=LookupDrafter(vocab_size, rivals=("model",)))
+    engine = OverlappedEngine(target_session, drafter, policy, acceptance.rule(), clock, cores=(0,))
+    ...
+    engine.close()  # before the sessions are: ends the draft's thread
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+
+from edgedec.decoding.acceptance import AcceptanceRule, GumbelCoupling
+from edgedec.decoding.drafting.base import (
+    DraftLimits,
+    DraftStep,
+    GoOn,
+    RoundFeedback,
+)
+from edgedec.decoding.drafting.lookup import LookupDrafter
+from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import DraftPolicy
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.session import Phase, Session, StreamedSession
+from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.errors import InputError
+from edgedec.placement.ahead import Ahead
+from edgedec.placement.clock import Clock
+from edgedec.placement.pinning import pinned
+from edgedec.placement.thicket import Twig
+
+_MODEL = "model"
+_FORGET = 0.95
+# Of the first tokens drafted, seven of ten are trusted to be right.
+_TRUST = 7.0, 10.0
+# The chance that a token copied from the text before is right, for what comes below it.
+_COPIED = 0.8
+
+
+def _log(error: BaseException) -> None:
+    message = str(error) or type(error).__name__
+    logging.getLogger("edgedec").warning("the draft failed, going on without it: %s", message)
+
+
+class Patience:
+    """How long to wait for a draft: as long as the token it may bring takes anyway.
+
+    The alternative is PEARL's pre-verify: the target scores what there is, the root alone if
+    need be, and the draft goes on meanwhile. A wait of t seconds costs t times the tokens that
+    a second brings; one drafted token more brings the chance that it is accepted.
+    """
+
+    def __init__(self) -> None:
+        self._right, self._tried = _TRUST
+        self._tokens = self._seconds = 0.0
+
+    def seconds(self, depth: int) -> float:
+        """What the token below ``depth`` drafted ones is worth; 0 before the first round."""
+        if not self._seconds:
+            return 0.0
+        chance = self._right / self._tried
+        return chance ** (depth + 1) * self._seconds / self._tokens
+
+    def observe(self, feedback: RoundFeedback, seconds: float) -> None:
+        """A round took so long."""
+        self._tokens = _FORGET * self._tokens + len(feedback.kept)
+        self._seconds = _FORGET * self._seconds + seconds
+        accepted, drafted = feedback.verdict.accepted, feedback.draft.drafted
+        if drafted:
+            self._right = _FORGET * self._right + accepted
+            self._tried = _FORGET * self._tried + min(accepted + 1, drafted)
+
+
+class AheadDrafter:
+    """Hands out what a draft model has thought of so far; a ``Drafter``.
+
+    Args:
+        ahead: the draft's thread.
+        clock: of everything that waits.
+        lookup: prompt lookup, to be asked first (``hybrid``); None for the model alone.
+        on_failure: told once a text when the draft fails in the middle of it; the text goes on
+            without, and the next one tries again.
+
+    """
+
+    def __init__(
+        self,
+        ahead: Ahead,
+        clock: Clock,
+        *,
+        lookup: LookupDrafter | None = None,
+        on_failure: Callable[[BaseException], object] = _log,
+    ) -> None:
+        self.name = "model" if lookup is None else "hybrid"
+        self.ahead = ahead
+        self._clock, self._lookup, self._on_failure = clock, lookup, on_failure
+        self._patience = Patience()
+        self._root = Twig(0)
+        self._told = False
+        self._began = self._busy_s = 0.0
+        self._since = 0.0
+        self.reuse_hits, self.overlapped_s = 0, 0.0
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._root, self._told = self.ahead.begin(sampler), False
+        self._since, self.reuse_hits, self.overlapped_s = self.ahead.busy_s, 0, 0.0
+        if self._lookup is not None:
+            self._lookup.begin(prompt, sampler)
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        self._began = self._clock.now()
+        self.ahead.resume()
+        draft = Draft(TokenTree(root), source=_MODEL)
+        if self._lookup is not None:
+            draft = self._lookup.propose(root, limits, go_on, streams)
+            if draft.drafted:
+                self.ahead.add(self._chain(draft.tree.tokens[1:]))
+        if self.ahead.failure is not None:
+            self._tell(self.ahead.failure)
+        elif not draft.drafted:
+            draft = self._thought(root, limits, go_on, coupled=streams.coupled)
+        self._busy_s = self.ahead.busy_s
+        return draft
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        self.overlapped_s += self.ahead.busy_s - self._busy_s
+        for token in feedback.kept:
+            self._root = self._root.below(token) or Twig(token, self._root)
+        self.reuse_hits += self._root.ranked is not None
+        self.ahead.advance(self._root, feedback.kept)
+        self._patience.observe(feedback, self._clock.now() - self._began)
+
+    def report(self, metrics: Metrics) -> None:
+        """What a request's figures have to say of overlapping."""
+        metrics.reuse_hits, metrics.overlapped_s = self.reuse_hits, self.overlapped_s
+        metrics.ahead_s = self.ahead.busy_s - self._since
+
+    def close(self) -> None:
+        self.ahead.close()
+
+    def _thought(self, root: int, limits: DraftLimits, go_on: GoOn, *, coupled: bool) -> Draft:
+        """The draft's first choices below the root, as far as they are known and wanted."""
+        tree, twig = TokenTree(root), self._root
+        length = min(limits.nodes, limits.depth)
+        step = DraftStep(0, lambda: twig.entropy, lambda: twig.confidence, _MODEL)
+        if coupled:
+            step.token = lambda: _first(twig).token
+        while step.depth < length and self._known(twig, step.depth) and go_on(step):
+            twig = _first(twig)
+            step.depth = step.nodes = tree.add(twig.token, step.depth)
+        return Draft(tree, source=_MODEL)
+
+    def _known(self, twig: Twig, depth: int) -> bool:
+        """Whether the draft knows what follows; waits for it while that pays."""
+        ahead, clock = self.ahead, self._clock
+        give_up = clock.now() + self._patience.seconds(depth)
+        while twig.ranked is None:
+            ahead.news.clear()
+            left = give_up - clock.now()
+            if twig.computed or ahead.expected_s() >= left or not ahead.news.wait(left):
+                break
+        return bool(twig.ranked)
+
+    def _chain(self, tokens: Sequence[int]) -> list[Twig]:
+        """Twigs for what lookup thought of and the draft did not."""
+        twig, new = self._root, []
+        for token in tokens:
+            known = twig.below(token)
+            if known is None:
+                known = Twig(token, twig, _COPIED)
+                new.append(known)
+            twig = known
+        return new
+
+    def _tell(self, error: BaseException) -> None:
+        if not self._told:
+            self._told = True
+            self._on_failure(error)
+
+
+def _first(twig: Twig) -> Twig:
+    assert twig.ranked, "not computed yet"
+    return twig.ranked[0]
+
+
+class OverlappedEngine(Engine):
+    """The engine with a draft that thinks while the target computes; the same text.
+
+    Args:
+        target: scores what is drafted, in the caller's thread.
+        drafter: an ``AheadDrafter``, this engine's own from now on.
+        policy: says how much of what is thought of to verify.
+        rule: one whose text does not depend on what is drafted: ``coupling`` or ``match``.
+        clock: the drafter's.
+        cores: that the caller's thread is kept on while it decodes; None is any.
+        apart: whether the draft has cores or a device of its own. Where it has not and the
+            target's weights are streamed, it drafts while they load and begins no pass while
+            they are used (LLMCad, 2309.04255).
+
+    Raises:
+        InputError: the rule's text depends on the draft, and so on time.
+
+    """
+
+    def __init__(
+        self,
+        target: Session,
+        drafter: AheadDrafter,
+        policy: DraftPolicy,
+        rule: AcceptanceRule,
+        clock: Clock,
+        *,
+        cores: Sequence[int] | None = None,
+        apart: bool = True,
+    ) -> None:
+        if not isinstance(rule, GumbelCoupling):
+            raise InputError(
+                f"overlapped drafting with --accept {rule.name}: the text would depend on time;"
+                " expected coupling or match"
+            )
+        super().__init__(target, drafter, policy, rule, clock.now)
+        self._ahead = drafter
+        self._cores = cores
+        shared = not apart and isinstance(target, StreamedSession)
+        self._streamed = target if shared and isinstance(target, StreamedSession) else None
+
+    def close(self) -> None:
+        """End the draft's thread and close its session."""
+        self._ahead.close()
+
+    def _rounds(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
+        rounds = super()._rounds(request, metrics)
+        if self._streamed is not None:
+            self._streamed.watch(self._heed)
+        try:
+            while True:
+                # Round by round: what the reader does between them stays where it was.
+                with pinned(self._cores):
+                    block = next(rounds, None)
+                self._ahead.report(metrics)
+                if block is None:
+                    return
+                yield block
+        finally:
+            rounds.close()
+            if self._streamed is not None:
+                self._streamed.watch(None)
+            self._ahead.ahead.resume()
+            self._ahead.ahead.rest()
+
+    def _heed(self, phase: Phase) -> None:
+        if phase is Phase.LOAD:
+            self._ahead.ahead.resume()
+        else:
+            self._ahead.ahead.pause()

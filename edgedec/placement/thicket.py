@@ -1,0 +1,285 @@
+"""What the draft thinks beyond the last known token: a tree that grows best first.
+
+A node's value is the chance that the target's text goes through it, by the draft's own choices,
+drawn with the target's noise where the rule couples them. That one measure is PEARL's
+post-verify (2408.11850: assume that all of what is verified is right, and go on below it) and
+Mirror-SD's reuse (beside it the likely corrections are expanded, by the draft's own top-k), each
+as far as it is likely.
+
+Nothing is dropped when the text moves on: the root moves down the same pending tree, whether the
+draft had thought of the token or not, so that keys and values on the way stay computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import count
+from math import exp, log
+
+from edgedec.decoding.drafting._follow import Follower
+from edgedec.decoding.drafting.tree import Habits
+from edgedec.decoding.policy.cost import CostCurve, LiveCost
+from edgedec.decoding.sampling import Rows, Sampler
+from edgedec.decoding.tree import TokenTree
+
+# Children of a node that are thought of.
+_CHILDREN = 3
+# Nodes that are pending in the session at most; then those that lead to the root are committed.
+_MOST = 64
+# Nodes that a pass is worth computing for, at most.
+_WIDEST = 8
+# What the text goes through with less of a chance than this is not worth a pass.
+_LEAST = 0.02
+# A row beyond the first takes about 0.15 of it where weights are read once a pass.
+_MORE = 0.15
+
+
+class Twig:
+    """A token that may come, and what the draft thinks of the one after it.
+
+    Twigs are shared by two threads without a lock: one grows them, the other reads. A field that
+    changes is written by that one thread as a whole, and ``ranked`` once, after ``scores``.
+
+    Attributes:
+        token: its id.
+        above: the twig before it; None at the beginning of what is remembered.
+        chance: that the text goes on with it, given that it comes to ``above``.
+        ranked: the draft's choices for the next token, best first; None until computed.
+        scores: the logits of the draft's best tokens there, descending.
+        others: next tokens that somebody else thought of.
+
+    """
+
+    __slots__ = ("above", "chance", "others", "ranked", "scores", "token")
+
+    def __init__(self, token: int, above: Twig | None = None, chance: float = 1.0) -> None:
+        self.token, self.above, self.chance = token, above, chance
+        self.ranked: tuple[Twig, ...] | None = None
+        self.scores: tuple[float, ...] = ()
+        self.others: tuple[Twig, ...] = ()
+
+    def below(self, token: int) -> Twig | None:
+        """The twig of this next token, if anybody thought of it."""
+        for twig in (*(self.ranked or ()), *self.others):
+            if twig.token == token:
+                return twig
+        return None
+
+    @property
+    def computed(self) -> bool:
+        """Whether the draft has said what comes after it; may turn true at any time."""
+        return self.ranked is not None
+
+    @property
+    def confidence(self) -> float:
+        """Probability of the draft's first choice after it, among its best tokens."""
+        return 1 / sum(self._weights())
+
+    @property
+    def entropy(self) -> float:
+        """Of the draft's distribution after it, in nats, among its best tokens."""
+        weights = self._weights()
+        total = sum(weights)
+        return -sum(weight / total * log(weight / total) for weight in weights if weight)
+
+    def _weights(self) -> list[float]:
+        return [exp(score - self.scores[0]) for score in self.scores]
+
+    def related(self, other: Twig) -> bool:
+        """Whether one of the two leads to the other."""
+        return self.leads_to(other) or other.leads_to(self)
+
+    def leads_to(self, other: Twig | None) -> bool:
+        """Whether ``other`` is this twig or below it."""
+        while other is not None and other is not self:
+            other = other.above
+        return other is self
+
+
+class Pace:
+    """How long the draft's passes take by their rows; nothing is known before the first."""
+
+    def __init__(self) -> None:
+        self._live: LiveCost | None = None
+
+    def at(self, rows: int) -> float:
+        """Seconds; before the first pass in units of one over a single row."""
+        return 1 + _MORE * (rows - 1) if self._live is None else self._live.at(rows)
+
+    @property
+    def known(self) -> bool:
+        """Whether ``at`` is in seconds."""
+        return self._live is not None
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """A pass took so long."""
+        if self._live is not None:
+            self._live.observe(rows, seconds)
+        elif seconds > 0:
+            one = seconds / self.at(rows)
+            self._live = LiveCost(CostCurve((1, 2), (one, one * (1 + _MORE))), _MOST)
+
+
+class Thicket:
+    """The ahead tree of one text; used by one thread.
+
+    The pending tree of the session is rooted at the base, where the sampler's history ends. It
+    keeps what the text has left aside until it is full; then it is planted anew at the root.
+    What was computed below the root is remembered; a twig's ancestors are computed again with
+    the first pass that needs them.
+
+    Args:
+        follower: of the draft's session; begun with this text.
+        sampler: this thread's own, of the same text and seed.
+        root: the last token known.
+        habits: what was learned of the draft's choices.
+        branching: whether the draft's session computes branching trees.
+
+    Attributes:
+        computing: the twigs that the running pass is for.
+
+    """
+
+    def __init__(
+        self, follower: Follower, sampler: Sampler, root: Twig, habits: Habits, *, branching: bool
+    ) -> None:
+        self.computing: Sequence[Twig] = ()
+        self._follower, self._sampler, self._habits = follower, sampler, habits
+        self._branching = branching
+        self._root = root
+        self._done = 0  # nodes computed
+        self._start()
+
+    def advance(self, root: Twig, kept: Sequence[int]) -> None:
+        """The text went on by ``kept``, whose last token is the root now."""
+        twig: Twig | None = self._root
+        for token in kept:
+            if twig is None:
+                break
+            self._learn(twig, token)
+            twig = twig.below(token)
+        self._settled += kept
+        self._root = root
+
+    def add(self, chain: Sequence[Twig]) -> None:
+        """Somebody else thought of these, each below the one before."""
+        for twig in chain:
+            if twig.above is not None:
+                twig.above.others += (twig,)
+
+    def grow(self, pace: Pace) -> int:
+        """One pass; its rows, 0 where none is worth it."""
+        wanted = self._worth_a_pass(pace)
+        if not wanted:
+            return 0
+        if not self._fits(wanted):
+            if self._branching and self._root is self._twigs[0]:
+                return 0  # all that is pending is below the root
+            self._replant()
+            if not self._fits(wanted):
+                return 0  # the end of the session's capacity
+        self._plant(wanted)
+        self.computing = wanted
+        try:
+            rows = self._follower.rows(self._tree)
+        finally:
+            self.computing = ()
+        first, self._done = self._done, len(self._tree)
+        for node in range(first, self._done):
+            self._rank(node, rows)
+        return self._done - first
+
+    def _rank(self, node: int, rows: Rows) -> None:
+        twig = self._twigs[node]
+        if twig.ranked is None:  # else it was computed again for what is below it
+            ids = rows.best(node, _CHILDREN)
+            twig.scores = tuple(self._follower.scores(node))
+            chances = self._follower.chances(rows, node, ids)
+            chances = self._habits.chances(Habits.bin(twig.confidence), chances)
+            both = zip(ids.tolist(), chances.tolist(), strict=True)
+            twig.ranked = tuple(Twig(token, twig, chance) for token, chance in both)
+
+    def _learn(self, twig: Twig, token: int) -> None:
+        if twig.ranked:
+            choices = [choice.token for choice in twig.ranked]
+            taken = choices.index(token) if token in choices else None
+            self._habits.learn(Habits.bin(twig.confidence), len(choices), taken)
+
+    def _worth_a_pass(self, pace: Pace) -> list[Twig]:
+        """The twigs to compute next, parents before children: most chance for the time."""
+        order = count()
+        heap = [(-1.0, next(order), self._root)]
+        found: list[Twig] = []
+        width, total, best = 0, 0.0, 0.0
+        while heap and len(found) < (_WIDEST if self._branching else 1):
+            value, _, twig = heappop(heap)
+            if -value < _LEAST:
+                break
+            if twig.ranked is None:
+                found.append(twig)
+                total -= value
+                if total / pace.at(len(found)) > best:
+                    best, width = total / pace.at(len(found)), len(found)
+            for child in self._choices(twig):
+                heappush(heap, (value * child.chance, next(order), child))
+        return found[:width]
+
+    def _choices(self, twig: Twig) -> Sequence[Twig]:
+        ranked = twig.ranked or ()
+        if self._branching:
+            return (*ranked, *twig.others)
+        return twig.others[-1:] or ranked[:1]
+
+    def _fits(self, wanted: Sequence[Twig]) -> bool:
+        missing = self._missing(wanted)
+        if missing and not self._branching:
+            last = self._twigs[-1]
+            return missing[0].above is last and self._room(len(missing))
+        return self._room(len(missing))
+
+    def _room(self, more: int) -> bool:
+        return len(self._tree) + more <= min(_MOST, self._follower.room())
+
+    def _missing(self, wanted: Sequence[Twig]) -> list[Twig]:
+        """Those, and those above them, that are not pending; parents before children."""
+        missing: dict[Twig, None] = {}
+        for twig in wanted:
+            path: list[Twig] = []
+            place: Twig | None = twig
+            while place is not None and place not in self._nodes and place not in missing:
+                path.append(place)
+                place = place.above
+            missing.update(dict.fromkeys(reversed(path)))
+        return list(missing)
+
+    def _plant(self, wanted: Sequence[Twig]) -> None:
+        for twig in self._missing(wanted):
+            assert twig.above is not None, "only the base has nothing above it"
+            self._nodes[twig] = self._tree.add(twig.token, self._nodes[twig.above])
+            self._twigs.append(twig)
+
+    def _replant(self) -> None:
+        """Commit what leads to the root, forget what does not, and go on from there."""
+        path: list[Twig] = []
+        twig = self._root.above
+        while twig is not None:
+            path.append(twig)
+            twig = twig.above
+        nodes: list[int] = []
+        for twig in reversed(path):
+            node = self._nodes.get(twig, self._done)
+            if node >= self._done:
+                break
+            nodes.append(node)
+        self._follower.keep(self._tree, nodes)
+        self._sampler.push(self._settled)
+        self._root.above = None  # a long text does not keep all that was ever thought of it
+        self._start()
+
+    def _start(self) -> None:
+        root = self._root
+        self._tree = TokenTree(root.token)
+        self._twigs, self._nodes = [root], {root: 0}
+        self._settled: list[int] = []  # tokens from the base to the root
+        self._done = 0  # nodes computed
