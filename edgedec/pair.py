@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgedec.bundle import Bundle, Role
@@ -27,6 +27,7 @@ class Source:
         files: all its files by name; what decides its numbers.
         read_tokenizer: reads its tokenizer.
         admit: checks the file before a runtime opens it; raises BundleError.
+        stated: sha256 by file as a bundle's manifest says; empty where there is none.
 
     """
 
@@ -36,6 +37,7 @@ class Source:
     files: Mapping[str, Path]
     read_tokenizer: Callable[[], Tokenizer]
     admit: Callable[[], None]
+    stated: Mapping[str, str] = field(default_factory=dict)
 
     def hashes(self) -> dict[str, str]:
         """sha256 by file; reads every byte."""
@@ -92,6 +94,36 @@ def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
     return Pair(str(target), source, own_draft, bundle, shared)
 
 
+def every_format(target: str | Path, draft: Path | None) -> dict[str, list[Source]]:
+    """By role, each model in each format that it is there in.
+
+    Args:
+        target, draft: as ``find`` takes them.
+
+    Raises:
+        BundleError: nothing of the kind, or damaged.
+
+    """
+    found = {"target": _variants(target, "target")["target"]}
+    own = None if is_gguf(target) else _variants(target, "draft").get("draft")
+    drafts = own if draft is None else _variants(draft, "draft")["target"]
+    if drafts is not None:
+        found["draft"] = [replace(source, role="draft") for source in drafts]
+    return found
+
+
+def _variants(path: str | Path, role: str) -> dict[str, list[Source]]:
+    """A file's one model, or those of a bundle; the target of a bundle may draft."""
+    if is_gguf(path):
+        return {"target": [_gguf(Path(path), role)]}
+    if Path(path).is_file():
+        raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")
+    bundle = Bundle.open(path)
+    return {
+        one.role: [_of_role(bundle, one, format) for format in one.variants] for one in bundle.roles
+    }
+
+
 def _open(
     path: str | Path, role: str, choose: Choose
 ) -> tuple[Bundle | None, Source, Source | None]:
@@ -125,6 +157,7 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
         files={name: bundle.path / name for name in variant.files},
         read_tokenizer=lambda: Tokenizer.load(role.tokenizer),
         admit=admit,
+        stated={name: bundle.files[name].sha256 for name in variant.files},
     )
 
 

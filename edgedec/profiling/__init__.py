@@ -1,0 +1,5 @@
+"""Measures a pair on this machine: every place it can run at, and what it agrees about."""
+
+from edgedec.profiling.run import OnProgress, ProfileOptions, profile, read_cached
+
+__all__ = ["OnProgress", "ProfileOptions", "profile", "read_cached"]

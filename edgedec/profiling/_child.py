@@ -1,0 +1,138 @@
+"""What runs in the child process of ``children``: one model at one place, then its end.
+
+Arguments: a file with the ``Job``, and the folder for what comes of it: ``measured.json``, and
+``logits.npy`` with the rows that tell right numbers from wrong ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from edgedec.decoding.session import Model, Rollback, Session
+from edgedec.errors import EdgedecError, ProfileError
+from edgedec.placement.pinning import pinned
+from edgedec.placement.profile import Measured, Parity, PassTimes
+from edgedec.placement.stored import from_json, to_json
+from edgedec.profiling import parity, passes
+from edgedec.profiling.job import Job
+from edgedec.runtimes import registry
+
+MEASURED, LOGITS = "measured.json", "logits.npy"
+EXIT_REFUSED = 3
+# Tokens that a recurrent model reads while it is measured.
+_SLACK = 64
+
+
+def main(job_file: Path, out: Path) -> int:
+    """Measure; a refusal goes to standard error in one line."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    job = from_json(Job, json.loads(job_file.read_text("utf-8")), "job", ProfileError)
+    try:
+        with pinned(job.place.cores):
+            measured, logits = measure(job)
+    except EdgedecError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_REFUSED
+    np.save(out / LOGITS, logits)
+    (out / MEASURED).write_text(json.dumps(to_json(measured)), "utf-8")
+    return 0
+
+
+def measure(job: Job) -> tuple[Measured, parity.Rows]:
+    """Load, read, run passes; and the rows that ``parity`` compares."""
+    adapter = registry.adapter(registry.RUNTIMES[job.place.format])
+    before, begin = resident_bytes(), perf_counter()
+    options = job.place.load_options(row_invariant=job.row_invariant)
+    model = adapter.load(Path(job.path), options)
+    widths = _widths(job, model)
+    most = min(model.info.max_context, job.contexts[-1] + max(widths) + _SLACK)
+    session = model.open(most)
+    load_s = perf_counter() - begin
+    logits = parity.rows(session, job.sample)
+    times, prefill_s, steady = _at_contexts(session, job, widths)
+    transfer_s = passes.transfer_s(session, job.sample, min(8, max(widths)))
+    grown = resident_bytes() - before
+    info, can = model.info, model.capabilities
+    measured = Measured(
+        role=job.role,
+        name=info.name,
+        place=job.place,
+        times=times,
+        prefill_s=prefill_s,
+        launch_s=0.0,
+        transfer_s=transfer_s,
+        load_s=load_s,
+        rss_bytes=max(0, grown),
+        weight_bytes=info.weight_bytes,
+        kv_bytes_per_token=info.kv_bytes_per_token,
+        max_context=info.max_context,
+        vocab_size=info.vocab_size,
+        row_widths=can.row_widths,
+        tree=can.tree,
+        parity=Parity(1.0, 0.0, usable=True),
+        steady=steady,
+        rolls_back=can.rollback is not Rollback.NONE,
+    )
+    return measured, logits
+
+
+def _widths(job: Job, model: Model) -> tuple[int, ...]:
+    """The job's widths, or a compiled graph's own; a recurrent model decodes row by row."""
+    if model.capabilities.rollback is Rollback.NONE:
+        return (1,)
+    return model.capabilities.row_widths or job.widths
+
+
+def _at_contexts(
+    session: Session, job: Job, widths: tuple[int, ...]
+) -> tuple[tuple[PassTimes, ...], float, bool]:
+    """Pass times by context, seconds a token of reading, and whether all was steady.
+
+    A longer context is left out where reading up to it would take more than the budget for
+    all the contexts.
+    """
+    times, reading, steady = [], 0.0, True
+    for context in job.contexts:
+        if context + max(widths) > session.capacity:
+            break
+        if reading * (context - session.length) > job.budget_s * len(job.contexts):
+            break
+        reading = passes.read_s(session, context, job.sample) or reading
+        swept = passes.sweep(session, widths, job.sample, job.budget_s)
+        times.append(swept.times)
+        steady &= swept.steady
+    if not times:
+        raise ProfileError(
+            f"a context of {session.capacity} tokens is too short to be measured: expected"
+            f" {job.contexts[0] + max(widths)} or more"
+        )
+    return tuple(times), reading, steady
+
+
+def resident_bytes() -> int:
+    """Of this process; where the system does not say, the most it ever was."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,128 @@
+"""What runs in the child process that measures two models at once: each alone, then together.
+
+Arguments: a file with the ``Together``, and the folder for ``contention.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from edgedec.decoding.session import Session, Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import EdgedecError, ProfileError
+from edgedec.placement.pinning import pinned
+from edgedec.placement.profile import Contention
+from edgedec.placement.stored import from_json, to_json
+from edgedec.profiling.job import Job, Together
+from edgedec.profiling.opened import Opened, opened
+from edgedec.profiling.passes import repeated
+
+RESULT = "contention.json"
+EXIT_REFUSED = 3
+_CAPACITY = 256
+# A target scores what was drafted, a draft draws one token after another.
+_TARGET_ROWS, _DRAFT_ROWS = 4, 1
+_TURNS = 3
+_TURN_S = 0.25
+_FEWEST = 5
+
+
+def main(job_file: Path, out: Path) -> int:
+    """Measure; a refusal goes to standard error in one line."""
+    pair = from_json(Together, json.loads(job_file.read_text("utf-8")), "job", ProfileError)
+    try:
+        found = measure(pair)
+    except EdgedecError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_REFUSED
+    (out / RESULT).write_text(json.dumps(to_json(found)), "utf-8")
+    return 0
+
+
+def measure(pair: Together) -> Contention:
+    """Alone and at once in turns, so that a disturbance hits both; medians over all passes."""
+    alone: tuple[list[float], list[float]] = ([], [])
+    at_once: tuple[list[float], list[float]] = ([], [])
+    with _opened(pair.target) as target, _opened(pair.draft) as draft:
+        one = _Looper(pair.target, target.session, _TARGET_ROWS)
+        two = _Looper(pair.draft, draft.session, _DRAFT_ROWS)
+        for _ in range(_TURNS):
+            alone[0].extend(one.run())
+            alone[1].extend(two.run())
+            both = _both(one, two)
+            at_once[0].extend(both[0])
+            at_once[1].extend(both[1])
+    factors = [median(b) / median(a) for a, b in zip(alone, at_once, strict=True)]
+    # Faster at once is noise.
+    return Contention(
+        pair.target.place.label, pair.draft.place.label, max(1.0, factors[0]), max(1.0, factors[1])
+    )
+
+
+def _opened(job: Job) -> AbstractContextManager[Opened]:
+    return opened(Path(job.path), job.place, _CAPACITY, job.row_invariant)
+
+
+class _Looper:
+    """Passes of one session, again and again, on its cores."""
+
+    def __init__(self, job: Job, session: Session, rows: int) -> None:
+        self._job, self._session = job, session
+        self._tree = TokenTree.chain(repeated(job.sample, 0, rows))
+        with pinned(job.place.cores):
+            session.prefill(repeated(job.sample, 0, 32))
+            self._pass()
+
+    def run(self, go_on: Callable[[], bool] | None = None) -> list[float]:
+        """Seconds of each pass, for a while or until ``go_on`` says no."""
+        times: list[float] = []
+        until = perf_counter() + _TURN_S
+        with pinned(self._job.place.cores):
+            while len(times) < _FEWEST or perf_counter() < until or (go_on and go_on()):
+                times.append(self._pass())
+        return times
+
+    def _pass(self) -> float:
+        begin = perf_counter()
+        self._session.forward(self._tree, want=Want.TOP).first_ids()
+        seconds = max(perf_counter() - begin, 1e-9)
+        self._session.rollback(32)
+        return seconds
+
+
+def _both(one: _Looper, two: _Looper) -> tuple[list[float], list[float]]:
+    """In two threads; each goes on until both have measured enough, so that none is alone."""
+    done = [threading.Event(), threading.Event()]
+    found: list[list[float]] = [[], []]
+
+    def body(index: int, looper: _Looper) -> None:
+        other = done[1 - index]
+
+        def go_on() -> bool:
+            done[index].set()
+            return not other.is_set()
+
+        try:
+            found[index] = looper.run(go_on)
+        finally:
+            done[index].set()
+
+    threads = [threading.Thread(target=body, args=item) for item in enumerate((one, two))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if not all(found):
+        raise ProfileError("a pass failed while two models computed at once")
+    return found[0], found[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,57 @@
+"""What a profile is of: the files of a pair, by hashes that cost little."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgedec.errors import BundleError
+from edgedec.pair import Source, is_gguf
+from edgedec.placement.machine import machine_facts, runtime_versions
+from edgedec.placement.store import Identity
+
+_SAMPLES, _SAMPLE = 16, 1 << 16
+
+
+def identity(
+    target: str | Path, draft: Path | None, sources: Mapping[str, Sequence[Source]]
+) -> Identity:
+    """Of a pair on this machine, as it is now.
+
+    Args:
+        target, draft: as the user named them.
+        sources: what was found there.
+
+    """
+    stands = [str(models[0].path.resolve().parent) for models in sources.values()]
+    if is_gguf(target):
+        stands[0] = str(Path(target).resolve())
+    if draft is not None and is_gguf(draft):
+        stands[-1] = str(draft.resolve())
+    digest = hashlib.sha256()
+    for role, models in sources.items():
+        for source in models:
+            for name, path in source.files.items():
+                content = source.stated.get(name) or sampled(path)
+                digest.update(f"{role}\n{source.format}\n{name}\n{content}\n".encode())
+    return Identity("\n".join(stands), machine_facts(), digest.hexdigest(), runtime_versions())
+
+
+def sampled(file: Path) -> str:
+    """Of a file's size and of samples all over it: gigabytes are not read for a name.
+
+    Raises:
+        BundleError: it cannot be read.
+
+    """
+    try:
+        size = file.stat().st_size
+        digest = hashlib.sha256(str(size).encode())
+        with file.open("rb") as stream:
+            for index in range(_SAMPLES):
+                stream.seek(index * max(0, size - _SAMPLE) // (_SAMPLES - 1))
+                digest.update(stream.read(_SAMPLE))
+    except OSError as error:
+        raise BundleError(f"{file} cannot be read: {error.strerror}") from None
+    return digest.hexdigest()

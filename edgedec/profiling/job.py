@@ -1,0 +1,46 @@
+"""What the child processes are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgedec.placement.place import Place
+
+TARGET, DRAFT = "target", "draft"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One model at one place.
+
+    Attributes:
+        role: ``target`` or ``draft``.
+        path: the model's main file.
+        place: where to put it.
+        sample: tokens of some text in the model's own vocabulary.
+        contexts: tokens in the cache to measure passes at, ascending.
+        widths: rows to measure, what matters most first.
+        budget_s: seconds for each context.
+
+    """
+
+    role: str
+    path: str
+    place: Place
+    sample: tuple[int, ...]
+    contexts: tuple[int, ...]
+    widths: tuple[int, ...]
+    budget_s: float
+
+    @property
+    def row_invariant(self) -> bool | None:
+        """As ``assembly`` loads it: only the target's numbers decide the text."""
+        return False if self.role == DRAFT else None
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Two models at places that are apart, for their passes at once."""
+
+    target: Job
+    draft: Job

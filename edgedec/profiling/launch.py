@@ -1,0 +1,47 @@
+"""What of a pass is no computing: what one over no weights would take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from edgedec.placement.place import Place
+from edgedec.placement.profile import Measured
+
+
+def with_launch(measured: Sequence[Measured]) -> list[Measured]:
+    """Fill in ``launch_s``.
+
+    Where both models of a pair were measured at like places, the straight line through their
+    single-row passes over their bytes of weights, at no bytes. Else the line through one and
+    two rows at no rows, which is too much by the time that reading the weights takes.
+    """
+    return [dataclasses.replace(one, launch_s=_launch_s(one, measured)) for one in measured]
+
+
+def _launch_s(one: Measured, measured: Sequence[Measured]) -> float:
+    if not one.times:
+        return 0.0
+    own = one.times[0].curve
+    others = [
+        other
+        for other in measured
+        if other.role != one.role and other.times and _alike(one.place, other.place)
+    ]
+    least = own.at(1)
+    for other in others[:1]:
+        theirs, bytes_apart = other.times[0].curve.at(1), one.weight_bytes - other.weight_bytes
+        if bytes_apart:
+            slope = (own.at(1) - theirs) / bytes_apart
+            least = min(own.at(1), theirs)
+            return min(least, max(0.0, own.at(1) - slope * one.weight_bytes))
+    return min(least, max(0.0, 2 * own.at(1) - own.at(2)))
+
+
+def _alike(one: Place, other: Place) -> bool:
+    return (one.format, one.device, one.provider, one.threads) == (
+        other.format,
+        other.device,
+        other.provider,
+        other.threads,
+    )

@@ -1,0 +1,162 @@
+"""Every place of a pair, one after the other, each in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from edgedec.errors import EdgedecError
+from edgedec.pair import Source
+from edgedec.placement.place import CPU
+from edgedec.placement.profile import Contention, Measured
+from edgedec.profiling import children, parity
+from edgedec.profiling.job import DRAFT, TARGET, Job, Together
+from edgedec.profiling.launch import with_launch
+from edgedec.profiling.places import Site
+from edgedec.profiling.prompts import SAMPLE
+
+# What matters most first; a short budget leaves the last ones out.
+WIDTHS = (1, 2, 4, 8, 3, 5, 6, 16, 7, 9, 12, 32, 17, 24)
+THOROUGH_WIDTHS = (*WIDTHS, 10, 11, 13, 14, 15, 18, 20, 28)
+CONTEXTS, THOROUGH_CONTEXTS = (32, 512, 2048), (32, 256, 512, 1024, 2048, 4096)
+BUDGET_S, THOROUGH_BUDGET_S = 0.6, 3.0
+# A place that takes longer hangs: loading, compiling a graph for a device, and passes.
+_LIMIT_S = 90.0
+_BYTES_PER_SECOND = 20 << 20
+_MOST_TOGETHER = 4
+
+Tell = Callable[[str, int], None]
+
+
+class Measuring:
+    """Measures the places of a pair.
+
+    Args:
+        sources: by role, the model in every format.
+        sites: what to measure.
+        thorough: more widths, contexts and time.
+
+    Attributes:
+        notes: what could not be done, a line each.
+
+    """
+
+    def __init__(
+        self, sources: Mapping[str, Sequence[Source]], sites: Sequence[Site], *, thorough: bool
+    ) -> None:
+        self.notes: list[str] = []
+        self._sites = sites
+        self._thorough = thorough
+        self._samples = {
+            role: tuple(models[0].read_tokenizer().encode(SAMPLE))
+            for role, models in sources.items()
+        }
+
+    @property
+    def steps(self) -> int:
+        """How many steps ``places`` and ``contention`` tell at most."""
+        return len(self._sites) + _MOST_TOGETHER
+
+    def places(self, tell: Tell) -> list[Measured]:
+        """Every place, those that cannot be used with the reason."""
+        found: list[children.Outcome] = []
+        for done, site in enumerate(self._sites):
+            tell(f"{site.source.role} on {site.place.label}", done)
+            found.append(self._one(site))
+        return with_launch(self._compared(found))
+
+    def contention(self, measured: Sequence[Measured], tell: Tell) -> list[Contention]:
+        """How target and draft slow each other, at places that are apart."""
+        pairs = [
+            (target, draft)
+            for target in self._usable(measured, TARGET)
+            for draft in self._usable(measured, DRAFT)
+            if target.place.apart_from(draft.place)
+        ]
+        found = []
+        for done, (target, draft) in enumerate(pairs[:_MOST_TOGETHER]):
+            tell(f"{target.place.label} and {draft.place.label} at once", len(self._sites) + done)
+            pair = Together(self._job(target), self._job(draft))
+            limit = _LIMIT_S + 4 * (target.load_s + draft.load_s)
+            outcome = children.together(pair, limit)
+            if outcome is None:
+                self.notes.append(
+                    f"{target.place.label} and {draft.place.label} could not be measured at once"
+                )
+            else:
+                found.append(outcome)
+        if len(pairs) > _MOST_TOGETHER:
+            self.notes.append(f"{len(pairs) - _MOST_TOGETHER} pairs were not measured at once")
+        return found
+
+    def _usable(self, measured: Sequence[Measured], role: str) -> list[Measured]:
+        return [one for one in measured if one.role == role and one.parity.usable]
+
+    def _one(self, site: Site) -> children.Outcome:
+        job = self._job_at(site)
+        try:
+            site.source.admit()
+        except EdgedecError as error:
+            return children.Outcome(children.failed(job, str(error)), None)
+        size = sum(path.stat().st_size for path in site.source.files.values())
+        limit = (_LIMIT_S + size / _BYTES_PER_SECOND) * (3 if self._thorough else 1)
+        return children.measure(job, limit)
+
+    def _job(self, one: Measured) -> Job:
+        (site,) = (s for s in self._sites if s.key == (one.role, one.place))
+        return self._job_at(site)
+
+    def _job_at(self, site: Site) -> Job:
+        thorough = self._thorough
+        return Job(
+            role=site.source.role,
+            path=str(site.source.path),
+            place=site.place,
+            sample=self._samples[site.source.role],
+            contexts=THOROUGH_CONTEXTS if thorough else CONTEXTS,
+            widths=THOROUGH_WIDTHS if thorough else WIDTHS,
+            budget_s=THOROUGH_BUDGET_S if thorough else BUDGET_S,
+        )
+
+    def _compared(self, found: Sequence[children.Outcome]) -> list[Measured]:
+        """With the parity of each place.
+
+        The reference of a role is the first place on the processor of the format closest to
+        fp32, which has the most bytes; the first one of every other format is held to it
+        loosely, since its weights differ, and that format's other places strictly to that.
+        """
+        by_site = list(zip(self._sites, found, strict=True))
+        measured = []
+        for site, outcome in by_site:
+            own = [pair for pair in by_site if pair[0].source.role == site.source.role]
+            measured.append(_with_parity(site, outcome, own))
+        return measured
+
+
+def _with_parity(
+    site: Site, outcome: children.Outcome, own: Sequence[tuple[Site, children.Outcome]]
+) -> Measured:
+    if outcome.logits is None:
+        return outcome.measured
+    firsts: dict[str, tuple[Site, children.Outcome]] = {}
+    for pair in own:
+        if pair[1].logits is not None and _plain(pair[0]):
+            firsts.setdefault(pair[0].place.format, pair)
+    best = max(firsts.values(), key=lambda pair: pair[1].measured.weight_bytes, default=None)
+    reference = firsts.get(site.place.format, best)
+    if reference is not None and reference[1] is outcome:
+        reference = best
+    if reference is None or reference[1] is outcome or reference[1].logits is None:
+        return outcome.measured
+    judged = parity.compare(
+        reference[1].logits,
+        outcome.logits,
+        reference[0].place.label,
+        same_file=reference[0].source.path == site.source.path,
+    )
+    return dataclasses.replace(outcome.measured, parity=judged)
+
+
+def _plain(site: Site) -> bool:
+    """On the processor, by the runtime's own kernels."""
+    return site.place.device == CPU and site.place.provider is None

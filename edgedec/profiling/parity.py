@@ -1,0 +1,87 @@
+"""Whether a place computes right numbers: the same text, told token by token, in two places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from edgedec.decoding.session import Session
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import ProfileError
+from edgedec.placement.profile import Parity
+
+Rows = npt.NDArray[np.float32]
+
+READ = 16
+# Passes after what was read; their rows are compared. A device may be right for one row and
+# wrong for several.
+PASSES = (1, 4, 1, 8, 2, 5, 3, 8)
+# Of one file on two devices only the arithmetic differs; of two files the weights do as well.
+SAME_FILE = (0.85, 0.05)
+OTHER_FILE = (0.0, 0.5)
+
+
+def rows(session: Session, sample: Sequence[int]) -> Rows:
+    """Logits after the tokens of a text, ``[32, vocab]``; the session is empty again after it.
+
+    Raises:
+        ProfileError: this runtime gives no logits.
+
+    """
+    found: list[Rows] = []
+    session.prefill(sample[:READ])
+    at = READ
+    for width in PASSES:
+        width = min(width, session.capacity - at, len(sample) - at)
+        if width < 1:
+            break
+        scored = session.forward(TokenTree.chain(sample[at : at + width]))
+        if scored.logits is None:
+            raise ProfileError("its passes bring no logits: its numbers cannot be checked")
+        found.append(scored.logits.copy())
+        session.commit(list(range(width)))
+        at += width
+    session.rollback(0)
+    return np.concatenate(found)
+
+
+def compare(reference: Rows, own: Rows, where: str, *, same_file: bool) -> Parity:
+    """How far rows are from those of a reference.
+
+    Args:
+        reference, own: logits, ``[rows, vocab]``.
+        where: the reference's place, for the reason.
+        same_file: both were computed from the same weights.
+
+    """
+    if reference.shape != own.shape:
+        return Parity(0.0, 0.0, usable=False, reason=f"it has other rows than {where}")
+    if not np.isfinite(own.max(axis=1)).all() or np.isnan(own).any():
+        return Parity(0.0, 0.0, usable=False, reason="what it computes are no numbers")
+    agreement = float(np.mean(reference.argmax(axis=1) == own.argmax(axis=1)))
+    divergence = _divergence(reference, own)
+    least, most = SAME_FILE if same_file else OTHER_FILE
+    if agreement >= least and divergence <= most:
+        return Parity(agreement, divergence, usable=True)
+    reason = (
+        f"wrong numbers: {agreement:.0%} of its first choices are those of {where}, and it"
+        f" diverges by {divergence:.2g} nats; expected {least:.0%} and at most {most:g}"
+    )
+    return Parity(agreement, divergence, usable=False, reason=reason)
+
+
+def _divergence(reference: Rows, own: Rows) -> float:
+    """Mean Kullback-Leibler divergence in nats."""
+    p, q = _log_softmax(reference), _log_softmax(own)
+    there = np.exp(p) > 0
+    # A token that one of the two excludes altogether counts as very unlikely.
+    terms = np.where(there, np.exp(p) * (np.maximum(p, -80) - np.maximum(q, -80)), 0)
+    return max(0.0, float(terms.sum(axis=1).mean()))
+
+
+def _log_softmax(logits: Rows) -> npt.NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    found: npt.NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return found

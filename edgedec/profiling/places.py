@@ -1,0 +1,123 @@
+"""Where the models of a pair could run on this machine: few places that differ."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgedec.errors import EdgedecError
+from edgedec.pair import Source
+from edgedec.placement.clusters import Cluster, clusters
+from edgedec.placement.place import CPU, Place
+from edgedec.runtimes import registry
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One model at one place, to be measured.
+
+    Attributes:
+        source: the model in the place's format.
+        place: where.
+
+    """
+
+    source: Source
+    place: Place
+
+    @property
+    def key(self) -> tuple[str, Place]:
+        """Role and place: what a profile finds it by."""
+        return self.source.role, self.place
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which places to measure; empty is all.
+
+    Attributes:
+        formats: of the models' files.
+        threads: numbers of threads on the processor.
+        labels: parts of the places' labels, as ``cpu:0`` or ``Vulkan``.
+        thorough: more numbers of threads, and every split of the cores for every role.
+
+    """
+
+    formats: tuple[str, ...] = ()
+    threads: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+    thorough: bool = False
+
+
+def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list[Site], list[str]]:
+    """What to measure, and what is left out, a line each.
+
+    Args:
+        sources: by role, the model in every format.
+        wanted: the user's restrictions.
+
+    """
+    found: list[Site] = []
+    left_out: list[str] = []
+    groups = clusters()
+    for role, models in sources.items():
+        for source in models:
+            if wanted.formats and source.format not in wanted.formats:
+                continue
+            runtime = registry.RUNTIMES.get(source.format)
+            try:
+                adapter = registry.adapter(runtime or source.format)
+                devices = _devices(source.format, adapter)
+            except EdgedecError as error:
+                left_out.append(f"{role} as {source.format}: {error}")
+                continue
+            places = [*_on_cpu(source.format, role, groups, wanted), *devices]
+            found += [Site(source, place) for place in places if _named(place, wanted.labels)]
+    return found, left_out
+
+
+def _named(place: Place, labels: Iterable[str]) -> bool:
+    labels = tuple(labels)
+    return not labels or any(label in place.label for label in labels)
+
+
+def _devices(format: str, adapter: registry.Adapter) -> list[Place]:
+    """Everything beside the processor as the runtime itself takes it."""
+    return [
+        Place(format, device.name if device.kind != CPU else CPU, provider=device.provider)
+        for device in adapter.devices()
+        if device.name != CPU
+    ]
+
+
+def _on_cpu(format: str, role: str, groups: Sequence[Cluster], wanted: Wanted) -> list[Place]:
+    """On all cores with few threads or many, and on each part of a split of the cores."""
+    cores = [core for group in groups for core in group.cores]
+    counts = wanted.threads or thread_counts(len(cores), thorough=wanted.thorough)
+    places = [Place(format, threads=count) for count in counts]
+    if hasattr(os, "sched_setaffinity") and not wanted.threads:
+        for split in splits(groups):
+            parts = split if wanted.thorough else split[role != "target" :][:1]
+            places += [Place(format, threads=len(part), cores=part) for part in parts]
+    return list(dict.fromkeys(places))
+
+
+def thread_counts(cores: int, *, thorough: bool) -> list[int]:
+    """One, half and all of the cores; thorough: every power of two below."""
+    counts = {1, max(1, cores // 2), cores}
+    if thorough:
+        counts |= {2**k for k in range(cores.bit_length()) if 2**k <= cores}
+    return sorted(counts)
+
+
+def splits(groups: Sequence[Cluster]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Pairs of disjoint sets of cores, the target's first: by cluster, and all but one."""
+    cores = [core for group in groups for core in group.cores]
+    if len(cores) < 2:
+        return []
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = [(tuple(cores[:-1]), (cores[-1],))]
+    if len(groups) > 1:
+        rest = tuple(core for group in groups[1:] for core in group.cores)
+        found.append((groups[0].cores, rest))
+    return list(dict.fromkeys(found))

@@ -1,0 +1,123 @@
+"""Traces and overheads, measured with the pair opened at the places where it is quickest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+
+from edgedec.decoding.drafting._translated import translated
+from edgedec.decoding.translation import Translation
+from edgedec.errors import EdgedecError
+from edgedec.pair import Source
+from edgedec.placement.profile import Measured
+from edgedec.placement.trace import Trace
+from edgedec.profiling.job import DRAFT, TARGET
+from edgedec.profiling.opened import Opened, opened
+from edgedec.profiling.prompts import Prompt
+from edgedec.profiling.rounds import overheads
+from edgedec.profiling.traces import TEMPERATURES, Recorder
+from edgedec.vocabulary import translate
+
+_PROMPT_TOKENS = 512
+_BUDGET_S = 20.0
+_FEWEST, _MOST = 24, 128
+# Beside the text: a draft's tokens beyond its end.
+_SLACK = 32
+
+
+@dataclass(slots=True)
+class Recording:
+    """What came of it; see ``Profile``."""
+
+    traces: tuple[Trace, ...] = ()
+    overhead_s: float = 0.0
+    draft_overhead_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+def record(
+    sources: Mapping[str, Sequence[Source]],
+    measured: Sequence[Measured],
+    texts: Sequence[Prompt],
+) -> Recording:
+    """Let the target go on from every text and ask both models about it.
+
+    Args:
+        sources: by role, the model in every format.
+        measured: the places; the quickest usable ones are used.
+        texts: to go on from; their ends where they are long.
+
+    """
+    found = Recording()
+    target, draft = _quickest(measured, TARGET), _quickest(measured, DRAFT)
+    if target is None:
+        return found
+    tokenizer = _source(sources, target).read_tokenizer()
+    prompts = [(text.name, tokenizer.encode(text.text)[-_PROMPT_TOKENS:]) for text in texts]
+    new_tokens = _affordable(target, draft, len(texts) * len(TEMPERATURES))
+    capacity = max(len(tokens) for _, tokens in prompts) + new_tokens + _SLACK
+    with ExitStack() as stack:
+        first = stack.enter_context(_open(sources, target, capacity))
+        second = translation = None
+        if draft is not None:
+            try:
+                second = stack.enter_context(_open(sources, draft, 2 * capacity))
+                translation = _translation(sources, target, draft)
+            except EdgedecError as error:
+                second = None
+                found.notes.append(f"the traces are without the draft: {error}")
+        info = first.model.info
+        session = None if second is None else translated(second.session, translation)[0]
+        recorder = Recorder(first.session, session, info.vocab_size, info.eos_ids)
+        found.traces = tuple(
+            recorder.record(name, tokens, temperature, new_tokens)
+            for name, tokens in prompts
+            for temperature in TEMPERATURES
+            if tokens
+        )
+        found.overhead_s, found.draft_overhead_s = overheads(
+            first.session,
+            None if second is None else second.session,
+            translation,
+            prompts[0][1],
+            info.vocab_size,
+        )
+    return found
+
+
+def _quickest(measured: Sequence[Measured], role: str) -> Measured | None:
+    """The usable place with the shortest pass; those that need no cores kept free first."""
+    usable = [one for one in measured if one.role == role and one.parity.usable and one.times]
+    return min(usable, key=lambda m: (m.place.cores is not None, m.seconds(1, 0)), default=None)
+
+
+def _source(sources: Mapping[str, Sequence[Source]], one: Measured) -> Source:
+    return next(s for s in sources[one.role] if s.format == one.place.format)
+
+
+def _open(
+    sources: Mapping[str, Sequence[Source]], one: Measured, capacity: int
+) -> AbstractContextManager[Opened]:
+    row_invariant = False if one.role == DRAFT else None
+    return opened(_source(sources, one).path, one.place, capacity, row_invariant)
+
+
+def _translation(
+    sources: Mapping[str, Sequence[Source]], target: Measured, draft: Measured
+) -> Translation | None:
+    """Between the vocabularies; None where they are one, token by token."""
+    found = translate(
+        _source(sources, target).read_tokenizer(),
+        _source(sources, draft).read_tokenizer(),
+        target_columns=target.vocab_size,
+        draft_columns=draft.vocab_size,
+    )
+    return None if found.untouched else found
+
+
+def _affordable(target: Measured, draft: Measured | None, traces: int) -> int:
+    """Tokens a trace: the target writes them and reads them again, the draft reads them."""
+    a_token = 2 * target.seconds(1, _PROMPT_TOKENS)
+    a_token += 0.0 if draft is None else draft.seconds(1, _PROMPT_TOKENS)
+    return max(_FEWEST, min(_MOST, int(_BUDGET_S / traces / a_token)))

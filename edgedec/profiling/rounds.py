@@ -1,0 +1,120 @@
+"""What a round costs beside passes: the loop's, the sampler's and the drafter's own time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any, cast
+
+from edgedec.decoding import drafting
+from edgedec.decoding.acceptance import GumbelCoupling
+from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import Fixed, RoundRecord
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.session import Session
+from edgedec.decoding.stopping import NoText, StopRule
+from edgedec.decoding.translation import Translation
+
+_ROUNDS = 24
+_DRAFTED = 4
+
+
+class Timed:
+    """A session that counts the seconds of its passes."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.seconds = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def forward(self, *args: Any, **more: Any) -> Any:
+        return self._timed(self._session.forward, *args, **more)
+
+    def prefill(self, *args: Any, **more: Any) -> Any:
+        return self._timed(self._session.prefill, *args, **more)
+
+    def _timed(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        begin = perf_counter()
+        try:
+            return call(*args, **more)
+        finally:
+            self.seconds += perf_counter() - begin
+
+
+class _Beside(Metrics):
+    """Seconds of each round that were no pass."""
+
+    __slots__ = ("_last", "_timers", "rounds")
+
+    def __init__(self, timers: Sequence[Timed]) -> None:
+        super().__init__()
+        self._timers = timers
+        self._last = 0.0
+        self.rounds: list[float] = []
+
+    def observe(self, record: RoundRecord, total_s: float) -> None:
+        super().observe(record, total_s)
+        passes = sum(timer.seconds for timer in self._timers)
+        self.rounds.append(total_s - (passes - self._last))
+        self._last = passes
+
+
+def overheads(
+    target: Session,
+    draft: Session | None,
+    translation: Translation | None,
+    prompt: Sequence[int],
+    vocab_size: int,
+) -> tuple[float, float]:
+    """Seconds beside passes: of a plain round, and more for each token a draft model drafts.
+
+    Args:
+        target, draft: to decode a few rounds with; emptied first.
+        translation: between their vocabularies, where they differ.
+        prompt: to go on from.
+        vocab_size: columns of the target's rows.
+
+    """
+    plain = _beside(target, None, None, prompt, vocab_size)
+    if draft is None:
+        return plain, 0.0
+    drafted = _beside(target, draft, translation, prompt, vocab_size)
+    return plain, max(0.0, (drafted - plain) / _DRAFTED)
+
+
+def _beside(
+    target: Session,
+    draft: Session | None,
+    translation: Translation | None,
+    prompt: Sequence[int],
+    vocab_size: int,
+) -> float:
+    timers = [Timed(session) for session in (target, draft) if session is not None]
+    sessions = [cast(Session, timer) for timer in timers]
+    name = "none" if draft is None else "model"
+    drafter = drafting.create(
+        name,
+        vocab_size=vocab_size,
+        draft=None if draft is None else sessions[1],
+        translation=translation,
+    )
+    for timer in timers:
+        timer.rollback(0)
+    engine = Engine(sessions[0], drafter, Fixed(0 if draft is None else _DRAFTED), GumbelCoupling())
+    sampler = Sampler(SamplingParams(), vocab_size, prompt)
+    limit = min(engine.room(prompt), _ROUNDS * (1 if draft is None else 1 + _DRAFTED))
+    stop = StopRule(max_new_tokens=limit, stream=NoText())
+    metrics = _Beside(timers)
+    rounds = engine.run(Request(prompt, sampler, stop), metrics)
+    for _ in rounds:
+        if len(metrics.rounds) >= _ROUNDS:
+            break
+    rounds.close()  # type: ignore[attr-defined]
+    for timer in timers:
+        timer.rollback(0)
+    # The first round finds nothing in the processor's cache, and holds the prompt's reading.
+    return max(0.0, median(metrics.rounds[1:] or metrics.rounds))

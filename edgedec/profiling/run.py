@@ -1,0 +1,161 @@
+"""From a bundle to its profile: from the store where one holds, else measured now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgedec.errors import ProfileError
+from edgedec.pair import Source, every_format
+from edgedec.placement import store
+from edgedec.placement.profile import SCHEMA, Profile
+from edgedec.profiling import prompts
+from edgedec.profiling.identity import identity
+from edgedec.profiling.measuring import Measuring
+from edgedec.profiling.places import Site, Wanted, sites
+from edgedec.profiling.recording import record
+
+_log = logging.getLogger("edgedec")
+
+# What is being done, steps done, and steps in all.
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """What to measure.
+
+    Attributes:
+        draft_model: as ``OpenOptions`` takes it.
+        wanted: which places; the default is a few that differ.
+        prompts: the user's own calibration texts, lines such as ``{"prompt": "Hello"}``.
+        refresh: measure even where a stored profile holds.
+
+    """
+
+    draft_model: Path | None = None
+    wanted: Wanted = field(default_factory=Wanted)
+    prompts: Path | None = None
+    refresh: bool = False
+
+
+def profile(
+    bundle: str | Path,
+    options: ProfileOptions | None = None,
+    on_progress: OnProgress | None = None,
+) -> Profile:
+    """Measure a pair at every place, or read what was measured before.
+
+    A stored profile that does not hold any more is measured anew, which the logger
+    ``edgedec`` says in a line.
+
+    Args:
+        bundle: a bundle's folder, ``demo``, or a GGUF file.
+        options: what to measure.
+        on_progress: hears what is being done.
+
+    Raises:
+        BundleError: no such bundle or file, or damaged.
+        InputError: prompts that cannot be read.
+        ProfileError: no place is left that the target can be used at.
+
+    """
+    options = options or ProfileOptions()
+    sources = every_format(bundle, options.draft_model)
+    texts, named = _texts(bundle, options)
+    found, left_out = sites(sources, options.wanted)
+    _check(found)
+    now = identity(bundle, options.draft_model, sources)
+    if not options.refresh:
+        stored = store.read(now)
+        reason = stored.reason
+        if stored.profile is not None:
+            reason = _lacks(stored.profile, found, options, named)
+            if not reason:
+                return stored.profile
+        if reason:
+            _log.warning("%s: measuring again", reason)
+    made = _measure(_Task(now, sources, found, left_out, options, texts, named), on_progress)
+    store.write(now, made)
+    return made
+
+
+def read_cached(bundle: str | Path, draft_model: Path | None = None) -> Profile | None:
+    """The stored profile of a pair, if there is one that holds.
+
+    Raises:
+        BundleError: no such bundle or file, or damaged.
+
+    """
+    return store.read(identity(bundle, draft_model, every_format(bundle, draft_model))).profile
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What is to be done."""
+
+    identity: store.Identity
+    sources: Mapping[str, Sequence[Source]]
+    sites: Sequence[Site]
+    left_out: Sequence[str]
+    options: ProfileOptions
+    texts: Sequence[prompts.Prompt]
+    prompts: str
+
+
+def _texts(bundle: str | Path, options: ProfileOptions) -> tuple[Sequence[prompts.Prompt], str]:
+    if options.prompts is not None:
+        return prompts.read(options.prompts)
+    return prompts.TEXTS, prompts.BUILT_IN
+
+
+def _check(found: Sequence[Site]) -> None:
+    if not any(site.source.role == "target" for site in found):
+        raise ProfileError(
+            "no place is left to measure: see `edgedec devices`, and ask for less with --place,"
+            " --threads or --format"
+        )
+
+
+def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions, named: str) -> str:
+    """Why a stored profile does not answer what is asked; empty where it does."""
+    known = {(one.role, one.place) for one in profile.measured}
+    missing = [site for site in found if site.key not in known]
+    if missing:
+        return f"the stored profile is without {missing[0].place.label}"
+    if options.wanted.thorough and not profile.thorough:
+        return "the stored profile is a quick one"
+    if options.prompts is not None and profile.prompts != named:
+        return "the stored profile is of other prompts"
+    return ""
+
+
+def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
+    measuring = Measuring(task.sources, task.sites, thorough=task.options.wanted.thorough)
+    steps = measuring.steps + 1
+
+    def tell(what: str, done: int) -> None:
+        if on_progress is not None:
+            on_progress(what, done, steps)
+
+    measured = measuring.places(tell)
+    contention = measuring.contention(measured, tell)
+    tell("calibration texts", steps - 1)
+    recorded = record(task.sources, measured, task.texts)
+    tell("done", steps)
+    return Profile(
+        schema=SCHEMA,
+        machine=dict(task.identity.machine),
+        bundle=task.identity.bundle,
+        versions=dict(task.identity.versions),
+        measured=tuple(measured),
+        contention=tuple(contention),
+        traces=recorded.traces,
+        overhead_s=recorded.overhead_s,
+        draft_overhead_s=recorded.draft_overhead_s,
+        prompts=task.prompts,
+        thorough=task.options.wanted.thorough,
+        notes=(*task.left_out, *measuring.notes, *recorded.notes),
+    )
