@@ -1,6 +1,5 @@
 """Many prompts from one file into another, line by line; a run that was cut short goes on.
 
-Input: one JSON object a line with ``prompt`` (text) or ``messages``, and optionally ``id``.
 Output: one JSON object a line, each on the disk before the next prompt starts.
 """
 
@@ -11,85 +10,18 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from edgedec.decoding.engine import Emission
 from edgedec.errors import InputError
+from edgedec.jobs import Job
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
-MAX_LINE_BYTES = 16 << 20
 # A last line without an end is cut off only if it is ours.
 _BEGINS = b'{"id": "'
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One line of a prompts file.
-
-    Attributes:
-        id: as given, or the line's number from 1, as text.
-        prompt: text, or a list of chat messages.
-
-    """
-
-    id: str
-    prompt: str | list[dict[str, Any]]
-
-    def stream(self, pipeline: Pipeline, options: GenerateOptions) -> Stream:
-        """Start decoding it."""
-        if isinstance(self.prompt, str):
-            return pipeline.stream(self.prompt, options)
-        return pipeline.chat(self.prompt, options)
-
-
-def read_jobs(path: Path) -> list[Job]:
-    """All lines of a prompts file.
-
-    Raises:
-        InputError: not such a file, naming the line; or an id that occurs twice.
-
-    """
-    jobs = [_job(path, number, line) for number, line in _lines(path)]
-    if not jobs:
-        raise InputError(f'{path}: no prompts: expected lines such as {{"prompt": "Hello"}}')
-    seen: set[str] = set()
-    for job in jobs:
-        if job.id in seen:
-            raise InputError(f"{path}: the id {job.id!r} occurs twice: expected different ids")
-        seen.add(job.id)
-    return jobs
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open("rb") as file:
-        number = 0
-        while data := file.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            if len(data) > MAX_LINE_BYTES:
-                raise InputError(f"{path}:{number}: expected at most {MAX_LINE_BYTES >> 20} MiB")
-            try:
-                line = data.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError:
-                raise InputError(f"{path}:{number}: not UTF-8: save the file as UTF-8") from None
-            if line:
-                yield number, line
-
-
-def _job(path: Path, number: int, line: str) -> Job:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        entry = None
-    prompt = entry.get("prompt", entry.get("messages")) if isinstance(entry, dict) else None
-    if not isinstance(prompt, (str, list)):
-        raise InputError(
-            f'{path}:{number}: expected a JSON object with "prompt" (text) or "messages"'
-        )
-    known = entry.get("id")
-    return Job(str(number if known is None else known), prompt)
 
 
 def record(result: Generation) -> dict[str, Any]:
@@ -289,8 +221,9 @@ def run(
 
 def settings_of(pipeline: Pipeline, options: GenerateOptions, accept: str | None) -> dict[str, Any]:
     """What decides the text of a batch: the target, the options and the rule."""
+    decisive = {k: v for k, v in asdict(options).items() if k not in ("draft", "draft_length")}
     target = pipeline.pair.target.hashes()
     limits = {"accept": accept, "max_context": pipeline.plan["max_context"]}
     # Only where it was chosen: of an earlier version's files it was not.
     kept = {} if pipeline.plan["kv"] is None else {"kv": pipeline.plan["kv"]}
-    return {"target": target, **limits, **kept, **asdict(options)}
+    return {"target": target, **limits, **kept, **decisive}

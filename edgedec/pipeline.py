@@ -20,8 +20,10 @@ from typing import Any
 
 from edgedec import assembly
 from edgedec.assembly import OpenOptions
+from edgedec.decoding import drafting
 from edgedec.decoding.engine import Emission, Request
 from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import for_request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, PassFailed
@@ -45,6 +47,9 @@ class GenerateOptions:
         logprobs: None for none; 0 for each token's own; n for the n best as well.
         timeout_s: seconds after which the text ends with ``"timeout"``.
         ignore_eos: let the text run on past an end-of-text token, for measuring.
+        draft: the only drafter that may draft for this text, of those the pipeline was opened
+            with (``lookup`` or ``model``, say); ``none`` is plain decoding; None is any.
+        draft_length: tokens to draft a round, 0 is plain decoding; None is as the pipeline.
     """
 
     max_new_tokens: int = 128
@@ -53,8 +58,16 @@ class GenerateOptions:
     logprobs: int | None = None
     timeout_s: float | None = None
     ignore_eos: bool = False
+    draft: str | None = None
+    draft_length: int | None = None
 
     def __post_init__(self) -> None:
+        if self.draft not in (None, *drafting.names()):
+            raise InputError(
+                f"no drafter {self.draft!r}: expected one of {', '.join(drafting.names())}"
+            )
+        if self.draft_length is not None and self.draft_length < 0:
+            raise InputError(f"draft_length is {self.draft_length}: expected 0 or more")
         if self.max_new_tokens < 1:
             raise InputError(f"max_new_tokens is {self.max_new_tokens}: expected at least 1")
         if self.timeout_s is not None and not self.timeout_s > 0:
@@ -222,6 +235,10 @@ class Pipeline:
         )
         deadline = perf_counter() + options.timeout_s if options.timeout_s else None
         request = Request(tokens, sampler, stop, options.logprobs, deadline)
+        if options.draft is not None or options.draft_length is not None:
+            request.policy = for_request(
+                self.engine.policy, drafter=options.draft, draft_length=options.draft_length
+            )
         return Stream(self._rounds, request, lambda: self.plan)
 
     def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:

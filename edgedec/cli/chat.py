@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgedec.cli import _options
+
+if TYPE_CHECKING:
+    from edgedec.pipeline import GenerateOptions
 
 
 @click.command()
@@ -17,8 +21,9 @@ from edgedec.cli import _options
 def command(bundle: str, system: str | None, **chosen: Any) -> None:
     """Talk with a model in the terminal.
 
-    The bundle or GGUF file needs a chat template. A line is a message; /reset starts anew, /exit
-    or Ctrl-D ends. Ctrl-C stops an answer.
+    The bundle or GGUF file needs a chat template. A line is a message; /reset starts anew, /draft
+    none decodes plainly from here on and /draft auto speculates again, /exit or Ctrl-D ends.
+    Ctrl-C stops an answer.
 
     \b
     edgedec chat
@@ -39,6 +44,8 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
         while (line := _read()) is not None:
             if line == "/reset":
                 messages = list(first)
+            elif line.startswith("/draft"):
+                options = _with_draft(options, line.removeprefix("/draft").strip())
             elif line:
                 messages.append({"role": "user", "content": line})
                 stream = pipeline.chat(messages, options)
@@ -47,6 +54,17 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
                     messages.pop()
                     continue
                 messages.append({"role": "assistant", "content": result.text})
+
+
+def _with_draft(options: GenerateOptions, name: str) -> GenerateOptions:
+    """The options for the messages that follow; as they were, and a line, for a mistake."""
+    from edgedec.errors import InputError
+
+    try:
+        return dataclasses.replace(options, draft=None if name == "auto" else name)
+    except InputError as error:
+        click.echo(f"{error}, or auto", err=True)
+        return options
 
 
 def _read() -> str | None:

@@ -13,7 +13,8 @@ from edgedec.cli import _options
 from edgedec.cli._group import INTERRUPTED
 
 if TYPE_CHECKING:
-    from edgedec.batch import Job, Sink
+    from edgedec.batch import Sink
+    from edgedec.jobs import Job
     from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
@@ -72,14 +73,15 @@ def command(
     """  # fmt: skip
     _check(prompt, messages, prompts, out, as_json or prompts is not None, chosen["logprobs"])
     from edgedec import batch
+    from edgedec.jobs import Job, read_jobs
 
     # Whatever is wrong with the question is said before a model is loaded.
     if prompts is not None:
-        jobs = batch.read_jobs(prompts)
+        jobs = read_jobs(prompts)
     elif messages is not None:
-        jobs = [batch.Job("1", read_messages(messages))]
+        jobs = [Job("1", read_messages(messages))]
     else:
-        jobs = [batch.Job("1", read_text() if prompt in (None, "-") else str(prompt))]
+        jobs = [Job("1", read_text() if prompt in (None, "-") else str(prompt))]
     options = _options.generate_options(chosen)
     from edgedec.cli import _output
     from edgedec.pipeline import Pipeline

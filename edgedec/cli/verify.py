@@ -69,13 +69,13 @@ def command(
 
 def default_or_read(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
     """(name, prompt) pairs from a file, or function heads that the demo pair never saw."""
-    from edgedec import batch
     from edgedec.bench.workloads import heldout_prompts
     from edgedec.errors import InputError
+    from edgedec.jobs import read_jobs
 
     if path is None:
         return [(prompt.name, prompt.text) for prompt in heldout_prompts(count)]
-    jobs = batch.read_jobs(path)
+    jobs = read_jobs(path)
     named: list[tuple[str, Prompt]] = [(j.id, j.prompt) for j in jobs if isinstance(j.prompt, str)]
     if len(named) < len(jobs):
         raise InputError(f"{path}: expected lines with a prompt here, not messages")

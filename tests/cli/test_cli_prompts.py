@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+PROMPT = "def fibonacci(n):\n    return"
+
 TEXTS = ["def add(", "for index in", "The quick brown", "import os", "hello world"]
 
 
@@ -256,8 +258,66 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(run, bundle, ctrl_c_in_roun
 
 
 def test_ids_that_are_null_are_line_numbers(tmp_path: Path) -> None:
-    from edgedec.batch import read_jobs
+    from edgedec.jobs import read_jobs
 
     file = tmp_path / "in.jsonl"
     file.write_text('{"id": null, "prompt": "a"}\n{"id": null, "prompt": "b"}\n', "utf-8")
     assert [job.id for job in read_jobs(file)] == ["1", "2"]
+
+
+def test_a_line_may_say_who_drafts_for_it(run, bundle, tmp_path: Path) -> None:
+    lines = [
+        {"id": "auto", "prompt": PROMPT},
+        {"id": "plain", "prompt": PROMPT, "draft": "none"},
+        {"id": "none", "prompt": PROMPT, "draft_length": 0},
+        {"id": "two", "prompt": PROMPT, "draft_length": 2},
+    ]
+    file, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    ask = ["generate", "--bundle", bundle, "--prompts", file, "--out", out]
+    done = run(*ask, "--draft", "model", "--draft-length", 3, "--max-new-tokens", 24)
+    assert done.exit_code == 0, done.output
+    found = {entry["id"]: entry for entry in map(json.loads, out.read_text("utf-8").splitlines())}
+    assert len({tuple(entry["token_ids"]) for entry in found.values()}) == 1
+    assert found["auto"]["drafted_tokens"] > 0
+    assert found["plain"]["drafted_tokens"] == found["none"]["drafted_tokens"] == 0
+    assert 0 < found["two"]["drafted_tokens"] <= 2 * found["two"]["target_passes"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ({"prompt": "a", "draft": 1}, "a drafter's name"),
+        ({"prompt": "a", "draft_length": "2"}, "a number"),
+        ({"prompt": "a", "draft_length": True}, "a number"),
+    ],
+)
+def test_a_line_with_a_wrong_draft(run, bundle, one_line, tmp_path: Path, line, expected) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text(json.dumps(line) + "\n", "utf-8")
+    found = one_line(run("generate", "--bundle", bundle, "--prompts", file))
+    assert f"{file}:1: " in found
+    assert expected in found
+
+
+def test_a_line_with_an_unknown_drafter_says_which_there_are(run, bundle, tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text(json.dumps({"prompt": PROMPT, "draft": "oracle"}) + "\n", "utf-8")
+    result = run("generate", "--bundle", bundle, "--prompts", file)
+    assert result.exit_code == 2
+    assert "no drafter 'oracle': expected one of" in json.loads(result.stdout)["error"]
+
+
+def test_chat_can_switch_the_draft_off_and_on(run, bundle) -> None:
+    ask = ["chat", "--bundle", bundle, "--draft", "lookup", "--max-new-tokens", 24]
+    result = run(*ask, stdin="/draft none\naaaa\n/reset\n/draft auto\naaaa\n/draft x\n")
+    assert result.exit_code == 0, result.output
+    plain, drafted, mistake = result.stderr.splitlines()
+    assert "drafted tokens accepted" not in plain
+    assert "drafted tokens accepted" in drafted
+    assert mistake.startswith("no drafter 'x': expected one of")
+    first, second = (
+        result.stdout[: len(result.stdout) // 2],
+        result.stdout[len(result.stdout) // 2 :],
+    )
+    assert first == second

@@ -1,0 +1,97 @@
+"""Prompts from a file: one JSON object a line.
+
+Each has ``prompt`` (text) or ``messages``, and optionally ``id``, ``draft`` and
+``draft_length``, which are for this prompt alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgedec.errors import InputError
+from edgedec.pipeline import GenerateOptions, Pipeline, Stream
+
+MAX_LINE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One line of a prompts file.
+
+    Attributes:
+        id: as given, or the line's number from 1, as text.
+        prompt: text, or a list of chat messages.
+        draft, draft_length: as ``GenerateOptions``; None is the run's own.
+
+    """
+
+    id: str
+    prompt: str | list[dict[str, Any]]
+    draft: str | None = None
+    draft_length: int | None = None
+
+    def stream(self, pipeline: Pipeline, options: GenerateOptions) -> Stream:
+        """Start decoding it."""
+        if self.draft is not None or self.draft_length is not None:
+            own = {"draft": self.draft, "draft_length": self.draft_length}
+            options = dataclasses.replace(options, **own)  # type: ignore[arg-type]
+        if isinstance(self.prompt, str):
+            return pipeline.stream(self.prompt, options)
+        return pipeline.chat(self.prompt, options)
+
+
+def read_jobs(path: Path) -> list[Job]:
+    """All lines of a prompts file.
+
+    Raises:
+        InputError: not such a file, naming the line; or an id that occurs twice.
+
+    """
+    jobs = [_job(path, number, line) for number, line in _lines(path)]
+    if not jobs:
+        raise InputError(f'{path}: no prompts: expected lines such as {{"prompt": "Hello"}}')
+    seen: set[str] = set()
+    for job in jobs:
+        if job.id in seen:
+            raise InputError(f"{path}: the id {job.id!r} occurs twice: expected different ids")
+        seen.add(job.id)
+    return jobs
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open("rb") as file:
+        number = 0
+        while data := file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(data) > MAX_LINE_BYTES:
+                raise InputError(f"{path}:{number}: expected at most {MAX_LINE_BYTES >> 20} MiB")
+            try:
+                line = data.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError:
+                raise InputError(f"{path}:{number}: not UTF-8: save the file as UTF-8") from None
+            if line:
+                yield number, line
+
+
+def _job(path: Path, number: int, line: str) -> Job:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        entry = None
+    prompt = entry.get("prompt", entry.get("messages")) if isinstance(entry, dict) else None
+    if not isinstance(prompt, (str, list)):
+        raise InputError(
+            f'{path}:{number}: expected a JSON object with "prompt" (text) or "messages"'
+        )
+    draft, length = entry.get("draft"), entry.get("draft_length")
+    if not isinstance(draft, (str, type(None))) or type(length) not in (int, type(None)):
+        raise InputError(
+            f'{path}:{number}: expected "draft" to be a drafter\'s name, "draft_length" a number'
+        )
+    known = entry.get("id")
+    return Job(str(number if known is None else known), prompt, draft, length)
