@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgedec.decoding import acceptance, drafting, policy
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, StateError
-from edgedec.placement.plan import OVERLAPPED, Plan
+from edgedec.placement.ahead import Ahead
+from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
+from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL, Plan
 from edgedec.placement.profile import Contention, Measured
 from edgedec.placement.trace import Trace
 from edgedec.simulation.clock import VirtualClock
@@ -31,6 +35,8 @@ from edgedec.simulation.sharing import Shared
 _MOST_DRAFTED = 128
 # Tokens in the cache when a pipeline measures its passes.
 _CALIBRATION = 32
+# Drafters that can think while the target computes.
+_AHEAD = ("model", "hybrid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,10 @@ def replay(setting: Setting, plan: Plan, traces: Sequence[Trace], new_tokens: in
         raise InputError("nothing to replay: expected a trace or more")
     with VirtualClock() as clock:
         stage = _Stage(setting, plan, clock, traces)
-        return [stage.run(trace, new_tokens) for trace in traces]
+        try:
+            return [stage.run(trace, new_tokens) for trace in traces]
+        finally:
+            stage.engine.drafter.close()
 
 
 class _Stage:
@@ -93,7 +102,7 @@ class _Stage:
             if setting.draft is None:
                 raise InputError(f"drafter {plan.drafter!r} needs a draft model: none was measured")
             draft = self._model(DRAFT, setting.draft, traces[0], setting.draft_overhead_s)
-        self._engine = self._put_together(plan, target, draft)
+        self.engine = self._put_together(plan, target, draft)
 
     def run(self, trace: Trace, new_tokens: int) -> Metrics:
         """Decode one text."""
@@ -104,7 +113,7 @@ class _Stage:
         sampler = Sampler(SamplingParams(), self._setting.target.vocab_size, prompt)
         stop = StopRule(max_new_tokens=min(new_tokens, len(text)))
         metrics = Metrics()
-        for _ in self._engine.run(Request(list(prompt), sampler, stop), metrics):
+        for _ in self.engine.run(Request(list(prompt), sampler, stop), metrics):
             pass
         if list(text[: metrics.emitted]) != sampler.history[trace.prompt :]:
             raise StateError(f"trace {trace.name!r}: the replay wrote another text than the trace")
@@ -123,17 +132,22 @@ class _Stage:
         return model.open(min(self._capacity, measured.max_context))
 
     def _put_together(self, plan: Plan, target: TraceSession, draft: TraceSession | None) -> Engine:
-        drafter = drafting.create(
-            plan.drafter,
-            vocab_size=self._setting.target.vocab_size,
-            draft=draft,
-            branching=self._setting.target.tree,
-        )
-        rule = acceptance.rule()
-        chosen = self._policy(plan)
-        if plan.schedule == OVERLAPPED:
-            raise InputError("overlapped plans cannot be replayed yet")
-        return Engine(target, drafter, chosen, rule, self._clock.now)
+        rule, chosen = acceptance.rule(), self._policy(plan)
+        vocab_size, branching = self._setting.target.vocab_size, self._setting.target.tree
+        if plan.schedule == SEQUENTIAL:
+            drafter = drafting.create(
+                plan.drafter, vocab_size=vocab_size, draft=draft, branching=branching
+            )
+            return Engine(target, drafter, chosen, rule, self._clock.now)
+        if draft is None or self._setting.draft is None or plan.drafter not in _AHEAD:
+            raise InputError(
+                f"drafter {plan.drafter!r} cannot draft ahead: expected {' or '.join(_AHEAD)}"
+            )
+        parts = DrafterParts(vocab_size, draft, branching)
+        ahead = Ahead(parts, self._clock, branching=self._setting.draft.tree)
+        lookup = LookupDrafter(vocab_size, rivals=("model",)) if plan.drafter == "hybrid" else None
+        overlapped = AheadDrafter(ahead, self._clock, lookup=lookup, on_failure=_raise)
+        return OverlappedEngine(target, overlapped, chosen, rule, self._clock)
 
     def _policy(self, plan: Plan) -> DraftPolicy:
         if plan.plain:
@@ -143,6 +157,10 @@ class _Stage:
         target, *draft = self._models
         draft_s = draft[0].cost.seconds(1, _CALIBRATION) if draft else None
         return policy.MeasuredCost(target.cost.curve(_CALIBRATION), draft_s)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _factors(setting: Setting, plan: Plan) -> dict[str, float]:
