@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgedec import scheduling
 from edgedec.decoding import acceptance, drafting, policy
-from edgedec.decoding.acceptance import AcceptanceRule
-from edgedec.decoding.drafting.base import Drafter
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.session import Model, Rollback, Session
@@ -24,6 +24,7 @@ from edgedec.placement.load import LoadOptions
 from edgedec.placement.pinning import pinned
 from edgedec.placement.plan import SEQUENTIAL
 from edgedec.runtimes import registry
+from edgedec.scheduling import Ingredients
 from edgedec.text import Tokenizer
 from edgedec.vocabulary import translate
 
@@ -124,19 +125,25 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
             kv_memory=options.kv_memory,
         )
         session = _open(target, caches.capacity, stack)
-        draft_session = _open(draft, caches.capacity, stack) if draft else None
-        chosen_policy = _policy(options, drafter_name, session, draft_session)
-        drafter = drafting.create(
-            drafter_name,
-            vocab_size=target.info.vocab_size,
-            draft=draft_session,
+        parts = DrafterParts(
+            target.info.vocab_size,
+            _open(draft, caches.capacity, stack) if draft else None,
             # What row invariance promises holds for chains.
             branching=target.capabilities.tree and not target.capabilities.row_invariant,
             translation=translation,
         )
-        plan = _describe(options, drafter, chosen_policy, rule, target, caches)
+        ingredients = Ingredients(
+            target=session,
+            policy=_policy(options, drafter_name, session, parts.draft),
+            rule=rule,
+            drafter=drafter_name,
+            parts=parts,
+            target_load=chosen,
+            draft_load=options.of_draft(),
+        )
+        engine = scheduling.engine(options.schedule, ingredients, stack)
+        plan = _describe(options, engine, target, caches)
         plan |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        engine = Engine(session, drafter, chosen_policy, rule)
         return Parts(pair, target, engine, tokenizer, plan, stack.pop_all())
 
 
@@ -244,29 +251,30 @@ def _policy(
         return policy.Fixed(0)
     if isinstance(length, int):
         return policy.Fixed(length, options.draft_depth)
-    draft_s = policy.calibrate(draft, widths=(1,)).at(1) if draft else None
-    return policy.MeasuredCost(policy.calibrate(target), draft_s)
+    draft_s = None
+    if draft is not None:
+        with pinned(options.of_draft().cores):
+            draft_s = policy.calibrate(draft, widths=(1,)).at(1)
+    with pinned(options.cores):
+        return policy.MeasuredCost(policy.calibrate(target), draft_s)
 
 
 def _describe(
-    options: OpenOptions,
-    drafter: Drafter,
-    chosen: DraftPolicy,
-    rule: AcceptanceRule,
-    target: Model,
-    caches: CachePlan,
+    options: OpenOptions, engine: Engine, target: Model, caches: CachePlan
 ) -> dict[str, Any]:
     """The plan as ``--json`` prints it."""
-    length = options.draft_length if chosen.name == "fixed" else "auto"
+    length = options.draft_length if engine.policy.name == "fixed" else "auto"
     return {
-        "drafter": drafter.name,
-        "draft_length": 0 if drafter.name == "none" else length,
-        "policy": chosen.name,
-        "accept": rule.name,
-        "lossless": rule.lossless,
+        "drafter": engine.drafter.name,
+        "draft_length": 0 if engine.drafter.name == "none" else length,
+        "policy": engine.policy.name,
+        "schedule": options.schedule,
+        "accept": engine.rule.name,
+        "lossless": engine.rule.lossless,
         "row_invariant": target.capabilities.row_invariant,
         "kv": options.kv,
         "threads": target.info.threads,
+        "cores": options.cores,
         "provider": next(iter(options.providers), None),
         "max_context": caches.capacity,
         "kv_bytes": caches.kv_bytes,

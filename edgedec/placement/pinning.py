@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.metrics import Metrics
 from edgedec.errors import RuntimeUnavailable
 
 
@@ -36,3 +39,30 @@ def pinned(cores: Sequence[int] | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+class PinnedEngine(Engine):
+    """An engine whose rounds run on certain cores.
+
+    Args:
+        arguments: as ``Engine``.
+        cores: that the caller's thread is kept on while it decodes; None is any.
+
+    """
+
+    def __init__(self, *arguments: Any, cores: Sequence[int] | None) -> None:
+        super().__init__(*arguments)
+        self._cores = cores
+
+    def _rounds(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
+        rounds = super()._rounds(request, metrics)
+        try:
+            while True:
+                # Round by round: what the reader does between them stays where it was.
+                with pinned(self._cores):
+                    block = next(rounds, None)
+                if block is None:
+                    return
+                yield block
+        finally:
+            rounds.close()

@@ -1,0 +1,102 @@
+"""A pipeline opened by schedule and place: the text is plain decoding's, threads end."""
+
+import os
+import threading
+
+import pytest
+
+from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
+from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.placement.load import LoadOptions
+
+PROMPT = "def fibonacci(n):\n"
+OPEN = OpenOptions(row_invariant=True, threads=1, draft_length=3)
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores to keep threads on")
+TEXTS = [
+    GenerateOptions(max_new_tokens=48),
+    GenerateOptions(max_new_tokens=48, sampling=SamplingParams(temperature=0.8, seed=5)),
+]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[int]]:
+    with Pipeline.open("demo", OPEN, draft="none") as pipeline:
+        return [pipeline.generate(PROMPT, options).token_ids for options in TEXTS]
+
+
+def texts(pipeline: Pipeline) -> list[list[int]]:
+    return [pipeline.generate(PROMPT, options).token_ids for options in TEXTS]
+
+
+@pytest.mark.parametrize("draft", ["model", "hybrid"])
+@pytest.mark.parametrize("length", [3, "auto"])
+def test_overlapped_text_is_plain_text(draft, length, expected) -> None:
+    before = threading.active_count()
+    with Pipeline.open(
+        "demo", OPEN, draft=draft, draft_length=length, schedule="overlapped"
+    ) as pipeline:
+        assert texts(pipeline) == expected
+        assert pipeline.plan["schedule"] == "overlapped"
+        assert pipeline.plan["drafter"] == draft
+    assert threading.active_count() == before
+
+
+@two_cores
+@pytest.mark.parametrize("schedule", ["sequential", "overlapped"])
+def test_models_on_cores_of_their_own(schedule, expected) -> None:
+    draft_load = LoadOptions(threads=1, cores=(CORES[1],))
+    before = os.sched_getaffinity(0)
+    with Pipeline.open(
+        "demo", OPEN, draft="model", cores=(CORES[0],), draft_load=draft_load, schedule=schedule
+    ) as pipeline:
+        assert texts(pipeline) == expected
+        stream = pipeline.stream(PROMPT, TEXTS[0])
+        next(stream)
+        # What the reader does meanwhile stays where it was.
+        assert os.sched_getaffinity(0) == before
+        stream.close()
+    assert os.sched_getaffinity(0) == before
+
+
+@two_cores
+def test_a_round_runs_on_its_cores(monkeypatch) -> None:
+    from edgedec.runtimes.onnx import OnnxSession
+
+    honest, found = OnnxSession.forward, []
+
+    def forward(session, *args, **named):
+        found.append((threading.current_thread().name, frozenset(os.sched_getaffinity(0))))
+        return honest(session, *args, **named)
+
+    draft_load = LoadOptions(threads=1, cores=(CORES[1],))
+    with Pipeline.open(
+        "demo", OPEN, draft="model", cores=(CORES[0],), draft_load=draft_load,
+        schedule="overlapped",
+    ) as pipeline:  # fmt: skip
+        monkeypatch.setattr(OnnxSession, "forward", forward)
+        pipeline.generate(PROMPT, TEXTS[0])
+    mine = threading.current_thread().name
+    assert {cores for name, cores in found if name == mine} == {frozenset({CORES[0]})}
+    assert {cores for name, cores in found if name != mine} == {frozenset({CORES[1]})}
+
+
+@pytest.mark.parametrize("draft", ["lookup", "tree", "recycle", "none"])
+def test_what_does_not_think_ahead_is_refused(draft) -> None:
+    with pytest.raises(InputError, match="expected model or hybrid"):
+        Pipeline.open("demo", OPEN, draft=draft, schedule="overlapped", row_invariant=False)
+
+
+def test_an_unknown_schedule_names_those_there_are() -> None:
+    with pytest.raises(InputError, match="sequential, overlapped"):
+        Pipeline.open("demo", schedule="both")
+
+
+def test_a_rule_that_depends_on_drafts_is_refused() -> None:
+    with pytest.raises(InputError, match="would depend on time"):
+        Pipeline.open("demo", OPEN, draft="model", schedule="overlapped", accept="speculative")
+
+
+def test_cores_that_are_not_there() -> None:
+    with pytest.raises(RuntimeUnavailable, match="expected some of"):
+        Pipeline.open("demo", cores=(4096,))
