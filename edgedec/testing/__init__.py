@@ -1,4 +1,4 @@
-"""For anyone who writes a runtime: a fake model, and the contract every session passes.
+"""For anyone who writes a runtime: a fake model, a paced one, and the contract of sessions.
 
 ::
 
@@ -10,5 +10,6 @@
 
 from edgedec.testing.contract import SessionContract
 from edgedec.testing.fake import FakeModel, FakeSession
+from edgedec.testing.paced import PacedModel, PacedSession
 
-__all__ = ["FakeModel", "FakeSession", "SessionContract"]
+__all__ = ["FakeModel", "FakeSession", "PacedModel", "PacedSession", "SessionContract"]

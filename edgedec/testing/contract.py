@@ -6,7 +6,8 @@ from edgedec.testing._committing import Committing
 from edgedec.testing._misuse import Misuse
 from edgedec.testing._reading import Reading
 from edgedec.testing._saving import Saving
+from edgedec.testing._threads import Threads
 
 
-class SessionContract(Reading, Committing, Saving, Misuse):
+class SessionContract(Reading, Committing, Saving, Misuse, Threads):
     """Inherit it and give a ``model`` fixture; set ``tolerance`` to the runtime's own."""
