@@ -1,62 +1,12 @@
-"""Prompts to measure on, made where they are needed; none is stored in the repository.
-
-The demo pair never saw the standard library files named in ``models/demo/heldout.txt``.
-Function heads are read from them in the running interpreter's own library.
-"""
+"""Prompts to measure on, made where they are needed; none is stored in the repository."""
 
 from __future__ import annotations
 
-import ast
 import random
-import sysconfig
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
-from edgedec.errors import InputError
+from edgedec.models.demo.heldout import Prompt, heldout_files, heldout_prompts
 
-_SHORTEST_BODY_LINES = 4
-_CONTEXT_LINES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A function head with the lines before it, and where it comes from.
-
-    Attributes:
-        name: file and function.
-        text: up to a dozen lines, the last one the end of the ``def`` statement.
-        head: the ``def`` statement alone, for display.
-    """
-
-    name: str
-    text: str
-    head: str
-
-
-def heldout_prompts(count: int, *, seed: int = 0) -> list[Prompt]:
-    """Function heads from held-out files, in an order fixed by ``seed``.
-
-    Raises:
-        InputError: this interpreter's library has none of the held-out files.
-    """
-    prompts = [prompt for path in heldout_files() for prompt in _heads(path)]
-    if not prompts:
-        raise InputError(
-            "none of the held-out standard library files is here: install Python with its "
-            "library sources"
-        )
-    random.Random(seed).shuffle(prompts)
-    return prompts[:count]
-
-
-def heldout_files() -> list[Path]:
-    """Those held-out files that the running interpreter has."""
-    from edgedec.models.demo import HELDOUT
-
-    library = Path(sysconfig.get_path("stdlib"))
-    names = HELDOUT.read_text(encoding="utf-8").split()
-    return [library / name for name in names if (library / name).is_file()]
+__all__ = ["Prompt", "heldout_files", "heldout_prompts", "random_prompts"]
 
 
 def random_prompts(
@@ -65,25 +15,3 @@ def random_prompts(
     """Prompts of random tokens: text no draft can predict, when sampled hot after them."""
     rng = random.Random(seed)
     return [[rng.randrange(8, vocab_size) for _ in range(length)] for _ in range(count)]
-
-
-def _heads(path: Path) -> Iterator[Prompt]:
-    source = path.read_text(encoding="utf-8", errors="replace")
-    lines = source.splitlines()
-    try:
-        module = ast.parse(source)
-    except SyntaxError:
-        return
-    for node in ast.walk(module):
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        if (node.end_lineno or 0) - node.lineno < _SHORTEST_BODY_LINES:
-            continue
-        end = node.body[0].lineno - 1
-        head = "\n".join(lines[node.lineno - 1 : end])
-        if not head.rstrip().endswith(":"):
-            continue
-        # No line end after the colon: in the texts a model reads, that and the indentation
-        # after it are one token.
-        text = "\n".join(lines[max(0, node.lineno - 1 - _CONTEXT_LINES) : end]).rstrip()
-        yield Prompt(f"{path.name}:{node.name}", text, head)

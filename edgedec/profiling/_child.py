@@ -27,7 +27,7 @@ from edgedec.runtimes import registry
 MEASURED, LOGITS = "measured.json", "logits.npy"
 EXIT_REFUSED = 3
 # Tokens that a recurrent model reads while it is measured.
-_SLACK = 64
+_SLACK = 80
 
 
 def main(job_file: Path, out: Path) -> int:

@@ -14,7 +14,9 @@ from edgedec.placement.profile import PassTimes
 
 # Sweeps within this factor of the quickest one were not disturbed.
 _AGREE = 1.1
-_ENOUGH, _FEWEST, _MOST = 5, 3, 25
+_ENOUGH, _FEWEST, _MOST = 5, 3, 40
+# Half the distance between quartiles of the narrowest passes, as a share of the median.
+_CALM, _NARROW = 0.1, 4
 # What a row beyond the first costs at least, as a share of the first.
 _ROW_SHARE = 0.15
 _FEWEST_WIDTHS = 4
@@ -43,8 +45,9 @@ def sweep(
     on as it is measured.
 
     Widths take turns, so that a disturbance hits them all. A sweep that takes 10% longer than
-    the quickest one was disturbed and does not count. Sweeps go on until five agree or the
-    budget is spent; two always run.
+    the quickest one was disturbed and does not count. Sweeps go on until five agree and the
+    times of the narrow passes, which a disturbance hits hardest, lie close together, or until
+    the budget is spent; two always run.
 
     Args:
         session: with room for the widest pass.
@@ -64,17 +67,15 @@ def sweep(
         sweeps.append([_once(session, width, sample, now) for width in chosen])
         best = min(map(sum, sweeps))
         agreed = [times for times in sweeps if sum(times) <= _AGREE * best]
+        by_width = list(zip(*agreed, strict=True))
+        spreads = tuple(spread(of_one) for of_one in by_width)
+        calm = max(spreads[:_NARROW]) <= _CALM
         late = len(sweeps) > 1 and now() - started > budget_s
-        if len(agreed) >= _ENOUGH or late or len(sweeps) == _MOST:
+        if (len(agreed) >= _ENOUGH and calm) or late or len(sweeps) == _MOST:
             break
-    by_width = list(zip(*agreed, strict=True))
-    times = PassTimes(
-        context,
-        tuple(chosen),
-        tuple(median(of_one) for of_one in by_width),
-        tuple(spread(of_one) for of_one in by_width),
-    )
-    return Swept(times, len(agreed) >= _FEWEST)
+    medians = tuple(median(of_one) for of_one in by_width)
+    steady = len(agreed) >= _FEWEST and max(spreads[:_NARROW]) <= 2 * _CALM
+    return Swept(PassTimes(context, tuple(chosen), medians, spreads), steady)
 
 
 def read_s(session: Session, length: int, sample: Sequence[int], now: Now = perf_counter) -> float:

@@ -15,6 +15,7 @@ from edgedec.profiling import prompts
 from edgedec.profiling.identity import identity
 from edgedec.profiling.measuring import Measuring
 from edgedec.profiling.places import Site, Wanted, sites
+from edgedec.profiling.prompts import Prompt
 from edgedec.profiling.recording import record
 
 _log = logging.getLogger("edgedec")
@@ -30,14 +31,14 @@ class ProfileOptions:
     Attributes:
         draft_model: as ``OpenOptions`` takes it.
         wanted: which places; the default is a few that differ.
-        prompts: the user's own calibration texts, lines such as ``{"prompt": "Hello"}``.
+        prompts: the user's own calibration texts; None is what ``prompts`` has.
         refresh: measure even where a stored profile holds.
 
     """
 
     draft_model: Path | None = None
     wanted: Wanted = field(default_factory=Wanted)
-    prompts: Path | None = None
+    prompts: tuple[Prompt, ...] | None = None
     refresh: bool = False
 
 
@@ -58,13 +59,12 @@ def profile(
 
     Raises:
         BundleError: no such bundle or file, or damaged.
-        InputError: prompts that cannot be read.
+        InputError: a file that is neither a bundle nor GGUF.
         ProfileError: no place is left that the target can be used at.
 
     """
     options = options or ProfileOptions()
     sources = every_format(bundle, options.draft_model)
-    texts, named = _texts(bundle, options)
     found, left_out = sites(sources, options.wanted)
     _check(found)
     now = identity(bundle, options.draft_model, sources)
@@ -72,12 +72,13 @@ def profile(
         stored = store.read(now)
         reason = stored.reason
         if stored.profile is not None:
-            reason = _lacks(stored.profile, found, options, named)
+            reason = _lacks(stored.profile, found, options)
             if not reason:
                 return stored.profile
         if reason:
             _log.warning("%s: measuring again", reason)
-    made = _measure(_Task(now, sources, found, left_out, options, texts, named), on_progress)
+    texts = prompts.of_bundle(bundle) if options.prompts is None else options.prompts
+    made = _measure(_Task(now, sources, found, left_out, options, texts), on_progress)
     store.write(now, made)
     return made
 
@@ -101,14 +102,7 @@ class _Task:
     sites: Sequence[Site]
     left_out: Sequence[str]
     options: ProfileOptions
-    texts: Sequence[prompts.Prompt]
-    prompts: str
-
-
-def _texts(bundle: str | Path, options: ProfileOptions) -> tuple[Sequence[prompts.Prompt], str]:
-    if options.prompts is not None:
-        return prompts.read(options.prompts)
-    return prompts.TEXTS, prompts.BUILT_IN
+    texts: Sequence[Prompt]
 
 
 def _check(found: Sequence[Site]) -> None:
@@ -119,7 +113,7 @@ def _check(found: Sequence[Site]) -> None:
         )
 
 
-def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions, named: str) -> str:
+def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions) -> str:
     """Why a stored profile does not answer what is asked; empty where it does."""
     known = {(one.role, one.place) for one in profile.measured}
     missing = [site for site in found if site.key not in known]
@@ -127,7 +121,7 @@ def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions, nam
         return f"the stored profile is without {missing[0].place.label}"
     if options.wanted.thorough and not profile.thorough:
         return "the stored profile is a quick one"
-    if options.prompts is not None and profile.prompts != named:
+    if options.prompts is not None and profile.prompts != prompts.digest(options.prompts):
         return "the stored profile is of other prompts"
     return ""
 
@@ -145,6 +139,7 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
     tell("calibration texts", steps - 1)
     recorded = record(task.sources, measured, task.texts)
     tell("done", steps)
+    own = task.options.prompts
     return Profile(
         schema=SCHEMA,
         machine=dict(task.identity.machine),
@@ -155,7 +150,7 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
         traces=recorded.traces,
         overhead_s=recorded.overhead_s,
         draft_overhead_s=recorded.draft_overhead_s,
-        prompts=task.prompts,
+        prompts=prompts.BUILT_IN if own is None else prompts.digest(own),
         thorough=task.options.wanted.thorough,
         notes=(*task.left_out, *measuring.notes, *recorded.notes),
     )

@@ -1,0 +1,207 @@
+"""``edgedec profile``: what a pair costs at every place it can run at here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgedec.cli import _options
+
+if TYPE_CHECKING:
+    from edgedec.placement.profile import Measured, Profile
+    from edgedec.profiling import Prompt
+
+ROWS = (4, 8, 16)
+
+
+@click.command()
+@click.argument("bundle", default="demo")
+@click.option(
+    "--draft",
+    "draft_model",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
+    help="A draft model's GGUF file, or a bundle whose target drafts.",
+)
+@click.option(
+    "--place",
+    "places",
+    multiple=True,
+    metavar="TEXT",
+    help="Only places with this in their name, as cpu:0 or Vulkan; repeatable.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    multiple=True,
+    metavar="N",
+    help="Only these numbers of CPU threads; repeatable.",
+)
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    type=click.Choice(["onnx", "gguf", "optimum"]),
+    help="Only these formats; repeatable.",
+)
+@click.option(
+    "--thorough",
+    is_flag=True,
+    help="More places, widths and contexts; takes several times as long.",
+)
+@click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.jsonl",
+    help='Calibration texts like your own, lines such as {"prompt": "Hello"}.',
+)
+@click.option("--refresh", is_flag=True, help="Measure again what was measured before.")
+@_options.as_json
+def command(
+    bundle: str,
+    draft_model: Path | None,
+    places: tuple[str, ...],
+    threads: tuple[int, ...],
+    formats: tuple[str, ...],
+    thorough: bool,
+    prompts: Path | None,
+    refresh: bool,
+    as_json: bool,
+) -> None:
+    """Measure BUNDLE, or a GGUF file, at every place it can run at on this machine.
+
+    Each model at each place, in a process of its own: passes over 1 to 32 rows, reading, loading,
+    memory, and whether its numbers are right; how two models slow each other where both compute
+    at once; and what the draft would have had accepted on calibration texts. Kept for the next
+    time, until the machine, the runtimes or the files change.
+
+    \b
+    edgedec profile
+    edgedec profile ./my-bundle --prompts prompts.jsonl
+    edgedec profile large.gguf --draft small.gguf --threads 4 --thorough
+    """  # fmt: skip
+    from edgedec.cli import _output
+    from edgedec.placement.stored import to_json
+    from edgedec.profiling import ProfileOptions, Wanted, profile
+
+    options = ProfileOptions(
+        draft_model=draft_model,
+        wanted=Wanted(formats, threads, places, thorough),
+        prompts=None if prompts is None else read_prompts(prompts),
+        refresh=refresh,
+    )
+    with _progress() as on_progress:
+        found = profile(bundle, options, on_progress)
+    if as_json:
+        _output.print_json(to_json(found))
+    else:
+        show(found)
+
+
+def read_prompts(path: Path) -> tuple[Prompt, ...]:
+    """Calibration texts from a file."""
+    from edgedec.errors import InputError
+    from edgedec.jobs import read_jobs
+    from edgedec.profiling import Prompt
+
+    jobs = read_jobs(path)
+    found = tuple(Prompt(job.id, job.prompt) for job in jobs if isinstance(job.prompt, str))
+    if len(found) < len(jobs) or not all(prompt.text for prompt in found):
+        raise InputError(f"{path}: expected lines with a prompt here, not empty, nor messages")
+    return found
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
+    """One bar on stderr that says what is being measured; None where nobody watches."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, total: bar.update(
+            task, description=what, completed=done, total=total
+        )
+
+
+def show(profile: Profile) -> None:
+    """A table of what can be used, then what cannot and what was left out."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("model")
+    table.add_column("place", overflow="fold")
+    heads = ("T(1) ms", *(f"T({rows})" for rows in ROWS), "spread", "read tok/s", "load s",
+             "memory", "same first", "KL nats")  # fmt: skip
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    for measured in profile.measured:
+        if measured.parity.usable:
+            table.add_row(measured.role, measured.place.label, *_cells(measured))
+    # Nobody who reads a file or a pipe has a narrow terminal.
+    console = Console() if Console().is_terminal else Console(width=140)
+    console.print(table, highlight=False, markup=False)
+    for line in notes(profile):
+        click.echo(line)
+
+
+def _cells(measured: Measured) -> list[str]:
+    from edgedec.cli._output import size
+
+    times = measured.times[0]
+    one = times.curve.at(1)
+    widest = times.widths[-1]
+    ratios = [f"{times.curve.at(rows) / one:.2f}" if rows <= widest else "-" for rows in ROWS]
+    spread = sorted(times.spread)[len(times.spread) // 2]
+    reading = f"{1 / measured.prefill_s:.0f}" if measured.prefill_s else "-"
+    busy = "" if measured.steady else " ?"
+    return [
+        f"{one * 1e3:.3g}{busy}", *ratios, f"{spread:.0%}", reading, f"{measured.load_s:.2g}",
+        size(measured.rss_bytes), f"{measured.parity.agreement:.0%}",
+        f"{measured.parity.divergence:.2g}",
+    ]  # fmt: skip
+
+
+def notes(profile: Profile) -> Iterator[str]:
+    """What the table does not say, a line each."""
+    from edgedec.fields import one_line
+
+    for measured in profile.measured:
+        if not measured.parity.usable:
+            why = one_line(measured.parity.reason)
+            yield f"{measured.role} on {measured.place.label} cannot be used: {why}"
+    for both in profile.contention:
+        yield (
+            f"at once, {both.target} takes {both.target_factor:.2f}x its time and {both.draft}"
+            f" {both.draft_factor:.2f}x"
+        )
+    agreed = [
+        first[0] == other[0]
+        for trace in profile.traces
+        if trace.draft is not None
+        for first, other in zip(trace.target.ids, trace.draft.ids, strict=True)
+    ]
+    if agreed:
+        yield (
+            f"the draft's first choice is the target's for {sum(agreed) / len(agreed):.0%} of"
+            f" {len(agreed)} tokens of calibration text ({profile.prompts} prompts)"
+        )
+    yield (
+        f"beside passes a round takes {profile.overhead_s * 1e6:.0f} us, and"
+        f" {profile.draft_overhead_s * 1e6:.0f} us more for each token a draft model drafts"
+    )
+    for note in profile.notes:
+        yield f"left out: {one_line(note)}"
+    if not all(measured.steady for measured in profile.measured):
+        yield "? the machine was busy: measure again with --refresh when it is quiet"
