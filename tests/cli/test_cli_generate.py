@@ -74,7 +74,7 @@ def test_drafting_never_changes_the_text(generate, draft, sampling) -> None:
 def test_another_bundle_may_draft(generate) -> None:
     """The pair that ships stands in for a draft of its own, by its name."""
     ask = [PROMPT, "--bundle", "demo", "--max-new-tokens", 24, "--draft", "demo"]
-    result = generate(*ask, "--drafter", "model")
+    result = generate(*ask, "--drafter", "model", "--draft-length", 3)
     assert result["drafted_tokens"] > 0
 
 
