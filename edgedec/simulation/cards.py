@@ -64,10 +64,18 @@ class DeviceCard:
         plain = {name: getattr(self, name) for name in DEVICE_FIGURES}
         return plain | {f"flops.{name}": figure for name, figure in self.flops.items()}
 
-    def fixed(self, **values: float) -> DeviceCard:
-        """The same device with some figures known exactly, as a corner of their ranges."""
-        known = {name: getattr(self, name).fixed(value) for name, value in values.items()}
-        return replace(self, **known)
+    def replaced(self, figures: Mapping[str, Figure]) -> DeviceCard:
+        """The same device with these figures, by name, instead of its own."""
+        get = figures.get
+        return replace(
+            self,
+            memory_bytes=get("memory_bytes", self.memory_bytes),
+            bandwidth=get("bandwidth", self.bandwidth),
+            bandwidth_share=get("bandwidth_share", self.bandwidth_share),
+            flops={name: get(f"flops.{name}", figure) for name, figure in self.flops.items()},
+            flops_share=get("flops_share", self.flops_share),
+            launch_s=get("launch_s", self.launch_s),
+        )
 
 
 DEVICE_FIGURES = ("memory_bytes", "bandwidth", "bandwidth_share", "flops_share", "launch_s")
@@ -87,6 +95,11 @@ class Link:
     between: tuple[str, str]
     bandwidth: Figure
     latency_s: Figure
+
+    @property
+    def label(self) -> str:
+        """Its ends, in one word."""
+        return "-".join(self.between)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +154,42 @@ class Card:
             for name, figure in device.figures().items()
         }
         for link in self.links:
-            where = f"links.{'-'.join(link.between)}"
+            where = f"links.{link.label}"
             found |= {f"{where}.bandwidth": link.bandwidth, f"{where}.latency_s": link.latency_s}
         return found | ({} if self.storage is None else {"storage": self.storage})
+
+    def fixed(self, values: Mapping[str, float]) -> Card:
+        """The same machine with some figures known exactly: a corner of their ranges.
+
+        Args:
+            values: by where they stand on the card, as ``figures`` names them.
+
+        Raises:
+            InputError: there is no such figure.
+
+        """
+        own = self.figures()
+        for where in values:
+            if where not in own:
+                raise InputError(f"card {self.name} has no figure {where!r}")
+        own |= {where: own[where].fixed(value) for where, value in values.items()}
+
+        def below(where: str) -> dict[str, Figure]:
+            return {name[len(where) :]: own[name] for name in own if name.startswith(where)}
+
+        devices = {
+            name: device.replaced(below(f"devices.{name}."))
+            for name, device in self.devices.items()
+        }
+        links = tuple(
+            replace(
+                link,
+                bandwidth=own[f"links.{link.label}.bandwidth"],
+                latency_s=own[f"links.{link.label}.latency_s"],
+            )
+            for link in self.links
+        )
+        return replace(self, devices=devices, links=links, storage=own.get("storage"))
 
 
 def names() -> list[str]:

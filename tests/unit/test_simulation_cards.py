@@ -102,8 +102,25 @@ def test_a_file_is_read_with_its_ranges(tmp_path: Path) -> None:
     )
     assert device.bandwidth_share.ends == (0.5, 0.8)
     assert device.bandwidth.ends == (10e9,)
-    assert device.fixed(bandwidth_share=0.6).bandwidth_share.ends == (0.6,)
     assert len(card.figures()) == 6
+
+
+def test_a_corner_changes_what_it_names_and_nothing_else() -> None:
+    card = cards.load("jetson-orin-nx")
+    values = {
+        "devices.gpu.bandwidth_share": 0.7,
+        "devices.gpu.flops.fp16": 14e12,
+        "links.cpu-gpu.latency_s": 1e-5,
+        "storage": 2e9,
+    }
+    corner = card.fixed(values)
+    before, after = card.figures(), corner.figures()
+    assert {where: after[where].ends for where in values} == {
+        where: (value,) for where, value in values.items()
+    }
+    assert {where for where in before if before[where] != after[where]} == set(values)
+    with pytest.raises(InputError, match=r"no figure 'devices\.gpu\.speed'"):
+        card.fixed({"devices.gpu.speed": 1.0})
 
 
 @pytest.mark.parametrize(

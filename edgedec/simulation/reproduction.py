@@ -1,0 +1,149 @@
+"""A published figure, held against what a simulation gives over all that its inputs may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from edgedec.errors import InputError
+from edgedec.simulation.figures import Figure
+
+# A range wider than this either way of its middle would contain anything.
+WIDEST = 0.2
+
+Model = Callable[[Mapping[str, float]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A figure of a paper.
+
+    Attributes:
+        paper: name and number.
+        figure: what it is of, with its unit.
+        published: the figure.
+        inputs: of the simulation, by name, each with its source. Never the paper's results.
+        model: the simulation: the figure from one value of each input.
+        remark: why it fits or does not, in whole sentences.
+
+    """
+
+    paper: str
+    figure: str
+    published: float
+    inputs: Mapping[str, Figure]
+    model: Model
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of a claim.
+
+    Attributes:
+        paper, figure, published, remark: the claim's.
+        inputs: name, low, high, kind and source of each.
+        corners: points that were simulated: all ends of all ranges.
+        low, high: of what they gave.
+
+    """
+
+    paper: str
+    figure: str
+    published: float
+    remark: str
+    inputs: tuple[tuple[str, Figure], ...]
+    corners: int
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        """Of the produced range."""
+        return (self.low + self.high) / 2
+
+    @property
+    def spread(self) -> float:
+        """Half the produced range, as a share of its middle."""
+        return (self.high - self.low) / 2 / self.middle
+
+    @property
+    def inside(self) -> bool:
+        """Whether the published figure lies in the produced range."""
+        return self.low <= self.published <= self.high
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the produced range says something."""
+        return self.spread <= WIDEST
+
+    @property
+    def passed(self) -> bool:
+        """Whether the figure is reproduced: inside, and narrow."""
+        return self.inside and self.narrow
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.passed:
+            return "reproduced"
+        if self.inside:
+            return "inside, but too wide to count"
+        return "does not fit"
+
+    def to_json(self) -> dict[str, Any]:
+        """As a raw record holds it."""
+        return {
+            "paper": self.paper,
+            "figure": self.figure,
+            "published": self.published,
+            "low": self.low,
+            "high": self.high,
+            "spread": self.spread,
+            "inside": self.inside,
+            "narrow": self.narrow,
+            "passed": self.passed,
+            "verdict": self.verdict,
+            "corners": self.corners,
+            "remark": self.remark,
+            "inputs": [
+                {
+                    "name": name,
+                    "range": [figure.low, figure.high],
+                    "kind": figure.kind,
+                    "source": figure.source,
+                    "url": figure.url,
+                    "note": figure.note,
+                }
+                for name, figure in self.inputs
+            ],
+        }
+
+
+def evaluate(claim: Claim) -> Row:
+    """Simulate every corner of the inputs' ranges.
+
+    Raises:
+        InputError: an input names no source, or how it was estimated.
+
+    """
+    for name, figure in claim.inputs.items():
+        if not figure.source or not (figure.url or figure.note):
+            raise InputError(f"{claim.paper}, input {name}: expected its source")
+    names = list(claim.inputs)
+    given = [
+        claim.model(dict(zip(names, values, strict=True)))
+        for values in product(*(figure.ends for figure in claim.inputs.values()))
+    ]
+    return Row(
+        paper=claim.paper,
+        figure=claim.figure,
+        published=claim.published,
+        remark=claim.remark,
+        inputs=tuple(claim.inputs.items()),
+        corners=len(given),
+        low=min(given),
+        high=max(given),
+    )

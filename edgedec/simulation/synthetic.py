@@ -1,0 +1,77 @@
+"""Texts that nobody wrote, on which a draft is right as often as a paper says its draft was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgedec.errors import InputError
+from edgedec.placement.trace import Choices, Trace
+
+VOCAB = 64
+_PROMPT = 8
+_SURE, _UNSURE = 0.9, 0.1
+
+
+def text(right: Sequence[bool], seed: int = 0) -> Trace:
+    """A trace whose draft's first choice is the target's wherever ``right`` says so.
+
+    Elsewhere the target's token is the draft's second choice.
+    """
+    count = len(right)
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(0, VOCAB, _PROMPT + count).tolist()
+    others = (np.array(tokens[_PROMPT:]) + rng.integers(1, VOCAB, count)) % VOCAB
+    said = list(zip(tokens[_PROMPT:], others.tolist(), strict=True))
+    guessed = [pair if hit else pair[::-1] for pair, hit in zip(said, right, strict=True)]
+    chances = ((_SURE, _UNSURE),) * count
+    return Trace(
+        name="synthetic",
+        temperature=0.0,
+        prompt=_PROMPT,
+        tokens=tuple(tokens),
+        target=Choices(tuple(said), chances),
+        draft=Choices(tuple(guessed), chances),
+    )
+
+
+def independent(acceptance: float, tokens: int, seed: int = 0) -> list[bool]:
+    """Right with this chance at each token, whatever came before."""
+    if not 0 <= acceptance <= 1:
+        raise InputError(f"acceptance {acceptance:g}: expected 0..1")
+    right: list[bool] = (np.random.default_rng(seed).random(tokens) < acceptance).tolist()
+    return right
+
+
+def emitting(per_round: float, draft_length: int, tokens: int, seed: int = 0) -> list[bool]:
+    """So that rounds of a chain of ``draft_length`` emit ``per_round`` tokens on average.
+
+    The rate is found by bisection; what is drawn stays the same, so a higher rate turns wrong
+    tokens right and never the other way.
+
+    Raises:
+        InputError: more than the draft and one token, or less than one.
+
+    """
+    if not 1 <= per_round <= draft_length + 1:
+        raise InputError(f"{per_round:g} tokens a round: expected 1..{draft_length + 1}")
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        if tokens_per_round(independent(middle, tokens, seed), draft_length) < per_round:
+            low = middle
+        else:
+            high = middle
+    return independent(high, tokens, seed)
+
+
+def tokens_per_round(right: Sequence[bool], draft_length: int) -> float:
+    """Of rounds that draft a chain, and add one token of the target's own."""
+    place = rounds = 0
+    while place < len(right):
+        accepted = 0
+        while accepted < draft_length and place < len(right) and right[place]:
+            accepted, place = accepted + 1, place + 1
+        place, rounds = place + 1, rounds + 1
+    return len(right) / rounds if rounds else 0.0
