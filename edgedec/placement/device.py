@@ -36,12 +36,18 @@ class Speed:
 
     Attributes:
         bytes_per_second: of weights read by a product with one row.
-        flops: floating-point operations a second of a product with many rows.
+        flops: multiplications and additions a second of a product with many rows.
+        weights: in which both were taken: ``f32``, ``f16``, or what the device can.
+        int4_bytes_per_second, int4_flops: the same with weights of four bits, where the device
+            has such a product.
 
     """
 
     bytes_per_second: float
     flops: float
+    weights: str = "f32"
+    int4_bytes_per_second: float | None = None
+    int4_flops: float | None = None
 
 
 def available_cores() -> int:

@@ -1,43 +1,196 @@
-"""The devices that this ONNX Runtime's execution providers can use."""
+"""The devices that this ONNX Runtime's execution providers can use, and the choice of some."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import onnxruntime as ort
 
+from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.placement.device import Device
-from edgedec.runtimes._ort.opening import CPU
+from edgedec.placement.machine import cpu_name
+from edgedec.placement.place import CPU as PROCESSOR
+from edgedec.runtimes._ort import plugins
 
+CPU = "CPUExecutionProvider"
 _SUFFIX = "ExecutionProvider"
 # Not a device: it sends its work to a service.
 _REMOTE = {"AzureExecutionProvider"}
-_NPUS = {"QNNExecutionProvider", "VitisAIExecutionProvider", "CoreMLExecutionProvider"}
+# Of the providers that do not tell their devices: those that are not for graphics cards.
+_KINDS = {
+    "CoreMLExecutionProvider": "npu",
+    "DnnlExecutionProvider": "cpu",
+    "QNNExecutionProvider": "npu",
+    "VitisAIExecutionProvider": "npu",
+    "XnnpackExecutionProvider": "cpu",
+}
+
+
+def _openvino_options(threads: int) -> dict[str, str]:
+    return {"load_config": json.dumps({"CPU": {"INFERENCE_NUM_THREADS": str(threads)}})}
+
+
+# Providers that compute on the processor's cores and do not take the session's thread count.
+_THREADED: dict[str, Callable[[int], dict[str, str]]] = {
+    "OpenVINOExecutionProvider": _openvino_options,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A device, and how ONNX Runtime is told to use it.
+
+    Attributes:
+        device: as adapters list it, but for the runtime.
+        handle: ONNX Runtime's own; None for a provider that is taken by its name.
+
+    """
+
+    device: Device
+    handle: Any
+
+    @property
+    def provider(self) -> str:
+        """The execution provider's name."""
+        return self.device.provider or CPU
+
+    @property
+    def label(self) -> str:
+        """For messages."""
+        return f"{self.device.name} ({self.provider})"
 
 
 def find_devices(runtime: str) -> list[Device]:
     """What the adapter ``runtime`` can compute on; the processor first."""
-    seen = [device for device in ort.get_ep_devices() if device.ep_name not in _REMOTE]
-    found = []
-    numbers: Counter[str] = Counter()
-    for device in seen:
-        kind = str(device.device.type).rpartition(".")[2].lower()
-        name = kind
-        if kind != "cpu":
-            name = f"{_short(device.ep_name)}:{kind}"
-            numbers[name] += 1
-            name = f"{name}{numbers[name] - 1}"
-        vendor = device.device.vendor or device.ep_vendor
-        text = f"{kind.upper()} by {vendor} (onnxruntime {ort.__version__})"
-        found.append(Device(runtime, name, kind, text, device.ep_name))
-    listed = {device.ep_name for device in seen} | _REMOTE
-    for provider in ort.get_available_providers():
-        if provider not in listed:
-            kind = "npu" if provider in _NPUS else "gpu"
-            text = f"the provider's own choice (onnxruntime {ort.__version__})"
-            found.append(Device(runtime, _short(provider), kind, text, provider))
-    return sorted(found, key=lambda device: device.provider != CPU)
+    return [
+        Device(runtime, offer.device.name, offer.device.kind, offer.device.description,
+               offer.device.provider)
+        for offer in offers()
+    ]  # fmt: skip
+
+
+def offers() -> list[Offer]:
+    """What is here, with the providers of all installed packages; the processor first."""
+    plugins.register()
+    available = ort.get_available_providers()
+    handles = [handle for handle in _handles() if not _virtual(handle.ep_name, available)]
+    found, numbers = [], Counter[str]()
+    for handle in handles:
+        kind = _kind(handle)
+        name = PROCESSOR
+        if kind != PROCESSOR:
+            base = f"{_short(handle.ep_name)}:{kind}"
+            name = f"{base}{numbers[base]}"
+            numbers[base] += 1
+        found.append(Offer(Device("", name, kind, _describe(handle), handle.ep_name), handle))
+    told = {handle.ep_name for handle in handles}
+    for provider in available:
+        if provider in told or _virtual(provider, available):
+            continue
+        kind = _KINDS.get(provider, "gpu")
+        name = PROCESSOR if kind == PROCESSOR else _short(provider)
+        text = f"chosen by the provider (onnxruntime {ort.__version__})"
+        found.append(Offer(Device("", name, kind, text, provider), None))
+    return sorted(found, key=lambda offer: offer.provider != CPU)
+
+
+def choose(device: str | None, providers: Sequence[str]) -> list[Offer]:
+    """The devices for a session, most wanted first.
+
+    Args:
+        device: a name of ``find_devices``; None is the processor where a provider can use it,
+            else the provider's first device.
+        providers: execution providers, most wanted first; none is the device's own.
+
+    Raises:
+        RuntimeUnavailable: a device or a provider is not here.
+
+    """
+    if device in (None, PROCESSOR) and set(providers) <= {CPU}:
+        # The plain case: no package of a provider is loaded for it.
+        return [Offer(Device("", PROCESSOR, "cpu", "", CPU), None)]
+    here = offers()
+    wanted = device or PROCESSOR
+    if not providers:
+        named = [offer for offer in here if offer.device.name == wanted]
+        if not named:
+            raise RuntimeUnavailable(f"no device {wanted!r} in this onnxruntime: {_list(here)}")
+        return named[:1]
+    chosen: list[Offer] = []
+    for provider in providers:
+        own = [offer for offer in here if offer.provider == provider]
+        if not own:
+            raise RuntimeUnavailable(f"provider {provider!r} is not in this onnxruntime: "
+                                     f"{_list(here)}")  # fmt: skip
+        named = [offer for offer in own if offer.device.name == wanted]
+        # What stands in for a provider, after the first, need not have the device.
+        if device and not named and not chosen:
+            raise RuntimeUnavailable(f"no device {device!r} of {provider}: {_list(own)}")
+        chosen.append((named or own)[0])
+    return chosen
+
+
+def put_into(options: ort.SessionOptions, chosen: Sequence[Offer], threads: int) -> list[str]:
+    """Tell a session's options of the devices.
+
+    Returns:
+        Providers for the session to be made with, by name; none where the options name all.
+
+    Raises:
+        InputError: ONNX Runtime cannot combine these.
+
+    """
+    others = [offer for offer in chosen if offer.provider != CPU]
+    if not others:
+        return [CPU]
+    by_name = [offer for offer in others if offer.handle is None]
+    if len(by_name) == len(others):
+        return [offer.provider for offer in chosen]
+    if by_name:
+        raise InputError(
+            f"providers {', '.join(offer.provider for offer in others)}: one in a package of "
+            "its own cannot be combined with others: name one of them"
+        )
+    for offer in others:
+        own = _THREADED.get(offer.provider)
+        given = own(threads) if own and offer.device.kind == "cpu" else {}
+        options.add_provider_for_devices([offer.handle], given)
+    return []
+
+
+def _handles() -> list[Any]:
+    return list(ort.get_ep_devices()) if hasattr(ort, "get_ep_devices") else []
+
+
+def _virtual(provider: str, available: Sequence[str]) -> bool:
+    """Whether it only chooses among others' devices, as ``OpenVINOExecutionProvider.AUTO``."""
+    base, dot, _ = provider.rpartition(".")
+    return provider in _REMOTE or (bool(dot) and base in available)
+
+
+def _kind(handle: Any) -> str:
+    return str(handle.device.type).rpartition(".")[2].lower()
+
+
+def _describe(handle: Any) -> str:
+    facts = {**handle.device.metadata, **handle.ep_metadata}
+    name = facts.get("FULL_DEVICE_NAME") or facts.get("Description")
+    if not name:
+        maker = handle.device.vendor or handle.ep_vendor
+        name = cpu_name() if _kind(handle) == "cpu" else f"by {maker}"
+    versions = f"onnxruntime {ort.__version__}"
+    if handle.ep_name != CPU:
+        versions = f"{_short(handle.ep_name)} {facts.get('version', 'plugin')}, {versions}"
+    return f"{name} ({versions})"
 
 
 def _short(provider: str) -> str:
     return provider.removesuffix(_SUFFIX).lower()
+
+
+def _list(found: Sequence[Offer]) -> str:
+    return f"it has {', '.join(offer.label for offer in found)}"

@@ -10,8 +10,8 @@ import onnxruntime as ort
 
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.placement.device import available_cores
+from edgedec.runtimes._ort.devices import CPU, Offer, choose, put_into
 
-CPU = "CPUExecutionProvider"
 _SPIN_US = 100
 _BYTES_PER_THREAD = 1_500_000
 
@@ -22,7 +22,9 @@ def model_file(path: Path | str, name: str) -> Path:
     return file / name if file.is_dir() else file
 
 
-def open_inference(file: Path, threads: int, providers: Sequence[str]) -> ort.InferenceSession:
+def open_inference(
+    file: Path, threads: int, providers: Sequence[str], device: str | None = None
+) -> ort.InferenceSession:
     """Load a graph. Its external data must have been checked: see ``file.py``.
 
     Args:
@@ -30,32 +32,51 @@ def open_inference(file: Path, threads: int, providers: Sequence[str]) -> ort.In
         threads: for one pass.
         providers: execution providers, most wanted first. The CPU stands in for operators
             that another one lacks.
+        device: a name of ``devices.find_devices``; None is the provider's.
 
     Raises:
         BundleError: ONNX Runtime does not take it.
+        RuntimeUnavailable: a provider or device is not there, or did not load it.
+
+    """
+    chosen = choose(device, providers)
+    try:
+        return open_session(os.fspath(file), session_options(threads), chosen, threads)
+    except SessionFailed as error:
+        if all(offer.provider == CPU for offer in chosen):
+            raise BundleError(f"{file}: ONNX Runtime cannot load it: {error}") from error
+        names = ", ".join(offer.label for offer in chosen)
+        raise RuntimeUnavailable(f"{file}: {names} cannot load it: {error}") from error
+
+
+class SessionFailed(Exception):
+    """ONNX Runtime's reason, in one line."""
+
+
+def open_session(
+    model: str | bytes, options: ort.SessionOptions, chosen: Sequence[Offer], threads: int
+) -> ort.InferenceSession:
+    """A session on the devices chosen, and on no other but for what they lack.
+
+    Raises:
+        SessionFailed: it cannot be made.
         RuntimeUnavailable: a provider did not load.
 
     """
-    available = ort.get_available_providers()
-    for name in providers:
-        if name not in available:
-            raise RuntimeUnavailable(
-                f"provider {name!r} is not in this onnxruntime: it has {', '.join(available)}"
-            )
+    names = put_into(options, chosen, threads)
     try:
-        inference = ort.InferenceSession(
-            os.fspath(file), _options(threads), list(providers), enable_fallback=0
-        )
+        # What the options name is taken only if no provider is named here.
+        inference = ort.InferenceSession(model, options, names or None, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's own errors share no public base
-        reason = str(error).strip().splitlines()[0]
-        raise BundleError(f"{file}: ONNX Runtime cannot load it: {reason}") from error
-    missing = [name for name in providers if name not in inference.get_providers()]
+        raise SessionFailed((str(error).strip() or type(error).__name__).splitlines()[0]) from error
+    missing = [o.provider for o in chosen if o.provider not in inference.get_providers()]
     if missing:
         raise RuntimeUnavailable(f"{missing[0]} did not load: its libraries or device are missing")
     return inference
 
 
-def _options(threads: int) -> ort.SessionOptions:
+def session_options(threads: int) -> ort.SessionOptions:
+    """How all sessions here compute."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

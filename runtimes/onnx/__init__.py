@@ -7,7 +7,6 @@ from pathlib import Path
 from edgedec.placement.device import Device
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes._ort.devices import find_devices
-from edgedec.runtimes._ort.opening import CPU
 from edgedec.runtimes._ort.speed import measure
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -17,11 +16,12 @@ __all__ = ["OnnxModel", "OnnxSession", "devices", "load", "measure"]
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:
     """See ``edgedec.runtimes.registry.Adapter``."""
-    options.only("onnx", "threads", "providers", "row_invariant")
+    options.only("onnx", "threads", "providers", "device", "row_invariant")
     return OnnxModel.load(
         path,
         threads=options.threads,
-        providers=options.providers or (CPU,),
+        providers=options.providers,
+        device=options.device,
         row_invariant=options.row_invariant,
     )
 

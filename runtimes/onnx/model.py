@@ -11,7 +11,7 @@ from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.file import read_model_file
 from edgedec.runtimes._ort.model import OrtModel
-from edgedec.runtimes._ort.opening import CPU, default_threads, model_file, open_inference
+from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
 from edgedec.runtimes.onnx.padding import (
     CHEAP_PADDINGS,
@@ -69,7 +69,8 @@ class OnnxModel(OrtModel[Graph]):
         path: Path | str,
         *,
         threads: int | None = None,
-        providers: Sequence[str] = (CPU,),
+        providers: Sequence[str] = (),
+        device: str | None = None,
         row_invariant: bool | None = None,
     ) -> OnnxModel:
         """Load a graph that ``edgedec export`` wrote.
@@ -78,8 +79,9 @@ class OnnxModel(OrtModel[Graph]):
             path: ``model.onnx``, or the folder it stands in.
             threads: for one pass; None is one per core this process may use, fewer for a
                 model of a few megabytes.
-            providers: execution providers, most wanted first. The CPU stands in for
-                operators that another one lacks.
+            providers: execution providers, most wanted first; none is the CPU's. It stands
+                in for operators that another one lacks.
+            device: a device's name as ``edgedec devices`` lists it.
             row_invariant: pad passes so that a row's numbers do not depend on how many rows
                 are computed with it, bit for bit, for chains. None does so for weights too
                 large for caches: there a lone row that becomes two costs nothing that can
@@ -97,7 +99,7 @@ class OnnxModel(OrtModel[Graph]):
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        graph = Graph.of(open_inference(file, threads, providers or (CPU,)), facts, str(file))
+        graph = Graph.of(open_inference(file, threads, providers, device), facts, str(file))
         padding = None
         if row_invariant is not False:
             padding = _find_padding(graph, _to_try(row_invariant, stored.weight_bytes))

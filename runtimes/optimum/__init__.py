@@ -11,7 +11,6 @@ from pathlib import Path
 from edgedec.placement.device import Device
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes._ort.devices import find_devices
-from edgedec.runtimes._ort.opening import CPU
 from edgedec.runtimes._ort.speed import measure
 from edgedec.runtimes.optimum.model import OptimumModel
 from edgedec.runtimes.optimum.session import OptimumSession
@@ -21,11 +20,12 @@ __all__ = ["OptimumModel", "OptimumSession", "devices", "load", "measure"]
 
 def load(path: Path, options: LoadOptions) -> OptimumModel:
     """See ``edgedec.runtimes.registry.Adapter``."""
-    options.only("optimum", "threads", "providers", "row_invariant")
+    options.only("optimum", "threads", "providers", "device", "row_invariant")
     return OptimumModel.load(
         path,
         threads=options.threads,
-        providers=options.providers or (CPU,),
+        providers=options.providers,
+        device=options.device,
         row_invariant=options.row_invariant,
     )
 

@@ -9,7 +9,7 @@ from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.file import read_model_file
 from edgedec.runtimes._ort.model import OrtModel
-from edgedec.runtimes._ort.opening import CPU, default_threads, model_file, open_inference
+from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
 from edgedec.runtimes.optimum.graph import Graph, GraphFacts
 from edgedec.runtimes.optimum.session import OptimumSession
 
@@ -53,7 +53,8 @@ class OptimumModel(OrtModel[Graph]):
         path: Path | str,
         *,
         threads: int | None = None,
-        providers: Sequence[str] = (CPU,),
+        providers: Sequence[str] = (),
+        device: str | None = None,
         row_invariant: bool | None = None,
     ) -> OptimumModel:
         """Load a graph that ``edgedec export`` had optimum write.
@@ -62,7 +63,8 @@ class OptimumModel(OrtModel[Graph]):
             path: ``optimum.onnx``, or the folder it stands in.
             threads: for one pass; None is one per core this process may use, fewer for a
                 model of a few megabytes.
-            providers: execution providers, most wanted first.
+            providers: execution providers, most wanted first; none is the CPU's.
+            device: a device's name as ``edgedec devices`` lists it.
             row_invariant: True is refused, since rows that only pad a pass would be copied
                 back and forth with the cache.
 
@@ -80,7 +82,7 @@ class OptimumModel(OrtModel[Graph]):
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        inference = open_inference(file, threads, providers or (CPU,))
+        inference = open_inference(file, threads, providers, device)
         graph = Graph.of(inference, facts, str(file))
         return cls(file, graph, stored.weight_bytes, threads)
 

@@ -1,0 +1,43 @@
+"""Execution providers that come in packages of their own, beside onnxruntime's.
+
+Such a package is called ``onnxruntime_ep_...`` (Qualcomm's is older than that) and says where
+its library and what its provider is, so that none of them need be known here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+
+import onnxruntime as ort
+
+_PREFIX = "onnxruntime_ep_"
+_OTHERS = {"onnxruntime_qnn"}
+
+
+@functools.cache
+def register() -> dict[str, str]:
+    """Make the providers of all such packages known to ONNX Runtime, once.
+
+    Returns:
+        Packages that are there and did not load, and why.
+
+    """
+    if not hasattr(ort, "register_execution_provider_library"):
+        return {}
+    failed = {}
+    for name in _packages():
+        try:
+            package = importlib.import_module(name)
+            provider = package.get_ep_name()
+            if provider not in ort.get_available_providers():
+                ort.register_execution_provider_library(provider, package.get_library_path())
+        except Exception as error:  # whatever another's package and library do
+            failed[name] = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return failed
+
+
+def _packages() -> list[str]:
+    names = {module.name for module in pkgutil.iter_modules()}
+    return sorted(n for n in names if n.startswith(_PREFIX) or n in _OTHERS)
