@@ -5,9 +5,10 @@ For a target with a cache of C tokens and n drafted tokens a round::
     M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + (n + 1) 4 V
               + 4 (n + 1) (C + n + 1) + workspace
 
-W is what a process was seen to grow by, or the stored weights where nothing was seen; KV is
-bytes a token; the rows are logits; the product of rows and columns is the attention bias of a
-tree; the workspace is the bias of a chunk of the prompt, the widest pass there is.
+W is what a process was seen to grow by, less the cache it had filled, or the stored weights
+where nothing was seen; KV is bytes a token; the rows are logits; the product of rows and columns
+is the attention bias of a tree; the workspace is the bias of a chunk of the prompt, the widest
+pass there is.
 """
 
 from __future__ import annotations
@@ -96,7 +97,10 @@ def _footprint(
 
 
 def _held(measured: Measured) -> int:
-    return measured.rss_bytes or measured.weight_bytes
+    filled = max((times.context for times in measured.times), default=0)
+    without_cache = measured.rss_bytes - filled * measured.kv_bytes_per_token
+    # Pages of a mapped file may have been dropped again: it needs its weights at least.
+    return max(without_cache, measured.weight_bytes)
 
 
 def _same_weights(target: Measured, draft: Measured) -> bool:

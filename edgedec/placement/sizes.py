@@ -17,8 +17,7 @@ from edgedec.placement.profile import Measured
 # Seconds of a pass over so many rows.
 Seconds = Callable[[int], float]
 NEVER = float("inf")
-# Of trees that cannot be; not infinite, since a chance may be 0.
-_NO_TREE = -1e18
+_NO_TREE = -float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,11 @@ class Trees:
             for rank in range(1, ranks + 1):
                 for nodes in range(2, most + 1):
                     kept = np.arange(1, nodes)
-                    gained = self._chances[rank - 1] * below[nodes - kept]
+                    subtree = below[nodes - kept]
+                    # A chance of 0 must not make a tree of none.
+                    with np.errstate(invalid="ignore"):
+                        gained = self._chances[rank - 1] * subtree
+                    gained[subtree == _NO_TREE] = _NO_TREE
                     values = self._best[kept, layers, rank - 1] + gained
                     choice = int(np.argmax(values))
                     self._best[nodes, layers, rank] = values[choice]

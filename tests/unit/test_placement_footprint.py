@@ -1,0 +1,175 @@
+"""Bytes of a plan: by hand, and against what a process really takes."""
+
+import subprocess
+import sys
+from dataclasses import fields, replace
+
+import pytest
+
+from edgedec.placement.footprint import AUTO_LENGTH, Footprint, footprint
+from edgedec.placement.plan import Plan
+from edgedec.placement.profile import Measured, PassTimes, Profile
+from tests.simulated import OTHER, PLACE, measured
+
+MB = 1_000_000
+
+
+def model(role: str, rss_bytes: int, kv: int, **changes: object) -> Measured:
+    return measured(
+        role,
+        rss_bytes=rss_bytes,
+        weight_bytes=rss_bytes // 2,
+        kv_bytes_per_token=kv,
+        vocab_size=1000,
+        times=(PassTimes(0, (1,), (1e-3,), (0.0,)),),
+        **changes,
+    )
+
+
+def profile(*models: Measured) -> Profile:
+    return Profile(1, {}, "", {}, models, (), (), 0.0)
+
+
+PAIR = profile(model("target", 50 * MB, 8000), model("draft", 10 * MB, 2000, place=OTHER))
+
+
+def test_plain_decoding_by_hand():
+    found = footprint(PAIR, Plan(PLACE), 1000)
+    assert found == Footprint(
+        target=50 * MB,
+        draft=0,
+        target_kv=1001 * 8000,
+        draft_kv=0,
+        rows=4 * 1000,
+        bias=4 * 1001,
+        workspace=4 * 128 * 1128,
+        drafter=0,
+    )
+    assert found.total == 50 * MB + 8_008_000 + 4000 + 4004 + 577_536
+
+
+def test_a_drafted_chain_by_hand():
+    found = footprint(PAIR, Plan(PLACE, OTHER, "model", 3), 1000)
+    assert found == Footprint(
+        target=50 * MB,
+        draft=10 * MB,
+        target_kv=1004 * 8000,
+        draft_kv=1003 * 2000,
+        rows=4 * 4 * 1000,
+        bias=4 * 4 * 1004,
+        workspace=4 * 128 * 1128,
+        drafter=0,
+    )
+
+
+def test_drafters_remember():
+    lookup = footprint(PAIR, Plan(PLACE, None, "lookup", 3), 1000)
+    recycle = footprint(PAIR, Plan(PLACE, None, "recycle", 3), 1000)
+    assert lookup.drafter == 630 * 1000
+    assert recycle.drafter == 32 * 1000
+    assert footprint(PAIR, Plan(PLACE, OTHER, "hybrid", 3), 1000).drafter == 630 * 1000
+
+
+def test_what_is_decided_each_round_counts_at_its_longest():
+    auto = footprint(PAIR, Plan(PLACE, OTHER, "model", None), 1000)
+    assert auto == footprint(PAIR, Plan(PLACE, OTHER, "model", AUTO_LENGTH), 1000)
+
+
+def test_a_draft_with_a_shorter_context_keeps_no_more():
+    short = profile(PAIR.measured[0], replace(PAIR.measured[1], max_context=300))
+    assert footprint(short, Plan(PLACE, OTHER, "model", 3), 1000).draft_kv == 300 * 2000
+
+
+def test_one_model_in_both_roles_is_loaded_once():
+    same = profile(
+        model("target", 50 * MB, 8000, name="one"), model("draft", 50 * MB, 8000, name="one")
+    )
+    found = footprint(same, Plan(PLACE, PLACE, "model", 3), 1000)
+    assert found.draft == 0
+    assert found.draft_kv == 1003 * 8000
+    other = profile(same.measured[0], replace(same.measured[1], name="two"))
+    assert footprint(other, Plan(PLACE, PLACE, "model", 3), 1000).draft == 50 * MB
+
+
+def test_the_cache_that_was_filled_while_measuring_is_not_counted_twice():
+    times = (PassTimes(32, (1,), (1e-3,), (0.0,)), PassTimes(2048, (1,), (1e-3,), (0.0,)))
+    seen = profile(replace(PAIR.measured[0], times=times))
+    assert footprint(seen, Plan(PLACE), 1000).target == 50 * MB - 2048 * 8000
+    mapped = profile(replace(PAIR.measured[0], rss_bytes=0))
+    assert footprint(mapped, Plan(PLACE), 1000).target == 25 * MB
+
+
+def test_every_part_counts():
+    found = footprint(PAIR, Plan(PLACE, OTHER, "hybrid", 3), 1000)
+    parts = [getattr(found, field.name) for field in fields(Footprint)]
+    assert min(parts) > 0
+    assert found.total == sum(parts)
+
+
+# The process's growth with one model and a short context, and with a pair and a full one.
+SCRIPT = """
+import sys
+from pathlib import Path
+from edgedec.bundle import Bundle
+from edgedec.assembly import OpenOptions
+from edgedec.pipeline import GenerateOptions, Pipeline
+from edgedec.placement.load import LoadOptions
+from edgedec.profiling._child import resident_bytes
+from edgedec.runtimes import registry
+
+adapter, bundle = registry.adapter("onnx"), Bundle.open("demo")
+import onnxruntime
+role, context = sys.argv[1], int(sys.argv[2])
+prompt = [(17 * i) % 4000 + 8 for i in range(context - 120)]
+before = resident_bytes()
+if role == "pair":
+    options = OpenOptions(draft="hybrid", draft_length=8, max_context=context)
+    with Pipeline.open("demo", options) as pipeline:
+        list(pipeline.stream(prompt, GenerateOptions(max_new_tokens=100, ignore_eos=True)))
+        print(resident_bytes() - before)
+else:
+    chosen = bundle.target if role == "target" else bundle.draft
+    model = adapter.load(chosen.variant("onnx").path, LoadOptions(threads=1))
+    session = model.open(context)
+    session.prefill(prompt)
+    info = model.info
+    print(resident_bytes() - before, info.weight_bytes, info.kv_bytes_per_token)
+"""
+
+
+def grown(role: str, context: int) -> list[int]:
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, role, str(context)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [int(word) for word in ran.stdout.split()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context", [1024, 6144])
+def test_the_demo_pair_takes_about_what_the_formula_says(context):
+    found = []
+    for role, place in (("target", PLACE), ("draft", OTHER)):
+        rss, weights, kv = grown(role, 512)
+        found.append(
+            measured(
+                role,
+                place=place,
+                rss_bytes=rss,
+                weight_bytes=weights,
+                kv_bytes_per_token=kv,
+                vocab_size=4096,
+                max_context=8192,
+                times=(PassTimes(512 - 120, (1,), (1e-3,), (0.0,)),),
+            )
+        )
+    expected = footprint(profile(*found), Plan(PLACE, OTHER, "hybrid", 8), context).total
+    (took,) = grown("pair", context)
+    assert took == pytest.approx(expected, rel=0.2)
+    without_cache = replace(found[0], kv_bytes_per_token=0)
+    broken = footprint(profile(without_cache, found[1]), Plan(PLACE, OTHER, "hybrid", 8), context)
+    if context > 2048:
+        assert took != pytest.approx(broken.total, rel=0.2), "the twin must be caught"
+    print(f"{context} tokens: {took / MB:.1f} MB, by the formula {expected / MB:.1f}")

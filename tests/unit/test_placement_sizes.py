@@ -1,0 +1,206 @@
+"""The best chain and the best tree, against every tree there is."""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgedec.placement.place import Place
+from edgedec.placement.sizes import (
+    NEVER,
+    Size,
+    Trees,
+    best_chain,
+    best_tree,
+    padded,
+    pass_seconds,
+)
+from tests.simulated import measured
+
+Layers = tuple[int, ...]
+CHANCES = (0.6, 0.2, 0.08)
+# llama.cpp, Q4_0, two threads: 3 rows take longer than 4, and 6 as long as 8.
+DIPPING = {1: 8.0, 2: 14.0, 3: 19.8, 4: 14.3, 5: 20.6, 6: 26.2, 7: 26.0, 8: 25.6, 9: 30.0}
+
+
+def every_tree(nodes: int, chances: tuple[float, ...]) -> Iterator[tuple[float, Layers]]:
+    """Of so many nodes, the root counted: its expected tokens and its nodes by depth.
+
+    A node's children have the first ranks, so a tree is a list of subtrees at each node.
+    """
+    if nodes == 1:
+        yield 1.0, (1,)
+        return
+    for count in range(1, min(len(chances), nodes - 1) + 1):
+        for sizes in compositions(nodes - 1, count):
+            below = [list(every_tree(size, chances)) for size in sizes]
+            for subtrees in itertools.product(*below):
+                tokens = 1 + sum(p * t for p, (t, _) in zip(chances, subtrees, strict=False))
+                layers = [layers for _, layers in subtrees]
+                summed = itertools.zip_longest(*layers, fillvalue=0)
+                yield tokens, (1, *map(sum, summed))
+
+
+def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(1, total - parts + 2):
+        for rest in compositions(total - first, parts - 1):
+            yield first, *rest
+
+
+def best_of_all(
+    chances: tuple[float, ...], most: int, deepest: int, cost: Callable[[int, int], float]
+) -> float:
+    """Most tokens a second over all trees, by a cost of rows and layers."""
+    return max(
+        tokens / cost(nodes, len(layers) - 1)
+        for nodes in range(2, most + 2)
+        for tokens, layers in every_tree(nodes, chances)
+        if len(layers) - 1 <= deepest
+    )
+
+
+def probabilities(count: int) -> st.SearchStrategy[tuple[float, ...]]:
+    """What is left over is the chance that no child is right."""
+
+    def scaled(parts: list[float]) -> tuple[float, ...]:
+        return tuple(part / max(sum(parts), 1e-9) for part in parts[:-1])
+
+    return st.lists(st.floats(0, 1), min_size=count + 1, max_size=count + 1).map(scaled)
+
+
+class WithoutDepth(Trees):
+    """The broken twin: a child's subtree may be as deep as its parent's."""
+
+    def expected(self, nodes: int, depth: int) -> float:
+        return super().expected(nodes, max(depth, nodes - 1) if nodes > 1 else depth)
+
+
+class SameChances(Trees):
+    """The broken twin: every child is as likely as the first."""
+
+    def __init__(self, chances, most, deepest):
+        super().__init__([chances[0]] * len(chances), most, deepest)
+
+
+def differs_from_all_trees(table: type[Trees], chances: tuple[float, ...]) -> bool:
+    trees = table(chances, 6, 5)
+    for nodes, depth in itertools.product(range(2, 7), range(1, 6)):
+        fitting = [t for t, layers in every_tree(nodes, chances) if len(layers) - 1 <= depth]
+        found = trees.expected(nodes, depth)
+        if not fitting:
+            if found >= 1:
+                return True
+        elif abs(found - max(fitting)) > 1e-9:
+            return True
+    return False
+
+
+@given(probabilities(3))
+def test_the_table_is_the_best_of_every_tree(chances):
+    assert not differs_from_all_trees(Trees, chances)
+
+
+@pytest.mark.parametrize("broken", [WithoutDepth, SameChances])
+def test_a_broken_table_is_found_out(broken):
+    assert differs_from_all_trees(broken, CHANCES)
+    assert not differs_from_all_trees(Trees, CHANCES)
+
+
+@pytest.mark.parametrize(("nodes", "depth"), [(1, 1), (2, 1), (4, 1), (6, 2), (6, 5), (12, 4)])
+def test_layers_are_of_the_tree_whose_tokens_are_expected(nodes, depth):
+    trees = Trees(CHANCES, 12, 5)
+    layers = trees.layers(nodes, depth)
+    assert layers[0] == 1
+    assert sum(layers) == nodes
+    assert len(layers) - 1 <= depth
+    if nodes <= 6:
+        reached = [t for t, found in every_tree(nodes, CHANCES) if found == tuple(layers)]
+        assert max(reached) == pytest.approx(trees.expected(nodes, depth))
+
+
+def test_a_tree_that_cannot_be_is_worth_nothing():
+    assert Trees((0.9,), 9, 3).expected(9, 3) < 1
+
+
+@given(
+    probabilities(3),
+    st.lists(st.floats(0.5, 5), min_size=6, max_size=6),
+    st.floats(0.01, 2),
+    st.floats(0, 1),
+)
+def test_the_best_tree_is_the_best_of_all_sizes_on_any_curve(chances, curve, draft_s, overhead_s):
+    found = best_tree(
+        chances,
+        lambda rows: curve[rows - 1],
+        lambda rows: draft_s,
+        most=5,
+        deepest=4,
+        overhead_s=overhead_s,
+    )
+    best = best_of_all(
+        chances, 5, 4, lambda nodes, depth: curve[nodes - 1] + depth * draft_s + overhead_s
+    )
+    assert found.rate == pytest.approx(best)
+    assert found.depth <= found.nodes <= 5
+
+
+def climbing(survival: list[float], target: Callable[[int], float], draft_s: float) -> int:
+    """The broken twin: stops where one token more does not pay."""
+    best = best_chain(survival[:1], target, draft_s)
+    for length in range(2, len(survival) + 1):
+        tokens, seconds = 1 + sum(survival[:length]), target(length + 1) + length * draft_s
+        if tokens / seconds < best.rate:
+            break
+        best = Size(length, length, tokens, seconds)
+    return best.nodes
+
+
+def test_a_dip_of_the_curve_is_seen_behind_a_dearer_width():
+    survival = [0.7, 0.5, 0.36, 0.25, 0.17, 0.12, 0.08, 0.06]
+    found = best_chain(survival, DIPPING.__getitem__, 0.2)
+    rates = {
+        n: (1 + sum(survival[:n])) / (DIPPING[n + 1] + n * 0.2) for n in range(1, len(survival) + 1)
+    }
+    assert found.nodes == max(rates, key=lambda n: rates[n]) == 3
+    assert found.rate == pytest.approx(rates[3])
+    assert climbing(survival, DIPPING.__getitem__, 0.2) != 3, "the twin must be caught"
+
+
+def test_a_tree_uses_the_dip_too():
+    found = best_tree(CHANCES, DIPPING.__getitem__, lambda rows: 0.5, most=8, deepest=4)
+    assert found.nodes + 1 == 4
+    smooth = {rows: 8.0 + 6 * (rows - 1) for rows in DIPPING}
+    assert best_tree(CHANCES, smooth.__getitem__, lambda rows: 0.5, most=8, deepest=4).nodes != 3
+
+
+def test_the_draft_pays_for_the_rows_of_each_layer():
+    def cost(rows: int) -> float:
+        return 1.0 if rows == 1 else 100.0
+
+    wide = best_tree((0.5, 0.45), lambda rows: 10.0, lambda rows: 1.0, most=6, deepest=3)
+    narrow = best_tree((0.5, 0.45), lambda rows: 10.0, cost, most=6, deepest=3)
+    assert wide.depth > 1
+    assert narrow.depth == 1, "a second layer needs a pass over two rows"
+
+
+@pytest.mark.parametrize(
+    ("rows", "widths", "expected"),
+    [(3, None, 3), (1, (1, 4, 8), 1), (2, (1, 4, 8), 4), (8, (1, 4, 8), 8), (9, (1, 4, 8), None)],
+)
+def test_a_pass_is_padded_to_the_next_graph(rows, widths, expected):
+    assert padded(rows, widths) == expected
+
+
+def test_static_widths_cost_what_they_compute():
+    model = measured(row_widths=(1, 4, 8), place=Place("onnx", device="npu"))
+    seconds = pass_seconds(model, 100)
+    assert seconds(2) == seconds(3) == seconds(4) == pytest.approx(11e-3)
+    assert seconds(1) == pytest.approx(8e-3)
+    assert seconds(9) == NEVER
+    # Any length up to 3 costs the same, so the longest is best.
+    assert best_chain([0.5, 0.2, 0.1, 0.05], seconds, 0.0).nodes == 3
