@@ -10,6 +10,7 @@ from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.drafting.tree import Habits
 from edgedec.decoding.sampling import Sampler
+from edgedec.errors import InputError
 from edgedec.placement.clock import Clock
 from edgedec.placement.thicket import Pace, Thicket, Twig
 from edgedec.placement.worker import Worker
@@ -35,7 +36,7 @@ class Ahead:
         failure: what stopped the draft in the middle of this text, if anything did.
 
     Raises:
-        InputError: there is no draft model.
+        InputError: there is no draft model, or it drafts by text.
         RuntimeUnavailable: these cores cannot be had.
 
     """
@@ -49,6 +50,11 @@ class Ahead:
         cores: Sequence[int] | None = None,
         branching: bool = True,
     ) -> None:
+        if parts.translation is not None and parts.translation.level == "string":
+            raise InputError(
+                "overlapped drafting needs a draft with the target's tokens, and these two share"
+                " too few: draft sequentially, or with --draft lookup"
+            )
         self._follower = Follower(parts, name)
         self._session = parts.draft
         self._clock, self._branching = clock, branching
@@ -145,6 +151,9 @@ class Ahead:
     def _grow(self) -> bool:
         thicket = self._thicket
         if thicket is None or self._paused:
+            return False
+        if self._follower.room() < 1:  # the session cannot hold the text
+            self._still = True
             return False
         began, (total, _) = self._clock.now(), self._busy
         self._busy = total, began

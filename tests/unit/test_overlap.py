@@ -2,127 +2,18 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
 
 import pytest
+from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, Harness, Slow, plain
 
-from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.drafting.lookup import LookupDrafter
-from edgedec.decoding.engine import Emission, Engine, Request
-from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.drafting.base import RoundFeedback
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost
-from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.decoding.session import Pass, Want
-from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
 from edgedec.decoding.tree import TokenTree
-from edgedec.placement.ahead import Ahead
-from edgedec.placement.clock import WallClock
-from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
-from edgedec.testing import FakeModel, FakeSession
-
-VOCAB = 16
-PROMPT = [3, 1, 4, 1, 5]
-TARGET = FakeModel(VOCAB, seed=0, context=3, sharpness=3.0)
-DRAFT = FakeModel(VOCAB, seed=1, context=3, sharpness=3.0, like=(TARGET, 0.8))
-SAMPLINGS = {
-    "greedy": SamplingParams(),
-    "hot": SamplingParams(temperature=1.3, seed=5),
-    "filtered": SamplingParams(temperature=0.9, top_k=9, top_p=0.95, min_p=0.02, seed=6),
-    "penalised": SamplingParams(
-        temperature=0.7,
-        repetition_penalty=1.3,
-        presence_penalty=0.4,
-        frequency_penalty=0.3,
-        logit_bias={2: 1.5, 7: -100.0},
-        seed=7,
-    ),
-    "greedy penalised": SamplingParams(repetition_penalty=1.4, frequency_penalty=0.5),
-}
-
-
-class Slow(FakeModel):
-    """Passes take a random time, up to ``most`` seconds."""
-
-    def __init__(self, inner: FakeModel, most: float, seed: int = 0) -> None:
-        self.__dict__.update(inner.__dict__)
-        self.random, self.most = random.Random(seed), most
-
-    def open(self, capacity: int) -> FakeSession:
-        return SlowSession(self, capacity)
-
-
-class SlowSession(FakeSession):
-    _model: Slow
-
-    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
-        scored = super().forward(tree, start, want)
-        CLOCK.sleep(self._model.random.random() * self._model.most)
-        return scored
-
-
-CLOCK = WallClock()
-
-
-class Harness:
-    """An overlapped engine over fake models; ends its thread."""
-
-    def __init__(
-        self,
-        policy: DraftPolicy | None = None,
-        *,
-        lookup: bool = False,
-        target: FakeModel = TARGET,
-        draft: FakeModel = DRAFT,
-        branching: bool = True,
-        capacity: int = 400,
-        **more: Any,
-    ) -> None:
-        self.draft = draft.open(600)
-        self.ahead = Ahead(DrafterParts(VOCAB, self.draft), CLOCK, branching=branching)
-        asked = LookupDrafter(VOCAB, rivals=("model",)) if lookup else None
-        self.drafter = AheadDrafter(self.ahead, CLOCK, lookup=asked, **more)
-        self.target = target.open(capacity)
-        rule = acceptance.rule("coupling")
-        self.engine = OverlappedEngine(self.target, self.drafter, policy or Fixed(4), rule, CLOCK)
-
-    def request(self, sampling: SamplingParams, prompt: Sequence[int], **stop: Any) -> Request:
-        rules = {"eos_ids": (), "max_new_tokens": 60, **stop}
-        return Request(prompt, Sampler(sampling, VOCAB, prompt), StopRule(**rules), logprobs=3)
-
-    def run(
-        self, sampling: SamplingParams, prompt: Sequence[int] = PROMPT, **stop: Any
-    ) -> tuple[list[Emission], str | None, Metrics]:
-        request, metrics = self.request(sampling, prompt, **stop), Metrics()
-        events = [event for block in self.engine.run(request, metrics) for event in block]
-        return sourceless(events), request.stop.reason, metrics
-
-    def __enter__(self) -> Harness:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.engine.close()
-
-
-def sourceless(events: list[Emission]) -> list[Emission]:
-    """Who proposed a token is the one thing that may differ."""
-    return [replace(event, source="") for event in events]
-
-
-def plain(sampling: SamplingParams, prompt: Sequence[int] = PROMPT, **stop: Any) -> list[Emission]:
-    rules = {"eos_ids": (), "max_new_tokens": 60, **stop}
-    engine = Engine(
-        TARGET.open(400),
-        drafting.create("none", vocab_size=VOCAB),
-        Fixed(0),
-        acceptance.rule("coupling"),
-    )
-    request = Request(prompt, Sampler(sampling, VOCAB, prompt), StopRule(**rules), logprobs=3)
-    return sourceless([event for block in engine.run(request, Metrics()) for event in block])
-
+from edgedec.placement.overlap import AheadDrafter
+from edgedec.placement.thicket import Thicket
+from edgedec.testing import FakeModel
 
 POLICIES: dict[str, Callable[[], DraftPolicy]] = {
     "fixed": lambda: Fixed(4),
@@ -142,12 +33,101 @@ def test_the_text_is_that_of_plain_decoding(sampling: SamplingParams, lookup: bo
                 with Harness(
                     policy(), lookup=lookup, target=target, draft=draft, branching=branching
                 ) as harness:
-                    events, reason, metrics = harness.run(sampling)
+                    outcome, metrics = harness.run(sampling)
                     assert harness.ahead.failure is None
-                assert events == expected
-                assert reason == "length"
+                assert outcome == expected
                 drafted += metrics.drafted_tokens
                 accepted += metrics.accepted_tokens
                 hits += metrics.reuse_hits
     assert 0 < accepted < drafted
     assert hits
+
+
+# -- what was thought of is what comes -----------------------------------------------------------
+#
+# Whatever is drafted the text is the target's. So a draft that thinks about another text than it
+# should shows where it would otherwise always be right: it is the target itself, and its numbers
+# depend on all that it sees.
+
+ORACLE = FakeModel(VOCAB, seed=3, sharpness=3.0)
+
+
+@pytest.mark.parametrize("branching", [True, False])
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_a_draft_that_knows_the_target_is_never_wrong(
+    sampling: SamplingParams, branching: bool
+) -> None:
+    never_wrong(sampling, branching=branching)
+
+
+def never_wrong(sampling: SamplingParams, *, branching: bool = True) -> None:
+    with Harness(target=Slow(ORACLE, 1e-3), draft=ORACLE, branching=branching) as harness:
+        for prompt in ([3, 1, 4], [1, 5]):
+            _, metrics = harness.run(sampling, prompt, max_new_tokens=90)
+            assert harness.ahead.failure is None
+            assert metrics.accepted_tokens == metrics.drafted_tokens > 45
+
+
+def re_rooted_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the token that comes is what was thought of below another."""
+    honest = AheadDrafter.observe
+
+    def twin(self: AheadDrafter, feedback: RoundFeedback) -> None:
+        before = self._root
+        honest(self, feedback)
+        ranked = before.ranked or ()
+        if len(ranked) > 1 and ranked[1].ranked is not None:
+            self._root.ranked = ranked[1].ranked
+
+    monkeypatch.setattr(AheadDrafter, "observe", twin)
+
+
+def forgets_what_was_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted anew, the tree stands one token before where it should."""
+    honest = Thicket._replant
+
+    def twin(self: Thicket) -> None:
+        del self._settled[-1:]
+        honest(self)
+
+    monkeypatch.setattr(Thicket, "_replant", twin)
+
+
+def plants_below_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every token is computed as if it came right after the base."""
+    honest = TokenTree.add
+    monkeypatch.setattr(TokenTree, "add", lambda self, token, parent: honest(self, token, 0))
+
+
+def takes_the_row_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Thicket._rank
+
+    def twin(self: Thicket, node: int, rows: Rows) -> None:
+        twigs = self._twigs
+        self._twigs = twigs[:1] + twigs
+        honest(self, node, rows)
+        self._twigs = twigs
+
+    monkeypatch.setattr(Thicket, "_rank", twin)
+
+
+TWINS = [re_rooted_wrongly, forgets_what_was_settled, plants_below_the_base, takes_the_row_before]
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_a_draft_about_another_text_is_noticed(
+    twin: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin(monkeypatch)
+    with pytest.raises(AssertionError):
+        never_wrong(SAMPLINGS["penalised"])
+
+
+def test_a_draft_that_draws_with_the_target_s_sampler_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Sampler, "twin", lambda self: self)
+    expected = plain(SAMPLINGS["penalised"], max_new_tokens=200)
+    with Harness(target=Slow(TARGET, 1e-3)) as harness:
+        outcome, _ = harness.run(SAMPLINGS["penalised"], max_new_tokens=200)
+    assert outcome != expected

@@ -1,0 +1,152 @@
+"""An overlapped engine over fake models whose passes take random times."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.lookup import LookupDrafter
+from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import DraftPolicy, Fixed
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.session import Model, Pass, Session, Want
+from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.translation import Translation
+from edgedec.decoding.tree import TokenTree
+from edgedec.placement.ahead import Ahead
+from edgedec.placement.clock import WallClock
+from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
+from edgedec.testing import FakeModel
+
+VOCAB = 16
+PROMPT = [3, 1, 4, 1, 5]
+TARGET = FakeModel(VOCAB, seed=0, context=3, sharpness=3.0)
+DRAFT = FakeModel(VOCAB, seed=1, context=3, sharpness=3.0, like=(TARGET, 0.8))
+SAMPLINGS = {
+    "greedy": SamplingParams(),
+    "hot": SamplingParams(temperature=1.3, seed=5),
+    "filtered": SamplingParams(temperature=0.9, top_k=9, top_p=0.95, min_p=0.02, seed=6),
+    "penalised": SamplingParams(
+        temperature=0.7,
+        repetition_penalty=1.3,
+        presence_penalty=0.4,
+        frequency_penalty=0.3,
+        logit_bias={2: 1.5, 7: -100.0},
+        seed=7,
+    ),
+    "greedy penalised": SamplingParams(repetition_penalty=1.4, frequency_penalty=0.5),
+}
+
+
+CLOCK = WallClock()
+
+
+class Slow:
+    """A model whose passes take a random time, up to ``most`` seconds."""
+
+    def __init__(self, inner: Model, most: float, seed: int = 0) -> None:
+        self.info, self.capabilities = inner.info, inner.capabilities
+        self._inner, self.random, self.most = inner, random.Random(seed), most
+
+    def open(self, capacity: int) -> Session:
+        session = self._inner.open(capacity)
+        honest = session.forward
+
+        def forward(tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+            scored = honest(tree, start, want)
+            CLOCK.sleep(self.random.random() * self.most)
+            return scored
+
+        session.forward = forward  # type: ignore[method-assign]
+        return session
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class Letters:
+    """Token 0 is ``a``, 1 is ``b`` and so on."""
+
+    def push(self, token: int) -> str:
+        return chr(ord("a") + token)
+
+    def flush(self) -> str:
+        return ""
+
+
+def request(sampling: SamplingParams, prompt: Sequence[int] = PROMPT, **stop: Any) -> Request:
+    rules = {"eos_ids": (), "max_new_tokens": 60, "stream": Letters(), **stop}
+    return Request(prompt, Sampler(sampling, VOCAB, prompt), StopRule(**rules), logprobs=3)
+
+
+@dataclass
+class Outcome:
+    """Everything a reader sees; who proposed a token is the one thing that may differ."""
+
+    events: list[Emission]
+    text: str
+    reason: str | None
+
+
+def decode(engine: Engine, asked: Request, metrics: Metrics | None = None) -> Outcome:
+    rounds = engine.run(asked, metrics or Metrics())
+    events = [replace(event, source="") for block in rounds for event in block]
+    return Outcome(events, asked.stop.finish(), asked.stop.reason)
+
+
+def plain(
+    sampling: SamplingParams,
+    prompt: Sequence[int] = PROMPT,
+    *,
+    capacity: int = 400,
+    **stop: Any,
+) -> Outcome:
+    """What the sequential engine writes without a draft."""
+    none, rule = drafting.create("none", vocab_size=VOCAB), acceptance.rule()
+    engine = Engine(TARGET.open(capacity), none, Fixed(0), rule)
+    return decode(engine, request(sampling, prompt, **stop))
+
+
+class Harness:
+    """An overlapped engine over fake models; leaving it ends its thread."""
+
+    def __init__(
+        self,
+        policy: DraftPolicy | None = None,
+        *,
+        lookup: bool = False,
+        target: Model = TARGET,
+        draft: Model = DRAFT,
+        branching: bool = True,
+        capacity: int = 400,
+        draft_capacity: int = 600,
+        translation: Translation | None = None,
+        apart: bool = True,
+        **more: Any,
+    ) -> None:
+        self.draft = draft.open(draft_capacity)
+        parts = DrafterParts(VOCAB, self.draft, True, translation)
+        self.ahead = Ahead(parts, CLOCK, branching=branching)
+        asked = LookupDrafter(VOCAB, rivals=("model",)) if lookup else None
+        self.drafter = AheadDrafter(self.ahead, CLOCK, lookup=asked, **more)
+        self.target, rule = target.open(capacity), acceptance.rule()
+        self.engine = OverlappedEngine(
+            self.target, self.drafter, policy or Fixed(4), rule, CLOCK, apart=apart
+        )
+
+    def run(
+        self, sampling: SamplingParams, prompt: Sequence[int] = PROMPT, **stop: Any
+    ) -> tuple[Outcome, Metrics]:
+        metrics = Metrics()
+        return decode(self.engine, request(sampling, prompt, **stop), metrics), metrics
+
+    def __enter__(self) -> Harness:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.engine.close()
