@@ -53,6 +53,11 @@ class OpenOptions(LoadOptions):
         accept: an acceptance rule's name; None is the Gumbel coupling, which gives a
             seed's own text whatever is drafted.
 
+        plan: where to run what, as ``edgedec plan`` decided: ``auto`` is what it decided last,
+            if nothing is chosen here that it decides; a file that it wrote; ``none``.
+        memory: bytes for weights, caches and buffers together: a plan that fits is made, after
+            measuring where that was not done; None is no limit.
+
     ``row_invariant`` makes the text of a seed independent of what was drafted, near-ties
     included. None does so for weights that are streamed from memory, where it costs nothing,
     and drafters of chains; with small quantised ones, where it would, two runs may part where
@@ -70,6 +75,8 @@ class OpenOptions(LoadOptions):
     max_context: int | None = None
     kv_memory: int | None = None
     accept: str | None = None
+    plan: str | Path = "auto"
+    memory: int | None = None
 
     def of_target(self, row_invariant: bool | None) -> LoadOptions:
         """What the target is loaded with."""

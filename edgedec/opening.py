@@ -14,13 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedec import assembly
+from edgedec import assembly, remembered
 from edgedec.assembly import OpenOptions, Parts
-from edgedec.errors import BundleError, EdgedecError, PassFailed, RuntimeUnavailable
+from edgedec.errors import (
+    BundleError,
+    EdgedecError,
+    InputError,
+    PassFailed,
+    RuntimeUnavailable,
+)
 from edgedec.fields import one_line
 from edgedec.placement.plan import Decision, Plan
 
 _log = logging.getLogger("edgedec")
+# What a plan decides, and is not made for where the user did.
+_DECIDED = (
+    "draft", "draft_length", "draft_load", "format", "threads", "batch_threads", "providers",
+    "device", "gpu_layers", "cores", "schedule",
+)  # fmt: skip
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(OpenOptions)}
 # What a place that cannot be used raises, at load or in the middle of a text.
 FAILURES = (RuntimeUnavailable, BundleError, PassFailed)
 
@@ -54,9 +66,11 @@ def placed(options: OpenOptions, plan: Plan, max_context: int | None) -> OpenOpt
 
 
 def ways_of(decision: Decision, options: OpenOptions) -> list[Way]:
-    """A decision's plan, then what it falls back to."""
+    """A decision's plan, then what it falls back to; all of them plain where that is asked for."""
     context = options.max_context or decision.max_context
-    plans = (decision.chosen.plan, *decision.fallbacks)
+    plans = [decision.chosen.plan, *decision.fallbacks]
+    if options.draft == "none":
+        plans = list(dict.fromkeys(Plan(plan.target) for plan in plans))
     return [Way(plan.label, placed(options, plan, context)) for plan in plans]
 
 
@@ -74,6 +88,48 @@ def ways_without_plan(options: OpenOptions) -> list[Way]:
         providers=(), device=None, gpu_layers=0 if on_device else None, cores=None,
     )  # fmt: skip
     return [*ways, Way("plain decoding on the processor", plain)]
+
+
+def opener(bundle: str | Path, options: OpenOptions) -> Opener:
+    """What opens a bundle as ``options`` and plans for it say.
+
+    Raises:
+        InputError: a plan was asked for and so was something that plans decide.
+        BundleError, PlanError, MemoryBudgetError: see ``edgedec.planning``.
+
+    """
+    decision = _decision(bundle, options)
+    if decision is None:
+        return Opener(bundle, ways_without_plan(options), planned=False)
+    return Opener(bundle, ways_of(decision, options), planned=True)
+
+
+def _decision(bundle: str | Path, options: OpenOptions) -> Decision | None:
+    chosen = [name for name in _DECIDED if getattr(options, name) != _DEFAULTS[name]]
+    if options.draft == "none":
+        chosen.remove("draft")  # plain decoding has a place, too
+    wanted = options.memory is not None or str(options.plan) not in ("auto", "none")
+    if not wanted:
+        if chosen or str(options.plan) == "none" or not remembered.any_there():
+            return None
+        return remembered.recall(bundle, options.draft_model)
+    if chosen:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in chosen)
+        raise InputError(f"a plan decides {names}: leave it out, or --plan and --memory")
+    from edgedec import planning
+    from edgedec.placement.workload import Workload
+    from edgedec.profiling import ProfileOptions, read_cached
+
+    if str(options.plan) not in ("auto", "none"):
+        return planning.load(Path(options.plan), bundle, options.draft_model)
+    if read_cached(bundle, options.draft_model) is None:
+        _log.warning("measuring what the models cost here, once; this takes a minute or so")
+    return planning.plan(
+        bundle,
+        Workload(max_context=options.max_context),
+        memory=options.memory,
+        options=ProfileOptions(draft_model=options.draft_model),
+    )
 
 
 class Opener:

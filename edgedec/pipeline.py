@@ -27,7 +27,7 @@ from edgedec.decoding.policy import for_request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, PassFailed
-from edgedec.opening import Opener, ways_without_plan
+from edgedec.opening import Opener, opener
 from edgedec.text import Tokenizer
 
 Prompt = str | Sequence[int]
@@ -203,10 +203,10 @@ class Pipeline:
                 ``Pipeline.open("demo", draft="lookup", threads=2)``.
 
         Raises:
-            BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
+            BundleError, RuntimeUnavailable, MemoryBudgetError, PlanError, InputError.
         """
         chosen = dataclasses.replace(options or OpenOptions(), **changes)
-        return cls(Opener(bundle, ways_without_plan(chosen), planned=False))
+        return cls(opener(bundle, chosen))
 
     def stream(self, prompt: Prompt, options: GenerateOptions | None = None) -> Stream:
         """Decode after ``prompt`` (text, or token ids); yields events as they come.

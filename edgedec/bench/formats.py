@@ -44,11 +44,13 @@ def identity_formats(suite: Suite, recorder: Recorder) -> list[Row]:
     """fp32 in every format: the same greedy text, plain and speculative."""
     shop, threads = suite.shop, suite.threads
     onnx, draft = shop.bundle("fp32"), shop.gguf("draft", "f32")
-    plain = OpenOptions(draft="none", threads=threads)
-    speculative = OpenOptions(draft_model=draft, threads=threads, kv="f32", max_context=1024)
+    plain = OpenOptions(plan="none", draft="none", threads=threads)
+    speculative = OpenOptions(
+        plan="none", draft_model=draft, threads=threads, kv="f32", max_context=1024
+    )
     models = {
         "onnx plain": (onnx, plain),
-        "onnx speculative": (onnx, OpenOptions(threads=threads)),
+        "onnx speculative": (onnx, OpenOptions(plan="none", threads=threads)),
         "gguf plain": (shop.gguf("target", "f32"), replace(plain, kv="f32", max_context=1024)),
         "gguf speculative": (shop.gguf("target", "f32"), speculative),
     }
@@ -67,7 +69,9 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
         path = suite.shop.gguf("target", weights, GROWN)
         loop = llamacpp.Loop(path, threads)
         # As the loop has it; our default, which serves verification, is off.
-        options = OpenOptions(draft="none", threads=threads, max_context=1024, flash_attention=True)
+        options = OpenOptions(
+            plan="none", draft="none", threads=threads, max_context=1024, flash_attention=True
+        )
         with Pipeline.open(path, options) as pipeline:
             ratios, ours_s, same = [], [], 0
             for name, prompt in suite.code():
@@ -130,7 +134,9 @@ class _PeerRace:
 
     def open(self) -> ExitStack:
         """Open our pipelines; the stack closes them."""
-        base = OpenOptions(threads=self._threads, max_context=1024, draft_model=self._draft)
+        base = OpenOptions(
+            plan="none", threads=self._threads, max_context=1024, draft_model=self._draft
+        )
         self._ours = {
             f"edgedec {draft}": self._stack.enter_context(
                 Pipeline.open(self._target, base, draft=draft)
@@ -185,6 +191,7 @@ class _Contender:
 
     def options(self, draft: str, threads: int | None) -> OpenOptions:
         return OpenOptions(
+            plan="none",
             draft=draft, draft_model=self.draft, threads=threads, max_context=1024,
             row_invariant=False,
         )  # fmt: skip

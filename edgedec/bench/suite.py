@@ -58,7 +58,7 @@ class Suite:
 
     def candidate(self, name: str, **options: Any) -> Candidate:
         """A way to decode with this suite's threads."""
-        return Candidate(name, OpenOptions(threads=self.threads, **options))
+        return Candidate(name, OpenOptions(threads=self.threads, plan="none", **options))
 
     def plain(self) -> Candidate:
         """The baseline: plain decoding without padding, which is its fastest."""
@@ -77,6 +77,13 @@ def distribution(suite: Suite, recorder: Recorder) -> list[Row]:
     from edgedec.bench import distribution as texts
 
     return texts.run(recorder)
+
+
+def papers(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Headline figures of papers, held against the engine and the scheduler in virtual time."""
+    from edgedec.bench import papers as reproduced
+
+    return reproduced.run(recorder)
 
 
 def identity_fp32(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -99,7 +106,9 @@ def _identity(suite: Suite, recorder: Recorder, weights: str, *, invariant: bool
     rows: list[Row] = []
     plain: Texts = {}
     for drafter in ("model", "lookup", "recycle", "hybrid") + (() if invariant else ("tree",)):
-        options = OpenOptions(draft=drafter, threads=suite.threads, row_invariant=invariant)
+        options = OpenOptions(
+            draft=drafter, threads=suite.threads, row_invariant=invariant, plan="none"
+        )
         found = verify(suite.shop.bundle(weights), suite.code(), options=options, plain=plain)
         row: Row = {
             "weights": weights,
@@ -185,6 +194,7 @@ _SECTIONS = (
     grown_both,
     hopeless,
     whole,
+    papers,
     identity_fp32,
     identity_quantised,
     *formats.SECTIONS,

@@ -86,6 +86,12 @@ OPEN = [
                  help="Tokens a text may have, its prompt included; default: the model's limit."),
     click.option("--kv-memory", type=size, metavar="SIZE",
                  help="Memory for all key/value caches, as 512MB; default: no limit."),
+    click.option("--plan", default="auto", show_default=True, metavar="auto|none|FILE",
+                 help="Where to run what: auto is what `edgedec plan` decided last for these "
+                 "models on this machine; a file that it wrote."),
+    click.option("--memory", type=size, metavar="SIZE",
+                 help="Memory for everything, as 2GB: a plan that fits is made, after measuring "
+                 "where that was not done yet."),
     click.option("--row-invariant/--no-row-invariant", default=None,
                  help="Pad passes so that quantised numbers do not depend on drafting; "
                  "default: for models of 64 MB and more, where it costs nothing."),
@@ -206,6 +212,8 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
         kv_memory=chosen["kv_memory"],
         accept=accept,
         row_invariant=chosen["row_invariant"],
+        plan=chosen["plan"],
+        memory=chosen["memory"],
     )
     return load_options(options, chosen)
 

@@ -74,7 +74,8 @@ def command(
     from edgedec.pipeline import GenerateOptions
 
     texts: list[tuple[str, Prompt]] = default_or_read(prompts, count)
-    common = _options.load_options(OpenOptions(draft_model=draft_model, threads=threads), chosen)
+    common = OpenOptions(draft_model=draft_model, threads=threads, plan="none")
+    common = _options.load_options(common, chosen)
     sampling = SamplingParams(temperature=temperature, seed=seed)
     options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling, ignore_eos=True)
     found = bench_bundle(bundle, texts, options, out=out, common=common)

@@ -88,18 +88,21 @@ def command(
     """Decide where BUNDLE's models run, who drafts and how much.
 
     Measures every place first, as `edgedec profile` does, where that was not done yet. Shows
-    what each plan is predicted to give, the choice, and why.
+    what each plan is predicted to give, the choice, and why. From then on these models are run
+    here as decided, unless told otherwise (--plan none).
 
     \b
     edgedec plan demo
     edgedec plan ./my-bundle --memory 2GB --max-context 4096 --out plan.json
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
     """  # fmt: skip
-    from edgedec import planning
+    from edgedec import planning, remembered
     from edgedec.cli import _output
+    from edgedec.pair import every_format
     from edgedec.placement.stored import to_json
     from edgedec.placement.workload import Workload
     from edgedec.profiling import ProfileOptions
+    from edgedec.profiling.identity import identity
 
     workload = Workload(prompt_tokens, new_tokens, temperature, max_context)
     with _output.stages() as on_progress:
@@ -112,6 +115,7 @@ def command(
         )
     if out is not None:
         planning.save(decision, out)
+    remembered.remember(decision, identity(bundle, draft_model, every_format(bundle, draft_model)))
     if as_json:
         _output.print_json(to_json(decision))
     else:

@@ -80,7 +80,7 @@ class Decision:
 
     Attributes:
         schema: of this record, as a plan file holds it.
-        machine, bundle: of the profile it was made from.
+        machine, bundle, versions: of the profile it was made from.
         memory: bytes that were given; None is all there is.
         max_context: tokens a text may have with its prompt.
         chosen: the plan to use.
@@ -93,6 +93,7 @@ class Decision:
     schema: int
     machine: dict[str, str]
     bundle: str
+    versions: dict[str, str]
     memory: int | None
     max_context: int
     chosen: Candidate

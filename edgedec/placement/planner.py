@@ -26,8 +26,9 @@ from edgedec.placement.workload import Workload
 Predict = Callable[[Profile, Plan, Workload], Prediction]
 
 # A replay takes a moment, so the best by formula are replayed, best first, until the best
-# replay beats what any formula still promises.
-_FEWEST_REPLAYS, _MOST_REPLAYS = 6, 24
+# replay beats what any formula still promises; and the best of each drafter, since a formula
+# may wrong all of a kind.
+_FEWEST_REPLAYS, _MOST_REPLAYS = 12, 32
 # Deciding each round follows a text that changes, down to plain decoding where nothing can be
 # foretold; a fixed length must beat that by more than this.
 _AUTO_IS_WORTH = 0.97
@@ -71,6 +72,7 @@ def decide(
         schema=SCHEMA,
         machine=dict(sorted(profile.machine.items())),
         bundle=profile.bundle,
+        versions=dict(sorted(profile.versions.items())),
         memory=memory,
         max_context=chosen.context,
         chosen=chosen.candidate,
@@ -145,14 +147,23 @@ class _Planner:
         ordered = sorted(usable, key=_best_first)
         looked: dict[Plan, Weighed] = {}
         plain = {w.plan.target: w for w in ordered if w.plan.plain}
+
+        def look(weighed: Weighed) -> None:
+            for one in (plain.get(weighed.plan.target), weighed):
+                if one is not None and one.plan not in looked:
+                    looked[one.plan] = self._replayed(one, predict)
+
+        kinds: dict[tuple[str, str], Weighed] = {}
         for w in ordered:
-            best = max((seen.rate for seen in looked.values()), default=0.0)
+            kinds.setdefault((w.plan.drafter, w.plan.schedule), w)
+        for w in kinds.values():
+            look(w)
+        for w in ordered:
+            best = max(seen.rate for seen in looked.values())
             enough = len(looked) >= _FEWEST_REPLAYS and best >= w.rate
             if enough or len(looked) >= _MOST_REPLAYS:
                 break
-            for one in (plain[w.plan.target], w):
-                if one.plan not in looked:
-                    looked[one.plan] = self._replayed(one, predict)
+            look(w)
         return [looked.get(w.plan, w) for w in usable]
 
     def _replayed(self, weighed: Weighed, predict: Predict) -> Weighed:

@@ -1,0 +1,75 @@
+"""The plan that was made last for a bundle on this machine, for whoever opens it next."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+from edgedec.errors import PlanError
+from edgedec.placement import store
+from edgedec.placement.machine import difference
+from edgedec.placement.plan import Decision
+from edgedec.placement.store import Identity
+
+_log = logging.getLogger("edgedec")
+_SUFFIX = ".plan.json"
+
+
+def any_there() -> bool:
+    """Whether there is a plan for anything; costs next to nothing."""
+    try:
+        return any(store.folder().glob(f"*{_SUFFIX}"))
+    except OSError:
+        return False
+
+
+def remember(decision: Decision, of: Identity) -> bool:
+    """Keep a decision in place of an earlier one; False where nothing can be kept."""
+    from edgedec import planning
+
+    try:
+        file = _file(of)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        planning.save(decision, file)
+    except (OSError, PlanError):
+        return False
+    return True
+
+
+def forget(of: Identity) -> None:
+    """As if there had been none."""
+    with contextlib.suppress(OSError):
+        _file(of).unlink()
+
+
+def recall(target: str | Path, draft: Path | None) -> Decision | None:
+    """What was decided last, if it still holds; says so once where it does not.
+
+    Raises:
+        BundleError: no such bundle, or damaged.
+
+    """
+    from edgedec import planning
+    from edgedec.pair import every_format
+    from edgedec.profiling.identity import identity
+
+    now = identity(target, draft, every_format(target, draft))
+    try:
+        file = _file(now)
+        if not file.is_file():
+            return None
+        decision = planning.read(file)
+        planning.check(decision, now, file)
+        changed = difference(decision.versions, now.versions)
+        if changed:
+            raise PlanError(f"runtimes changed since it was made: {changed}")
+    except (OSError, PlanError) as error:
+        _log.warning("the plan of %s is not used (%s): make one with `edgedec plan`", target, error)
+        forget(now)
+        return None
+    return decision
+
+
+def _file(of: Identity) -> Path:
+    return store.file_of(of).with_suffix(_SUFFIX)

@@ -1,0 +1,147 @@
+"""Plans that a pipeline follows: the last one made here, a file, one within a memory limit."""
+
+import dataclasses
+import logging
+from pathlib import Path
+
+import pytest
+
+from edgedec import GenerateOptions, OpenOptions, Pipeline, planning, remembered
+from edgedec.errors import InputError, PlanError
+from edgedec.pair import every_format
+from edgedec.placement.place import Place
+from edgedec.placement.plan import Candidate, Decision, Plan, Prediction
+from edgedec.placement.store import Identity
+from edgedec.profiling.identity import identity
+
+PLACE = Place("onnx", threads=1)
+CHOSEN = Plan(PLACE, PLACE, "model", draft_length=2)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGEDEC_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def demo() -> Identity:
+    return identity("demo", None, every_format("demo", None))
+
+
+@pytest.fixture
+def decision(demo: Identity) -> Decision:
+    candidate = Candidate(CHOSEN, Prediction(100.0, 0.1, 1 << 20, 2.0))
+    return Decision(
+        schema=1,
+        machine=dict(demo.machine),
+        bundle=demo.bundle,
+        versions=dict(demo.versions),
+        memory=None,
+        max_context=300,
+        chosen=candidate,
+        fallbacks=(Plan(PLACE),),
+        candidates=(candidate,),
+        reasons=("It is a test.",),
+    )
+
+
+def opened(**changes: object) -> dict[str, object]:
+    with Pipeline.open("demo", OpenOptions(), **changes) as pipeline:
+        return {name: pipeline.plan[name] for name in ("drafter", "draft_length", "max_context")}
+
+
+PLANNED = {"drafter": "model", "draft_length": 2, "max_context": 300}
+
+
+def test_a_plan_that_was_made_is_followed_until_told_otherwise(decision, demo) -> None:
+    assert not remembered.any_there()
+    usual = opened()
+    assert usual["drafter"] == "hybrid"
+    assert remembered.remember(decision, demo)
+    assert remembered.any_there()
+    assert opened() == PLANNED
+    assert opened(plan="none") == usual
+    # Whoever chooses for himself is not overruled.
+    assert opened(draft="lookup")["drafter"] == "lookup"
+    assert opened(threads=1)["drafter"] == "hybrid"
+
+
+def test_plain_decoding_is_planned_too(decision, demo) -> None:
+    remembered.remember(decision, demo)
+    with Pipeline.open("demo", draft="none") as pipeline:
+        assert pipeline.plan["drafter"] == "none"
+        assert pipeline.plan["threads"] == 1
+        assert pipeline.plan["max_context"] == 300
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"bundle": "other"}, "of other models"),
+        ({"machine": {"cpu": "another"}}, "of another machine"),
+        ({"versions": {"onnxruntime": "0.1"}}, "runtimes changed"),
+        ({"max_context": 0}, "max_context is 0"),
+        ({"schema": 99}, "expected a plan of version"),
+    ],
+)
+def test_a_plan_that_holds_no_longer_is_said_once_and_forgotten(
+    change, expected, decision, demo, caplog
+) -> None:
+    remembered.remember(dataclasses.replace(decision, **change), demo)
+    with caplog.at_level(logging.WARNING, "edgedec"):
+        assert opened()["drafter"] == "hybrid"
+        assert opened()["drafter"] == "hybrid"
+    (record,) = caplog.records
+    assert expected in record.message
+    assert "edgedec plan" in record.message
+
+
+def test_a_damaged_one_is_forgotten(decision, demo, cache: Path, caplog) -> None:
+    remembered.remember(decision, demo)
+    (file,) = cache.glob("*.plan.json")
+    file.write_bytes(file.read_bytes()[:100])
+    assert opened()["drafter"] == "hybrid"
+    assert not file.exists()
+    assert len(caplog.records) == 1
+
+
+def test_a_file_is_followed_and_one_of_another_machine_refused(
+    decision, demo, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    planning.save(decision, file)
+    assert opened(plan=str(file)) == PLANNED
+    planning.save(dataclasses.replace(decision, machine={"cpu": "another"}), file)
+    with pytest.raises(PlanError, match="of another machine"):
+        opened(plan=file)
+    with pytest.raises(PlanError, match="cannot be read"):
+        opened(plan=tmp_path / "missing.json")
+
+
+def test_what_a_plan_decides_cannot_be_chosen_as_well(decision, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    planning.save(decision, file)
+    with pytest.raises(InputError, match="--draft-length, --threads"):
+        opened(plan=file, threads=2, draft_length=3)
+    with pytest.raises(InputError, match="--memory"):
+        opened(memory=1 << 30, threads=2)
+
+
+def test_a_plan_whose_places_are_gone_gives_way(decision, demo, caplog) -> None:
+    gone = Place("onnx", provider="NoSuchProvider")
+    plan = dataclasses.replace(decision.chosen, plan=Plan(gone, PLACE, "model", 2))
+    remembered.remember(dataclasses.replace(decision, chosen=plan), demo)
+    with Pipeline.open("demo") as pipeline:
+        assert pipeline.plan["drafter"] == "none"
+        text = pipeline.generate("def f(x):\n", GenerateOptions(max_new_tokens=8))
+        assert len(text.token_ids) == 8
+        assert "NoSuchProvider" in pipeline.notes[0]
+    assert len(caplog.records) == 1
+
+
+def test_nothing_is_remembered_where_nothing_can_be_kept(decision, demo, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("EDGEDEC_CACHE", str(tmp_path / "file"))
+    assert not remembered.remember(decision, demo)
+    assert opened()["drafter"] == "hybrid"
