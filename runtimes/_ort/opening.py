@@ -68,11 +68,17 @@ def open_session(
         # What the options name is taken only if no provider is named here.
         inference = ort.InferenceSession(model, options, names or None, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's own errors share no public base
-        raise SessionFailed((str(error).strip() or type(error).__name__).splitlines()[0]) from error
+        raise SessionFailed(one_line(error)) from error
     missing = [o.provider for o in chosen if o.provider not in inference.get_providers()]
     if missing:
         raise RuntimeUnavailable(f"{missing[0]} did not load: its libraries or device are missing")
     return inference
+
+
+def one_line(error: Exception) -> str:
+    """An error of ONNX Runtime without its place in the source, which says nothing to users."""
+    words = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return words.rpartition(" : FAIL : ")[2] if words.startswith("/") else words
 
 
 def session_options(threads: int) -> ort.SessionOptions:

@@ -1,10 +1,9 @@
 """ONNX graphs of products alone, for measuring, written without the onnx package.
 
-A graph is a chain of square matrices, as a decoder's layers follow each other: one row reads
-all weights once, many rows compute with them. So that hardly anything travels between host and
-device, its rows are made there, as ``column x``, and come back as one, ``y = row (column x) W1
-W2 ... Wn``. All shapes are fixed, since neural processors know no others. A message of the
-protobuf wire format is a sequence of fields; their numbers are from onnx.proto3.
+A graph is a chain of square matrices: see ``placement.speed``. So that hardly anything travels
+between host and device, its rows are made there, as ``column x``, and come back as one, ``y =
+row (column x) W1 W2 ... Wn``. All shapes are fixed, since neural processors know no others. A
+message of the protobuf wire format is a sequence of fields; their numbers are from onnx.proto3.
 """
 
 from __future__ import annotations
@@ -14,12 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-# A decoder's dimension, and enough of a matrix for any device to fill its units with.
-SIDE = 2048
+from edgedec.placement.speed import INT4_SCALE, SIDE, float_matrix, int4_matrix, one_row
+
 _BLOCK = 32
-_DEVIATION = (7 * 8 / 3) ** 0.5  # of the whole numbers from -7 to 7
-# Numbers are drawn once and repeated, which takes a tenth of the time; no row begins as another.
-_DRAWN = 65_537
 _IR_VERSION, _OPSET = 8, 17
 _MICROSOFT = "com.microsoft"
 _KINDS = {"float32": 1, "uint8": 2, "float16": 10}  # TensorProto.DataType
@@ -56,18 +52,15 @@ class Chain:
 
 def float_chain(count: int, rows: int, dtype: DTypeLike = np.float32) -> Chain:
     """``count`` matrices of float32 or float16."""
-    drawn = np.random.default_rng(0).standard_normal(_DRAWN, np.float32) / SIDE**0.5
-    weight = np.resize(drawn.astype(dtype), (SIDE, SIDE))
+    weight = float_matrix().astype(dtype)
     return _chain("MatMul", count, rows, {"w": weight}, weight)
 
 
 def int4_chain(count: int, rows: int, dtype: DTypeLike = np.float32) -> Chain:
     """``count`` matrices of 4 bits with a scale for each block, computed as exports have it."""
-    # 1..15 around the zero point of 8: a mean beside it would grow from layer to layer.
-    drawn = np.resize(np.random.default_rng(0).integers(1, 16, _DRAWN, np.uint8), (SIDE, SIDE))
+    drawn = int4_matrix()
     codes = (drawn[:, ::2] | drawn[:, 1::2] << 4).reshape(SIDE, SIDE // _BLOCK, _BLOCK // 2)
-    scale = 1 / (_DEVIATION * SIDE**0.5)
-    scales = np.full(SIDE * SIDE // _BLOCK, scale, dtype)
+    scales = np.full(SIDE * SIDE // _BLOCK, INT4_SCALE, dtype)
     weight = ((drawn.astype(np.float32) - 8) * np.float32(scales[0])).T
     attributes = {"K": SIDE, "N": SIDE, "bits": 4, "block_size": _BLOCK, "accuracy_level": 4}
     return _chain("MatMulNBits", count, rows, {"w": codes, "s": scales}, weight, attributes)
@@ -110,7 +103,7 @@ def _feeds(rows: int, dtype: DTypeLike) -> dict[str, Array]:
     """Rows that differ in sign, and the share of each in the one that comes back."""
     signs = np.where(np.arange(rows) % 2, -1.0, 1.0)
     return {
-        "x": np.random.default_rng(1).standard_normal((1, SIDE)).astype(dtype),
+        "x": one_row().astype(dtype),
         "column": signs[:, None].astype(dtype),
         "row": (signs / rows)[None].astype(dtype),
     }

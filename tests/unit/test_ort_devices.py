@@ -194,7 +194,7 @@ def test_the_adapter_passes_a_device_on(tmp_path: Path) -> None:
 
 
 def test_the_processor_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "affordable", lambda each, free: 1)
+    monkeypatch.setattr(taking, "affordable", lambda each, free: 1)
     monkeypatch.setattr(taking, "WIDTHS", (8,))
     first = find_devices("onnx")[0]
     found = registry.adapter("onnx").measure(first, 1)
@@ -207,7 +207,7 @@ def test_the_processor_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wrong_numbers_are_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "affordable", lambda each, free: 1)
+    monkeypatch.setattr(taking, "affordable", lambda each, free: 1)
     monkeypatch.setattr(taking, "WIDTHS", (8,))
     real = speed.open_session
 
@@ -235,25 +235,43 @@ def test_a_device_that_cannot_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_card_without_halves_is_taken_with_singles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor stands for the card; its float16 product is said to be missing."""
-    monkeypatch.setattr(speed, "affordable", lambda each, free: 1)
+    monkeypatch.setattr(taking, "affordable", lambda each, free: 1)
     monkeypatch.setattr(taking, "WIDTHS", (8,))
     processor = offers()[0]
     card = devices.Offer(Device("onnx", "card", "gpu", "", CPU), processor.handle)
     monkeypatch.setattr(speed, "choose", lambda *_: [card])
-    real = speed._timed
+    real = speed._run
 
-    def timed(chain: Any, *more: Any) -> Any:
+    def run(offer: Any, threads: int, chain: Any) -> Any:
         if any(values.dtype.name == "float16" for values in chain.weights.values()):
-            raise speed.SessionFailed("no halves")
-        if chain.model.find(b"MatMulNBits") >= 0:
-            raise speed.SessionFailed("no four bits")
-        return real(chain, *more)
+            raise speed.CannotCompute("no halves")
+        return real(offer, threads, chain)
 
-    monkeypatch.setattr(speed, "_timed", timed)
+    monkeypatch.setattr(speed, "_run", run)
     found = speed.measure(card.device, 1)
-    assert (found.weights, found.int4_flops) == ("f32", None)
-    monkeypatch.setattr(speed, "_timed", real)
+    # Four bits need no halves: their scales and activations may be singles.
+    assert found.weights == "f32"
+    assert found.int4_flops is not None
+    monkeypatch.setattr(speed, "_run", real)
     assert speed.measure(card.device, 1).weights == "f16"
+
+
+def test_without_four_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(weights: str, count: int, rows: int) -> taking.Run:
+        if weights == "int4":
+            raise taking.CannotCompute("no such product")
+        return taking.Run(0.5, 100, 300 * rows)
+
+    card = Device("onnx", "card", "gpu", "")
+    assert taking.take_speed(card, timed) == taking.Speed(200, 600 * 64, "f16")
+
+
+def test_the_first_reason_is_told() -> None:
+    def timed(weights: str, count: int, rows: int) -> taking.Run:
+        raise taking.CannotCompute(f"not in {weights}")
+
+    with pytest.raises(taking.CannotCompute, match="^not in f16$"):
+        taking.take_speed(Device("onnx", "card", "gpu", ""), timed)
 
 
 # -- how times are taken ------------------------------------------------------------------------
@@ -286,22 +304,27 @@ def test_slow_devices_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_peak_is_the_best_width() -> None:
-    rates = {64: 10.0, 256: 30.0, 1024: 20.0}
-    asked = []
+    asked: list[int] = []
 
-    def rate(rows: int) -> tuple[float, float]:
-        asked.append(rows)
-        return 0.01, rates[rows] * 0.01
+    def with_rates(rates: dict[int, float]) -> float:
+        asked.clear()
 
-    assert taking.peak(rate) == pytest.approx(30)
+        def timed(rows: int) -> taking.Run:
+            asked.append(rows)
+            return taking.Run(0.01, 0, int(rates[rows] * 100))
+
+        return taking.peak(timed)
+
+    assert with_rates({64: 10, 256: 30, 1024: 20}) == pytest.approx(3000_00 * 1.0)
     assert asked == [64, 256, 1024]
-    asked.clear()
-    assert taking.peak(lambda rows: (asked.append(rows) or 5.0, 5.0)) == 1
-    assert asked == [64]
+    assert with_rates({64: 10, 256: 10.5, 1024: 99}) == pytest.approx(105_000)
+    assert asked == [64, 256]  # wider ones promise no more
+    taking.peak(lambda rows: (asked.append(rows), taking.Run(5.0, 0, 1))[1])
+    assert asked == [64, 256, 64]
 
 
 def test_memory_bounds_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert taking.affordable(16 << 20, free=10 << 30) == 8
+    assert taking.affordable(16 << 20, free=10 << 30) == 16
     assert taking.affordable(16 << 20, free=512 << 20) == 4
     assert taking.affordable(16 << 20, free=1) == 1
     from edgedec.placement.machine import Memory
@@ -309,4 +332,4 @@ def test_memory_bounds_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(taking, "memory", lambda: Memory(1 << 40, 256 << 20, 1 << 30))
     assert taking.affordable(16 << 20) == 2
     monkeypatch.setattr(taking, "memory", lambda: Memory(None, None, None))
-    assert taking.affordable(16 << 20) == 8
+    assert taking.affordable(16 << 20) == 16

@@ -4,8 +4,9 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from edgedec.placement.speed import SIDE
 from edgedec.runtimes._ort import products
-from edgedec.runtimes._ort.products import SIDE, Chain, float_chain, int4_chain
+from edgedec.runtimes._ort.products import Chain, float_chain, int4_chain
 
 CHAINS = {
     "f32": lambda rows: float_chain(2, rows),

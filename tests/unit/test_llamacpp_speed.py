@@ -1,0 +1,202 @@
+"""llama.cpp's devices: what they are, and products measured on them."""
+
+import ctypes
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
+
+from edgedec.errors import RuntimeUnavailable
+from edgedec.placement import speed as taking
+from edgedec.placement.device import Device
+from edgedec.placement.speed import SIDE, CannotCompute
+from edgedec.runtimes import llamacpp, registry
+from edgedec.runtimes.llamacpp import backends, products, speed
+from edgedec.runtimes.llamacpp.backends import Backend, find_backends, find_devices
+from edgedec.runtimes.llamacpp.products import Weights, make_weights, time_products
+
+
+@pytest.fixture
+def processor() -> Backend:
+    found = [backend for backend in find_backends() if backend.name == "CPU"]
+    if not found or not found[0].pointer:
+        pytest.skip("this llama.cpp does not tell its devices")
+    return found[0]
+
+
+def test_devices_and_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [
+        Backend("Vulkan0", "a card", True, 0),
+        Backend("HTP0", "a neural processor", True, 0),
+        Backend("BLAS", "its library", False, 0),
+        Backend("CPU", "a processor", False, 0),
+    ]
+    monkeypatch.setattr(backends, "find_backends", lambda: here)
+    found = find_devices()
+    assert [(d.name, d.kind) for d in found] == [
+        ("cpu", "cpu"),
+        ("Vulkan0", "gpu"),
+        ("HTP0", "npu"),
+    ]
+    assert found[0].description.endswith("with BLAS")
+    assert {d.memory_total for d in found} == {None}
+
+
+def test_memory_of_a_card(processor: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ggml tells it; the processor's own is the machine's."""
+    own = processor.memory
+    assert own is not None
+    free, total = own
+    assert 0 < free <= total
+    card = Backend("Vulkan0", "a card", True, processor.pointer)
+    monkeypatch.setattr(backends, "find_backends", lambda: [card])
+    (device,) = find_devices()
+    assert device.memory_total == total
+    assert device.memory_free is not None
+
+
+def test_the_processor_is_measured(monkeypatch: pytest.MonkeyPatch, processor: Backend) -> None:
+    monkeypatch.setattr(taking, "affordable", lambda each, free: 1)
+    monkeypatch.setattr(taking, "WIDTHS", (8,))
+    found = registry.adapter("llamacpp").measure(llamacpp.devices()[0], 1)
+    assert found.weights == "f32"
+    for rate in (found.bytes_per_second, found.int4_bytes_per_second):
+        assert rate is not None
+        assert 1e6 < rate < 1e13
+    assert found.int4_flops is not None
+
+
+@pytest.mark.parametrize("name", ["f32", "f16", "int4"])
+def test_products_are_numpys(name: str, processor: Backend) -> None:
+    weights = make_weights(name)
+    run = time_products(processor, 1, weights, 2, 3)
+    assert run.operations == 2 * 3 * 2 * SIDE * SIDE
+    assert run.weight_bytes == 2 * weights.stored.nbytes
+    assert run.seconds > 0
+    # The control: weights that say other values than they store are noticed.
+    other = Weights(weights.kind, weights.stored, np.roll(weights.values, 1, axis=0))
+    with pytest.raises(CannotCompute, match="numbers are wrong"):
+        time_products(processor, 1, other, 2, 3)
+
+
+def test_sizes_of_weights() -> None:
+    sizes = [make_weights(name).stored.nbytes / SIDE**2 for name in ("f32", "f16", "int4")]
+    assert sizes == [4, 2, 18 / 32]
+
+
+def test_weights_in_the_devices_own_order(
+    processor: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are computed with as llama.cpp would hold them, and where that fails as they are."""
+    tried: list[int] = []
+    real = products._time
+
+    def time(backend: Backend, buffer_type: int, *more: Any) -> Any:
+        tried.append(buffer_type)
+        return real(backend, buffer_type, *more)
+
+    monkeypatch.setattr(products, "_time", time)
+    plain = backends.ggml().ggml_backend_dev_buffer_type(processor.pointer)
+    own = products._reordered(processor)
+    time_products(processor, 1, make_weights("f32"), 1, 1)
+    assert tried == [*own, plain]  # no order of its own is for single precision
+    names = [backends.ggml().ggml_backend_buft_name(kind) for kind in own]
+    assert not any(b"AMX" in name for name in names)
+
+
+class Failing:
+    """ggml, but for one function."""
+
+    def __init__(self, name: str, result: object) -> None:
+        self._name, self._result, self._real = name, result, backends.ggml()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._name:
+            return lambda *_: self._result
+        return getattr(self._real, name)
+
+
+@pytest.mark.parametrize(
+    ("function", "result", "words"),
+    [
+        ("ggml_backend_dev_init", None, "does not start"),
+        ("ggml_backend_alloc_ctx_tensors_from_buft", None, "no memory on the device"),
+        ("ggml_backend_dev_supports_op", False, "no such product"),
+        ("ggml_backend_graph_compute", -1, "fails while it computes"),
+        ("ggml_init", None, "no memory"),
+    ],
+)
+def test_a_device_that_cannot_says_why(
+    function: str,
+    result: object,
+    words: str,
+    processor: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = Failing(function, result)
+    monkeypatch.setattr(products, "ggml", lambda: broken)
+    with pytest.raises(RuntimeUnavailable, match=words) as caught:
+        speed.measure(llamacpp.devices()[0], 1)
+    assert str(caught.value).startswith("cpu (llama.cpp) cannot compute a product: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_everything_is_given_back(processor: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when something fails in between: what is made is freed once."""
+    made = {
+        "ggml_init": "ggml_free",
+        "ggml_backend_dev_init": "ggml_backend_free",
+        "ggml_backend_alloc_ctx_tensors_from_buft": "ggml_backend_buffer_free",
+    }
+    open_now: dict[str, list[int]] = {name: [] for name in made}
+    real = backends.ggml()
+
+    def counting(name: str) -> Any:
+        def make(*arguments: Any) -> Any:
+            pointer = getattr(real, name)(*arguments)
+            open_now[name].append(pointer)
+            return pointer
+
+        def free(pointer: int) -> None:
+            of = next(maker for maker, freer in made.items() if freer == name)
+            open_now[of].remove(pointer)
+            getattr(real, name)(pointer)
+
+        if name in made:
+            return make
+        if name in made.values():
+            return free
+        return getattr(real, name)
+
+    library = types.SimpleNamespace(**{name: counting(name) for name in backends._FUNCTIONS})
+    monkeypatch.setattr(products, "ggml", lambda: library)
+    time_products(processor, 1, make_weights("int4"), 1, 1)
+    library.ggml_backend_graph_compute = lambda *_: -1
+    with pytest.raises(CannotCompute):
+        time_products(processor, 1, make_weights("int4"), 1, 1)
+    assert open_now == {name: [] for name in made}
+
+
+def test_a_device_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeUnavailable, match=r"no device 'Vulkan7' .*CPU"):
+        speed.measure(Device("llamacpp", "Vulkan7", "gpu", ""), 1)
+    # On Windows the functions stand in another library.
+    monkeypatch.setattr(speed, "find_backends", lambda: [Backend("CPU", "", False, 0)])
+    with pytest.raises(RuntimeUnavailable, match="does not let its products be run"):
+        speed.measure(Device("llamacpp", "cpu", "cpu", ""), 1)
+
+
+def test_a_library_without_these_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise AttributeError("ggml_backend_dev_count")
+
+    monkeypatch.setattr(backends, "ggml", missing)
+    (only,) = find_backends()
+    assert (only.name, only.takes_layers, only.memory) == ("CPU", False, None)
+
+
+def test_init_params_are_ggmls() -> None:
+    assert ctypes.sizeof(backends.InitParams) == 3 * ctypes.sizeof(ctypes.c_void_p)
