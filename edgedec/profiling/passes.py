@@ -12,14 +12,14 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CannotRollback
 from edgedec.placement.profile import PassTimes
 
-# Sweeps within this factor of the quickest one were not disturbed.
+# Passes within this factor of their width's quickest were not disturbed.
 _AGREE = 1.1
 _ENOUGH, _FEWEST, _MOST = 5, 3, 40
-# Half the distance between quartiles of the narrowest passes, as a share of the median.
-_CALM, _NARROW = 0.1, 4
 # What a row beyond the first costs at least, as a share of the first.
 _ROW_SHARE = 0.15
 _FEWEST_WIDTHS = 4
+# A slow model's passes get more time: as long as so many of one row take, or ten budgets.
+_PASSES, _BUDGETS = 120, 10
 
 Now = Callable[[], float]
 
@@ -41,45 +41,43 @@ def sweep(
 ) -> Swept:
     """Measure passes over so many rows onto what the session holds, which stays as it is.
 
-    A recurrent model, which cannot take tokens back, is asked for single rows only, and reads
-    on as it is measured.
-
-    Widths take turns, so that a disturbance hits them all. A sweep that takes 10% longer than
-    the quickest one was disturbed and does not count. Sweeps go on until five agree and the
-    times of the narrow passes, which a disturbance hits hardest, lie close together, or until
-    the budget is spent; two always run.
+    Widths take turns, so that a disturbance hits them all. A pass that takes 10% longer than
+    the quickest one of its width was disturbed: a width's figure is the median of the others,
+    its spread that of all. Sweeps go on until every width has five that count or the budget is
+    spent; two always run. A recurrent model, which cannot take tokens back, is asked for single
+    rows only, and reads on as it is measured.
 
     Args:
         session: with room for the widest pass.
         widths: rows, what matters most first; fewer are measured where the budget is short.
         sample: tokens for the rows, repeated as needed.
-        budget_s: seconds.
+        budget_s: seconds; a slow model gets up to ten times as many.
         now: a clock.
 
     """
-    started = now()
-    context = session.length
+    started, context = now(), session.length
     _once(session, max(widths), sample, now)  # buffers and caches
     one_s = min(_once(session, 1, sample, now) for _ in range(2))
+    budget_s = max(budget_s, min(_BUDGETS * budget_s, _PASSES * one_s))
     chosen = _affordable(widths, one_s, budget_s)
-    sweeps: list[list[float]] = []
-    while True:
-        # Up and down in turns: right after a pass many times as wide a narrow one takes up to a
-        # fifth longer, which decoding does not do to it.
-        order = chosen if len(sweeps) % 2 == 0 else chosen[::-1]
-        found = {width: _once(session, width, sample, now) for width in order}
-        sweeps.append([found[width] for width in chosen])
-        best = min(map(sum, sweeps))
-        agreed = [times for times in sweeps if sum(times) <= _AGREE * best]
-        by_width = list(zip(*agreed, strict=True))
-        spreads = tuple(spread(of_one) for of_one in by_width)
-        calm = max(spreads[:_NARROW]) <= _CALM
-        late = len(sweeps) > 1 and now() - started > budget_s
-        if (len(agreed) >= _ENOUGH and calm) or late or len(sweeps) == _MOST:
+    found: list[list[float]] = [[] for _ in chosen]
+    for turn in range(_MOST):
+        for place, width in enumerate(chosen):
+            found[place].append(_once(session, width, sample, now))
+        if min(len(_calm(times)) for times in found) >= _ENOUGH:
             break
-    medians = tuple(median(of_one) for of_one in by_width)
-    steady = len(agreed) >= _FEWEST and max(spreads[:_NARROW]) <= 2 * _CALM
-    return Swept(PassTimes(context, tuple(chosen), medians, spreads), steady)
+        if turn > 0 and now() - started > budget_s:
+            break
+    calm = [_calm(times) for times in found]
+    medians, spreads = map(median, calm), map(spread, found)
+    steady = min(map(len, calm)) >= _FEWEST
+    return Swept(PassTimes(context, tuple(chosen), tuple(medians), tuple(spreads)), steady)
+
+
+def _calm(times: Sequence[float]) -> list[float]:
+    """Those that were not disturbed."""
+    least = min(times)
+    return [seconds for seconds in times if seconds <= _AGREE * least]
 
 
 def read_s(session: Session, length: int, sample: Sequence[int], now: Now = perf_counter) -> float:

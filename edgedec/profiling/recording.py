@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.translation import Translation
@@ -54,7 +55,8 @@ def record(
     if target is None:
         return found
     tokenizer = _source(sources, target).read_tokenizer()
-    prompts = [(text.name, tokenizer.encode(text.text)[-_PROMPT_TOKENS:]) for text in texts]
+    encoded = [(text.name, tokenizer.encode(text.text)[-_PROMPT_TOKENS:]) for text in texts]
+    prompts = [(name, tokens) for name, tokens in encoded if tokens]
     new_tokens = _affordable(target, draft, len(texts) * len(TEMPERATURES))
     capacity = max(len(tokens) for _, tokens in prompts) + new_tokens + _SLACK
     with ExitStack() as stack:
@@ -70,12 +72,7 @@ def record(
         info = first.model.info
         session = None if second is None else translated(second.session, translation)[0]
         recorder = Recorder(first.session, session, info.vocab_size, info.eos_ids)
-        found.traces = tuple(
-            recorder.record(name, tokens, temperature, new_tokens)
-            for name, tokens in prompts
-            for temperature in TEMPERATURES
-            if tokens
-        )
+        found.traces = _traces(recorder, prompts, new_tokens, found.notes)
         found.overhead_s, found.draft_overhead_s = overheads(
             first.session,
             None if second is None else second.session,
@@ -84,6 +81,25 @@ def record(
             info.vocab_size,
         )
     return found
+
+
+def _traces(
+    recorder: Recorder,
+    prompts: Sequence[tuple[str, Sequence[int]]],
+    new_tokens: int,
+    notes: list[str],
+) -> tuple[Trace, ...]:
+    """Of every prompt and temperature, or as many prompts as the time allows."""
+    found: list[Trace] = []
+    started = perf_counter()
+    for number, (name, tokens) in enumerate(prompts):
+        if number and perf_counter() - started > 1.5 * _BUDGET_S:
+            notes.append(
+                f"{len(prompts) - number} calibration texts, for the others took long enough"
+            )
+            break
+        found += [recorder.record(name, tokens, t, new_tokens) for t in TEMPERATURES]
+    return tuple(found)
 
 
 def _quickest(measured: Sequence[Measured], role: str) -> Measured | None:
