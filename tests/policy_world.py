@@ -72,6 +72,7 @@ class World:
             return self.token(self.tokens + step.nodes)[0]
 
         step = DraftStep(0, lambda: 0.0, confidence, self.source)
+        step.costly = self.draft_s > 10e-6
         step.rivals = (self.fallback.source,) if self.fallback else ()
         # The text is all ones, and a wrong token is a zero.
         step.token = lambda: int(self.token(self.tokens + step.nodes)[1])

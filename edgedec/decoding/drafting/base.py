@@ -49,6 +49,7 @@ class DraftStep:
             0 where they are few enough to ride along. While it is not 0 the question is
             whether to read, and no more may be asked of the step. A long text is read over
             several rounds, which draft nothing.
+        costly: to look is to run a draft model.
         token: the token that would be drafted, where that is known before it is drawn: a
             policy that declines it can still learn whether it would have been right. None
             where draft and target do not share their noise.
@@ -63,6 +64,7 @@ class DraftStep:
     value: float | None = None
     rivals: Sequence[str] = ()
     behind: int = 0
+    costly: bool = False
     token: Callable[[], int] | None = None
 
 

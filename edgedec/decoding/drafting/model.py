@@ -63,6 +63,7 @@ class ModelDrafter:
         # Only what is asked for is computed: a policy that stops without looking at the
         # next distribution saves its pass.
         step = DraftStep(0, entropy, confidence, self.name, rivals=self._rivals)
+        step.costly = True
         step.behind = follower.behind()
         if step.behind:
             if not (go_on(step) and follower.catch_up()):

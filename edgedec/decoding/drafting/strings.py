@@ -107,6 +107,7 @@ class StringsDrafter:
             return float(-(weights * np.log(np.maximum(weights, 1e-30))).sum())
 
         step = DraftStep(0, entropy, confidence, self.name, rivals=self._rivals)
+        step.costly = True
         drafted: list[int] = []
         while step.depth < length and go_on(step):
             token = self._drawn(look(), drafted, streams)
@@ -137,7 +138,7 @@ class StringsDrafter:
         missing = self._history()[len(self._text.tokens) : -1]
         if len(missing) <= _RIDE_ALONG:
             return True
-        if not go_on(DraftStep(0, float, float, self.name, behind=len(missing))):
+        if not go_on(DraftStep(0, float, float, self.name, behind=len(missing), costly=True)):
             return False
         self._drop()
         self._text.read(missing[:_READ_AT_ONCE])

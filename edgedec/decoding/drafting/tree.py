@@ -124,7 +124,7 @@ class TreeDrafter:
         behind = self._follower.behind()
         if not behind:
             return True
-        step = DraftStep(0, float, float, self.name, value=1.0, behind=behind)
+        step = DraftStep(0, float, float, self.name, value=1.0, behind=behind, costly=True)
         return go_on(step) and self._follower.catch_up()
 
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
@@ -177,7 +177,7 @@ class _Slots:
         tree = self._tree
         drawn: dict[int, float] = {}
         step = DraftStep(depth, self._entropy, self._confidence, TreeDrafter.name)
-        step.rivals = self._drafter.rivals
+        step.rivals, step.costly = self._drafter.rivals, True
         while self._heap and len(tree) <= nodes:
             value = -self._heap[0][0]
             step.nodes, step.value = len(tree) - 1, value

@@ -5,12 +5,24 @@ from __future__ import annotations
 from edgedec.decoding.drafting.base import DraftLimits, DraftStep
 from edgedec.decoding.policy.base import RoundRecord
 from edgedec.decoding.policy.cost import CostCurve, LiveCost, RunningMedian
+from edgedec.decoding.policy.pace import Pace
+from edgedec.decoding.policy.reading import Reading
 from edgedec.decoding.policy.source import Source
 
 _FORGET = 0.97
+# Of what earlier texts say a second is worth, a new one takes over as much as this many rounds.
+_CARRIED = 5.0
 # Thresholds are computed anew once this many seconds of decoding have passed, so that it
-# takes about 1% of the time; and after 1, 2, 4, ... rounds.
+# takes a fraction of a percent of the time; and after 1, 2, 4, 7, ... rounds of a text.
 _PLAN_EVERY_S = 0.05
+# A look that costs no more tokens than this is taken before drafters are compared.
+_CHEAP_LOOK = 0.02
+# Tokens that a drafter which was never asked is taken to add to a round.
+_UNKNOWN = 0.3
+# Rounds without a drafter after which it may be its turn, and how many tokens more than it
+# seems to add it might, for a turn to be worth while.
+_TURN_AFTER, _HOPE = 16, 1.0
+_PLAIN = DraftLimits(0, 0)
 
 # A drafter, how many tokens it had drafted, the bin and the token that it would have drawn.
 _Declined = tuple[Source, int, int, int]
@@ -23,8 +35,11 @@ class MeasuredCost:
     decoding goes. For each drafter the policy learns how often a token is accepted given the
     draft's confidence in it, and by dynamic programming over the draft length computes when
     looking at the next token, and when drawing it, pays: when it adds more tokens than the
-    same time makes otherwise (Dinkelbach's method for a ratio). Drafting nothing is a legal
-    answer; a drafter that is left out is tried again after pauses that double.
+    same time makes otherwise (Dinkelbach's method for a ratio). Of several drafters the one
+    drafts that is expected to add most. Drafting nothing is a legal answer; a drafter that is
+    left out is tried again as far as an allowance goes, at the price of a look where that
+    says enough. Where nothing is drafted for a while and asking shows in the time, rounds are
+    plain without asking.
 
     Args:
         target: seconds of a target pass by its rows, from ``calibrate``.
@@ -40,31 +55,44 @@ class MeasuredCost:
         self._draft_s = draft_s or 0.0
         self._limits = DraftLimits(most, most)
         self._sources: dict[str, Source] = {}
+        self._idle: dict[str, int] = {}
         self._overheads: dict[str, RunningMedian] = {}
         # What a round brought lately; starts as a few plain rounds.
-        self._tokens, self._seconds = 5.0, 5 * self._cost.at(1)
+        self._tokens, self._seconds = _CARRIED, _CARRIED * self._cost.at(1)
+        self._gain = 0.0
+        self._turn: str | None = None
+        # Drafters that have too much to read to be of use in this text.
+        self._far: set[str] = set()
         self._rounds = self._plan_at = 0
         self._since_plan_s = 0.0
-        self._asked: Source | None = None
-        self._declined: list[_Declined] = []
+        self._pace, self._reading = Pace(), Reading(self._draft_s)
         self._start_round()
 
     def begin(self, remaining: int) -> None:
         self._start_round()
+        share = _CARRIED * self._cost.at(1) / self._seconds
+        self._tokens, self._seconds = share * self._tokens, share * self._seconds
+        for source in self._sources.values():
+            source.begin()
+        self._far.clear()
+        self._pace.begin()
+        self._reading.begin(remaining)
+        self._rounds = self._plan_at = 0
+        self._plan()
 
     def limits(self) -> DraftLimits:
-        self._asked = None
-        self._declined = []
         self._start_round()
+        if self._pace.rest():
+            return _PLAIN
+        self._turn = self._whose_turn()
         return self._limits
 
     def go_on(self, step: DraftStep) -> bool:
-        drafted = step.nodes
         if step.behind:
-            return True
-        if drafted == 0:
-            self._asked = self._source(step.source, branching=step.value is not None)
-            self._start_round()
+            return self._worth_reading(step)
+        drafted = step.nodes
+        if drafted == 0 and not self._opened(step):
+            return False
         source = self._asked
         if source is None or drafted >= self._limits.nodes:
             return False
@@ -75,7 +103,7 @@ class MeasuredCost:
         self._looks += 1
         place = source.bin(step.confidence())
         chance = source.chances[place]
-        if self._probing and not drafted:
+        if self._probing and not drafted and step.token is None:
             chance = max(chance, source.prior[place])
         if self._reach * chance < source.draw[drafted] or self._rival_wins(step, place):
             self._decline(source, step, place)
@@ -86,41 +114,94 @@ class MeasuredCost:
 
     def observe(self, record: RoundRecord) -> None:
         self._cost.observe(record.rows, record.target_s)
-        source = self._asked
-        if source is not None and self._looks:
-            source.look.add(record.draft_s / self._looks)
+        source, plain_s = self._asked, self._cost.at(1)
+        looks_s = self._learn_look(record)
         if source is not None and self._bins:
             self._learn(source, record)
         self._learn_from_declined(record)
-        name = record.source if record.drafted else ""
-        overhead = self._overhead(name)
+        overhead = self._overhead(record.source if record.drafted else "")
         overhead.add(record.total_s - record.target_s - record.draft_s)
-        looks_s = self._looks * source.look.value if source is not None else 0.0
-        if source is not None and self._probing:
-            lost_s = self._cost.at(record.rows) - self._cost.at(1) + looks_s
-            source.probed(lost_s / self._cost.at(1) - (record.emitted - 1))
+        spent_s = self._cost.at(min(record.rows, self._limits.nodes + 1)) - plain_s + looks_s
+        self._account(record, spent_s / plain_s)
+        self._pace.observe(record, plain_s, asked=source is not None, looked=looks_s > 0)
         # Modelled, not measured: one long pause must not look like a slow policy.
-        seconds = self._cost.at(min(record.rows, self._limits.nodes + 1)) + looks_s + overhead.value
+        seconds = plain_s + spent_s + overhead.value
         self._tokens = _FORGET * self._tokens + record.emitted
         self._seconds = _FORGET * self._seconds + seconds
+        self._reading.round(record.emitted)
         self._rounds += 1
         self._since_plan_s += seconds
         if self._since_plan_s > _PLAN_EVERY_S or self._rounds >= self._plan_at:
             self._plan()
 
     def _start_round(self) -> None:
+        self._asked: Source | None = None
+        self._turn = None
+        self._declined: list[_Declined] = []
+        self._sunk_s = 0.0
+        self._open()
+
+    def _open(self) -> None:
+        """Nothing drafted yet by the drafter that is asked now."""
         self._reach = 1.0
         self._bins: list[int] = []
         self._looks, self._layer = 0, -1
+        self._best = 0.0
         self._probing = False
 
-    def _source(self, name: str, *, branching: bool) -> Source:
+    def _source(self, step: DraftStep) -> Source:
+        name = step.source
         source = self._sources.get(name)
         if source is None:
-            source = Source(self._limits.nodes, self._draft_s, branching=branching)
+            look_s = self._draft_s if step.costly else 0.0
+            source = Source(self._limits.nodes, look_s, branching=step.value is not None)
             self._sources[name] = source
+            self._idle[name] = 0
             self._plan_one(name)
         return source
+
+    # -- who drafts ----------------------------------------------------------------------------
+
+    def _opened(self, step: DraftStep) -> bool:
+        """Whether this drafter may be the one, before it is looked at."""
+        if self._looks and self._asked is not None:
+            self._sunk_s += self._looks * self._asked.look.value
+        self._open()
+        source = self._asked = self._source(step)
+        if self._turn is not None:
+            self._probing = self._turn == step.source
+            return self._probing or self._turn not in step.rivals
+        self._far.discard(step.source)
+        for name in step.rivals:
+            if name in self._far:
+                continue
+            rival = self._sources.get(name)
+            self._best = max(self._best, _UNKNOWN if rival is None else rival.start)
+        return self._best <= 0 or source.look_price < _CHEAP_LOOK or source.start >= self._best
+
+    def _rival_wins(self, step: DraftStep, place: int) -> bool:
+        """Whether a drafter that is asked later would do better."""
+        source = self._asked
+        if source is None or step.nodes or self._probing:
+            return False
+        return source.first[place] < self._best
+
+    def _whose_turn(self) -> str | None:
+        """A drafter that has waited, may be tried and might be better."""
+        for name, source in self._sources.items():
+            waited = self._idle[name] > _TURN_AFTER and source.look_price >= _CHEAP_LOOK
+            if name in self._far:
+                continue
+            if waited and source.probe_due() and source.start + _HOPE > self._gain:
+                return name
+        return None
+
+    def _worth_reading(self, step: DraftStep) -> bool:
+        source = self._source(step)
+        reads = self._reading.pays(step.behind, source, 1 / self._cost.at(1))
+        if not reads:
+            self._far.add(step.source)
+        return reads
 
     def _go_on_branching(self, source: Source, step: DraftStep, value: float) -> bool:
         drafted = step.nodes
@@ -137,7 +218,7 @@ class MeasuredCost:
             self._looks += 1
         place = source.bin(value * step.confidence())
         if source.chances[place] < bar and not self._probing:
-            source.fade(place)
+            self._decline(source, step, place)
             if not self._try_again(source, drafted):
                 return False
         self._bins.append(place)
@@ -149,12 +230,36 @@ class MeasuredCost:
             self._probing = source.probe_due()
         return self._probing and drafted == 0
 
-    def _rival_wins(self, step: DraftStep, place: int) -> bool:
-        """Whether the drafter that is asked next would do better."""
-        if self._asked is None or not step.rivals or step.nodes:
-            return False
-        rival = self._source(step.rivals[0], branching=False)
-        return self._asked.first[place] < rival.start
+    # -- what came of it -----------------------------------------------------------------------
+
+    def _learn_look(self, record: RoundRecord) -> float:
+        """Seconds the looks of this round took."""
+        source = self._asked
+        if source is None:
+            return 0.0
+        if self._reading.tokens:
+            self._reading.took(record.draft_s - self._sunk_s - self._looks * source.look.value)
+        elif self._looks and not self._sunk_s:
+            source.look.add(record.draft_s / self._looks)
+        return self._sunk_s + self._looks * source.look.value
+
+    def _account(self, record: RoundRecord, spent: float) -> None:
+        """Who was asked and who was not, and what it brought: ``spent`` is in tokens."""
+        asked = self._asked
+        for name, source in self._sources.items():
+            if source is asked and self._bins:
+                self._idle[name] = 0
+            else:
+                self._idle[name] += 1
+                source.wait()
+        if asked is None:
+            return
+        if self._probing:
+            asked.probed(spent - (record.emitted - 1) + (self._gain if self._turn else 0.0))
+        expected = sum([asked.chances[place] for place in self._bins]) - spent
+        if asked.branching:
+            asked.gained(expected)
+        self._gain += (1 - _FORGET) * (record.emitted - 1 - spent - self._gain)
 
     def _learn(self, source: Source, record: RoundRecord) -> None:
         path = record.path or range(record.accepted + 1)
@@ -168,7 +273,7 @@ class MeasuredCost:
                 source.learn(place, accepted=depth < accepted)
 
     def _decline(self, source: Source, step: DraftStep, place: int) -> None:
-        if step.token is None:
+        if step.token is None or (source.branching and step.nodes):
             source.fade(place)
         else:
             self._declined.append((source, step.nodes, place, step.token()))
@@ -187,10 +292,11 @@ class MeasuredCost:
         return known
 
     def _plan(self) -> None:
-        for name in self._sources:
-            self._plan_one(name)
+        for name, source in self._sources.items():
+            if source.stale:
+                self._plan_one(name)
         self._since_plan_s = 0.0
-        self._plan_at = 2 * self._rounds + 1
+        self._plan_at = self._rounds + self._rounds // 2 + 1
 
     def _plan_one(self, name: str) -> None:
         most = self._limits.nodes

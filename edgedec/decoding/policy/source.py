@@ -7,9 +7,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
+from edgedec.decoding.policy import thresholds
 from edgedec.decoding.policy.cost import RunningMedian
 
 # Confidences are sorted into bins; how often each bin is right is learned. In a chain a
@@ -19,29 +17,32 @@ TREE_EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8)
 
 _FORGET = 0.99
 _FADE = 0.99
-_PRIOR_WEIGHT = 3.0
-# A new drafter is trusted a little less than it promises.
+# What was known before a text weighs as much as so many tokens of it; more, the more texts.
+_PRIOR_WEIGHT, _MOST_PRIOR_WEIGHT = 3.0, 8.0
+# A new drafter is trusted a little less than it promises, one known from earlier texts as
+# much as it kept there; either is soon judged by the text at hand.
 _TRUST = (3.0, 4.0)
+_TRUST_KNOWN = (3.0, 3.0)
+# A text moves what is known beyond it by a third at most, however long it is.
+_TEXT_WEIGHT, _KNOWN_WEIGHT = 16.0, 32.0
 # Chances are followed over about 100 tokens, and over 10 to notice a change of text.
 _QUICK = 0.1
 _CHANGED = 4.0
 # Tokens a round that may be spent on trying a drafter that was given up.
-_PROBE_ALLOWANCE = 0.004
-_FIRST_CREDIT, _MOST_CREDIT = 0.2, 0.5
-_LOOKAHEAD = 4
+_PROBE_ALLOWANCE = 0.002
+_FIRST_CREDIT, _MOST_CREDIT = 0.0, 0.5
 # Tokens that a draft must be worth beyond its cost: near the break-even, noise decides.
 _MARGIN = 0.02
-
-_Grid = npt.NDArray[np.float64]
-# Chances that a drafted path is accepted so far; steps of 18%.
-_REACH: _Grid = np.geomspace(0.005, 1.0, 32)
+# Tokens that a round with a new branching drafter is taken to add, and how soon that is learned.
+_UNTRIED, _GAIN_QUICK = 0.2, 0.1
 
 
 class Source:
     """Estimates and thresholds for one drafter.
 
     The chance that a token of some confidence is accepted is counted in bins, forgetting as
-    it goes, and starts from a mild trust in the drafter. Evidence of a bin whose tokens are
+    it goes. A text begins with what earlier texts taught, of which it moves its share in the
+    end, and the first with a mild trust in the drafter. Evidence of a bin whose tokens are
     not drawn any more fades, so that every bin is tried again now and then.
 
     Args:
@@ -57,6 +58,8 @@ class Source:
         draw: likewise, the least chance at which to draw it, having looked.
         look_price: tokens that a look costs.
         start: expected tokens that this drafter adds to a round, net of their cost.
+        first: likewise by bin of the first token, its look apart.
+        stale: what was learned since is not in the thresholds yet.
 
     """
 
@@ -72,13 +75,37 @@ class Source:
         self._quick = list(self.prior)
         self._met = [0.2] * len(middles)
         self._right, self._promised = _TRUST
+        self._weight = _PRIOR_WEIGHT
         self.look = RunningMedian(15, [look_s, look_s])
         self.peek = self.draw = [0.0] * depth
-        self.start = self.look_price = 0.0
+        self.look_price = 0.0
+        self.start = _UNTRIED if branching else 0.0
         self.first = [0.0] * len(middles)
         self._credit = _FIRST_CREDIT
+        self.stale = True
         for place in range(len(middles)):
             self._estimate(place)
+
+    def begin(self) -> None:
+        """Another text: what this one taught becomes a part of what is known beyond it."""
+        if not any(self._tries):
+            return
+        for place, tries in enumerate(self._tries):
+            weight = min(tries, _TEXT_WEIGHT)
+            if weight:
+                moved = weight / (weight + _KNOWN_WEIGHT)
+                self.prior[place] += moved * (self._hits[place] / tries - self.prior[place])
+            self._tries[place] = self._hits[place] = 0.0
+        self._quick = list(self.prior)
+        self._right, self._promised = _TRUST_KNOWN
+        self._weight = min(self._weight + 1, _MOST_PRIOR_WEIGHT)
+        for place in range(len(self.prior)):
+            self._estimate(place)
+
+    @property
+    def tried(self) -> bool:
+        """Whether this text has taught anything about it."""
+        return any(self._tries)
 
     def bin(self, confidence: float) -> int:
         """The bin of a confidence, which from now on counts as met."""
@@ -117,23 +144,31 @@ class Source:
         # What the other bins taught stands in for what this one has not yet.
         trust = self._right / self._promised
         expected = min(self.prior[place] * trust, 0.99)
-        known = _PRIOR_WEIGHT * expected + self._hits[place]
-        self.chances[place] = known / (_PRIOR_WEIGHT + self._tries[place])
+        known = self._weight * expected + self._hits[place]
+        self.chances[place] = known / (self._weight + self._tries[place])
+        self.stale = True
 
     # -- probes: a drafter that is not asked any more is tried once in a while ---------------
 
+    def wait(self) -> None:
+        """Count a round without this drafter."""
+        self._credit = min(self._credit + _PROBE_ALLOWANCE, _MOST_CREDIT)
+
     def probe_due(self) -> bool:
-        """Count a round without this drafter; True when it may be tried again.
+        """Whether it may be tried again.
 
         Probes that fail wait until the allowance has paid for them; those that gain tokens
         pay for more, so that a drafter that has become good is soon believed.
         """
-        self._credit += _PROBE_ALLOWANCE
         return self._credit >= 0
 
     def probed(self, lost: float) -> None:
         """A probe cost so many tokens; less than 0 when it gained some."""
         self._credit = min(self._credit - lost, _MOST_CREDIT)
+
+    def gained(self, tokens: float) -> None:
+        """What a round that asked a branching drafter is expected to have added."""
+        self.start += _GAIN_QUICK * (tokens - self.start)
 
     # -- thresholds --------------------------------------------------------------------------
 
@@ -150,51 +185,12 @@ class Source:
         steps[0] += price * extra_s + _MARGIN
         self.look_price = price * self.look.value
         if self.branching:
-            self._plan_tree(steps)
+            self.draw = thresholds.tree(steps)
         else:
-            self._plan_chain(steps, self.look_price)
+            best = thresholds.chain(self.chances, self._met, steps, self.look_price)
+            self.peek, self.draw = best.peek, best.draw
+            self.start, self.first = best.start, best.first
         met = sum(self._met)
         if met > 128:
             self._met = [count * 64 / met for count in self._met]
-
-    def _plan_chain(self, steps: Sequence[float], look: float) -> None:
-        """Backward over draft lengths: the value of a state is a function of its reach.
-
-        Drawing token k + 1 on a path of reach x (its own chance included) is worth
-        x - steps[k] plus what can follow; looking is worth the mean of that over the
-        confidences met, where positive, less the look. Both grow with x, so one threshold
-        each is the whole policy; a curve that dips is seen through what follows.
-        """
-        chances = np.array(self.chances)
-        weights = np.array(self._met) / sum(self._met)
-        later = np.outer(chances, _REACH)
-        value = np.zeros_like(_REACH)
-        peek, draw = [0.0] * len(steps), [0.0] * len(steps)
-        for k in range(len(steps) - 1, -1, -1):
-            drawn = _REACH - steps[k] + value
-            draw[k] = _crossing(drawn)
-            looked = weights @ np.interp(later, _REACH, np.maximum(drawn, 0)) - look
-            peek[k] = _crossing(looked)
-            value = np.maximum(looked, 0)
-        self.peek, self.draw = peek, draw
-        self.start = float(looked[-1])
-        self.first = np.interp(chances, _REACH, drawn).tolist()
-
-    def _plan_tree(self, steps: Sequence[float]) -> None:
-        """A node is worth its chance; a few of a kind share a step of the curve."""
-        self.draw = []
-        for k in range(len(steps)):
-            ahead = np.cumsum(steps[k : k + _LOOKAHEAD]) / np.arange(1, len(steps) - k + 1)[:4]
-            self.draw.append(float(ahead.min()))
-
-
-def _crossing(worth: _Grid) -> float:
-    """The reach at which a growing function turns positive; inf when it never does."""
-    place = int(np.argmax(worth > 0))
-    above = float(worth[place])
-    if above <= 0:
-        return math.inf
-    if place == 0:
-        return 0.0
-    low, high, below = float(_REACH[place - 1]), float(_REACH[place]), float(worth[place - 1])
-    return low + (high - low) * -below / (above - below)
+        self.stale = False
