@@ -17,6 +17,7 @@ from edgedec.bench import formats
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
 from edgedec.bench.grown import Workshop
+from edgedec.bench.plans import planner
 from edgedec.bench.records import Recorder, recording
 from edgedec.bench.verify import Texts, verify
 from edgedec.bench.workloads import heldout_prompts, random_prompts
@@ -195,6 +196,7 @@ _SECTIONS = (
     hopeless,
     whole,
     papers,
+    planner,
     identity_fp32,
     identity_quantised,
     *formats.SECTIONS,

@@ -1,0 +1,119 @@
+"""How well plans are predicted, and whether the planner chooses the best one there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgedec import profiling
+from edgedec.assembly import OpenOptions
+from edgedec.bench.records import Recorder
+from edgedec.bench.workloads import heldout_prompts
+from edgedec.opening import Opener, Way, placed
+from edgedec.pipeline import GenerateOptions, Pipeline
+from edgedec.placement.plan import Candidate, Decision
+from edgedec.placement.planner import decide
+from edgedec.placement.profile import Profile
+from edgedec.placement.stored import to_json
+from edgedec.placement.workload import Workload
+from edgedec.profiling import ProfileOptions, Prompt
+from edgedec.simulation.predict import predict
+
+if TYPE_CHECKING:
+    from edgedec.bench.suite import Suite
+
+Row = dict[str, Any]
+_TOKENS, _CONTEXT = 96, 1024
+# Calibration texts are of the same kind as those that are decoded, and are others.
+_CALIBRATION_SEED, _CALIBRATION = 7, 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    name: str
+    bundle: str | Path
+
+
+def planner(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Every plan of the shipped pair and of its grown form: predicted, and then measured."""
+    from edgedec.bench.suite import GROWN
+
+    pairs = [
+        _Pair("shipped", "demo"),
+        _Pair("grown", suite.shop.bundle("int4", target=GROWN)),
+    ]
+    return [_examine(pair, suite, recorder) for pair in pairs]
+
+
+def _examine(pair: _Pair, suite: Suite, recorder: Recorder) -> Row:
+    texts = [(prompt.name, prompt.text) for prompt in heldout_prompts(suite.prompts)]
+    profile = profiling.profile(pair.bundle, _options({text for _, text in texts}))
+    workload = _workload(pair, [text for _, text in texts])
+    decision = decide(profile, workload, None, predict)
+    usable = [one for one in decision.candidates if not one.refused]
+    found: dict[str, float] = {}
+    for candidate in usable:
+        measured = _measure(pair, candidate, [text for _, text in texts])
+        found[candidate.plan.label] = measured
+        recorder.add(
+            kind="plan",
+            pair=pair.name,
+            plan=candidate.plan.label,
+            predicted=to_json(candidate.prediction),
+            tokens_per_second=measured,
+            error=candidate.prediction.tokens_per_second / measured - 1,
+        )
+    row = _summary(decision, usable, found)
+    recorder.add(kind="summary", pair=pair.name, reasons=decision.reasons, **row)
+    recorder.add(kind="profile", pair=pair.name, **_costs(profile))
+    return {"pair": pair.name, **row}
+
+
+def _options(taken: set[str]) -> ProfileOptions:
+    others = heldout_prompts(_CALIBRATION + len(taken), seed=_CALIBRATION_SEED)
+    free = [Prompt(one.name, one.text) for one in others if one.text not in taken]
+    return ProfileOptions(prompts=tuple(free[:_CALIBRATION]), refresh=True)
+
+
+def _workload(pair: _Pair, texts: Sequence[str]) -> Workload:
+    with Pipeline.open(pair.bundle, plan="none", draft="none") as pipeline:
+        lengths = [len(pipeline.tokenizer.encode(text)) for text in texts]
+    return Workload(round(mean(lengths)), _TOKENS, 0.0, _CONTEXT)
+
+
+def _measure(pair: _Pair, candidate: Candidate, texts: Sequence[str]) -> float:
+    """Tokens per second as predictions count them: 1 / mean TPOT."""
+    way = Way("a plan", placed(OpenOptions(row_invariant=False), candidate.plan, _CONTEXT))
+    options = GenerateOptions(_TOKENS, ignore_eos=True)
+    with Pipeline(Opener(pair.bundle, [way], planned=True)) as pipeline:
+        pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warm caches
+        return 1 / mean(pipeline.generate(text, options).metrics.tpot_s for text in texts)
+
+
+def _summary(decision: Decision, usable: Sequence[Candidate], found: dict[str, float]) -> Row:
+    errors = [abs(c.prediction.tokens_per_second / found[c.plan.label] - 1) for c in usable]
+    best = max(found, key=lambda label: found[label])
+    chosen = decision.chosen.plan.label
+    return {
+        "plans": len(usable),
+        "median_error": median(errors),
+        "p90_error": float(np.quantile(errors, 0.9)),
+        "chosen": chosen,
+        "best": best,
+        "chosen_of_best": found[chosen] / found[best],
+    }
+
+
+def _costs(profile: Profile) -> Row:
+    """What was measured, without the texts."""
+    return {
+        "measured": [to_json(one) for one in profile.measured],
+        "contention": [to_json(one) for one in profile.contention],
+        "overhead_s": profile.overhead_s,
+        "draft_overhead_s": profile.draft_overhead_s,
+    }
