@@ -85,12 +85,14 @@ class Surroundings:
         clock: virtual.
         shared: what it shares with another model.
         overhead_s: of Python beside passes: a round's for the target, a pass's for the draft.
+        drafting_s: likewise, more for a round of the target that has a draft.
 
     """
 
     clock: Clock
     shared: Shared
     overhead_s: float = 0.0
+    drafting_s: float = 0.0
 
 
 class TraceModel:
@@ -197,7 +199,9 @@ class TraceSession:
             raise StateError(f"commit({list(path)}): not a path of the pending tree")
         if self._model.role == TARGET:
             # Once a round, between passes: where the engine's own work shows in its times.
-            self._model.around.clock.sleep(self._model.around.overhead_s)
+            around = self._model.around
+            drafting_s = around.drafting_s if len(tree) > 1 else 0.0
+            around.clock.sleep(around.overhead_s + drafting_s)
         self._append(tree.tokens_on(path))
         self._forget()
 
