@@ -1,7 +1,7 @@
 """From a runtime's name to its adapter: the module of that name in this package.
 
-An adapter has three functions, ``load(path, options) -> Model``, ``devices() -> list[Device]``
-and ``measure(device, threads) -> Speed``.
+An adapter has four functions, ``load(path, options) -> Model``, ``devices() -> list[Device]``,
+``problems() -> list[str]`` and ``measure(device, threads) -> Speed``.
 It is imported when it is first asked for, so that a runtime that is not installed costs nothing
 and breaks nothing. A module whose name begins with an underscore is none: it holds what several
 adapters share.
@@ -46,6 +46,10 @@ class Adapter(Protocol):
 
     def devices(self) -> list[Device]:
         """What this runtime can compute on here."""
+        ...
+
+    def problems(self) -> list[str]:
+        """What is installed to give it more devices and does not load, a line each."""
         ...
 
     def measure(self, device: Device, threads: int) -> Speed:

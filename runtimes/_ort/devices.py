@@ -81,9 +81,10 @@ def offers() -> list[Offer]:
     found, numbers = [], Counter[str]()
     for handle in handles:
         kind = _kind(handle)
-        name = PROCESSOR
-        if kind != PROCESSOR:
-            base = f"{_short(handle.ep_name)}:{kind}"
+        base = name = f"{_short(handle.ep_name)}:{kind}"
+        if handle.ep_name == CPU:
+            name = PROCESSOR
+        elif kind != "cpu":
             name = f"{base}{numbers[base]}"
             numbers[base] += 1
         found.append(Offer(Device("", name, kind, _describe(handle), handle.ep_name), handle))
@@ -92,7 +93,7 @@ def offers() -> list[Offer]:
         if provider in told or _virtual(provider, available):
             continue
         kind = _KINDS.get(provider, "gpu")
-        name = PROCESSOR if kind == PROCESSOR else _short(provider)
+        name = _short(provider)
         text = f"chosen by the provider (onnxruntime {ort.__version__})"
         found.append(Offer(Device("", name, kind, text, provider), None))
     return sorted(found, key=lambda offer: offer.provider != CPU)
@@ -114,24 +115,31 @@ def choose(device: str | None, providers: Sequence[str]) -> list[Offer]:
         # The plain case: no package of a provider is loaded for it.
         return [Offer(Device("", PROCESSOR, "cpu", "", CPU), None)]
     here = offers()
-    wanted = device or PROCESSOR
     if not providers:
-        named = [offer for offer in here if offer.device.name == wanted]
+        named = [offer for offer in here if offer.device.name == device]
         if not named:
-            raise RuntimeUnavailable(f"no device {wanted!r} in this onnxruntime: {_list(here)}")
-        return named[:1]
+            raise RuntimeUnavailable(f"no device {device!r} in this onnxruntime: {_list(here)}")
+        return named
     chosen: list[Offer] = []
     for provider in providers:
         own = [offer for offer in here if offer.provider == provider]
         if not own:
-            raise RuntimeUnavailable(f"provider {provider!r} is not in this onnxruntime: "
-                                     f"{_list(here)}")  # fmt: skip
-        named = [offer for offer in own if offer.device.name == wanted]
+            raise RuntimeUnavailable(
+                f"provider {provider!r} is not in this onnxruntime: {_list(here)}"
+            )
+        named = [offer for offer in own if _is(offer, device)]
         # What stands in for a provider, after the first, need not have the device.
         if device and not named and not chosen:
             raise RuntimeUnavailable(f"no device {device!r} of {provider}: {_list(own)}")
         chosen.append((named or own)[0])
     return chosen
+
+
+def _is(offer: Offer, device: str | None) -> bool:
+    """Whether this is the device of one provider; no name and ``cpu`` are the processor."""
+    if device in (None, PROCESSOR):
+        return offer.device.kind == "cpu"
+    return offer.device.name == device
 
 
 def put_into(options: ort.SessionOptions, chosen: Sequence[Offer], threads: int) -> list[str]:

@@ -38,6 +38,11 @@ def register() -> dict[str, str]:
     return failed
 
 
+def problems() -> list[str]:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    return [f"{name} does not load: {reason}" for name, reason in register().items()]
+
+
 def _packages() -> list[str]:
     names = {module.name for module in pkgutil.iter_modules()}
     return sorted(n for n in names if n.startswith(_PREFIX) or n in _OTHERS)

@@ -10,9 +10,14 @@ from edgedec.runtimes.llamacpp.model import LlamaModel
 from edgedec.runtimes.llamacpp.session import LlamaSession
 from edgedec.runtimes.llamacpp.speed import measure
 
-__all__ = ["LlamaModel", "LlamaSession", "devices", "load", "measure"]
+__all__ = ["LlamaModel", "LlamaSession", "devices", "load", "measure", "problems"]
 
 
 def load(path: Path, options: LoadOptions) -> LlamaModel:
     """See ``edgedec.runtimes.registry.Adapter``."""
     return LlamaModel.load(path, options)
+
+
+def problems() -> list[str]:
+    """None: llama.cpp leaves out what does not load."""
+    return []

@@ -7,11 +7,12 @@ from pathlib import Path
 from edgedec.placement.device import Device
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes._ort.devices import find_devices
+from edgedec.runtimes._ort.plugins import problems
 from edgedec.runtimes._ort.speed import measure
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.session import OnnxSession
 
-__all__ = ["OnnxModel", "OnnxSession", "devices", "load", "measure"]
+__all__ = ["OnnxModel", "OnnxSession", "devices", "load", "measure", "problems"]
 
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:

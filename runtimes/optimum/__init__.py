@@ -11,11 +11,12 @@ from pathlib import Path
 from edgedec.placement.device import Device
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes._ort.devices import find_devices
+from edgedec.runtimes._ort.plugins import problems
 from edgedec.runtimes._ort.speed import measure
 from edgedec.runtimes.optimum.model import OptimumModel
 from edgedec.runtimes.optimum.session import OptimumSession
 
-__all__ = ["OptimumModel", "OptimumSession", "devices", "load", "measure"]
+__all__ = ["OptimumModel", "OptimumSession", "devices", "load", "measure", "problems"]
 
 
 def load(path: Path, options: LoadOptions) -> OptimumModel:

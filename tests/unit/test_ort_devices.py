@@ -55,7 +55,7 @@ def test_every_device_once() -> None:
     found = [(d.name, d.kind, d.provider) for d in find_devices("onnx")]
     assert found == [
         ("cpu", "cpu", CPU),
-        ("cpu", "cpu", "OpenVINOExecutionProvider"),
+        ("openvino:cpu", "cpu", "OpenVINOExecutionProvider"),
         ("openvino:gpu0", "gpu", "OpenVINOExecutionProvider"),
         ("openvino:npu0", "npu", "OpenVINOExecutionProvider"),
         ("webgpu:gpu0", "gpu", "WebGpuExecutionProvider"),
@@ -78,10 +78,11 @@ def test_choice() -> None:
     assert chosen(None) == chosen("cpu") == chosen(None, CPU) == [("cpu", CPU)]
     assert chosen("webgpu:gpu1") == [("webgpu:gpu1", "WebGpuExecutionProvider")]
     # A provider alone is the processor's where it can be, as a place on the processor has it.
-    assert chosen(None, openvino) == chosen("cpu", openvino) == [("cpu", openvino)]
+    assert chosen(None, openvino) == chosen("cpu", openvino) == [("openvino:cpu", openvino)]
+    assert chosen("openvino:cpu") == chosen(None, openvino)
     assert chosen("openvino:npu0", openvino) == [("openvino:npu0", openvino)]
     assert chosen(None, "WebGpuExecutionProvider") == [("webgpu:gpu0", "WebGpuExecutionProvider")]
-    assert chosen(None, openvino, CPU) == [("cpu", openvino), ("cpu", CPU)]
+    assert chosen(None, openvino, CPU) == [("openvino:cpu", openvino), ("cpu", CPU)]
     assert chosen("openvino:gpu0", openvino, CPU)[1] == ("cpu", CPU)
 
 
@@ -168,9 +169,11 @@ def test_plugin_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     try:
         failed = plugins.register()
         plugins.register()
+        told = adapter.problems()
     finally:
         plugins.register.cache_clear()
     assert loaded == [("GoodExecutionProvider", "good.so")]
+    assert told[0] == "onnxruntime_ep_broken does not load: no driver"
     assert failed == {
         "onnxruntime_ep_broken": "no driver",
         "onnxruntime_ep_refused": "another version of the interface",
@@ -270,7 +273,7 @@ def test_the_first_reason_is_told() -> None:
     def timed(weights: str, count: int, rows: int) -> taking.Run:
         raise taking.CannotCompute(f"not in {weights}")
 
-    with pytest.raises(taking.CannotCompute, match="^not in f16$"):
+    with pytest.raises(taking.CannotCompute, match=r"^not in f16$"):
         taking.take_speed(Device("onnx", "card", "gpu", ""), timed)
 
 
