@@ -47,6 +47,7 @@ class Row:
         inputs: name, low, high, kind and source of each.
         corners: points that were simulated: all ends of all ranges.
         low, high: of what they gave.
+        blame: by input, the spread that it gives alone, all others at their middles.
 
     """
 
@@ -58,6 +59,7 @@ class Row:
     corners: int
     low: float
     high: float
+    blame: Mapping[str, float]
 
     @property
     def middle(self) -> float:
@@ -67,7 +69,7 @@ class Row:
     @property
     def spread(self) -> float:
         """Half the produced range, as a share of its middle."""
-        return (self.high - self.low) / 2 / self.middle
+        return _spread(self.low, self.high)
 
     @property
     def inside(self) -> bool:
@@ -107,6 +109,7 @@ class Row:
             "passed": self.passed,
             "verdict": self.verdict,
             "corners": self.corners,
+            "blame": dict(self.blame),
             "remark": self.remark,
             "inputs": [
                 {
@@ -146,4 +149,19 @@ def evaluate(claim: Claim) -> Row:
         corners=len(given),
         low=min(given),
         high=max(given),
+        blame=_blame(claim),
     )
+
+
+def _blame(claim: Claim) -> dict[str, float]:
+    middles = {name: figure.middle for name, figure in claim.inputs.items()}
+    found = {}
+    for name, figure in claim.inputs.items():
+        if len(figure.ends) > 1:
+            ends = [claim.model({**middles, name: value}) for value in figure.ends]
+            found[name] = _spread(min(ends), max(ends))
+    return found
+
+
+def _spread(low: float, high: float) -> float:
+    return (high - low) / (high + low)

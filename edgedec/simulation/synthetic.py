@@ -38,9 +38,29 @@ def text(right: Sequence[bool], seed: int = 0) -> Trace:
 
 def independent(acceptance: float, tokens: int, seed: int = 0) -> list[bool]:
     """Right with this chance at each token, whatever came before."""
-    if not 0 <= acceptance <= 1:
-        raise InputError(f"acceptance {acceptance:g}: expected 0..1")
-    right: list[bool] = (np.random.default_rng(seed).random(tokens) < acceptance).tolist()
+    return persistent(acceptance, 0.0, tokens, seed)
+
+
+def persistent(acceptance: float, persistence: float, tokens: int, seed: int = 0) -> list[bool]:
+    """Right with this chance on average; easy and difficult tokens come in runs.
+
+    Args:
+        acceptance: share of tokens.
+        persistence: correlation of a token with the one before; 0 is independent of it.
+        tokens: of the text.
+        seed: of what is drawn.
+
+    Raises:
+        InputError: a share or a correlation that is none.
+
+    """
+    if not (0 <= acceptance <= 1 and 0 <= persistence < 1):
+        raise InputError(f"acceptance {acceptance:g}, persistence {persistence:g}: expected 0..1")
+    drawn = np.random.default_rng(seed).random(tokens)
+    right: list[bool] = []
+    for chance in drawn.tolist():
+        before = acceptance if not right else float(right[-1])
+        right.append(chance < persistence * before + (1 - persistence) * acceptance)
     return right
 
 

@@ -1,0 +1,169 @@
+"""Papers' figures against the simulation: corners, verdicts, sources, and broken inputs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from edgedec.errors import InputError
+from edgedec.simulation import papers, papers_dovetail, papers_theory
+from edgedec.simulation.figures import Figure
+from edgedec.simulation.pairs import Pair
+from edgedec.simulation.reproduction import Claim, Row, evaluate
+from edgedec.simulation.synthetic import (
+    emitting,
+    independent,
+    persistent,
+    text,
+    tokens_per_round,
+)
+
+NOTE = "made up for this test"
+
+
+def known(low: float, high: float | None = None) -> Figure:
+    return Figure(low, low if high is None else high, "estimate", "a test", "", NOTE)
+
+
+def claim(published: float, **inputs: Figure) -> tuple[Claim, list[dict[str, float]]]:
+    asked: list[dict[str, float]] = []
+
+    def product_of(values: Mapping[str, float]) -> float:
+        asked.append(dict(values))
+        result = 1.0
+        for value in values.values():
+            result *= value
+        return result
+
+    return Claim("a paper", "a figure", published, inputs, product_of, ""), asked
+
+
+def row(published: float, low: float, high: float) -> Row:
+    return Row("a paper", "a figure", published, "", (), 1, low, high, {})
+
+
+def test_every_corner_is_simulated() -> None:
+    what, asked = claim(10.0, a=known(1.0, 2.0), b=known(3.0, 5.0), c=known(7.0))
+    found = evaluate(what)
+    corners = [{"a": a, "b": b, "c": 7.0} for a in (1.0, 2.0) for b in (3.0, 5.0)]
+    assert asked[:4] == corners
+    assert found.corners == 4
+    assert (found.low, found.high) == (21.0, 70.0)
+    # What one input spreads alone, the others at their middles.
+    assert found.blame == {"a": pytest.approx(1 / 3), "b": pytest.approx(1 / 4)}
+
+
+@pytest.mark.parametrize(
+    ("published", "low", "high", "passed", "verdict"),
+    [
+        (1.0, 0.9, 1.1, True, "reproduced"),
+        (1.2, 0.8, 1.2, True, "reproduced"),
+        (1.21, 0.8, 1.2, False, "does not fit"),
+        (0.85, 0.9, 1.1, False, "does not fit"),
+        (1.0, 0.7, 1.3, False, "inside, but too wide to count"),
+        (2.0, 0.7, 1.3, False, "does not fit"),
+    ],
+)
+def test_verdicts(published: float, low: float, high: float, passed: bool, verdict: str) -> None:
+    found = row(published, low, high)
+    assert found.passed is passed
+    assert found.verdict == verdict
+    assert found.to_json()["verdict"] == verdict
+
+
+def test_an_input_without_a_source_is_refused() -> None:
+    for figure in (
+        Figure(1.0, 2.0, "estimate", "", "https://example.org"),
+        Figure(1.0, 2.0, "estimate", "somebody"),
+    ):
+        what, _ = claim(1.0, a=figure)
+        with pytest.raises(InputError, match="expected its source"):
+            evaluate(what)
+
+
+@pytest.mark.parametrize("what", papers.claims(), ids=lambda what: what.figure)
+def test_claims_name_their_sources_and_are_no_circles(what: Claim) -> None:
+    assert what.remark
+    for name, figure in what.inputs.items():
+        assert figure.low <= figure.high, name
+        assert figure.source, name
+        assert figure.url or figure.note, name
+        # What a paper measured of its own method is never an input.
+        assert what.published not in figure.ends, name
+
+
+def test_reproduced_figures_are_not_when_an_input_is_off_by_two() -> None:
+    theorem = papers_theory.claims()[1]
+    assert evaluate(theorem).passed
+    for name, figure in theorem.inputs.items():
+        for factor in (0.5, 2.0):
+            if name == "acceptance" and factor > 1:
+                continue  # more than always
+            off = {**theorem.inputs, name: scaled(figure, factor)}
+            assert not evaluate(replace(theorem, inputs=off)).passed, (name, factor)
+
+
+def scaled(figure: Figure, factor: float) -> Figure:
+    return replace(figure, low=figure.low * factor, high=figure.high * factor)
+
+
+def test_dovetail_s_sixth_block_brings_nothing_unless_it_were_twice_as_good() -> None:
+    (what,) = (c for c in papers_dovetail.claims() if c.figure.startswith("six extra blocks"))
+    assert evaluate(what).passed
+    better = {**what.inputs, "more with six": scaled(what.inputs["more with six"], 2.0)}
+    assert not evaluate(replace(what, inputs=better)).inside
+
+
+def test_dovetail_s_speed_moves_as_it_must() -> None:
+    (what,) = (c for c in papers_dovetail.claims() if c.figure.startswith("tokens/s, five"))
+    middles = {name: figure.middle for name, figure in what.inputs.items()}
+    before = what.model(middles)
+
+    def changed(name: str, factor: float) -> float:
+        return what.model({**middles, name: middles[name] * factor}) / before
+
+    assert changed("accepted length", 0.5) < 0.55
+    assert changed("plain, tokens/s", 0.5) < 1
+    assert changed("devices.cpu.flops.fp32", 0.5) < 0.8
+    assert changed("devices.gpu.bandwidth_share", 0.5) < 1
+    assert changed("draft layers", 2) < 1
+
+
+def test_texts_are_right_as_often_as_was_asked() -> None:
+    for length, per_round in ((8, 5.9), (5, 3.0), (3, 1.0), (4, 5.0)):
+        right = emitting(per_round, length, 2000)
+        assert tokens_per_round(right, length) == pytest.approx(per_round, rel=0.01)
+    assert sum(persistent(0.8, 0.5, 20000)) / 20000 == pytest.approx(0.8, abs=0.02)
+    runs = persistent(0.8, 0.5, 20000)
+    after_wrong = [b for a, b in pairwise(runs) if not a]
+    assert sum(after_wrong) / len(after_wrong) == pytest.approx(0.4, abs=0.03)
+    for refused in ((1.2, 0.0), (0.5, 1.0), (-0.1, 0.0)):
+        with pytest.raises(InputError, match=r"expected 0\.\.1"):
+            persistent(*refused, 10)
+    with pytest.raises(InputError, match="tokens a round"):
+        emitting(7.0, 5, 100)
+
+
+def test_the_engine_emits_what_the_text_was_made_for() -> None:
+    right = emitting(4.0, 6, 1000)
+    told = Pair(1.0, 0.1).sequential(text(right), 6)
+    assert told.block_efficiency == pytest.approx(4.0, rel=0.02)
+    assert told.tokens_per_second == pytest.approx(4.0 / 1.6, rel=0.02)
+
+
+def test_overlapped_a_draft_that_is_always_right_hides_in_the_target() -> None:
+    always = text(independent(1.0, 300))
+    pair = Pair(1.0, 0.2)
+    hidden = pair.overlapped(always, 5, branching=False)
+    assert hidden.tokens_per_second == pytest.approx(5.0, rel=0.03)
+    assert pair.sequential(always, 5).tokens_per_second == pytest.approx(3.0, rel=0.03)
+
+
+def test_a_streamed_target_is_drafted_for_while_it_loads_only() -> None:
+    always = text(independent(1.0, 300))
+    told = Pair(1.0, 0.1, load_share=0.5).overlapped(always, 20, branching=False)
+    # Five draft passes fit the part that loads; one that has begun is let finish.
+    assert 0.45 < told.overlapped_s / told.target_passes < 0.62
+    free = Pair(1.0, 0.1).overlapped(always, 20, branching=False)
+    assert free.overlapped_s / free.target_passes > 0.95
