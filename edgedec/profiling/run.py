@@ -10,9 +10,10 @@ from pathlib import Path
 from edgedec.errors import ProfileError
 from edgedec.pair import Source, every_format
 from edgedec.placement import store
-from edgedec.placement.profile import SCHEMA, Profile
+from edgedec.placement.profile import SCHEMA, Measured, Profile
 from edgedec.profiling import prompts
 from edgedec.profiling.identity import identity
+from edgedec.profiling.job import TARGET
 from edgedec.profiling.measuring import Measuring
 from edgedec.profiling.places import Site, Wanted, sites
 from edgedec.profiling.prompts import Prompt
@@ -106,11 +107,19 @@ class _Task:
 
 
 def _check(found: Sequence[Site]) -> None:
-    if not any(site.source.role == "target" for site in found):
+    if not any(site.source.role == TARGET for site in found):
         raise ProfileError(
             "no place is left to measure: see `edgedec devices`, and ask for less with --place,"
             " --threads or --format"
         )
+
+
+def _check_usable(measured: Sequence[Measured]) -> None:
+    """The target can run somewhere; without a draft there is still plain decoding."""
+    of_target = [one for one in measured if one.role == TARGET]
+    if not any(one.parity.usable for one in of_target):
+        reasons = "; ".join(f"{one.place.label}: {one.parity.reason}" for one in of_target)
+        raise ProfileError(f"the target cannot be used anywhere: {reasons}")
 
 
 def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions) -> str:
@@ -135,6 +144,7 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
             on_progress(what, done, steps)
 
     measured = measuring.places(tell)
+    _check_usable(measured)
     contention = measuring.contention(measured, tell)
     tell("calibration texts", steps - 1)
     recorded = record(task.sources, measured, task.texts)

@@ -1,0 +1,121 @@
+"""Times of passes, read off a clock that only passes move."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import CannotRollback
+from edgedec.profiling import passes
+from edgedec.testing import FakeModel
+
+SAMPLE = [1, 2, 3, 4, 5]
+WIDTHS = (1, 2, 4, 8, 3)
+
+
+def cost(rows: int) -> float:
+    """Not monotone, as some kernels: four rows are cheaper than three."""
+    return {1: 0.010, 2: 0.018, 3: 0.026, 4: 0.021, 8: 0.040}[rows]
+
+
+class Slow:
+    """A session whose passes take their time; some are disturbed."""
+
+    def __init__(self, disturb: Iterator[float], logits_s: float = 0.0) -> None:
+        self._session = FakeModel(vocab_size=8).open(512)
+        self._disturb, self._logits_s = disturb, logits_s
+        self.now = 0.0
+
+    def __getattr__(self, name: str):
+        return getattr(self._session, name)
+
+    def prefill(self, tokens, on_chunk=None) -> None:
+        self._session.prefill(tokens, on_chunk)
+        self.now += 0.002 * len(tokens)
+
+    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+        scored = self._session.forward(tree, start, want)
+        self.now += cost(len(tree)) * next(self._disturb)
+        if want & Want.LOGITS:
+            self.now += self._logits_s * len(tree)
+        return scored
+
+
+def calm() -> Iterator[float]:
+    while True:
+        yield 1.0
+
+
+def every(number: int, factor: float) -> Iterator[float]:
+    count = 0
+    while True:
+        count += 1
+        yield factor if count % number == 0 else 1.0
+
+
+def growing() -> Iterator[float]:
+    factor = 1.0
+    while True:
+        factor *= 1.2
+        yield factor
+
+
+def sweep(session: Slow, budget_s: float = 10.0) -> passes.Swept:
+    return passes.sweep(session, WIDTHS, SAMPLE, budget_s, lambda: session.now)
+
+
+def test_a_quiet_machine_gives_the_curve_as_it_is_and_leaves_the_session_as_it_was() -> None:
+    session = Slow(calm())
+    session.prefill(SAMPLE)
+    found = sweep(session)
+    assert found.steady
+    assert found.times.context == session.length == len(SAMPLE)
+    assert found.times.widths == (1, 2, 3, 4, 8)
+    assert found.times.seconds == pytest.approx([cost(rows) for rows in found.times.widths])
+    assert found.times.spread == pytest.approx([0.0] * 5)
+
+
+def test_disturbed_passes_do_not_count_and_show_in_the_spread() -> None:
+    session = Slow(every(3, 5.0))
+    found = sweep(session)
+    assert found.steady
+    assert found.times.seconds == pytest.approx([cost(rows) for rows in found.times.widths])
+    assert max(found.times.spread) > 0.5
+
+
+def test_a_machine_that_never_rests_is_noticed_within_the_budget() -> None:
+    session = Slow(growing())
+    found = sweep(session, budget_s=0.5)
+    assert not found.steady
+    assert session.now < 60
+
+
+def test_a_slow_model_gets_the_widths_that_matter_most() -> None:
+    session = Slow(calm())
+    assert set(passes._affordable((1, 2, 4, 8, 3, 5, 6), 1.0, 20.0)) == {1, 2, 4, 8}
+    assert passes._affordable(WIDTHS, 0.01, 10.0) == sorted(WIDTHS)
+    assert sweep(session).steady
+
+
+def test_reading_and_bringing_rows_back() -> None:
+    session = Slow(calm(), logits_s=0.003)
+    assert passes.read_s(session, 100, SAMPLE, lambda: session.now) == pytest.approx(0.002)
+    assert session.length == 100
+    assert passes.read_s(session, 50, SAMPLE) == 0
+    moved = passes.transfer_s(session, SAMPLE, 4, lambda: session.now)
+    assert moved == pytest.approx(0.003)
+
+
+def test_a_recurrent_model_goes_on() -> None:
+    class Recurrent(Slow):
+        def rollback(self, length: int) -> None:
+            if length:
+                raise CannotRollback("recurrent", 0)
+            self._session.rollback(length)
+
+    session = Recurrent(calm())
+    session.prefill(SAMPLE)
+    found = passes.sweep(session, (1,), SAMPLE, 1.0, lambda: session.now)
+    assert found.times.seconds == pytest.approx([0.010])
+    assert len(SAMPLE) < session.length < 80

@@ -1,0 +1,103 @@
+"""Which places are measured, and which are left out."""
+
+from pathlib import Path
+
+import pytest
+
+from edgedec.errors import RuntimeUnavailable
+from edgedec.pair import Source
+from edgedec.placement.clusters import Cluster
+from edgedec.placement.device import Device
+from edgedec.placement.place import Place
+from edgedec.profiling import places
+from edgedec.profiling.places import Wanted
+
+TWO = [Cluster((0, 1), (0, 1), None, None, "all")]
+PHONE = [
+    Cluster((4, 5, 6, 7), (4, 5, 6, 7), 2800.0, 1024, "big"),
+    Cluster((0, 1, 2, 3), (0, 1, 2, 3), 1800.0, 400, "little"),
+]
+
+
+def source(role: str, format: str) -> Source:
+    return Source(role, format, Path(f"{role}.{format}"), {}, lambda: None, lambda: None)
+
+
+class Adapter:
+    def __init__(self, *devices: Device) -> None:
+        self._devices = list(devices)
+
+    def devices(self) -> list[Device]:
+        return [Device("x", "cpu", "cpu", "processor"), *self._devices]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch):
+    """A machine with these clusters and adapters by runtime."""
+
+    def set_up(clusters: list[Cluster], **adapters: Adapter) -> None:
+        def adapter(name: str) -> Adapter:
+            if name not in adapters:
+                raise RuntimeUnavailable(f"the runtime {name!r} needs a package")
+            return adapters[name]
+
+        monkeypatch.setattr(places, "clusters", lambda: clusters)
+        monkeypatch.setattr(places.registry, "adapter", adapter)
+        monkeypatch.setattr(places.os, "sched_setaffinity", None, raising=False)
+
+    return set_up
+
+
+def labels(found: list[places.Site], role: str) -> list[str]:
+    return [site.place.label for site in found if site.source.role == role]
+
+
+def test_two_cores_are_one_place_or_two_and_each_model_has_its_own(here) -> None:
+    here(TWO, onnx=Adapter())
+    pair = {"target": [source("target", "onnx")], "draft": [source("draft", "onnx")]}
+    found, left_out = places.sites(pair, Wanted())
+    assert labels(found, "target") == ["onnx cpu x1", "onnx cpu x2", "onnx cpu:0 x1"]
+    assert labels(found, "draft") == ["onnx cpu x1", "onnx cpu x2", "onnx cpu:1 x1"]
+    assert not left_out
+    apart = [t.place.apart_from(d.place) for t in found[:3] for d in found[3:]]
+    assert sum(apart) == 1
+
+
+def test_clusters_are_places(here) -> None:
+    here(PHONE, onnx=Adapter())
+    found, _ = places.sites({"target": [source("target", "onnx")]}, Wanted())
+    cores = [site.place.cores for site in found if site.place.cores]
+    assert cores == [(4, 5, 6, 7, 0, 1, 2), (4, 5, 6, 7)]
+    assert [site.place.threads for site in found if not site.place.cores] == [1, 4, 8]
+    few = len(found)
+    found, _ = places.sites({"target": [source("target", "onnx")]}, Wanted(thorough=True))
+    assert len(found) > few
+    assert {(0, 1, 2, 3), (3,)} <= {site.place.cores for site in found}
+
+
+def test_devices_are_places_and_a_runtime_that_is_not_there_is_said(here) -> None:
+    vulkan = Device("llamacpp", "Vulkan0", "gpu", "some")
+    vino = Device("onnx", "NPU", "npu", "some", provider="OpenVINOExecutionProvider")
+    here(TWO, onnx=Adapter(vino), llamacpp=Adapter(vulkan))
+    formats = [source("target", name) for name in ("onnx", "gguf", "optimum")]
+    found, left_out = places.sites({"target": formats}, Wanted())
+    assert Place("gguf", "Vulkan0") in [site.place for site in found]
+    assert Place("onnx", "NPU", provider="OpenVINOExecutionProvider") in [s.place for s in found]
+    (line,) = left_out
+    assert line == "target as optimum: the runtime 'optimum' needs a package"
+
+
+def test_the_user_restricts(here) -> None:
+    here(TWO, onnx=Adapter(), llamacpp=Adapter())
+    pair = {"target": [source("target", "onnx"), source("target", "gguf")]}
+    found, _ = places.sites(pair, Wanted(formats=("gguf",), threads=(2,)))
+    assert labels(found, "target") == ["gguf cpu x2"]
+    found, _ = places.sites(pair, Wanted(labels=("cpu:0",)))
+    assert labels(found, "target") == ["onnx cpu:0 x1", "gguf cpu:0 x1"]
+
+
+def test_one_core_is_not_split() -> None:
+    assert places.splits([Cluster((3,), (3,), None, None, "all")]) == []
+    assert places.thread_counts(1, thorough=True) == [1]
+    assert places.thread_counts(12, thorough=False) == [1, 6, 12]
+    assert places.thread_counts(12, thorough=True) == [1, 2, 4, 6, 8, 12]
