@@ -134,6 +134,12 @@ class _Planner:
             raise PlanError(
                 f"there is no place to run the target: {why or 'none was measured'}: profile again"
             )
+        trained = max(model.max_context for model in self.profile.of("target"))
+        if self.memory.needed > trained:
+            raise MemoryBudgetError(
+                f"a context of {self.memory.needed} tokens: expected {trained} at most, what the"
+                " target was trained for: plan for shorter texts"
+            )
         plans = [Plan(place) for place in possible]
         least = min(plans, key=lambda plan: (self.memory.least(plan), plan.label))
         enough = math.ceil(self.memory.least(least) / 1e6)
