@@ -2,49 +2,131 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgedec.cli import _options
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from edgedec.placement.device import Speed
+    from edgedec.survey import Found, Survey
+
+# Wide enough for any line where nobody watches: what reads it wants no line ends inside.
+_WIDE = 1000
+_RATES = ("weights", "GB/s", "GFLOP/s", "int4\nGB/s", "int4\nGFLOP/s")
+
 
 @click.command()
+@click.option(
+    "--measure/--no-measure",
+    default=True,
+    help="Measure how fast each device reads weights and computes, or only list them.",
+)
 @_options.as_json
-def command(as_json: bool) -> None:
-    """List what the runtimes can compute on.
+def command(measure: bool, as_json: bool) -> None:
+    """List what the runtimes can compute on, and how fast that is.
+
+    GB/s is what a product with one row reads of its weights, as decoding does; GFLOP/s is what
+    a product with many rows computes, as prefill does. Both are taken through the runtime
+    itself, with plain weights and with weights of four bits, in a second or two for each device.
 
     \b
     edgedec devices
+    edgedec devices --no-measure
     edgedec devices --json
     """
     from edgedec.cli import _output
+    from edgedec.survey import survey
 
-    found = devices()
+    with _output.progress("measuring") as listen:
+        found = survey(
+            measure=measure,
+            on_progress=(lambda _, done, total: listen(done, total)) if listen else None,
+        )
     if as_json:
-        _output.print_json(found)
-        return
-    for name, facts in found.items():
-        click.echo(name)
-        if "missing" in facts:
-            click.echo(f"  {facts['missing']}")
-        for device in facts.get("devices", []):
-            provider = f" {device['provider']}" if device["provider"] else ""
-            click.echo(f"  {device['name']}{provider}: {device['description']}")
+        _output.print_json(_as_json(found))
+    else:
+        _print(found)
 
 
-def devices() -> dict[str, dict[str, Any]]:
-    """By runtime: its devices, or what is missing."""
-    from edgedec.errors import RuntimeUnavailable
-    from edgedec.runtimes import registry
+def _as_json(found: Survey) -> dict[str, Any]:
+    from edgedec.placement.stored import to_json
 
-    found: dict[str, dict[str, Any]] = {}
-    for name in registry.names():
-        try:
-            listed = registry.adapter(name).devices()
-        except RuntimeUnavailable as error:
-            found[name] = {"missing": str(error)}
-        else:
-            found[name] = {"devices": [dataclasses.asdict(device) for device in listed]}
-    return found
+    fields: dict[str, Any] = json.loads(json.dumps(to_json(found)))
+    return fields
+
+
+def _print(found: Survey) -> None:
+    import shutil
+    import sys
+
+    from rich.console import Console
+
+    from edgedec.cli._output import size, table
+    from edgedec.fields import printable
+    from edgedec.placement.machine import describe
+
+    memory = found.memory
+    limit = f", limited to {size(memory.limit)}" if memory.limit else ""
+    click.echo(f"memory  {size(memory.total)}{limit}, {size(memory.free)} free")
+    click.echo(f"cores   {' + '.join(describe(cluster) for cluster in found.clusters)}")
+    click.echo()
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
+    console = Console(file=sys.stdout, width=width, highlight=False)
+    with console.capture() as shown:
+        console.print(_table(found.found))
+    for line in shown.get().splitlines():
+        click.echo(line.rstrip())
+    click.echo()
+    named = {f"{one.device.runtime} {one.device.name}": one.device for one in found.found}
+    if named:
+        table((name, device.description) for name, device in named.items())
+    device_problems = (one.problem for one in found.found if one.problem)
+    for problem in dict.fromkeys([*device_problems, *found.problems]):
+        click.echo(printable(problem))
+
+
+def _table(found: Iterable[Found]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from edgedec.fields import printable
+
+    listed = list(found)
+    measured = any(one.speed for one in listed)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("runtime", "device", "kind", "cores or memory"):
+        table.add_column(name, overflow="fold")
+    for name in _RATES if measured else ():
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in listed:
+        device = one.device
+        cells = [device.runtime, device.name, device.kind, _size(one)]
+        cells += _rates(one.speed) if measured else []
+        # As text: what a driver calls its device is no markup.
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _size(one: Found) -> str:
+    from edgedec.cli._output import size
+    from edgedec.placement.machine import describe
+
+    if one.cluster is not None:
+        return describe(one.cluster)
+    if one.device.memory_total is None:
+        return ""
+    free = one.device.memory_free
+    return size(one.device.memory_total) + (f", {size(free)} free" if free is not None else "")
+
+
+def _rates(speed: Speed | None) -> list[str]:
+    if speed is None:
+        return [""] * 5
+    rates = (speed.bytes_per_second, speed.flops, speed.int4_bytes_per_second, speed.int4_flops)
+    return [speed.weights, *("" if rate is None else f"{rate / 1e9:.3g}" for rate in rates)]

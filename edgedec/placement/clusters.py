@@ -86,6 +86,11 @@ def clusters(root: Path = _SYSFS, allowed: Iterable[int] | None = None) -> list[
     ]
 
 
+def can_pin() -> bool:
+    """Whether this system keeps threads on cores, so that a cluster is a place of its own."""
+    return hasattr(os, "sched_setaffinity")
+
+
 def _alike(one: _Core, other: _Core) -> bool:
     return one.kind == other.kind and other.strength >= one.strength * (1 - _ALIKE)
 

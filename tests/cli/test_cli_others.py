@@ -177,19 +177,52 @@ def test_doctor_knows_the_extras_for_users() -> None:
     assert set(doctor.PURPOSES) == set(doctor.EXTRAS)
 
 
-def test_devices(run, monkeypatch) -> None:
-    assert "CPUExecutionProvider" in run("devices").stdout
-    found = json.loads(run("devices", "--json").stdout)
-    assert found["onnx"]["devices"][0]["name"] == "cpu"
+def test_devices(run) -> None:
+    """A few seconds: the speeds are real."""
+    shown = run("devices").stdout
+    assert "GFLOP/s" in shown
+    (line,) = (line for line in shown.splitlines() if line.startswith("onnx") and " f32 " in line)
+    rates = [float(word) for word in line.split(" f32 ")[1].split()]
+    assert len(rates) == 4
+    assert all(rate > 0 for rate in rates)
 
-    from edgedec.errors import RuntimeUnavailable
-    from edgedec.runtimes import registry
 
-    def unavailable(name: str) -> None:
-        raise RuntimeUnavailable("pip install something")
+def test_devices_without_measuring(run) -> None:
+    shown = run("devices", "--no-measure").stdout
+    assert "GFLOP/s" not in shown
+    assert re.search(r"^onnx +cpu +cpu +\d+ core", shown, re.MULTILINE)
+    assert shown == "\n".join(line.rstrip() for line in shown.split("\n"))
+    found = json.loads(run("devices", "--no-measure", "--json").stdout)
+    assert found["memory"]["total"] > 1 << 28
+    first = next(one for one in found["found"] if one["device"]["runtime"] == "onnx")
+    assert first["device"]["name"] == "cpu"
+    assert first["device"]["provider"] == "CPUExecutionProvider"
+    assert first["threads"] == len(first["cluster"]["cores"])
+    assert first["speed"] is None
 
-    monkeypatch.setattr(registry, "adapter", unavailable)
-    assert "pip install something" in run("devices").stdout
+
+def test_devices_show_what_drivers_say_as_text(run, monkeypatch) -> None:
+    from edgedec import survey
+    from edgedec.placement.device import Device, Speed
+
+    card = Device("onnx", "card", "gpu", "[bold]A\x1b[31m card[/]", "X", 8 * 10**9, 10**9)
+    other = Device("onnx", "other", "npu", "another")
+    found = survey.Survey(
+        survey.memory(),
+        tuple(survey.clusters()),
+        (
+            survey.Found(card, None, 0, Speed(1.5e11, 2.5e13, "f16")),
+            survey.Found(other, None, 0, problem="it is \x07 broken"),
+            survey.Found(other, None, 0, problem="it is \x07 broken"),
+        ),
+        ("llamacpp: pip install something",),
+    )
+    monkeypatch.setattr(survey, "survey", lambda **_: found)
+    shown = run("devices").stdout
+    assert re.search(r"^onnx +card +gpu +8.0 GB, 1.0 GB free +f16 +150 +2.5e\+04$", shown, re.M)
+    assert "[bold]A?[31m card[/]" in shown
+    assert shown.count("it is ? broken") == 1
+    assert "llamacpp: pip install something" in shown
 
 
 # -- demo and bench ------------------------------------------------------------
