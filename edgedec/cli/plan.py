@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from edgedec.cli import _options
-
-if TYPE_CHECKING:
-    from edgedec.placement.plan import Candidate, Decision
-
-_SHOWN = 12
-_HEADS = ("plan", "tokens/s", "vs plain", "first token", "memory")
 
 
 @click.command()
@@ -97,7 +89,7 @@ def command(
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
     """  # fmt: skip
     from edgedec import planning, remembered
-    from edgedec.cli import _output
+    from edgedec.cli import _decision, _output
     from edgedec.pair import every_format
     from edgedec.placement.stored import to_json
     from edgedec.placement.workload import Workload
@@ -119,59 +111,4 @@ def command(
     if as_json:
         _output.print_json(to_json(decision))
     else:
-        _print(decision, show_all=show_all)
-
-
-def _print(decision: Decision, *, show_all: bool) -> None:
-    usable = [one for one in decision.candidates if not one.refused]
-    refused = [one for one in decision.candidates if one.refused]
-    plain = max((one.prediction.tokens_per_second for one in usable if one.plan.plain), default=0.0)
-    shown = usable if show_all else _worth_showing(usable, decision.chosen)
-    _columns([_HEADS, *(_row(one, plain, one == decision.chosen) for one in shown)])
-    by_reason: dict[str, list[str]] = {}
-    for one in refused:
-        by_reason.setdefault(one.refused, []).append(one.plan.label)
-    for reason, labels in by_reason.items():
-        named = labels if show_all else labels[:1]
-        others = f" and {len(labels) - len(named)} more" if len(named) < len(labels) else ""
-        click.echo(f"refused: {', '.join(named)}{others}: {reason}")
-    if len(shown) < len(usable):
-        click.echo(f"{len(usable) - len(shown)} more with --all")
-    click.echo()
-    for reason in decision.reasons:
-        click.echo(reason)
-    if decision.fallbacks:
-        click.echo(f"Should that fail: {'; then '.join(one.label for one in decision.fallbacks)}.")
-
-
-def _worth_showing(usable: list[Candidate], chosen: Candidate) -> list[Candidate]:
-    """The best few, what is chosen, and plain decoding wherever it runs."""
-    kept = (
-        one for place, one in enumerate(usable) if place < _SHOWN or one == chosen or one.plan.plain
-    )
-    return list(kept)
-
-
-def _row(one: Candidate, plain: float, chosen: bool) -> tuple[str, ...]:
-    from edgedec.cli._output import size
-
-    found = one.prediction
-    return (
-        ("* " if chosen else "  ") + one.plan.label,
-        f"{found.tokens_per_second:.0f}",
-        f"{found.tokens_per_second / plain:.2f}" if plain else "",
-        f"{found.ttft_s * 1000:.0f} ms",
-        size(found.peak_bytes),
-    )
-
-
-def _columns(rows: Iterable[tuple[str, ...]]) -> None:
-    """The first column to the left, the others to the right."""
-    listed = list(rows)
-    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
-    for row in listed:
-        first, *others = (
-            text.rjust(width) if place else text.ljust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        click.echo("  ".join((first, *others)).rstrip())
+        _decision.show(decision, show_all=show_all)

@@ -27,6 +27,8 @@ FORMATS = {
     "int8": (8.5, "int8"),
     "int4": (4.5, "int8"),
 }
+# What stands for a runtime in places of a card.
+FORMAT = "card"
 _COMPUTED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
 _PARAMETERS = re.compile(r"(\d+(?:\.\d+)?)\s*([BM])", re.IGNORECASE)
 _WIDTHS = (*range(1, 18), 20, 24, 28, 32, 48, 64)
@@ -175,7 +177,7 @@ class Roofline:
         return Measured(
             role=role,
             name=size.name,
-            place=Place(self.card.name, self.device.name),
+            place=Place(FORMAT, self.device.name),
             times=times,
             prefill_s=chunk_s / _PREFILL_CHUNK,
             launch_s=self.device.launch_s.middle,
@@ -222,5 +224,5 @@ def contention(card: Card, target: str, draft: str) -> Contention:
     if target != draft and one.shared and other.shared:
         wanted = sum(d.bandwidth.middle * d.bandwidth_share.middle for d in (one, other))
         factor = max(1.0, wanted / max(one.bandwidth.middle, other.bandwidth.middle))
-    labels = [Place(card.name, name).label for name in (target, draft)]
+    labels = [Place(FORMAT, name).label for name in (target, draft)]
     return Contention(labels[0], labels[1], factor, factor)

@@ -4,12 +4,12 @@ import threading
 from dataclasses import replace
 
 import pytest
+from simulated import OTHER, PLACE, measured, trace
 
 from edgedec.errors import InputError
 from edgedec.placement.plan import OVERLAPPED, Plan
 from edgedec.placement.profile import Contention
 from edgedec.simulation.replay import Setting, replay
-from tests.simulated import OTHER, PLACE, measured, trace
 
 # A pass of the target over 4 rows takes 11 ms, of the draft 2.
 SETTING = Setting(measured(), measured("draft", 2e-3, row_s=0.0, place=OTHER))

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from simulated import OTHER, PLACE, measured, trace
 
 from edgedec.errors import InputError, ProfileError
 from edgedec.placement.plan import Plan
@@ -11,7 +12,6 @@ from edgedec.placement.profile import Profile
 from edgedec.placement.workload import Workload
 from edgedec.simulation.predict import nearest, predict, tokens_per_second
 from edgedec.simulation.replay import Setting, replay
-from tests.simulated import OTHER, PLACE, measured, trace
 
 OVERHEAD, DRAFT_OVERHEAD = 2e-4, 5e-5
 SETTING = Setting(

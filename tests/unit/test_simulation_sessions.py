@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from simulated import VOCAB, measured, trace
 
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
@@ -12,7 +13,6 @@ from edgedec.simulation.costs import PassCost
 from edgedec.simulation.sessions import Surroundings, TraceModel, TraceRows
 from edgedec.simulation.sharing import Shared
 from edgedec.testing.contract import SessionContract
-from tests.simulated import VOCAB, measured, trace
 
 
 def model(clock=None, role="target", text=None, factors=None, **changes) -> TraceModel:

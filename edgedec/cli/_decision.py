@@ -1,0 +1,75 @@
+"""A decision as a table, with its reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from edgedec.placement.plan import Candidate, Decision
+
+_SHOWN = 12
+_HEADS = ("plan", "tokens/s", "vs plain", "first token", "memory")
+
+
+def show(decision: Decision, *, show_all: bool) -> None:
+    """Print the plans that were weighed, the choice, and why."""
+    usable = [one for one in decision.candidates if not one.refused]
+    refused = [one for one in decision.candidates if one.refused]
+    plain = max((one.prediction.tokens_per_second for one in usable if one.plan.plain), default=0.0)
+    shown = usable if show_all else _worth_showing(usable, decision.chosen)
+    columns([_HEADS, *(_row(one, plain, one == decision.chosen) for one in shown)])
+    by_reason: dict[str, list[str]] = {}
+    for one in refused:
+        by_reason.setdefault(one.refused, []).append(one.plan.label)
+    for reason, labels in by_reason.items():
+        named = labels if show_all else labels[:1]
+        others = f" and {len(labels) - len(named)} more" if len(named) < len(labels) else ""
+        click.echo(f"refused: {', '.join(named)}{others}: {reason}")
+    if len(shown) < len(usable):
+        click.echo(f"{len(usable) - len(shown)} more with --all")
+    click.echo()
+    for reason in decision.reasons:
+        click.echo(reason)
+    if decision.fallbacks:
+        click.echo(f"Should that fail: {'; then '.join(one.label for one in decision.fallbacks)}.")
+
+
+def _worth_showing(usable: list[Candidate], chosen: Candidate) -> list[Candidate]:
+    """The best few, what is chosen, and plain decoding wherever it runs."""
+    kept = (
+        one for place, one in enumerate(usable) if place < _SHOWN or one == chosen or one.plan.plain
+    )
+    return list(kept)
+
+
+def _row(one: Candidate, plain: float, chosen: bool) -> tuple[str, ...]:
+    from edgedec.cli._output import size
+
+    found = one.prediction
+    return (
+        ("* " if chosen else "  ") + one.plan.label,
+        speed(found.tokens_per_second),
+        f"{found.tokens_per_second / plain:.2f}" if plain else "",
+        f"{found.ttft_s * 1000:.0f} ms",
+        size(found.peak_bytes),
+    )
+
+
+def speed(tokens_per_second: float) -> str:
+    """Tokens a second, with a decimal where there are few."""
+    return f"{tokens_per_second:.{1 if tokens_per_second < 20 else 0}f}"
+
+
+def columns(rows: Iterable[tuple[str, ...]]) -> None:
+    """The first column to the left, the others to the right."""
+    listed = list(rows)
+    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
+    for row in listed:
+        first, *others = (
+            text.rjust(width) if place else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        click.echo("  ".join((first, *others)).rstrip())

@@ -1,0 +1,193 @@
+"""``edgedec simulate``: plan for a machine that is not here, from its device card."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from edgedec.cli import _options
+
+if TYPE_CHECKING:
+    from edgedec.simulating import Elsewhere
+
+
+@click.command()
+@click.argument("bundle", default="demo")
+@click.option(
+    "--card",
+    metavar="NAME|FILE.toml",
+    help="The machine: a card that comes with edgedec (see --cards), or a file.",
+)
+@click.option("--cards", "list_cards", is_flag=True, help="List the cards there are.")
+@click.option(
+    "--papers",
+    is_flag=True,
+    help="Hold headline figures of papers against the simulation; takes some minutes.",
+)
+@click.option(
+    "--target", metavar="SIZE", help="Plan for a target of this size, as '7B int4', not BUNDLE's."
+)
+@click.option("--draft", metavar="SIZE", help="Likewise a draft, as '0.5B int4'.")
+@click.option(
+    "--target-device",
+    "target_devices",
+    metavar="NAME",
+    multiple=True,
+    help="Only this device of the card for the target; repeatable.",
+)
+@click.option(
+    "--draft-device",
+    "draft_devices",
+    metavar="NAME",
+    multiple=True,
+    help="Likewise for the draft.",
+)
+@click.option(
+    "--acceptance",
+    type=click.FloatRange(0, 1),
+    metavar="CHANCE",
+    help="That a drafted token is right; default: as it was recorded with BUNDLE.",
+)
+@click.option(
+    "--memory",
+    type=_options.size,
+    metavar="SIZE",
+    help="For weights, caches and buffers together; default: all the card says.",
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Texts are sampled with; 0 is greedy.",
+)
+@click.option(
+    "--prompt-tokens",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    metavar="N",
+    help="Tokens of a typical prompt.",
+)
+@click.option(
+    "--new-tokens",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    metavar="N",
+    help="Tokens of a typical text.",
+)
+@click.option("--all", "show_all", is_flag=True, help="Show every plan that was weighed.")
+@_options.as_json
+def command(
+    bundle: str,
+    card: str | None,
+    list_cards: bool,
+    papers: bool,
+    target: str | None,
+    draft: str | None,
+    target_devices: tuple[str, ...],
+    draft_devices: tuple[str, ...],
+    acceptance: float | None,
+    memory: int | None,
+    temperature: float,
+    prompt_tokens: int,
+    new_tokens: int,
+    show_all: bool,
+    as_json: bool,
+) -> None:
+    """Decide where models would run on a machine that is not here, and how fast.
+
+    The real loop, drafters, policies and scheduler run in virtual time; passes take what the
+    card's bandwidth and peak allow. What is accepted is BUNDLE's, recorded on this machine.
+
+    \b
+    edgedec simulate --cards
+    edgedec simulate demo --card raspberry-pi-5
+    edgedec simulate --card jetson-orin-nx --target "7B int4" --draft "0.5B int4" --acceptance 0.7
+    edgedec simulate --papers
+    """  # fmt: skip
+    from edgedec.cli import _output
+
+    if papers:
+        _papers(as_json)
+        return
+    if list_cards or card is None:
+        _cards(as_json)
+        if card is None and not list_cards:
+            raise click.UsageError("give --card one of these, or a .toml file")
+        return
+    from edgedec.placement.workload import Workload
+    from edgedec.simulating import Wish, elsewhere
+
+    wish = Wish(target, draft, target_devices, draft_devices, acceptance, memory)
+    workload = Workload(prompt_tokens, new_tokens, temperature)
+    with _output.stages() as on_progress:
+        found = elsewhere(bundle, card, wish, workload, on_progress=on_progress)
+    if as_json:
+        from edgedec.placement.stored import to_json
+
+        _output.print_json(to_json(found))
+    else:
+        _print(found, show_all=show_all)
+
+
+def _print(found: Elsewhere, *, show_all: bool) -> None:
+    from edgedec.cli import _decision
+
+    _decision.show(found.decision, show_all=show_all)
+    click.echo()
+    ends = (found.slow, found.fast, found.plain_slow, found.plain_fast)
+    slow, fast, plain_slow, plain_fast = (one.tokens_per_second for one in ends)
+    speed = _decision.speed
+    click.echo(
+        f"Over the card's ranges the choice gives {speed(slow)} to {speed(fast)} tokens/s, plain"
+        f" decoding {speed(plain_slow)} to {speed(plain_fast)}: {slow / plain_slow:.2f} and"
+        f" {fast / plain_fast:.2f} times as much at the two ends."
+    )
+    for sentence in found.assumed:
+        click.echo(sentence)
+
+
+def _cards(as_json: bool) -> None:
+    from edgedec.cli import _output
+    from edgedec.simulation import cards
+
+    found = [cards.load(name) for name in cards.names()]
+    if as_json:
+        _output.print_json(
+            [
+                {"name": one.name, "description": one.description, "devices": list(one.devices)}
+                for one in found
+            ]
+        )
+        return
+    _output.table((one.name, f"{one.description} ({', '.join(one.devices)})") for one in found)
+
+
+def _papers(as_json: bool) -> None:
+    from edgedec.cli import _decision, _output
+    from edgedec.simulation.papers import report
+
+    def tell(claim: str) -> None:
+        click.secho(claim, err=True, dim=True)
+
+    rows = report(tell)
+    if as_json:
+        _output.print_json([row.to_json() for row in rows])
+        return
+    table = [("paper and figure", "published", "simulated", "verdict")]
+    table += [
+        (
+            f"{row.paper}: {row.figure}",
+            f"{row.published:.3g}",
+            f"{row.low:.3g}..{row.high:.3g}",
+            row.verdict,
+        )
+        for row in rows
+    ]
+    _decision.columns(table)
+    for row in rows:
+        if not row.passed:
+            click.echo(f"{row.paper}, {row.figure}: {row.remark}")

@@ -1,0 +1,212 @@
+r"""Plans for a machine that is not here, from its device card.
+
+::
+
+    found = elsewhere("demo", "snapdragon-8-gen-3", Wish(target="7B int4", draft="0.5B int4"))
+    print(found.decision.chosen.plan.label, found.slow, found.fast)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from edgedec import profiling
+from edgedec.bundle import Bundle, Role
+from edgedec.errors import InputError
+from edgedec.pair import is_gguf
+from edgedec.placement.plan import Decision, Prediction
+from edgedec.placement.planner import decide
+from edgedec.placement.trace import Trace
+from edgedec.placement.workload import Workload
+from edgedec.profiling import OnProgress, ProfileOptions
+from edgedec.simulation import cards, synthetic
+from edgedec.simulation.elsewhere import Models, Said, memory_of, profile_of, span
+from edgedec.simulation.predict import predict
+from edgedec.simulation.roofline import ModelSize, parse
+
+_KV_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
+_FORMATS = ("onnx", "gguf", "optimum")
+_TEXTS, _TOKENS = 3, 160
+# How often a draft's second choice is right where the first is not: the pair that ships, greedy.
+_SECOND = 0.26
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to plan for.
+
+    Attributes:
+        target, draft: sizes as ``7B int4``; None is the bundle's own model.
+        target_devices, draft_devices: devices of the card; empty is all.
+        acceptance: chance that a drafted token is right, in place of a bundle's texts: tokens
+            that nobody wrote, each right or wrong by itself. Lookup finds nothing in them.
+        memory: bytes for all that a plan holds; None is the machine's.
+
+    """
+
+    target: str | None = None
+    draft: str | None = None
+    target_devices: tuple[str, ...] = ()
+    draft_devices: tuple[str, ...] = ()
+    acceptance: float | None = None
+    memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What was found.
+
+    Attributes:
+        decision: by the middle of the card's ranges.
+        slow, fast: what the chosen plan gives where all ranges are at their slow or fast end.
+        plain_slow, plain_fast: likewise, plain decoding at the same place.
+        assumed: what the figures rest on, in whole sentences.
+
+    """
+
+    decision: Decision
+    slow: Prediction
+    fast: Prediction
+    plain_slow: Prediction
+    plain_fast: Prediction
+    assumed: tuple[str, ...] = field(default=())
+
+
+def elsewhere(
+    bundle: str | Path,
+    card: str | Path,
+    wish: Wish | None = None,
+    workload: Workload | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+) -> Elsewhere:
+    """Plan for the machine of a card.
+
+    Args:
+        bundle: whose texts say what is accepted, and whose sizes count where none are wished.
+        card: name of a card that comes with the package, or a TOML file.
+        wish: what to plan for.
+        workload: what is to be decoded.
+        on_progress: hears what is being measured, where the bundle has no profile here yet.
+
+    Raises:
+        InputError: no such card or device, a size that is none, or a draft without a size.
+        BundleError, ProfileError: see ``profiling.profile``.
+        PlanError, MemoryBudgetError: see ``planner.decide``.
+
+    """
+    wish, workload = wish or Wish(), workload or Workload()
+    machine = cards.load(card)
+    models = _models(bundle, wish)
+    said, texts = _said(bundle, wish, on_progress)
+    if models.draft is not None and all(trace.draft is None for trace in said.traces):
+        raise InputError(
+            f"{bundle} has no draft model whose texts say what is accepted: give --acceptance"
+        )
+    profile = profile_of(machine, models, said)
+    given = memory_of(machine) if wish.memory is None else wish.memory
+    decision = decide(profile, workload, given, predict)
+    chosen = decision.chosen.plan
+    plain = replace(chosen, draft=None, drafter="none", draft_length=0, schedule="sequential")
+    plain = replace(plain, depth=None)
+    # As the planner replays its candidates.
+    workload = replace(workload, max_context=decision.max_context)
+    slow, fast = span(machine, models, said, chosen, workload)
+    plain_slow, plain_fast = span(machine, models, said, plain, workload)
+    assumed = (
+        f"Pass times are a roofline's: {machine.description}, with the middle of each range.",
+        texts,
+        "Python's own time beside passes is taken as "
+        + ("none." if said.overhead_s == 0 else f"here: {said.overhead_s * 1e6:.0f} us a round."),
+    )
+    return Elsewhere(decision, slow, fast, plain_slow, plain_fast, assumed)
+
+
+def _models(bundle: str | Path, wish: Wish) -> Models:
+    if wish.target is not None:
+        target = parse(wish.target)
+        draft = None if wish.draft is None else parse(wish.draft)
+    else:
+        target, draft = _of_bundle(bundle, wish)
+    return Models(target, draft, wish.target_devices, wish.draft_devices)
+
+
+def _of_bundle(bundle: str | Path, wish: Wish) -> tuple[ModelSize, ModelSize | None]:
+    if is_gguf(bundle):
+        raise InputError(
+            f"{bundle} is no bundle, and its sizes are not told apart: give them, as in"
+            " --target '7B int4' --draft '0.5B int4'"
+        )
+    opened = Bundle.open(bundle)
+    draft = None if opened.draft is None else size_of(opened, opened.draft)
+    return size_of(opened, opened.target), parse(wish.draft) if wish.draft else draft
+
+
+def size_of(bundle: Bundle, role: Role) -> ModelSize:
+    """A model of a bundle, in the first of its formats.
+
+    Raises:
+        InputError: the bundle does not say how large it is.
+
+    """
+    variant = next(role.variants[name] for name in _FORMATS if name in role.variants)
+    dims = role.dims
+    missing = [n for n in ("parameters", "layers", "hidden", "vocab_size") if n not in dims]
+    if missing:
+        raise InputError(
+            f"the bundle does not say the {role.role}'s {missing[0]}: give sizes with --target"
+            " and --draft, as in '7B int4'"
+        )
+    heads = dims.get("kv_heads", dims.get("heads", 1))
+    width = dims.get("head_dim", dims["hidden"] // dims.get("heads", 1))
+    return ModelSize(
+        name=role.source,
+        parameters=dims["parameters"],
+        weight_bytes=sum(bundle.files[name].size_bytes for name in variant.files),
+        kv_bytes_per_token=2 * dims["layers"] * heads * width * _KV_BYTES.get(variant.kv, 2),
+        layers=dims["layers"],
+        hidden=dims["hidden"],
+        precision=_precision(variant.weights),
+        vocab_size=dims["vocab_size"],
+        max_context=dims.get("max_context", 4096),
+    )
+
+
+def _precision(weights: str) -> str:
+    """That products with such weights are computed in."""
+    if weights in ("fp32", "f32"):
+        return "fp32"
+    return "fp16" if weights in ("fp16", "f16", "bf16") else "int8"
+
+
+def _said(bundle: str | Path, wish: Wish, on_progress: OnProgress | None) -> tuple[Said, str]:
+    """Texts and Python's time, and where they are from."""
+    if wish.acceptance is not None:
+        made = _made_up(wish.acceptance)
+        return made, (
+            f"A drafted token is right with chance {wish.acceptance:g}, whatever came before."
+        )
+    profile = profiling.profile(bundle, ProfileOptions(), on_progress)
+    said = Said(profile.traces, profile.overhead_s, profile.draft_overhead_s)
+    return said, f"What is accepted was recorded here, of {bundle} on calibration texts."
+
+
+def _made_up(acceptance: float) -> Said:
+    rights = [synthetic.independent(acceptance, _TOKENS, seed) for seed in range(_TEXTS)]
+    texts = (synthetic.text(right, seed) for seed, right in enumerate(rights))
+    return Said(tuple(_second_choices(text, seed) for seed, text in enumerate(texts)))
+
+
+def _second_choices(text: Trace, seed: int) -> Trace:
+    """Where the first choice is wrong the second is right as seldom as it really is."""
+    assert text.draft is not None, "synthetic texts have one"
+    seldom = np.random.default_rng(seed).random(len(text.draft.ids)) < _SECOND
+    written = text.tokens[text.prompt :]
+    ids = []
+    for (first, second), token, kept in zip(text.draft.ids, written, seldom, strict=True):
+        other = next(n for n in range(synthetic.VOCAB) if n not in (first, token))
+        ids.append((first, other if second == token and not kept else second))
+    return replace(text, draft=replace(text.draft, ids=tuple(ids)))

@@ -1,0 +1,148 @@
+"""A profile of a machine that is not here: pass times of a card, texts that were recorded here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from edgedec.errors import InputError
+from edgedec.placement.plan import Plan, Prediction
+from edgedec.placement.profile import SCHEMA, Measured, Profile
+from edgedec.placement.trace import Trace
+from edgedec.placement.workload import Workload
+from edgedec.simulation.cards import Card, DeviceCard
+from edgedec.simulation.figures import Figure
+from edgedec.simulation.predict import predict
+from edgedec.simulation.roofline import ModelSize, Roofline, contention, peak
+
+Pick = Callable[[Figure], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What runs there.
+
+    Attributes:
+        target, draft: their sizes; no draft where there is none.
+        target_devices, draft_devices: names of devices they may be put on; empty is all.
+
+    """
+
+    target: ModelSize
+    draft: ModelSize | None = None
+    target_devices: tuple[str, ...] = ()
+    draft_devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What was recorded of a pair, and what Python takes beside passes.
+
+    Attributes:
+        traces: of the pair, or of another that stands for it.
+        overhead_s, draft_overhead_s: as ``Profile``; a card says nothing of Python.
+
+    """
+
+    traces: tuple[Trace, ...]
+    overhead_s: float = 0.0
+    draft_overhead_s: float = 0.0
+
+
+def profile_of(card: Card, models: Models, said: Said) -> Profile:
+    """As if the card's machine had been profiled; ranges count with their middle.
+
+    Raises:
+        InputError: the card has no such device, or none that computes in the models' precision.
+
+    """
+    columns = 1 + max(max(trace.tokens) for trace in said.traces)
+    targets = _measured(card, "target", models.target, models.target_devices, columns)
+    drafts: list[Measured] = []
+    if models.draft is not None:
+        drafts = _measured(card, "draft", models.draft, models.draft_devices, columns)
+    return Profile(
+        schema=SCHEMA,
+        machine={"card": card.name},
+        bundle="",
+        versions={},
+        measured=(*targets, *drafts),
+        contention=tuple(
+            contention(card, target.place.device, draft.place.device)
+            for target in targets
+            for draft in drafts
+        ),
+        traces=said.traces if models.draft else tuple(replace(t, draft=None) for t in said.traces),
+        overhead_s=said.overhead_s,
+        draft_overhead_s=said.draft_overhead_s,
+    )
+
+
+def span(
+    card: Card, models: Models, said: Said, plan: Plan, workload: Workload
+) -> tuple[Prediction, Prediction]:
+    """What a plan gives where all the card's ranges are at their slow end, and at the fast one."""
+    slow, fast = (
+        predict(profile_of(corner(card, fast=end), models, said), plan, workload)
+        for end in (False, True)
+    )
+    return slow, fast
+
+
+def corner(card: Card, *, fast: bool) -> Card:
+    """The card with every range at one end, but for memory: what fits does not change."""
+
+    def more(figure: Figure) -> Figure:
+        return figure.fixed(figure.high if fast else figure.low)
+
+    def less(figure: Figure) -> Figure:
+        return figure.fixed(figure.low if fast else figure.high)
+
+    devices = {name: _device(device, more, less) for name, device in card.devices.items()}
+    links = tuple(
+        replace(link, bandwidth=more(link.bandwidth), latency_s=less(link.latency_s))
+        for link in card.links
+    )
+    storage = None if card.storage is None else more(card.storage)
+    return replace(card, devices=devices, links=links, storage=storage)
+
+
+def _device(
+    device: DeviceCard, more: Callable[[Figure], Figure], less: Callable[[Figure], Figure]
+) -> DeviceCard:
+    return replace(
+        device,
+        bandwidth=more(device.bandwidth),
+        bandwidth_share=more(device.bandwidth_share),
+        flops={name: more(figure) for name, figure in device.flops.items()},
+        flops_share=more(device.flops_share),
+        launch_s=less(device.launch_s),
+    )
+
+
+def _measured(
+    card: Card, role: str, size: ModelSize, names: Sequence[str], columns: int
+) -> list[Measured]:
+    for name in names:
+        card.device(name)
+    # The texts' tokens must be tokens of the model's.
+    size = replace(size, vocab_size=max(size.vocab_size, columns))
+    chosen = [device for device in card.devices.values() if not names or device.name in names]
+    found, missing = [], []
+    for device in chosen:
+        try:
+            peak(device, size.precision)
+        except InputError as error:
+            missing.append(str(error))
+            continue
+        found.append(Roofline(card, device.name, size).measured(role))
+    if not found:
+        raise InputError(f"the {role} ({size.name}) cannot run on {card.name}: {missing[0]}")
+    return found
+
+
+def memory_of(card: Card) -> int:
+    """Bytes of all its memories; one that devices share counts once."""
+    shared = [d.memory_bytes.middle for d in card.devices.values() if d.shared]
+    own = [d.memory_bytes.middle for d in card.devices.values() if not d.shared]
+    return int(sum(own) + max(shared, default=0.0))

@@ -1,0 +1,113 @@
+"""``edgedec simulate``: cards, plans for them, and what is refused."""
+
+import json
+import re
+
+import pytest
+
+from edgedec import profiling
+from edgedec.placement.profile import Profile
+from edgedec.simulation import cards
+from edgedec.simulation.synthetic import independent, text
+
+SIZES = ("--target", "7B int4", "--draft", "0.5B int4", "--new-tokens", 24)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Texts as if a profile of the bundle had been made."""
+    texts = tuple(text(independent(0.8, 30, seed), seed) for seed in range(2))
+    made = Profile(1, {}, "", {}, (), (), texts, 1e-4, 2e-5)
+    monkeypatch.setattr(profiling, "profile", lambda *of: made)
+
+
+def test_the_cards_are_listed(run) -> None:
+    shown = run("simulate", "--cards").stdout
+    for name in cards.names():
+        assert name in shown
+    listed = json.loads(run("simulate", "--cards", "--json").stdout)
+    assert [one["name"] for one in listed] == cards.names()
+    assert all(one["devices"] for one in listed)
+
+
+def test_a_plan_for_sizes_and_a_chance(run) -> None:
+    result = run("simulate", "--card", "raspberry-pi-5", *SIZES, "--acceptance", 0.8)
+    assert result.exit_code == 0, result.stderr
+    assert "* " in result.stdout
+    assert "plain on card cpu" in result.stdout
+    span = re.search(r"gives ([\d.]+) to ([\d.]+) tokens/s", result.stdout)
+    assert span is not None
+    assert float(span[1]) < float(span[2])
+    assert "right with chance 0.8" in result.stdout
+
+
+def test_a_better_draft_is_predicted_to_be_faster(run) -> None:
+    def speed(chance: float) -> float:
+        result = run(
+            "simulate", "--card", "raspberry-pi-5", *SIZES, "--acceptance", chance, "--json"
+        )
+        found = json.loads(result.stdout)["decision"]["chosen"]
+        return float(found["prediction"]["tokens_per_second"])
+
+    worst, best = speed(0.0), speed(0.95)
+    assert best > 2 * worst
+
+
+def test_the_bundles_own_models_with_its_texts(run, bundle, recorded) -> None:
+    card = ("--card", "jetson-orin-nx", "--target-device", "gpu", "--draft-device", "cpu")
+    result = run("simulate", bundle, *card, "--new-tokens", 20, "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    plans = [one["plan"] for one in found["decision"]["candidates"]]
+    assert {plan["target"]["device"] for plan in plans} == {"gpu"}
+    assert {plan["draft"]["device"] for plan in plans if plan["draft"]} == {"cpu"}
+    assert found["slow"]["tokens_per_second"] < found["fast"]["tokens_per_second"]
+    assert any("100 us a round" in sentence for sentence in found["assumed"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "give --card one of these"),
+        (("--card", "no-such"), "no device card 'no-such': expected apple"),
+        (("--card", "missing.toml"), "cannot read the device card"),
+        (("--card", "raspberry-pi-5", "--target", "7", "--acceptance", 0.5), "as in '7B int4'"),
+        (
+            ("--card", "raspberry-pi-5", *SIZES, "--acceptance", 0.5, "--draft-device", "npu"),
+            "has no device 'npu': it has cpu",
+        ),
+        (
+            ("--card", "raspberry-pi-5", *SIZES, "--acceptance", 0.5, "--memory", "1GB"),
+            "give --memory",
+        ),
+        (("--card", "raspberry-pi-5", *SIZES, "--acceptance", 1.5), "1.5"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_one_line(run, arguments, told) -> None:
+    result = run("simulate", *arguments)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_file_of_ones_own(run, tmp_path) -> None:
+    card = tmp_path / "mine.toml"
+    card.write_text(
+        'name = "mine"\ndescription = "My machine"\n[devices.cpu]\nkind = "cpu"\n'
+        'description = "A processor"\nmemory = "own"\n'
+        + "".join(
+            f'[devices.cpu.{name}]\nvalue = {value}\nkind = "derived"\nsource = "me"\nnote = "x"\n'
+            for name, value in {
+                "memory_bytes": "16e9",
+                "bandwidth": "50e9",
+                "bandwidth_share": "0.8",
+                "flops.int8": "1e12",
+                "flops_share": "0.5",
+                "launch_s": "1e-4",
+            }.items()
+        ),
+        "utf-8",
+    )
+    result = run("simulate", "--card", card, *SIZES, "--acceptance", 0.7)
+    assert result.exit_code == 0, result.stderr
+    assert "My machine" in result.stdout
