@@ -58,11 +58,12 @@ def measure(job: Job) -> tuple[Measured, parity.Rows]:
     most = min(model.info.max_context, job.contexts[-1] + max(widths) + _SLACK)
     session = model.open(most)
     load_s = perf_counter() - begin
-    logits = parity.rows(session, job.sample)
     times, prefill_s, steady = _at_contexts(session, job, widths)
-    transfer_s = passes.transfer_s(session, job.sample, min(8, max(widths)))
+    # Before whole rows of a large vocabulary are kept for their comparison.
     grown = resident_bytes() - before
+    transfer_s = passes.transfer_s(session, job.sample, min(8, max(widths)))
     info, can = model.info, model.capabilities
+    logits = parity.rows(session, job.sample, tree=can.tree and max(widths) > 1)
     measured = Measured(
         role=job.role,
         name=info.name,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgedec.decoding.session import Pass
+from edgedec.decoding.tree import TokenTree
 from edgedec.profiling import parity
 from edgedec.testing import FakeModel
 
@@ -32,6 +33,10 @@ class Broken:
         logits = scored.logits.copy()
         if self._wrong == "rows":  # right alone, wrong with others
             logits = np.roll(logits, 1, axis=0)
+        elif self._wrong == "tree" and not tree.is_chain:  # siblings see each other
+            chain = TokenTree.chain(tree.tokens)
+            self._session.rollback(self._session.length)
+            logits = self._session.forward(chain).logits.copy()
         elif self._wrong == "columns":
             logits = np.roll(logits, 1, axis=1)
         elif self._wrong == "nothing":
@@ -45,21 +50,23 @@ class Broken:
         return dataclasses.replace(scored, logits=logits)
 
 
-RIGHT = parity.rows(MODEL.open(400), SAMPLE)
+RIGHT = parity.rows(MODEL.open(400), SAMPLE, tree=True)
 
 
 def judged(wrong: str, *, same_file: bool = True):
     return parity.compare(
-        RIGHT, parity.rows(Broken(wrong), SAMPLE), "onnx cpu x1", same_file=same_file
+        RIGHT, parity.rows(Broken(wrong), SAMPLE, tree=True), "onnx cpu x1", same_file=same_file
     )
 
 
 def test_the_same_numbers_are_usable() -> None:
     session = MODEL.open(400)
-    found = parity.compare(RIGHT, parity.rows(session, SAMPLE), "x", same_file=True)
-    assert (found.agreement, found.divergence, found.usable) == (1.0, 0.0, True)
-    assert len(RIGHT) == sum(parity.PASSES)
-    assert session.length == 0
+    for tree in (True, False):
+        rows = parity.rows(session, SAMPLE, tree=tree)
+        assert len(rows) == sum(parity.PASSES) + 6 * tree
+        found = parity.compare(RIGHT, rows, "x", same_file=True)
+        assert (found.agreement, found.divergence, found.usable) == (1.0, 0.0, True)
+        assert session.length == 0
 
 
 def test_rounding_is_usable_and_told() -> None:
@@ -68,7 +75,7 @@ def test_rounding_is_usable_and_told() -> None:
     assert 0 < found.divergence < 0.01
 
 
-@pytest.mark.parametrize("wrong", ["cache", "rows", "columns", "nothing"])
+@pytest.mark.parametrize("wrong", ["cache", "rows", "columns", "nothing", "tree"])
 def test_wrong_numbers_are_not_used_whatever_the_files(wrong: str) -> None:
     for same_file in (True, False):
         found = judged(wrong, same_file=same_file)
