@@ -16,6 +16,8 @@ from edgedec.bench.records import Recorder
 from edgedec.bench.workloads import heldout_prompts
 from edgedec.opening import Opener, Way, placed
 from edgedec.pipeline import GenerateOptions, Pipeline
+from edgedec.placement.device import available_cores
+from edgedec.placement.place import Place
 from edgedec.placement.plan import Candidate, Decision
 from edgedec.placement.planner import decide
 from edgedec.placement.profile import Profile
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from edgedec.bench.suite import Suite
 
 Row = dict[str, Any]
-_TOKENS, _CONTEXT = 96, 1024
+_TOKENS, _CONTEXT = 64, 1024
+_ALL_CORES = Place("onnx", threads=available_cores())
 # Calibration texts are of the same kind as those that are decoded, and are others.
 _CALIBRATION_SEED, _CALIBRATION = 7, 8
 
@@ -37,6 +40,20 @@ _CALIBRATION_SEED, _CALIBRATION = 7, 8
 class _Pair:
     name: str
     bundle: str | Path
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a plan gave, and plain decoding next to it: machines drift.
+
+    Attributes:
+        rate: tokens per second as predictions count them, 1 / mean TPOT.
+        plain_rate: of plain decoding on all cores, text by text in turn.
+
+    """
+
+    rate: float
+    plain_rate: float
 
 
 def planner(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -56,18 +73,20 @@ def _examine(pair: _Pair, suite: Suite, recorder: Recorder) -> Row:
     workload = _workload(pair, [text for _, text in texts])
     decision = decide(profile, workload, None, predict)
     usable = [one for one in decision.candidates if not one.refused]
-    found: dict[str, float] = {}
-    for candidate in usable:
-        measured = _measure(pair, candidate, [text for _, text in texts])
-        found[candidate.plan.label] = measured
-        recorder.add(
-            kind="plan",
-            pair=pair.name,
-            plan=candidate.plan.label,
-            predicted=to_json(candidate.prediction),
-            tokens_per_second=measured,
-            error=candidate.prediction.tokens_per_second / measured - 1,
-        )
+    found: dict[str, Found] = {}
+    with Pipeline.open(pair.bundle, plan="none", draft="none") as plain:
+        for candidate in usable:
+            measured = _measure(pair, candidate, plain, [text for _, text in texts])
+            found[candidate.plan.label] = measured
+            recorder.add(
+                kind="plan",
+                pair=pair.name,
+                plan=candidate.plan.label,
+                predicted=to_json(candidate.prediction),
+                tokens_per_second=measured.rate,
+                plain_tokens_per_second=measured.plain_rate,
+                error=candidate.prediction.tokens_per_second / measured.rate - 1,
+            )
     row = _summary(decision, usable, found)
     recorder.add(kind="summary", pair=pair.name, reasons=decision.reasons, **row)
     recorder.add(kind="profile", pair=pair.name, **_costs(profile))
@@ -86,26 +105,40 @@ def _workload(pair: _Pair, texts: Sequence[str]) -> Workload:
     return Workload(round(mean(lengths)), _TOKENS, 0.0, _CONTEXT)
 
 
-def _measure(pair: _Pair, candidate: Candidate, texts: Sequence[str]) -> float:
-    """Tokens per second as predictions count them: 1 / mean TPOT."""
-    way = Way("a plan", placed(OpenOptions(row_invariant=False), candidate.plan, _CONTEXT))
+def _measure(pair: _Pair, candidate: Candidate, plain: Pipeline, texts: Sequence[str]) -> Found:
+    way = Way("a plan", placed(OpenOptions(), candidate.plan, _CONTEXT))
     options = GenerateOptions(_TOKENS, ignore_eos=True)
     with Pipeline(Opener(pair.bundle, [way], planned=True)) as pipeline:
         pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warm caches
-        return 1 / mean(pipeline.generate(text, options).metrics.tpot_s for text in texts)
+        seconds = [
+            [one.generate(text, options).metrics.tpot_s for one in (plain, pipeline)]
+            for text in texts
+        ]
+    beside, own = (mean(column) for column in zip(*seconds, strict=True))
+    return Found(1 / own, 1 / beside)
 
 
-def _summary(decision: Decision, usable: Sequence[Candidate], found: dict[str, float]) -> Row:
-    errors = [abs(c.prediction.tokens_per_second / found[c.plan.label] - 1) for c in usable]
-    best = max(found, key=lambda label: found[label])
+def _summary(decision: Decision, usable: Sequence[Candidate], found: dict[str, Found]) -> Row:
+    """Errors of the rates, and of how they compare with plain decoding on all cores."""
+    predicted = {c.plan.label: c.prediction.tokens_per_second for c in usable}
+    errors = [abs(predicted[label] / one.rate - 1) for label, one in found.items()]
+    everywhere = next(label for label in found if label == f"plain on {_ALL_CORES.label}")
+    relative = [
+        abs((predicted[label] / predicted[everywhere]) / (one.rate / one.plain_rate) - 1)
+        for label, one in found.items()
+    ]
+    speedups = {label: one.rate / one.plain_rate for label, one in found.items()}
+    best = max(speedups, key=lambda label: speedups[label])
     chosen = decision.chosen.plan.label
     return {
         "plans": len(usable),
         "median_error": median(errors),
         "p90_error": float(np.quantile(errors, 0.9)),
+        "median_error_to_plain": median(relative),
+        "p90_error_to_plain": float(np.quantile(relative, 0.9)),
         "chosen": chosen,
         "best": best,
-        "chosen_of_best": found[chosen] / found[best],
+        "chosen_of_best": speedups[chosen] / speedups[best],
     }
 
 
