@@ -61,6 +61,7 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
     found: list[Site] = []
     left_out: list[str] = []
     groups = clusters()
+    cores = sum(len(group.cores) for group in groups)
     for role, models in sources.items():
         for source in models:
             if wanted.formats and source.format not in wanted.formats:
@@ -68,7 +69,7 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
             runtime = registry.RUNTIMES.get(source.format)
             try:
                 adapter = registry.adapter(runtime or source.format)
-                devices = _devices(source.format, adapter)
+                devices = _devices(source.format, adapter, cores)
             except EdgedecError as error:
                 left_out.append(f"{role} as {source.format}: {error}")
                 continue
@@ -82,13 +83,18 @@ def _named(place: Place, labels: Iterable[str]) -> bool:
     return not labels or any(label in place.label for label in labels)
 
 
-def _devices(format: str, adapter: registry.Adapter) -> list[Place]:
-    """Everything beside the processor as the runtime itself takes it."""
-    return [
-        Place(format, device.name if device.kind != CPU else CPU, provider=device.provider)
-        for device in adapter.devices()
-        if device.name != CPU
-    ]
+def _devices(format: str, adapter: registry.Adapter, cores: int) -> list[Place]:
+    """Everything beside the processor as the runtime itself takes it.
+
+    A provider of its own that computes on the processor shares its cores with all others.
+    """
+    found = []
+    for device in adapter.devices():
+        if device.kind != CPU:
+            found.append(Place(format, device.name, provider=device.provider))
+        elif device.name != CPU and device.provider is not None:
+            found.append(Place(format, threads=cores, provider=device.provider))
+    return found
 
 
 def _on_cpu(format: str, role: str, groups: Sequence[Cluster], wanted: Wanted) -> list[Place]:

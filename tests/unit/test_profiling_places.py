@@ -87,6 +87,16 @@ def test_devices_are_places_and_a_runtime_that_is_not_there_is_said(here) -> Non
     assert line == "target as optimum: the runtime 'optimum' needs a package"
 
 
+def test_a_provider_on_the_processor_is_no_device_of_its_own(here) -> None:
+    vino = Device("onnx", "openvino:cpu", "cpu", "some", provider="OpenVINOExecutionProvider")
+    here(TWO, onnx=Adapter(vino))
+    pair = {"target": [source("target", "onnx")], "draft": [source("draft", "onnx")]}
+    found, _ = places.sites(pair, Wanted())
+    places_of_it = [site.place for site in found if site.place.provider]
+    assert places_of_it == [Place("onnx", threads=2, provider="OpenVINOExecutionProvider")] * 2
+    assert not any(places_of_it[0].apart_from(site.place) for site in found)
+
+
 def test_the_user_restricts(here) -> None:
     here(TWO, onnx=Adapter(), llamacpp=Adapter())
     pair = {"target": [source("target", "onnx"), source("target", "gguf")]}
