@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from edgedec.errors import PlanError
 from edgedec.placement.drafts import Drafts, Recording, child_chances, measure
 from edgedec.placement.footprint import footprint
+from edgedec.placement.place import Place
 from edgedec.placement.plan import OVERLAPPED, Plan, Prediction
 from edgedec.placement.profile import Profile
-from edgedec.placement.sizes import Seconds, Size, Trees, best_tree, pass_seconds
+from edgedec.placement.sizes import NEVER, Seconds, Size, Trees, best_tree, pass_seconds
 from edgedec.placement.survival import Survival
 from edgedec.placement.trace import Trace
 from edgedec.placement.workload import Workload
@@ -67,6 +68,8 @@ class Forecast:
         self.profile, self.workload = profile, workload
         self._recordings = [Recording(trace) for trace in nearest(profile.traces, workload)]
         self._measured: dict[tuple[str, int, bool], dict[str, Drafts]] = {}
+        self._estimates: dict[Plan, Estimate] = {}
+        self._sizes: dict[tuple[Place, Place], Size] = {}
         self.chances = child_chances(self._recordings)
         self._trees = Trees(self.chances, MOST_NODES + 1, DEEPEST) if self.chances else None
 
@@ -88,6 +91,11 @@ class Forecast:
 
     def estimate(self, plan: Plan) -> Estimate:
         """A mean round of a plan; of one whose length is decided each round, the best length's."""
+        if plan not in self._estimates:
+            self._estimates[plan] = self._estimate(plan)
+        return self._estimates[plan]
+
+    def _estimate(self, plan: Plan) -> Estimate:
         if plan.plain:
             return Estimate(1.0, self._target(plan)(1), 0.0, self.profile.overhead_s)
         if plan.drafter == "adaptive":
@@ -99,7 +107,7 @@ class Forecast:
         if plan.draft_length is not None:
             return self._fixed(plan)
         lengths = (replace(plan, draft_length=length) for length in LENGTHS)
-        return max((self._fixed(one) for one in lengths), key=lambda found: found.rate)
+        return max((self.estimate(one) for one in lengths), key=lambda found: found.rate)
 
     def drafts(self, drafter: str, length: int, *, branching: bool = True) -> dict[str, Drafts]:
         """What came of a drafter's rounds on the recorded texts, by source.
@@ -117,16 +125,14 @@ class Forecast:
 
     def best_tree(self, plan: Plan) -> Size | None:
         """Nodes and depth of the best tree for these places; None without a draft's choices."""
-        if not self.chances or plan.draft is None:
+        if self._trees is None or plan.draft is None:
             return None
-        return best_tree(
-            self.chances,
-            self._target(plan),
-            self._draft(plan),
-            most=MOST_NODES,
-            deepest=DEEPEST,
-            overhead_s=self.profile.overhead_s,
-        )
+        key = (plan.target, plan.draft)
+        if key not in self._sizes:
+            target, draft = self._target(plan), self._draft(plan)
+            overhead_s = self.profile.overhead_s
+            self._sizes[key] = best_tree(self._trees, target, draft, overhead_s=overhead_s)
+        return self._sizes[key]
 
     def _arms(self, plan: Plan) -> tuple[str, ...]:
         branching = self.profile.at("target", plan.target).tree
@@ -174,7 +180,8 @@ class Forecast:
         at_once_s, ahead_s = verify_s * slower, model_s * drafting_slower
         longer = self.drafts("model", length + 1).get("model")
         holds = longer.survival.whole(length + 1) if longer else 0.0
-        waits_s = holds * max(0.0, ahead_s - at_once_s) + (1 - holds) * model_s
+        left_s = ahead_s - at_once_s if at_once_s < NEVER else 0.0
+        waits_s = holds * max(0.0, left_s) + (1 - holds) * model_s
         return at_once_s, waits_s
 
     def _tree(self, plan: Plan) -> Estimate:

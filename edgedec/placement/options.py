@@ -13,6 +13,8 @@ from edgedec.placement.profile import Measured, Profile
 from edgedec.placement.sizes import padded
 
 _TREE_SIZES = (2, 3, 4, 6, 8, 12, 16)
+# A draft that was right to its end reads its own last token and the target's at once.
+_AFTER_ALL_RIGHT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,13 @@ def families(forecast: Forecast) -> Iterator[Family]:
 
 
 def _with_model(forecast: Forecast, target: Measured, draft: Measured) -> Iterator[Family]:
-    if not draft.parity.usable:
-        plan = Plan(target.place, draft.place, "model", LENGTHS[0])
-        yield Family((plan,), _unusable(draft))
-        return
-    if not draft.rolls_back:
-        plan = Plan(target.place, draft.place, "model", LENGTHS[0])
-        yield Family((plan,), "the draft is recurrent and cannot take back a rejected token")
+    refused = _unusable(draft)
+    if not refused and not draft.rolls_back:
+        refused = f"{draft.name} is recurrent and cannot take back a rejected token"
+    if not refused and padded(_AFTER_ALL_RIGHT, draft.row_widths) is None:
+        refused = f"the widest graph of the draft at {draft.place.label} takes one row"
+    if refused:
+        yield Family((Plan(target.place, draft.place, "model", LENGTHS[0]),), refused)
         return
     for drafter in ("model", "hybrid"):
         yield from _sized(target, drafter, draft.place, SEQUENTIAL, LENGTHS)

@@ -187,10 +187,10 @@ class _Planner:
             left = [w for w in fitting if not _uses(w.plan, target, draft)]
             if (target or draft) and any(w.plan.plain for w in left):
                 found.append(choose(left).plan)
-        plain = [w for w in fitting if w.plan.plain]
-        last = min(plain, key=_safest_first).plan
-        rest = [one for one in dict.fromkeys(found) if one not in (plan, last)]
-        return (*rest, *([last] if last != plan else []))
+        plain = [w for w in fitting if w.plan.plain and w.plan != plan]
+        last = [min(plain, key=_safest_first).plan] if plain else []
+        rest = [one for one in dict.fromkeys(found) if one != plan and one not in last]
+        return (*rest, *last)
 
     def _uncertainty(self, plan: Plan, estimate: Estimate) -> float:
         """How far the ratio to plain decoding may be off: two measurements and a text."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -85,37 +86,21 @@ def best_chain(
     return max(sizes, key=lambda size: (size.rate, -size.nodes))
 
 
-def best_tree(
-    chances: Sequence[float],
-    target: Seconds,
-    draft: Seconds,
-    *,
-    most: int,
-    deepest: int,
-    overhead_s: float = 0.0,
-) -> Size:
+def best_tree(trees: Trees, target: Seconds, draft: Seconds, *, overhead_s: float = 0.0) -> Size:
     """The tree with the most tokens a second, over every number of nodes and every depth.
 
     Args:
-        chances: that a node's first, second, ... child is the one the target takes.
+        trees: the best of each size.
         target: seconds of a target pass.
         draft: seconds of a draft pass; each layer but the last is one.
-        most: drafted nodes at most.
-        deepest: longest path below the root at most.
         overhead_s: of a round beside passes.
 
     """
-    table = Trees(chances, most + 1, deepest)
     sizes = []
-    for nodes in range(1, most + 1):
-        for depth in range(1, min(nodes, deepest) + 1):
-            expected = table.expected(nodes + 1, depth)
-            if expected < 1:
-                continue  # more nodes than ranks and depth have room for
-            layers = table.layers(nodes + 1, depth)
-            drafted_s = sum(draft(width) for width in layers[:-1])
-            seconds = target(nodes + 1) + drafted_s + overhead_s
-            sizes.append(Size(nodes, len(layers) - 1, expected, seconds))
+    for rows, depth, expected, layers in trees.each:
+        drafted_s = sum(draft(width) for width in layers[:-1])
+        seconds = target(rows) + drafted_s + overhead_s
+        sizes.append(Size(rows - 1, depth, expected, seconds))
     return max(sizes, key=lambda size: (size.rate, -size.nodes, -size.depth))
 
 
@@ -157,6 +142,19 @@ class Trees:
                     choice = int(np.argmax(values))
                     self._best[nodes, layers, rank] = values[choice]
                     self._kept[nodes, layers, rank] = kept[choice]
+
+    @cached_property
+    def each(self) -> list[tuple[int, int, float, list[int]]]:
+        """Rows, depth, expected tokens and layers of all of them that draft something."""
+        most, deepest = self._best.shape[0] - 1, self._best.shape[1] - 2
+        found = {}
+        for nodes in range(2, most + 1):
+            for depth in range(1, min(nodes - 1, deepest) + 1):
+                expected = self.expected(nodes, depth)
+                if expected >= 1:  # else: more nodes than ranks and depth have room for
+                    layers = self.layers(nodes, depth)
+                    found[nodes, len(layers) - 1] = expected, layers
+        return [(nodes, depth, *tree) for (nodes, depth), tree in found.items()]
 
     def expected(self, nodes: int, depth: int) -> float:
         """Tokens of the best tree with so many nodes, no deeper than this below its root.

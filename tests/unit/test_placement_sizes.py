@@ -135,11 +135,9 @@ def test_a_tree_that_cannot_be_is_worth_nothing():
 )
 def test_the_best_tree_is_the_best_of_all_sizes_on_any_curve(chances, curve, draft_s, overhead_s):
     found = best_tree(
-        chances,
+        Trees(chances, 6, 4),
         lambda rows: curve[rows - 1],
         lambda rows: draft_s,
-        most=5,
-        deepest=4,
         overhead_s=overhead_s,
     )
     best = best_of_all(
@@ -172,18 +170,19 @@ def test_a_dip_of_the_curve_is_seen_behind_a_dearer_width():
 
 
 def test_a_tree_uses_the_dip_too():
-    found = best_tree(CHANCES, DIPPING.__getitem__, lambda rows: 0.5, most=8, deepest=4)
+    found = best_tree(Trees(CHANCES, 9, 4), DIPPING.__getitem__, lambda rows: 0.5)
     assert found.nodes + 1 == 4
     smooth = {rows: 8.0 + 6 * (rows - 1) for rows in DIPPING}
-    assert best_tree(CHANCES, smooth.__getitem__, lambda rows: 0.5, most=8, deepest=4).nodes != 3
+    assert best_tree(Trees(CHANCES, 9, 4), smooth.__getitem__, lambda rows: 0.5).nodes != 3
 
 
 def test_the_draft_pays_for_the_rows_of_each_layer():
     def cost(rows: int) -> float:
         return 1.0 if rows == 1 else 100.0
 
-    wide = best_tree((0.5, 0.45), lambda rows: 10.0, lambda rows: 1.0, most=6, deepest=3)
-    narrow = best_tree((0.5, 0.45), lambda rows: 10.0, cost, most=6, deepest=3)
+    trees = Trees((0.5, 0.45), 7, 3)
+    wide = best_tree(trees, lambda rows: 10.0, lambda rows: 1.0)
+    narrow = best_tree(trees, lambda rows: 10.0, cost)
     assert wide.depth > 1
     assert narrow.depth == 1, "a second layer needs a pass over two rows"
 
