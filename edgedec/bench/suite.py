@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.assembly import OpenOptions
-from edgedec.bench import formats
+from edgedec.bench import formats, never_slower
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
 from edgedec.bench.grown import Workshop
@@ -199,6 +199,7 @@ _SECTIONS = (
     planner,
     identity_fp32,
     identity_quantised,
+    *never_slower.SECTIONS,
     *formats.SECTIONS,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
