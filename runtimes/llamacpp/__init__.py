@@ -6,6 +6,7 @@ from pathlib import Path
 
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes.llamacpp.backends import find_devices as devices
+from edgedec.runtimes.llamacpp.backends import load_plugins
 from edgedec.runtimes.llamacpp.model import LlamaModel
 from edgedec.runtimes.llamacpp.session import LlamaSession
 from edgedec.runtimes.llamacpp.speed import measure
@@ -19,5 +20,6 @@ def load(path: Path, options: LoadOptions) -> LlamaModel:
 
 
 def problems() -> list[str]:
-    """None: llama.cpp leaves out what does not load."""
-    return []
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    failed = load_plugins()
+    return [failed] if failed else []

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import llama_cpp
 
 from edgedec.placement.device import Device
 from edgedec.placement.place import CPU
-from edgedec.runtimes.llamacpp.library import version
+from edgedec.runtimes.llamacpp.library import forget, reason, version
 
 _PROCESSOR, _CARD, _SHARED_CARD, _HELPER = 0, 1, 2, 3  # ggml_backend_dev_type
 # Neural processors call themselves cards too; Qualcomm's and Huawei's by these names.
@@ -27,6 +31,8 @@ class InitParams(ctypes.Structure):
 
 # What is called of ggml: results and arguments.
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "ggml_backend_load_all_from_path": (None, [_text]),
+    "ggml_backend_reg_count": (_size, []),
     "ggml_backend_dev_count": (_size, []),
     "ggml_backend_dev_get": (_pointer, [_size]),
     "ggml_backend_dev_name": (_text, [_pointer]),
@@ -108,8 +114,34 @@ def ggml() -> Any:
     return library
 
 
+@functools.cache
+def load_plugins() -> str | None:
+    """Make backends known that are libraries of their own, once.
+
+    They stand beside llama.cpp's library where it was built so, or where ``GGML_BACKEND_PATH``
+    says; never in the current folder, where llama.cpp itself would look too.
+
+    Returns:
+        Why the one that was asked for did not load; None where all did.
+
+    """
+    beside = Path(llama_cpp.__file__).parent / "lib"
+    wanted = os.environ.get("GGML_BACKEND_PATH")
+    forget()
+    try:
+        library = ggml()
+    except AttributeError:
+        return "GGML_BACKEND_PATH is not used on this system" if wanted else None
+    before = library.ggml_backend_reg_count()
+    library.ggml_backend_load_all_from_path(os.fsencode(beside))
+    if wanted and library.ggml_backend_reg_count() == before:
+        return f"GGML_BACKEND_PATH {wanted} does not load: {reason()}"
+    return None
+
+
 def find_backends() -> list[Backend]:
     """All of them, the processor's helpers among them."""
+    load_plugins()
     try:
         library = ggml()
     except AttributeError:

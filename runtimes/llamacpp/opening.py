@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.placement.load import LoadOptions
-from edgedec.runtimes.llamacpp.backends import Backend, find_backends
+from edgedec.runtimes.llamacpp.backends import Backend, find_backends, load_plugins
 from edgedec.runtimes.llamacpp.library import (
     Params,
     Weights,
@@ -56,6 +56,7 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
         RuntimeUnavailable: the device, or locked memory, is not there.
 
     """
+    load_plugins()
     params: Params = api.llama_model_default_params()
     params.load_mode = _load_mode(options)
     # Built by gcc 12, say, AMX kernels load a tile configuration that was never written (the
