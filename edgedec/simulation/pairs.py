@@ -23,14 +23,8 @@ from edgedec.placement.trace import Trace
 from edgedec.simulation.clock import VirtualClock
 from edgedec.simulation.costs import PassCost
 from edgedec.simulation.replay import Setting, replay
-from edgedec.simulation.sessions import (
-    DRAFT,
-    TARGET,
-    Surroundings,
-    TraceModel,
-    TraceRows,
-    TraceSession,
-)
+from edgedec.simulation.rows import DRAFT, TARGET, TraceRows
+from edgedec.simulation.sessions import Surroundings, TraceModel, TraceSession
 from edgedec.simulation.sharing import Shared
 from edgedec.simulation.synthetic import VOCAB
 

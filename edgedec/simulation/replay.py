@@ -21,14 +21,8 @@ from edgedec.placement.profile import Contention, Measured
 from edgedec.placement.trace import Trace
 from edgedec.simulation.clock import VirtualClock
 from edgedec.simulation.costs import PassCost
-from edgedec.simulation.sessions import (
-    DRAFT,
-    TARGET,
-    Surroundings,
-    TraceModel,
-    TraceRows,
-    TraceSession,
-)
+from edgedec.simulation.rows import DRAFT, TARGET, TraceRows
+from edgedec.simulation.sessions import Surroundings, TraceModel, TraceSession
 from edgedec.simulation.sharing import Shared
 
 # What a session holds beyond the text: the widest draft that a round may have.
@@ -40,6 +34,8 @@ _CALIBRATION = 32
 # draft model adds is measured with the profile, by the pass.
 _DRAFTING = {"lookup": 0.8, "hybrid": 0.8, "recycle": 1.0, "tree": 1.0, "adaptive": 1.0}
 _DECIDING = 1.2
+# Likewise each row of a draft that thinks ahead, as a share of what a drafted token takes.
+_AHEAD_ROW = 2.0
 # Drafters that can think while the target computes.
 _AHEAD = ("model", "hybrid")
 
@@ -106,7 +102,7 @@ class _Stage:
         if drafting.needs_model(plan.drafter):
             if setting.draft is None:
                 raise InputError(f"drafter {plan.drafter!r} needs a draft model: none was measured")
-            draft = self._model(DRAFT, setting.draft, traces[0], (setting.draft_overhead_s, 0.0))
+            draft = self._model(DRAFT, setting.draft, traces[0], _beside_draft(setting, plan))
         self.engine = self._put_together(plan, target, draft)
 
     def run(self, trace: Trace, new_tokens: int) -> Metrics:
@@ -173,6 +169,12 @@ def _beside(setting: Setting, plan: Plan) -> tuple[float, float]:
     deciding = _DECIDING if plan.draft_length is None else 0.0
     drafting_s = setting.overhead_s * _DRAFTING.get(plan.drafter, 0.0)
     return setting.overhead_s * (1 + deciding), drafting_s
+
+
+def _beside_draft(setting: Setting, plan: Plan) -> tuple[float, float]:
+    """Seconds of a draft's pass beside it, and more for each of its rows."""
+    each = _AHEAD_ROW if plan.schedule == OVERLAPPED else 0.0
+    return setting.draft_overhead_s, each * setting.draft_overhead_s
 
 
 def _factors(setting: Setting, plan: Plan) -> dict[str, float]:

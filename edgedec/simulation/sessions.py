@@ -10,71 +10,15 @@ import numpy as np
 
 from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk, Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import CapacityExceeded, InputError, Interrupted, StateError
+from edgedec.errors import CapacityExceeded, Interrupted, StateError
 from edgedec.placement.clock import Clock, Signal
-from edgedec.placement.trace import Trace
 from edgedec.simulation.costs import PassCost
+from edgedec.simulation.rows import DRAFT, TARGET, TraceRows
 from edgedec.simulation.sharing import Shared
 
-TARGET, DRAFT = "target", "draft"
 # The logit of a token that was not recorded.
 _ABSENT = -30.0
 _CHUNK = 64
-
-
-class TraceRows:
-    """What a model says after each prefix of a text, and something like it elsewhere.
-
-    Row i, below ``count``, is after ``tokens[: prompt + i]``, first what would be drawn.
-    Whatever is drafted after a wrong token is never accepted, so elsewhere the row only has
-    to be plausible: what the model said the last time after the same token, or else at the
-    same place with other ids.
-
-    Args:
-        trace: of a text.
-        role: ``target`` or ``draft``.
-        vocab_size: ids are below it.
-
-    Raises:
-        InputError: the trace has no draft.
-
-    """
-
-    def __init__(self, trace: Trace, role: str, vocab_size: int) -> None:
-        choices = trace.target if role == TARGET else trace.draft
-        if choices is None:
-            raise InputError(f"trace {trace.name!r} has no draft model: record it with one")
-        self.tokens = trace.tokens
-        self.prompt = trace.prompt
-        self.count = len(choices.ids)
-        self.vocab_size = vocab_size
-        ids = np.array(choices.ids, np.int64)
-        if role == TARGET:
-            # Near a tie a row may say otherwise than the text that was written.
-            ids[:, 0] = trace.tokens[trace.prompt : trace.prompt + self.count]
-        chances = np.array(choices.probabilities, np.float32)
-        # Confidence is the largest probability, whatever the noise made of the order.
-        logits = np.log(np.maximum(-np.sort(-chances, axis=1), 1e-12))
-        self.ids = np.concatenate([ids, (ids + 1) % vocab_size])
-        self.logits = np.concatenate([logits, logits])
-        self._after: dict[int, int] = {}
-        for row in range(1, self.count):
-            self._after[trace.tokens[trace.prompt + row - 1]] = row
-
-    def right(self, known: int, held: Sequence[int]) -> int:
-        """How many of the first tokens are the text's; of the first ``known`` all are."""
-        text, end = self.tokens, min(len(held), len(self.tokens))
-        while known < end and held[known] == text[known]:
-            known += 1
-        return known
-
-    def row(self, place: int, token: int, *, right: bool) -> int:
-        """Of the token at ``place`` of a text, counted from 0, when all before it are known."""
-        row = place + 1 - self.prompt
-        if right and 0 <= row < self.count:
-            return row
-        known = self._after.get(token)
-        return self.count + min(max(row, 0), self.count - 1) if known is None else known
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +29,15 @@ class Surroundings:
         clock: virtual.
         shared: what it shares with another model.
         overhead_s: of Python beside passes: a round's for the target, a pass's for the draft.
-        drafting_s: likewise, more for a round of the target that has a draft.
+        more_s: likewise, more for a round of the target that has a draft; for each row of a
+            pass of the draft.
 
     """
 
     clock: Clock
     shared: Shared
     overhead_s: float = 0.0
-    drafting_s: float = 0.0
+    more_s: float = 0.0
 
 
 class TraceModel:
@@ -182,7 +127,8 @@ class TraceSession:
         self._check_fits(len(tree), tree.tokens[start:])
         self._compute(self._model.cost.seconds(len(tree) - start, self.length + start))
         if self._model.role == DRAFT:
-            self._model.around.clock.sleep(self._model.around.overhead_s)
+            around = self._model.around
+            around.clock.sleep(around.overhead_s + around.more_s * (len(tree) - start))
         places = self._places(tree, start)
         self._tree = tree
         rows = self._rows
@@ -200,8 +146,8 @@ class TraceSession:
         if self._model.role == TARGET:
             # Once a round, between passes: where the engine's own work shows in its times.
             around = self._model.around
-            drafting_s = around.drafting_s if len(tree) > 1 else 0.0
-            around.clock.sleep(around.overhead_s + drafting_s)
+            more_s = around.more_s if len(tree) > 1 else 0.0
+            around.clock.sleep(around.overhead_s + more_s)
         self._append(tree.tokens_on(path))
         self._forget()
 

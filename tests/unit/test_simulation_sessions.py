@@ -10,7 +10,8 @@ from edgedec.errors import InputError, Interrupted
 from edgedec.placement.trace import Choices, Trace
 from edgedec.simulation.clock import VirtualClock
 from edgedec.simulation.costs import PassCost
-from edgedec.simulation.sessions import Surroundings, TraceModel, TraceRows
+from edgedec.simulation.rows import TraceRows
+from edgedec.simulation.sessions import Surroundings, TraceModel
 from edgedec.simulation.sharing import Shared
 from edgedec.testing.contract import SessionContract
 
