@@ -27,7 +27,7 @@ from edgedec.simulation.synthetic import VOCAB, emitting, text
 PAPER = "Dovetail (2412.18934)"
 _CODE = "https://github.com/ddInference/Dovetail"
 _ABSTRACT = "https://arxiv.org/abs/2412.18934"
-_TOKENS = 400
+_TOKENS = 1500
 _CONTEXT = 256
 _WIDTH = 10
 _FP32, _INT8 = 4, 1
@@ -152,6 +152,12 @@ def _with_base(card: Card, values: Mapping[str, float], bytes_each: int) -> Card
 
 
 def _server(values: Mapping[str, float]) -> tuple[float, float]:
+    return _server_at(tuple(sorted(values.items())))
+
+
+@cache
+def _server_at(inputs: tuple[tuple[str, float], ...]) -> tuple[float, float]:
+    values = dict(inputs)
     return speeds(_with_base(_SERVER, values, _FP32), values, _FP32, nodes=16, passes=8)
 
 
@@ -164,11 +170,12 @@ def _plain(card: Card, bytes_each: int, values: Mapping[str, float]) -> float:
 
 
 def _six_over_five(values: Mapping[str, float]) -> float:
-    five = {**values, "accepted length": values["accepted length, five"]}
+    more = values["more with six"]
+    five = {name: value for name, value in values.items() if name != "more with six"}
     six = {
-        **values,
-        "accepted length": values["accepted length, five"] + values["more with six"],
-        "draft layers": values["draft layers"] + 1,
+        **five,
+        "accepted length": five["accepted length"] + more,
+        "draft layers": five["draft layers"] + 1,
     }
     return _server(six)[1] / _server(five)[1]
 
@@ -231,15 +238,16 @@ def claims() -> list[Claim]:
             "six extra blocks over five, speed ratio",
             2.75 / 2.77,
             {
-                **{name: figure for name, figure in five.items() if name != "accepted length"},
-                "accepted length, five": _FIVE,
+                **five,
                 "more with six": Figure(
                     0.08, 0.08, "derived", "Dovetail: accepted lengths 5.98 and 5.90", _ABSTRACT
                 ),
             },
             _six_over_five,
             "One block more makes the draft's eight passes longer, and brings 0.08 tokens: about "
-            "even, as the paper found. A ratio near one is easily met.",
+            "even, as the paper found. Both published speed-ups are rounded to three digits; a "
+            "ratio near one is easily met.",
+            rounding=2.75 / 2.77 * (0.005 / 2.75 + 0.005 / 2.77),
         ),
         Claim(
             PAPER,

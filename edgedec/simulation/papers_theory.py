@@ -50,7 +50,7 @@ def _claim(acceptance: float, cost: float, length: int) -> Claim:
                 "derived",
                 "this reproduction",
                 "",
-                f"what a share of {_TOKENS} drawn tokens may be, at three standard deviations",
+                f"{_TOKENS} tokens have runs as a rate this uncertain would make them",
             ),
             _COST: given(cost),
             _LENGTH: given(length),

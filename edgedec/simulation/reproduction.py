@@ -27,6 +27,7 @@ class Claim:
         inputs: of the simulation, by name, each with its source. Never the paper's results.
         model: the simulation: the figure from one value of each input.
         remark: why it fits or does not, in whole sentences.
+        rounding: by how much the figure may be off as printed, where that is not nothing.
 
     """
 
@@ -36,6 +37,7 @@ class Claim:
     inputs: Mapping[str, Figure]
     model: Model
     remark: str
+    rounding: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Row:
     """What came of a claim.
 
     Attributes:
-        paper, figure, published, remark: the claim's.
+        paper, figure, published, remark, rounding: the claim's.
         inputs: name, low, high, kind and source of each.
         corners: points that were simulated: all ends of all ranges.
         low, high: of what they gave.
@@ -60,6 +62,7 @@ class Row:
     low: float
     high: float
     blame: Mapping[str, float]
+    rounding: float = 0.0
 
     @property
     def middle(self) -> float:
@@ -74,7 +77,7 @@ class Row:
     @property
     def inside(self) -> bool:
         """Whether the published figure lies in the produced range."""
-        return self.low <= self.published <= self.high
+        return self.low - self.rounding <= self.published <= self.high + self.rounding
 
     @property
     def narrow(self) -> bool:
@@ -101,6 +104,7 @@ class Row:
             "paper": self.paper,
             "figure": self.figure,
             "published": self.published,
+            "rounding": self.rounding,
             "low": self.low,
             "high": self.high,
             "spread": self.spread,
@@ -150,6 +154,7 @@ def evaluate(claim: Claim) -> Row:
         low=min(given),
         high=max(given),
         blame=_blame(claim),
+        rounding=claim.rounding,
     )
 
 

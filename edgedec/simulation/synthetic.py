@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def persistent(acceptance: float, persistence: float, tokens: int, seed: int = 0
     """Right with this chance on average; easy and difficult tokens come in runs.
 
     Args:
-        acceptance: share of tokens.
+        acceptance: share of tokens, which the text has as nearly as its length allows.
         persistence: correlation of a token with the one before; 0 is independent of it.
         tokens: of the text.
         seed: of what is drawn.
@@ -56,19 +56,25 @@ def persistent(acceptance: float, persistence: float, tokens: int, seed: int = 0
     """
     if not (0 <= acceptance <= 1 and 0 <= persistence < 1):
         raise InputError(f"acceptance {acceptance:g}, persistence {persistence:g}: expected 0..1")
-    drawn = np.random.default_rng(seed).random(tokens)
+    drawn = np.random.default_rng(seed).random(tokens).tolist()
+
+    def share(chance: float) -> float:
+        return sum(_chained(drawn, chance, persistence)) / tokens
+
+    return _chained(drawn, _where(share, acceptance), persistence)
+
+
+def _chained(drawn: Sequence[float], chance: float, persistence: float) -> list[bool]:
     right: list[bool] = []
-    for chance in drawn.tolist():
-        before = acceptance if not right else float(right[-1])
-        right.append(chance < persistence * before + (1 - persistence) * acceptance)
+    before = chance
+    for value in drawn:
+        right.append(value < persistence * before + (1 - persistence) * chance)
+        before = float(right[-1])
     return right
 
 
 def emitting(per_round: float, draft_length: int, tokens: int, seed: int = 0) -> list[bool]:
     """So that rounds of a chain of ``draft_length`` emit ``per_round`` tokens on average.
-
-    The rate is found by bisection; what is drawn stays the same, so a higher rate turns wrong
-    tokens right and never the other way.
 
     Raises:
         InputError: more than the draft and one token, or less than one.
@@ -76,14 +82,27 @@ def emitting(per_round: float, draft_length: int, tokens: int, seed: int = 0) ->
     """
     if not 1 <= per_round <= draft_length + 1:
         raise InputError(f"{per_round:g} tokens a round: expected 1..{draft_length + 1}")
+    drawn = np.random.default_rng(seed).random(tokens).tolist()
+
+    def emitted(chance: float) -> float:
+        return tokens_per_round(_chained(drawn, chance, 0.0), draft_length)
+
+    return _chained(drawn, _where(emitted, per_round), 0.0)
+
+
+def _where(rising: Callable[[float], float], wanted: float) -> float:
+    """The chance at which something that rises with it is what is wanted, by bisection.
+
+    What is drawn stays the same, so a higher chance turns wrong tokens right and never back.
+    """
     low, high = 0.0, 1.0
-    for _ in range(40):
+    for _ in range(30):
         middle = (low + high) / 2
-        if tokens_per_round(independent(middle, tokens, seed), draft_length) < per_round:
+        if rising(middle) < wanted:
             low = middle
         else:
             high = middle
-    return independent(high, tokens, seed)
+    return high
 
 
 def tokens_per_round(right: Sequence[bool], draft_length: int) -> float:
