@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 from edgedec.decoding.session import Session, Want
@@ -28,8 +29,8 @@ EXIT_REFUSED = 3
 _CAPACITY = 256
 # A target scores what was drafted, a draft draws one token after another.
 _TARGET_ROWS, _DRAFT_ROWS = 4, 1
-_TURNS = 3
-_TURN_S = 0.25
+_TURNS = 5
+_TURN_S = 0.15
 _FEWEST = 5
 
 
@@ -46,31 +47,19 @@ def main(job_file: Path, out: Path) -> int:
 
 
 def measure(pair: Together) -> Contention:
-    """Alone and at once in turns; the ratio of the quicker passes, which nobody else disturbed.
-
-    What two models take from each other they take from every pass.
-    """
-    alone: tuple[list[float], list[float]] = ([], [])
-    at_once: tuple[list[float], list[float]] = ([], [])
+    """Alone and at once in turns; the median over turns of how the medians of passes compare."""
+    factors: tuple[list[float], list[float]] = ([], [])
     with _opened(pair.target) as target, _opened(pair.draft) as draft:
         one = _Looper(pair.target, target.session, _TARGET_ROWS)
         two = _Looper(pair.draft, draft.session, _DRAFT_ROWS)
         for _ in range(_TURNS):
-            alone[0].extend(one.run())
-            alone[1].extend(two.run())
-            both = _both(one, two)
-            at_once[0].extend(both[0])
-            at_once[1].extend(both[1])
-    factors = [_quick(b) / _quick(a) for a, b in zip(alone, at_once, strict=True)]
+            alone = one.run(), two.run()
+            at_once = _both(one, two)
+            for found, before, with_other in zip(factors, alone, at_once, strict=True):
+                found.append(median(with_other) / median(before))
     # Faster at once is noise.
-    return Contention(
-        pair.target.place.label, pair.draft.place.label, max(1.0, factors[0]), max(1.0, factors[1])
-    )
-
-
-def _quick(times: list[float]) -> float:
-    """The lower quartile."""
-    return sorted(times)[len(times) // 4]
+    slower = [max(1.0, median(found)) for found in factors]
+    return Contention(pair.target.place.label, pair.draft.place.label, slower[0], slower[1])
 
 
 def _opened(job: Job) -> AbstractContextManager[Opened]:
