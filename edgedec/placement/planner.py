@@ -61,12 +61,13 @@ def decide(
     refused = sorted((w for w in weighed if w.candidate.refused), key=lambda w: w.plan.label)
     usable = [w for w in weighed if not w.candidate.refused]
     planner.check(usable, refused)
+    looked = usable
     if predict is not None:
-        usable = planner.look_closer(usable, predict)
+        usable, looked = planner.look_closer(usable, predict)
     usable.sort(key=_best_first)
-    plain = next(w for w in usable if w.plan.plain)
-    chosen = choose(usable)
-    rivals = [w for w in usable if not w.plan.plain]
+    plain = min((w for w in looked if w.plan.plain), key=_best_first)
+    chosen = choose(looked)
+    rivals = sorted((w for w in looked if not w.plan.plain), key=_best_first)
     findings = Findings(profile, workload, memory, chosen, plain, tuple(rivals), tuple(refused))
     return Decision(
         schema=SCHEMA,
@@ -148,29 +149,24 @@ class _Planner:
             f" context of {self.memory.needed} tokens: give --memory {enough}MB or more"
         )
 
-    def look_closer(self, usable: list[Weighed], predict: Predict) -> list[Weighed]:
-        """Replay the best, plain decoding at their places among them."""
+    def look_closer(
+        self, usable: list[Weighed], predict: Predict
+    ) -> tuple[list[Weighed], list[Weighed]]:
+        """Replay the best, and all plain ones; returns all, then those that were replayed."""
         ordered = sorted(usable, key=_best_first)
         looked: dict[Plan, Weighed] = {}
-        plain = {w.plan.target: w for w in ordered if w.plan.plain}
-
-        def look(weighed: Weighed) -> None:
-            for one in (plain.get(weighed.plan.target), weighed):
-                if one is not None and one.plan not in looked:
-                    looked[one.plan] = self._replayed(one, predict)
-
-        kinds: dict[tuple[str, str], Weighed] = {}
+        kinds: dict[tuple[str, ...], Weighed] = {}
         for w in ordered:
-            kinds.setdefault((w.plan.drafter, w.plan.schedule), w)
-        for w in kinds.values():
-            look(w)
-        for w in ordered:
-            best = max(seen.rate for seen in looked.values())
+            place = w.plan.target.label if w.plan.plain else ""
+            kinds.setdefault((w.plan.drafter, w.plan.schedule, place), w)
+        for w in (*kinds.values(), *ordered):
+            best = max((seen.rate for seen in looked.values()), default=0.0)
             enough = len(looked) >= _FEWEST_REPLAYS and best >= w.rate
-            if enough or len(looked) >= _MOST_REPLAYS:
+            if len(looked) >= len(kinds) and (enough or len(looked) >= _MOST_REPLAYS):
                 break
-            look(w)
-        return [looked.get(w.plan, w) for w in usable]
+            if w.plan not in looked:
+                looked[w.plan] = self._replayed(w, predict)
+        return [looked.get(w.plan, w) for w in usable], list(looked.values())
 
     def _replayed(self, weighed: Weighed, predict: Predict) -> Weighed:
         workload = dataclasses.replace(self.workload, max_context=weighed.context)

@@ -45,6 +45,11 @@ def reasons(findings: Findings) -> Iterator[str]:
     yield from _places(findings)
 
 
+def _speed(option: Weighed) -> str:
+    """Tokens a second, with a decimal where there are few."""
+    return f"{option.rate:.{1 if option.rate < 20 else 0}f}"
+
+
 def _against(option: Weighed, other: Weighed) -> str:
     return f"{option.rate / other.rate:.2f} times"
 
@@ -52,8 +57,8 @@ def _against(option: Weighed, other: Weighed) -> str:
 def _speculative(findings: Findings) -> Iterator[str]:
     chosen, plain = findings.chosen, findings.plain
     yield (
-        f"{chosen.plan.label} is predicted to decode {chosen.rate:.0f} tokens/s,"
-        f" {_against(chosen, plain)} the {plain.rate:.0f} of {plain.plan.label};"
+        f"{chosen.plan.label} is predicted to decode {_speed(chosen)} tokens/s,"
+        f" {_against(chosen, plain)} the {_speed(plain)} of {plain.plan.label};"
         f" the uncertainty is {chosen.uncertainty:.0%}."
     )
     estimate = chosen.estimate
@@ -82,7 +87,7 @@ def _limit(estimate: Estimate) -> str:
 
 def _plain(findings: Findings) -> Iterator[str]:
     plain = findings.plain
-    yield f"{plain.plan.label} is predicted to decode {plain.rate:.0f} tokens/s."
+    yield f"{plain.plan.label} is predicted to decode {_speed(plain)} tokens/s."
     if not findings.drafting:
         yield "Speculation is refused: no plan that drafts can be used here."
         return
@@ -91,7 +96,7 @@ def _plain(findings: Findings) -> Iterator[str]:
     if best.rate <= plain.rate:
         yield (
             f"Speculation is refused: the best plan that drafts, {best.plan.label}, is"
-            f" predicted to decode {best.rate:.0f} tokens/s, {gain} plain decoding's."
+            f" predicted to decode {_speed(best)} tokens/s, {gain} plain decoding's."
         )
     else:
         yield (
@@ -123,7 +128,7 @@ def _overlap(findings: Findings) -> Iterator[str]:
     else:
         yield (
             f"Overlap is not used: its best plan, {best.plan.label}, is predicted to decode"
-            f" {best.rate:.0f} tokens/s, {_against(best, chosen)} what is chosen."
+            f" {_speed(best)} tokens/s, {_against(best, chosen)} what is chosen."
         )
 
 

@@ -1,0 +1,115 @@
+"""`edgedec plan`: a tiny pair measured for real, decided, kept and followed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgedec import profiling
+from edgedec.errors import PlanError
+from edgedec.placement import store
+from edgedec.placement.plan import Decision
+from edgedec.placement.stored import from_json
+from edgedec.profiling import measuring
+from tests.profiles import draft, profile, target
+
+SHORT = ("--prompt-tokens", "20", "--new-tokens", "40")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A store of its own, and short measurements."""
+    monkeypatch.setattr(measuring, "BUDGET_S", 0.02)
+    monkeypatch.setattr(measuring, "WIDTHS", (1, 2, 4, 8))
+    monkeypatch.setattr(measuring, "CONTEXTS", (32, 64))
+    monkeypatch.setenv(store.FOLDER, str(tmp_path / "profiles"))
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a pair had been measured."""
+    found = profile(target(), draft())
+    monkeypatch.setattr(profiling, "profile", lambda *args: found)
+
+
+def test_a_pair_is_measured_decided_and_the_plan_is_followed(
+    run: Callable, bundle: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "plan.json"
+    result = run("plan", bundle, *SHORT, "--memory", "1GB", "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    decision = from_json(Decision, json.loads(result.stdout), "plan", PlanError)
+    assert decision == from_json(Decision, json.loads(out.read_text()), "plan", PlanError)
+    assert decision.memory == 10**9
+    assert decision.chosen.prediction.peak_bytes <= 10**9
+    assert {one.plan.drafter for one in decision.candidates} >= {"none", "lookup", "model", "tree"}
+
+    text = run("generate", "x", "--bundle", bundle, "--plan", out, "--json", "--max-new-tokens", 4)
+    assert text.exit_code == 0, text.output
+    facts = json.loads(text.stdout)["plan"]
+    assert facts["drafter"] == decision.chosen.plan.drafter
+    assert facts["max_context"] == decision.max_context
+
+
+def test_a_target_alone_has_a_plan(run: Callable, plain_bundle: Path) -> None:
+    result = run("plan", plain_bundle, *SHORT)
+    assert result.exit_code == 0, result.output
+    assert "plain on onnx" in result.stdout
+
+
+def test_the_table_marks_the_choice_and_says_why(run: Callable, known: None) -> None:
+    result = run("plan", "demo", *SHORT)
+    assert result.exit_code == 0, result.output
+    head, *lines = result.stdout.splitlines()
+    assert head.split() == ["plan", "tokens/s", "vs", "plain", "first", "token", "memory"]
+    (chosen,) = (line for line in lines if line.startswith("* "))
+    plain = next(line for line in lines if line.startswith("  plain on"))
+    assert plain.split()[-5] == "1.00"
+    assert float(chosen.split()[-5]) > 1.2
+    label = chosen[2:].split("  ")[0]
+    assert any(line.startswith(f"{label} is predicted to decode") for line in lines)
+    assert any("Overlap is not used" in line for line in lines)
+    assert lines[-1] == "Should that fail: plain on onnx cpu x2."
+    everything = run("plan", "demo", *SHORT, "--all").stdout.splitlines()
+    assert len(everything) > len(lines)
+    assert not any("more with --all" in line for line in everything)
+
+
+def test_an_impossible_budget_is_one_line_with_the_smallest(
+    run: Callable, one_line: Callable, known: None
+) -> None:
+    line = one_line(run("plan", "demo", *SHORT, "--memory", "100KB"))
+    assert "the smallest possible is plain on onnx cpu x2 with a context of 60 tokens" in line
+    enough = line.split("give --memory ")[1].split()[0]
+    assert run("plan", "demo", *SHORT, "--memory", enough).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--memory", "lots"], "expected a size"),
+        (["--max-context", "10"], "--max-context 10: the prompt and the text have 60 tokens"),
+        (["--temperature", "-1"], "-1"),
+        (["--out", "/no/such/folder/plan.json"], "cannot be written"),
+        (["--max-context", "999999"], "expected 4096 at most"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    run: Callable, one_line: Callable, known: None, options: list[str], words: str
+) -> None:
+    assert words in one_line(run("plan", "demo", *SHORT, *options))
+
+
+def test_no_such_bundle(run: Callable, one_line: Callable) -> None:
+    assert "nowhere" in one_line(run("plan", "nowhere"))
+
+
+def test_another_machines_plan_is_refused(
+    run: Callable, one_line: Callable, known: None, tmp_path: Path
+) -> None:
+    out = tmp_path / "plan.json"
+    assert run("plan", "demo", *SHORT, "--out", out).exit_code == 0
+    line = one_line(run("generate", "x", "--plan", out))
+    assert "of another machine" in line
+    assert "cpu was a processor" in line

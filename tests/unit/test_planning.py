@@ -1,0 +1,171 @@
+"""Decisions in files: whole or refused in one line, and for this machine and bundle alone."""
+
+import dataclasses
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgedec import planning, profiling
+from edgedec.errors import InputError, MemoryBudgetError, PlanError
+from edgedec.placement.plan import Decision
+from edgedec.placement.planner import decide
+from edgedec.placement.store import Identity
+from edgedec.placement.stored import to_json
+from edgedec.placement.workload import Workload
+from tests.profiles import GPU, MACHINE, WORK, draft, profile, target
+
+PROFILE = profile(target(), draft(GPU))
+DECISION = decide(PROFILE, WORK)
+HERE = Identity("demo", MACHINE, "a bundle", {})
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    planning.save(DECISION, path)
+    return path
+
+
+def one_line(caught: pytest.ExceptionInfo[PlanError]) -> str:
+    line = str(caught.value)
+    assert "\n" not in line
+    assert len(line) < 400
+    return line
+
+
+def test_a_decision_comes_back_as_it_was(stored):
+    assert planning.read(stored) == DECISION
+    planning.check(planning.read(stored), HERE, stored)
+
+
+def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch):
+    with pytest.raises(PlanError, match=r"cannot be written.*give another --out"):
+        planning.save(DECISION, tmp_path / "no folder" / "plan.json")
+    old = tmp_path / "plan.json"
+    old.write_text("what was there")
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(PlanError, match="No space left"):
+        planning.save(DECISION, old)
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
+    assert old.read_text() == "what was there"
+
+
+def test_another_machine_is_named_with_its_difference(stored):
+    there = dataclasses.replace(HERE, machine={"cpu": "another processor"})
+    with pytest.raises(PlanError, match="of another machine") as caught:
+        planning.check(DECISION, there, stored)
+    assert "cpu was a processor, is another processor" in one_line(caught)
+
+
+def test_other_models_are_refused(stored):
+    there = dataclasses.replace(HERE, bundle="another bundle")
+    with pytest.raises(PlanError, match="of other models") as caught:
+        planning.check(DECISION, there, stored)
+    one_line(caught)
+
+
+def test_load_compares_with_what_is_there(stored, monkeypatch):
+    with pytest.raises(PlanError, match="of another machine"):
+        planning.load(stored, "demo")
+    monkeypatch.setattr(planning, "identity", lambda *args: HERE)
+    assert planning.load(stored, "demo") == DECISION
+
+
+def changed(path: str, value: object) -> str:
+    raw = to_json(DECISION)
+    inner, *names = raw, *path.split(".")
+    for name in names[:-1]:
+        inner = inner[name]
+    inner[names[-1]] = value
+    return json.dumps(raw)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "no JSON"),
+        ("{", "no JSON"),
+        ("[" * 100_000, "damaged|no JSON"),
+        ("[]", "expected a plan of version 1"),
+        ("{}", "expected a plan of version 1, found None"),
+        (changed("schema", 2), "expected a plan of version 1, found 2"),
+        (changed("chosen.plan.drafter", "magic"), "no drafter 'magic'"),
+        (changed("chosen.plan.schedule", "sometimes"), "no schedule 'sometimes'"),
+        (changed("chosen.plan.draft", None), "do not go together"),
+        (changed("chosen.plan.draft_length", -1), "drafts of -1 tokens"),
+        (changed("chosen.plan.depth", 0), "depth 0"),
+        (changed("max_context", 0), "max_context is 0"),
+        (changed("reasons", [1]), "expected a finite str|expected"),
+        (changed("chosen.prediction.ttft_s", "soon"), "expected a finite float"),
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(tmp_path, text, match):
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(PlanError, match=match) as caught:
+        planning.read(path)
+    one_line(caught)
+
+
+def test_a_missing_file_says_how_to_make_one(tmp_path):
+    with pytest.raises(PlanError, match="edgedec plan --out FILE"):
+        planning.read(tmp_path / "none.json")
+    with pytest.raises(PlanError, match="cannot be read"):
+        planning.read(tmp_path)
+
+
+def test_a_huge_file_is_not_read(tmp_path):
+    path = tmp_path / "plan.json"
+    with path.open("wb") as stream:
+        stream.truncate(9 << 20)
+    with pytest.raises(PlanError, match="larger than 8 MiB"):
+        planning.read(path)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_flipped_byte_is_refused_or_harmless(stored, data):
+    raw = bytearray(stored.read_bytes())
+    raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    path = stored.with_name("other.json")
+    path.write_bytes(bytes(raw))
+    # Whatever else is raised fails this.
+    with suppress(PlanError):
+        assert isinstance(planning.read(path), Decision)
+
+
+def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
+    asked = []
+
+    def measured(bundle, options, on_progress):
+        asked.append(bundle)
+        return PROFILE
+
+    monkeypatch.setattr(profiling, "profile", measured)
+    decision = planning.plan("demo", WORK)
+    assert asked == ["demo"]
+    assert decision.memory == planning.machine.memory().usable
+    assert planning.plan("demo", WORK, memory=10**9).memory == 10**9
+    with pytest.raises(MemoryBudgetError, match="the smallest possible"):
+        planning.plan("demo", WORK, memory=1000)
+
+
+def test_plans_are_always_the_same(monkeypatch):
+    monkeypatch.setattr(profiling, "profile", lambda *args: PROFILE)
+    assert planning.plan("demo", WORK) == planning.plan("demo", WORK)
+
+
+@pytest.mark.parametrize(
+    "numbers", [(0, 1, 0.0, None), (1, 0, 0.0, None), (1, 1, -1.0, None), (9, 9, 0.0, 17)]
+)
+def test_an_impossible_workload_is_refused(numbers):
+    with pytest.raises(InputError, match=r"expected|raise it"):
+        Workload(*numbers)
