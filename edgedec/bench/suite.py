@@ -19,6 +19,7 @@ from edgedec.bench.compare import compare
 from edgedec.bench.grown import Workshop
 from edgedec.bench.plans import planner
 from edgedec.bench.records import Recorder, recording
+from edgedec.bench.trust import simulation_trust
 from edgedec.bench.verify import Texts, verify
 from edgedec.bench.workloads import heldout_prompts, random_prompts
 from edgedec.decoding.sampling import SamplingParams
@@ -197,6 +198,7 @@ _SECTIONS = (
     whole,
     papers,
     planner,
+    simulation_trust,
     identity_fp32,
     identity_quantised,
     *never_slower.SECTIONS,
