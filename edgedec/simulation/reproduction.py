@@ -12,6 +12,8 @@ from edgedec.simulation.figures import Figure
 
 # A range wider than this either way of its middle would contain anything.
 WIDEST = 0.2
+# Of the bisection for what an input would have to be: a hundredth of its range.
+_STEPS = 7
 
 Model = Callable[[Mapping[str, float]], float]
 
@@ -50,6 +52,8 @@ class Row:
         corners: points that were simulated: all ends of all ranges.
         low, high: of what they gave.
         blame: by input, the spread that it gives alone, all others at their middles.
+        implied: what the input that spreads most would have to be for the published figure, all
+            others at their middles; None where nothing within its range would do.
 
     """
 
@@ -62,7 +66,13 @@ class Row:
     low: float
     high: float
     blame: Mapping[str, float]
+    implied: float | None = None
     rounding: float = 0.0
+
+    @property
+    def widest(self) -> str | None:
+        """The input that spreads most; None where none is a range."""
+        return max(self.blame, key=lambda name: self.blame[name]) if self.blame else None
 
     @property
     def middle(self) -> float:
@@ -114,6 +124,7 @@ class Row:
             "verdict": self.verdict,
             "corners": self.corners,
             "blame": dict(self.blame),
+            "implied": self.implied,
             "remark": self.remark,
             "inputs": [
                 {
@@ -144,6 +155,7 @@ def evaluate(claim: Claim) -> Row:
         claim.model(dict(zip(names, values, strict=True)))
         for values in product(*(figure.ends for figure in claim.inputs.values()))
     ]
+    blame = _blame(claim)
     return Row(
         paper=claim.paper,
         figure=claim.figure,
@@ -153,7 +165,8 @@ def evaluate(claim: Claim) -> Row:
         corners=len(given),
         low=min(given),
         high=max(given),
-        blame=_blame(claim),
+        blame=blame,
+        implied=_implied(claim, max(blame, key=lambda name: blame[name])) if blame else None,
         rounding=claim.rounding,
     )
 
@@ -166,6 +179,25 @@ def _blame(claim: Claim) -> dict[str, float]:
             ends = [claim.model({**middles, name: value}) for value in figure.ends]
             found[name] = _spread(min(ends), max(ends))
     return found
+
+
+def _implied(claim: Claim, name: str) -> float | None:
+    middles = {other: figure.middle for other, figure in claim.inputs.items()}
+
+    def off(value: float) -> float:
+        return claim.model({**middles, name: value}) - claim.published
+
+    low, high = claim.inputs[name].low, claim.inputs[name].high
+    rising = off(high) > off(low)
+    if off(low) * off(high) > 0:
+        return None
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if (off(middle) < 0) == rising:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
 
 
 def _spread(low: float, high: float) -> float:

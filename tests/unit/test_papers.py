@@ -48,6 +48,11 @@ def test_every_corner_is_simulated() -> None:
     found = evaluate(what)
     corners = [{"a": a, "b": b, "c": 7.0} for a in (1.0, 2.0) for b in (3.0, 5.0)]
     assert asked[:4] == corners
+    # 10 is below what the smallest a gives with the others at their middles; 42 is not.
+    assert found.implied is None
+    within = evaluate(replace(what, published=42.0))
+    assert within.widest == "a"
+    assert within.implied == pytest.approx(1.5, abs=0.01)
     assert found.corners == 4
     assert (found.low, found.high) == (21.0, 70.0)
     # What one input spreads alone, the others at their middles.
