@@ -9,6 +9,7 @@ import numpy as np
 
 from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.errors import RuntimeUnavailable
+from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.file import read_model_file
 from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
@@ -24,6 +25,7 @@ from edgedec.runtimes.onnx.padding import (
 )
 from edgedec.runtimes.onnx.passes import Passes
 from edgedec.runtimes.onnx.session import OnnxSession
+from edgedec.runtimes.onnx.trust import cache_holds
 
 MODEL_FILE = "model.onnx"
 # Weights from this size on come from memory in every pass, whatever the cache.
@@ -91,15 +93,22 @@ class OnnxModel(OrtModel[Graph]):
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
-            RuntimeUnavailable: a provider did not load, or row invariance was asked for
-                and no padding gives it here.
+            RuntimeUnavailable: a provider did not load or computes wrongly, or row invariance
+                was asked for and no padding gives it here.
 
         """
         file = model_file(path, MODEL_FILE)
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        graph = Graph.of(open_inference(file, threads, providers, device), facts, str(file))
+        inference = open_inference(file, threads, providers, device)
+        graph = Graph.of(inference, facts, str(file))
+        foreign = [name for name in inference.get_providers() if name != CPU]
+        if foreign and not cache_holds(graph):
+            raise RuntimeUnavailable(
+                f"{file}: {foreign[0]} does not keep this graph's cache: choose another "
+                "provider, or export the model to the format optimum"
+            )
         padding = None
         if row_invariant is not False:
             padding = _find_padding(graph, _to_try(row_invariant, stored.weight_bytes))

@@ -1,7 +1,11 @@
 """llama.cpp's devices: what they are, and products measured on them."""
 
 import ctypes
+import os
+import subprocess
+import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,6 +200,38 @@ def test_a_library_without_these_functions(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(backends, "ggml", missing)
     (only,) = find_backends()
     assert (only.name, only.takes_layers, only.memory) == ("CPU", False, None)
+
+
+@pytest.mark.parametrize("value", ["", "/nowhere/libggml-card.so"])
+def test_a_backend_of_its_own(value: str, tmp_path: Path) -> None:
+    """What ``GGML_BACKEND_PATH`` names is loaded, or said to be missing; nothing else is looked
+    for in the current folder, where llama.cpp itself would take what it finds.
+    """
+    (tmp_path / "libggml-vulkan-evil.so").write_bytes(b"not a library")
+    code = (
+        "from edgedec.runtimes import llamacpp; print(llamacpp.problems(), len(llamacpp.devices()))"
+    )
+    logged = "import logging; logging.basicConfig(level=1); "
+    done = subprocess.run(
+        [sys.executable, "-c", logged + code],
+        env={**os.environ, "GGML_BACKEND_PATH": value} if value else without("GGML_BACKEND_PATH"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    problems, _, count = done.stdout.strip().rpartition(" ")
+    assert int(count) >= 1
+    assert "evil" not in done.stdout + done.stderr
+    if value:
+        assert value in problems
+        assert "does not load: " in problems
+    else:
+        assert problems == "[]"
+
+
+def without(name: str) -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key != name}
 
 
 def test_init_params_are_ggmls() -> None:
