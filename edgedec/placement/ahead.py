@@ -120,13 +120,16 @@ class Ahead:
         total, since = self._busy
         return total if since is None else total + self._clock.now() - since
 
-    def expected_s(self, width: int = 1) -> float:
-        """Seconds until a pass over ``width`` rows may be through; inf where none is coming."""
-        since = self._busy[1]
-        if self._paused or self._still or self.failure is not None or not self._pace.known:
+    def expected_s(self, twig: Twig) -> float:
+        """Seconds until the draft may have said what comes after it; inf where it will not."""
+        thicket = self._thicket
+        if self._paused or self._still or thicket is None or not self._pace.known:
             return inf
-        gone = 0.0 if since is None else self._clock.now() - since
-        return max(0.0, self._pace.at(width) - gone)
+        since, pass_s = self._busy[1], self._pace.at(1)
+        if since is None:
+            return pass_s
+        left = max(0.0, pass_s - (self._clock.now() - since))
+        return left if twig in thicket.computing else left + pass_s
 
     # -- in the draft's thread ------------------------------------------------------------------
 

@@ -1,0 +1,117 @@
+"""What overlapping gives, in virtual time: real scheduler, drafters and policies, no noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, Outcome, decode, plain, request
+
+from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.lookup import LookupDrafter
+from edgedec.decoding.engine import Engine
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.decoding.session import Session
+from edgedec.placement.ahead import Ahead
+from edgedec.placement.clock import Clock
+from edgedec.placement.overlap import AheadDrafter, OverlappedEngine, Patience
+from edgedec.placement.thicket import Pace
+from edgedec.simulation.clock import VirtualClock
+from edgedec.testing import PacedModel
+
+# The curve of a half-billion decoder in int4, in units of a pass over one row.
+CURVE = CostCurve((1, 2, 3, 4, 5, 6, 8, 16), (1, 1.05, 1.24, 1.32, 1.5, 1.63, 1.98, 3.31))
+TOKENS = 120
+GREEDY, HOT = SAMPLINGS["greedy"], SAMPLINGS["hot"]
+Make = Callable[[Clock, Session, Session], Engine]
+
+
+def timed(make: Make, share: float, sampling: SamplingParams = HOT) -> tuple[Outcome, Metrics]:
+    """Of a draft whose pass over one row takes this share of the target's."""
+    with VirtualClock() as clock:
+        target = PacedModel(TARGET, lambda rows, context: CURVE.at(rows), clock)
+        draft = PacedModel(DRAFT, lambda rows, context: share * (0.85 + 0.15 * rows), clock)
+        engine, metrics = make(clock, target.open(400), draft.open(400)), Metrics()
+        outcome = decode(engine, request(sampling, max_new_tokens=TOKENS), metrics)
+        if isinstance(engine, OverlappedEngine):
+            engine.close()
+        return outcome, metrics
+
+
+def overlapped(length: int | None, *, lookup: bool = False) -> Make:
+    def make(clock: Clock, target: Session, draft: Session) -> Engine:
+        ahead = Ahead(DrafterParts(VOCAB, draft), clock)
+        asked = LookupDrafter(VOCAB, rivals=("model",)) if lookup else None
+        policy = MeasuredCost(CURVE) if length is None else Fixed(length)
+        drafter = AheadDrafter(ahead, clock, lookup=asked)
+        return OverlappedEngine(target, drafter, policy, acceptance.rule(), clock)
+
+    return make
+
+
+def sequential(length: int) -> Make:
+    def make(clock: Clock, target: Session, draft: Session) -> Engine:
+        drafter = drafting.create("model", vocab_size=VOCAB, draft=draft)
+        return Engine(target, drafter, Fixed(length), acceptance.rule(), clock.now)
+
+    return make
+
+
+@pytest.mark.parametrize("length", [None, 3])
+@pytest.mark.parametrize("sampling", [GREEDY, HOT])
+def test_a_draft_at_a_third_of_the_target_s_time_beats_every_fixed_length(
+    sampling: SamplingParams, length: int | None
+) -> None:
+    outcome, metrics = timed(overlapped(length), 1 / 3, sampling)
+    assert outcome == plain(sampling, max_new_tokens=TOKENS)
+    best = min(timed(sequential(k), 1 / 3, sampling)[1].tpot_s for k in range(5))
+    assert metrics.tpot_s < 0.9 * best
+    # Nearly all of what the draft computes it computes beside the target.
+    assert metrics.overlapped_s > 0.8 * metrics.ahead_s
+    assert metrics.reuse_hits > 0
+
+
+@pytest.mark.parametrize("share", [0.7, 1.0, 1.5])
+@pytest.mark.parametrize("lookup", [False, True])
+def test_a_draft_that_is_too_slow_costs_nothing(share: float, lookup: bool) -> None:
+    _, metrics = timed(overlapped(1, lookup=lookup), share)
+    # A row more than plain decoding's, where something was there.
+    assert metrics.tpot_s < 1.01 * CURVE.at(2) if lookup else metrics.tpot_s <= 1.001
+
+
+def test_a_quick_draft_is_waited_for() -> None:
+    """After a rejection a few draft passes cost less than a target pass for one token."""
+    _, patient = timed(overlapped(4), 0.04)
+    assert patient.draft_s > 0
+    best = min(timed(sequential(k), 0.04)[1].tpot_s for k in range(6))
+    assert patient.tpot_s < best
+
+
+def test_the_target_never_waits_for_a_draft_s_pass_to_end() -> None:
+    """A pass of the draft takes three of the target's: plain decoding, to the microsecond."""
+    _, metrics = timed(overlapped(3), 3.0)
+    assert metrics.draft_s == 0
+    assert metrics.tpot_s == pytest.approx(1.0)
+
+
+def test_impatience_and_endless_patience_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    tpot = [timed(overlapped(4), share)[1].tpot_s for share in (0.04, 0.4)]
+    monkeypatch.setattr(Patience, "seconds", lambda self, depth: 0.0)
+    assert timed(overlapped(4), 0.04)[1].tpot_s > 1.01 * tpot[0]
+    monkeypatch.setattr(Patience, "seconds", lambda self, depth: 100.0)
+    assert timed(overlapped(4), 0.4)[1].tpot_s > 1.1 * tpot[1]
+
+
+def test_widths_of_a_pass_are_worth_their_time() -> None:
+    flat, steep = Pace(), Pace()
+    for rows in range(1, 9):
+        for _ in range(20):
+            flat.observe(rows, 1.0)
+            steep.observe(rows, float(rows))
+    values = [0.5, 0.2, 0.1, 0.05]
+    assert flat.width(values) == 4
+    assert steep.width(values) == 1
+    assert steep.width([]) == 0
