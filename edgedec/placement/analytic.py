@@ -104,6 +104,10 @@ class Forecast:
             return max((self.estimate(arm) for arm in arms), key=lambda found: found.rate)
         if plan.drafter == "tree":
             return self._tree(plan)
+        if plan.schedule == OVERLAPPED and plan.draft_length is not None:
+            # It waits for no more tokens than pay, and so drafts as many or fewer.
+            shorter = (replace(plan, draft_length=n) for n in range(1, plan.draft_length + 1))
+            return max((self._fixed(one) for one in shorter), key=lambda found: found.rate)
         if plan.draft_length is not None:
             return self._fixed(plan)
         lengths = (replace(plan, draft_length=length) for length in LENGTHS)
@@ -149,7 +153,9 @@ class Forecast:
         tokens = 1.0
         for source, drafts in found.items():
             survival, share = drafts.survival, drafts.survival.drafts
-            model_s = self._model_s(plan, survival, length) if source == "model" else 0.0
+            model_s = 0.0
+            if source == "model":
+                model_s = self._model_s(plan, survival, length) + self._lag_s(plan, found)
             verify_s = target(drafts.nodes + 1)
             if plan.schedule == OVERLAPPED and source == "model":
                 verify_s, model_s = self._overlap(plan, verify_s, model_s)
@@ -167,6 +173,15 @@ class Forecast:
         # After a chain that was accepted whole its last token is read with the next root.
         passes_s = (length - whole) * draft(1) + whole * draft(2)
         return passes_s + length * self.profile.draft_overhead_s
+
+    def _lag_s(self, plan: Plan, found: dict[str, Drafts]) -> float:
+        """Seconds in which the draft model reads what was written while lookup drafted."""
+        if plan.schedule == OVERLAPPED or "lookup" not in found:
+            return 0.0
+        draft, lookup = self._draft(plan), found["lookup"].survival
+        written = lookup.drafts + lookup.accepted(plan.draft_length or 0)
+        behind = round(written / found["model"].survival.drafts)
+        return draft(1 + behind) - draft(1)
 
     def _overlap(self, plan: Plan, verify_s: float, model_s: float) -> tuple[float, float]:
         """Seconds of the target, and of the draft beyond it, when both work at once.

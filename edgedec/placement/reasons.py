@@ -43,6 +43,8 @@ def reasons(findings: Findings) -> Iterator[str]:
     yield from _overlap(findings)
     yield from _memory(findings)
     yield from _places(findings)
+    for note in findings.profile.notes:
+        yield f"Left out: {' '.join(note.split()).rstrip('.')}."
 
 
 def _speed(option: Weighed) -> str:

@@ -112,6 +112,8 @@ class Memory:
 
 
 def size(count: int) -> str:
-    """Bytes for people; never less than they are."""
-    tenths = -(-count // 10**5)
-    return f"{tenths // 10}.{tenths % 10} MB"
+    """Bytes for people; rounded up, so that what is named is enough."""
+    if count >= 10**9:
+        hundredths = -(-count // 10**7)
+        return f"{hundredths / 100:.2f} GB"
+    return f"{-(-count // 10**5) / 10:.1f} MB"

@@ -291,6 +291,22 @@ def test_plain_on_the_processor_needs_no_fallback():
     assert decision.fallbacks == ()
 
 
+def test_what_the_profile_left_out_is_said():
+    notes = ("the traces are without the draft: the vocabularies\nshare nothing.",)
+    found = profile(target(), draft(), texts=[replace(trace(), draft=None)])
+    decision = decide(replace(found, notes=notes), WORK)
+    assert not any(one.plan.draft for one in decision.candidates)
+    said(decision, "Left out: the traces are without the draft: the vocabularies share nothing.")
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(1, "0.1 MB"), (10**6, "1.0 MB"), (1_234_567, "1.3 MB"), (2_000_000_001, "2.01 GB")],
+)
+def test_a_size_that_is_named_is_enough(count, shown):
+    assert size(count) == shown
+
+
 # -- texts and replays --------------------------------------------------------------------------
 
 
