@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 
 from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.errors import EdgedecError, ProfileError
 from edgedec.placement.pinning import pinned
+from edgedec.placement.place import CPU
 from edgedec.placement.profile import Measured, Parity, PassTimes
 from edgedec.placement.stored import from_json, to_json
 from edgedec.profiling import parity, passes
@@ -94,6 +96,13 @@ def _widths(job: Job, model: Model) -> tuple[int, ...]:
     return model.capabilities.row_widths or job.widths
 
 
+def _own_time(job: Job) -> Callable[[], float] | None:
+    """What one thread computes, however busy the machine is meanwhile; None where others help."""
+    place = job.place
+    alone = place.device == CPU and place.provider is None and place.threads == 1
+    return process_time if alone else None
+
+
 def _at_contexts(
     session: Session, job: Job, widths: tuple[int, ...]
 ) -> tuple[tuple[PassTimes, ...], float, bool]:
@@ -109,7 +118,7 @@ def _at_contexts(
         if reading * (context - session.length) > job.budget_s * len(job.contexts):
             break
         reading = passes.read_s(session, context, job.sample) or reading
-        swept = passes.sweep(session, widths, job.sample, job.budget_s)
+        swept = passes.sweep(session, widths, job.sample, job.budget_s, own_time=_own_time(job))
         times.append(swept.times)
         steady &= swept.steady
     if not times:

@@ -24,6 +24,15 @@ _PASSES, _BUDGETS = 120, 10
 Now = Callable[[], float]
 
 
+def preemptions() -> int:
+    """How often the system took a core from this process, as far as it says."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
 @dataclass(frozen=True, slots=True)
 class Swept:
     """Pass times, and whether enough sweeps agreed."""
@@ -38,14 +47,16 @@ def sweep(
     sample: Sequence[int],
     budget_s: float,
     now: Now = perf_counter,
+    interruptions: Callable[[], int] = preemptions,
+    own_time: Now | None = None,
 ) -> Swept:
     """Measure passes over so many rows onto what the session holds, which stays as it is.
 
-    Widths take turns, so that a disturbance hits them all. A pass that takes 10% longer than
-    the quickest one of its width was disturbed: a width's figure is the median of the others,
-    its spread that of all. Sweeps go on until every width has five that count or the budget is
-    spent; two always run. A recurrent model, which cannot take tokens back, is asked for single
-    rows only, and reads on as it is measured.
+    Widths take turns, so that a disturbance hits them all. A pass that was interrupted, or that
+    takes 10% longer than the quickest one of its width, was disturbed: a width's figure is the
+    median of the others, its spread that of all. Sweeps go on until every width has five that
+    count or the budget is spent; two always run. A recurrent model, which cannot take tokens
+    back, is asked for single rows only, and reads on as it is measured.
 
     Args:
         session: with room for the widest pass.
@@ -53,32 +64,54 @@ def sweep(
         sample: tokens for the rows, repeated as needed.
         budget_s: seconds; a slow model gets up to ten times as many.
         now: a clock.
+        interruptions: counts them.
+        own_time: a clock that stands still in them; read where all passes of a width had some.
 
     """
     started, context = now(), session.length
     _once(session, max(widths), sample, now)  # buffers and caches
     one_s = min(_once(session, 1, sample, now) for _ in range(2))
     budget_s = max(budget_s, min(_BUDGETS * budget_s, _PASSES * one_s))
-    chosen = _affordable(widths, one_s, budget_s)
-    found: list[list[float]] = [[] for _ in chosen]
+    found = {width: _Times([], [], []) for width in _affordable(widths, one_s, budget_s)}
     for turn in range(_MOST):
         # Up and down in turns: right after a wide pass a narrow one is a fifth slower.
-        order = list(enumerate(chosen))
-        for place, width in reversed(order) if turn % 2 else order:
-            found[place].append(_once(session, width, sample, now))
-        if min(len(_calm(times)) for times in found) >= _ENOUGH:
+        for width in reversed(found) if turn % 2 else found:
+            before, own = interruptions(), own_time() if own_time else 0.0
+            seconds = _once(session, width, sample, now)
+            own = own_time() - own if own_time else seconds
+            found[width].add(seconds, own, disturbed=interruptions() != before)
+        if min(len(_calm(times.clean)) for times in found.values()) >= _ENOUGH:
             break
         if turn > 0 and now() - started > budget_s:
             break
-    calm = [_calm(times) for times in found]
-    medians, spreads = map(median, calm), map(spread, found)
-    steady = min(map(len, calm)) >= _FEWEST
-    return Swept(PassTimes(context, tuple(chosen), tuple(medians), tuple(spreads)), steady)
+    medians = tuple(times.median for times in found.values())
+    spreads = tuple(spread(times.all) for times in found.values())
+    steady = min(len(_calm(times.clean)) for times in found.values()) >= _FEWEST
+    return Swept(PassTimes(context, tuple(found), medians, spreads), steady)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Passes of one width: all, what they took of the process's own time, and the clean ones."""
+
+    all: list[float]
+    own: list[float]
+    clean: list[float]
+
+    def add(self, seconds: float, own: float, *, disturbed: bool) -> None:
+        self.all.append(seconds)
+        self.own.append(own)
+        if not disturbed:
+            self.clean.append(seconds)
+
+    @property
+    def median(self) -> float:
+        return median(_calm(self.clean or self.own))
 
 
 def _calm(times: Sequence[float]) -> list[float]:
     """Those that were not disturbed."""
-    least = min(times)
+    least = min(times, default=0.0)
     return [seconds for seconds in times if seconds <= _AGREE * least]
 
 

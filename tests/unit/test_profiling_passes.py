@@ -26,6 +26,8 @@ class Slow:
         self._session = FakeModel(vocab_size=8).open(512)
         self._disturb, self._logits_s = disturb, logits_s
         self.now = 0.0
+        self.interrupted = False
+        self.interrupted_by = lambda factor: False
 
     def __getattr__(self, name: str):
         return getattr(self._session, name)
@@ -36,7 +38,9 @@ class Slow:
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
         scored = self._session.forward(tree, start, want)
-        self.now += cost(len(tree)) * next(self._disturb)
+        factor = next(self._disturb)
+        self.interrupted = self.interrupted_by(factor)
+        self.now += cost(len(tree)) * factor
         if want & Want.LOGITS:
             self.now += self._logits_s * len(tree)
         return scored
@@ -62,7 +66,7 @@ def growing() -> Iterator[float]:
 
 
 def sweep(session: Slow, budget_s: float = 10.0) -> passes.Swept:
-    return passes.sweep(session, WIDTHS, SAMPLE, budget_s, lambda: session.now)
+    return passes.sweep(session, WIDTHS, SAMPLE, budget_s, lambda: session.now, lambda: 0)
 
 
 def test_a_quiet_machine_gives_the_curve_as_it_is_and_leaves_the_session_as_it_was() -> None:
@@ -82,6 +86,42 @@ def test_disturbed_passes_do_not_count_and_show_in_the_spread() -> None:
     assert found.steady
     assert found.times.seconds == pytest.approx([cost(rows) for rows in found.times.widths])
     assert max(found.times.spread) > 0.5
+
+
+def test_passes_that_were_interrupted_do_not_count() -> None:
+    # All but every third are interrupted, and quicker than those that count.
+    session = Slow(every(3, 1.5))
+    marks = 0
+
+    def interruptions() -> int:
+        nonlocal marks
+        marks += session.interrupted
+        session.interrupted = False
+        return marks
+
+    session.interrupted_by = lambda factor: factor == 1.0
+    found = passes.sweep(session, WIDTHS, SAMPLE, 10.0, lambda: session.now, interruptions)
+    assert found.times.seconds == pytest.approx([1.5 * cost(rows) for rows in found.times.widths])
+    assert found.steady
+
+
+def test_where_all_were_interrupted_the_quickest_stand_in_for_them() -> None:
+    session = Slow(calm())
+    marks = iter(range(10**6))
+    found = passes.sweep(session, WIDTHS, SAMPLE, 1.0, lambda: session.now, lambda: next(marks))
+    assert found.times.seconds == pytest.approx([cost(rows) for rows in found.times.widths])
+    assert not found.steady
+
+
+def test_where_all_were_interrupted_a_clock_that_stands_still_in_them_is_better() -> None:
+    session = Slow(every(1, 7.0))
+    marks = iter(range(10**6))
+    found = passes.sweep(
+        session, WIDTHS, SAMPLE, 1.0, lambda: session.now, lambda: next(marks),
+        own_time=lambda: session.now / 7.0,
+    )  # fmt: skip
+    assert found.times.seconds == pytest.approx([cost(rows) for rows in found.times.widths])
+    assert not found.steady
 
 
 def test_a_machine_that_never_rests_is_noticed_within_the_budget() -> None:
@@ -116,6 +156,6 @@ def test_a_recurrent_model_goes_on() -> None:
 
     session = Recurrent(calm())
     session.prefill(SAMPLE)
-    found = passes.sweep(session, (1,), SAMPLE, 1.0, lambda: session.now)
+    found = passes.sweep(session, (1,), SAMPLE, 1.0, lambda: session.now, lambda: 0)
     assert found.times.seconds == pytest.approx([0.010])
     assert len(SAMPLE) < session.length < 80
