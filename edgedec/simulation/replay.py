@@ -35,7 +35,7 @@ _CALIBRATION = 32
 _DRAFTING = {"lookup": 0.8, "hybrid": 0.8, "recycle": 1.0, "tree": 1.0, "adaptive": 1.0}
 _DECIDING = 1.2
 # Likewise each row of a draft that thinks ahead, as a share of what a drafted token takes.
-_AHEAD_ROW = 2.0
+_AHEAD_ROW = 1.2
 # Drafters that can think while the target computes.
 _AHEAD = ("model", "hybrid")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,9 +48,9 @@ class TraceRows:
         logits = np.log(np.maximum(-np.sort(-chances, axis=1), 1e-12))
         self.ids = np.concatenate([ids, (ids + 1) % vocab_size])
         self.logits = np.concatenate([logits, logits])
-        self._after: dict[int, int] = {}
+        self._after: dict[int, list[int]] = {}
         for row in range(1, self.count):
-            self._after[trace.tokens[trace.prompt + row - 1]] = row
+            self._after.setdefault(trace.tokens[trace.prompt + row - 1], []).append(row)
 
     def right(self, known: int, held: Sequence[int]) -> int:
         """How many of the first tokens are the text's; of the first ``known`` all are."""
@@ -63,5 +64,7 @@ class TraceRows:
         row = place + 1 - self.prompt
         if right and 0 <= row < self.count:
             return row
-        known = self._after.get(token)
-        return self.count + min(max(row, 0), self.count - 1) if known is None else known
+        # Not later than here: a drafter that learns from rows must not learn what comes.
+        known = self._after.get(token, ())
+        place = bisect_left(known, row)
+        return known[place - 1] if place else self.count + min(max(row, 0), self.count - 1)

@@ -128,7 +128,7 @@ class TraceSession:
         self._compute(self._model.cost.seconds(len(tree) - start, self.length + start))
         if self._model.role == DRAFT:
             around = self._model.around
-            around.clock.sleep(around.overhead_s + around.more_s * (len(tree) - start))
+            around.shared.interpret(around.overhead_s + around.more_s * (len(tree) - start))
         places = self._places(tree, start)
         self._tree = tree
         rows = self._rows
@@ -147,7 +147,7 @@ class TraceSession:
             # Once a round, between passes: where the engine's own work shows in its times.
             around = self._model.around
             more_s = around.more_s if len(tree) > 1 else 0.0
-            around.clock.sleep(around.overhead_s + more_s)
+            around.shared.interpret(around.overhead_s + more_s)
         self._append(tree.tokens_on(path))
         self._forget()
 

@@ -1,4 +1,4 @@
-"""Two models that compute at once and slow each other: by the factors that were measured."""
+"""What two models share: their passes slow each other, and Python runs one of them at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgedec.placement.clock import Clock, Signal
 
 
 class Shared:
-    """What target and draft share: caches, memory bandwidth, cores.
+    """What target and draft share: caches, memory bandwidth, cores, and Python's interpreter lock.
 
     A pass advances at full speed while the other model rests, and at 1 / factor of it while
     the other computes, so that one which overlaps in part is slowed in part.
@@ -23,6 +23,8 @@ class Shared:
         self._clock = clock
         self._factors = factors or {}
         self._running: list[tuple[str, Signal]] = []
+        self._interpreting = False
+        self._interpreted = clock.signal()
 
     def compute(
         self, role: str, wake: Signal, seconds: float, interrupted: Callable[[], bool]
@@ -54,6 +56,18 @@ class Shared:
         finally:
             self._running.remove(me)
             self._changed(role)
+
+    def interpret(self, seconds: float) -> None:
+        """Let Python work for so long, which two threads do one after the other."""
+        while self._interpreting:
+            self._interpreted.wait()
+        self._interpreting = True
+        self._interpreted.clear()
+        try:
+            self._clock.sleep(seconds)
+        finally:
+            self._interpreting = False
+            self._interpreted.set()
 
     def _factor(self, role: str) -> float:
         beside = any(other != role for other, _ in self._running)

@@ -169,3 +169,29 @@ def test_passes_slow_each_other_while_they_overlap():
     target, draft = both({"target": 2.0, "draft": 2.0}, 8.0)
     assert (target, draft) == (pytest.approx(12), pytest.approx(14))
     assert both({"target": 1.5, "draft": 1.0}, 0.0) == (pytest.approx(10 + 4 / 3), 4)
+
+
+def test_off_the_text_a_row_never_says_what_comes_later():
+    text = trace(prompt=4, count=40, seed=5)
+    rows = TraceRows(text, "target", VOCAB)
+    for place in range(text.prompt, len(text.tokens) - 1):
+        for token in range(VOCAB):
+            found = rows.row(place, token, right=False)
+            if found < rows.count:
+                # What the text said before, after the same token.
+                assert found < place + 1 - text.prompt
+                assert text.tokens[text.prompt + found - 1] == token
+            else:
+                assert rows.ids[found, 0] != rows.ids[found - rows.count, 0]
+    seen = text.tokens[text.prompt]
+    assert rows.row(text.prompt + 5, seen, right=False) < rows.count, "nothing is ever recalled"
+
+
+def test_python_runs_one_thread_at_a_time():
+    with VirtualClock() as clock:
+        shared = Shared(clock)
+        task = clock.start(lambda: shared.interpret(0.3), name="draft")
+        clock.sleep(0.1)
+        shared.interpret(0.5)
+        assert clock.now() == pytest.approx(0.8)
+        task.join()
