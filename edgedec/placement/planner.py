@@ -33,7 +33,8 @@ _FEWEST_REPLAYS, _MOST_REPLAYS = 12, 32
 # foretold; a fixed length must beat that by more than this.
 _AUTO_IS_WORTH = 0.97
 _CPU_PROVIDER = "CPUExecutionProvider"
-# What a measurement on a busy machine may be off by, whatever its quartiles say.
+# What a measurement on a busy machine may be off by, whatever its quartiles say; medians are
+# surer than quartiles, however far those lie apart.
 _UNSTEADY = 0.1
 
 
@@ -84,7 +85,7 @@ def decide(
 
 
 def choose(usable: Iterable[Weighed]) -> Weighed:
-    """The fastest; drafts only where they are ahead of plain decoding by more than is uncertain.
+    """The fastest; drafts only where they are ahead of plain decoding by their margin.
 
     Args:
         usable: plans of which at least one is plain.
@@ -92,7 +93,7 @@ def choose(usable: Iterable[Weighed]) -> Weighed:
     """
     ordered = sorted(usable, key=_best_first)
     plain = next(w for w in ordered if w.plan.plain)
-    ahead = [w for w in ordered if not w.plan.plain and w.rate > plain.rate * (1 + w.uncertainty)]
+    ahead = [w for w in ordered if not w.plan.plain and w.rate > plain.rate * (1 + w.margin)]
     if not ahead:
         return plain
     auto = (w for w in ahead if w.plan.draft_length is None)
@@ -203,7 +204,7 @@ def _spread(measured: Measured, rows: int, context: int) -> float:
     """Of the measurement that lies nearest."""
     times = min(measured.times, key=lambda times: abs(times.context - context))
     spread = min(zip(times.widths, times.spread, strict=True), key=lambda w: abs(w[0] - rows))[1]
-    return spread if measured.steady else max(spread, _UNSTEADY)
+    return min(spread, _UNSTEADY) if measured.steady else _UNSTEADY
 
 
 def _best_first(weighed: Weighed) -> tuple[float, bool, int, str]:

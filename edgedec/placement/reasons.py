@@ -103,8 +103,8 @@ def _plain(findings: Findings) -> Iterator[str]:
     else:
         yield (
             f"Speculation is refused: the best plan that drafts, {best.plan.label}, is"
-            f" predicted to be {gain} as fast, which lies within the uncertainty of"
-            f" {best.uncertainty:.0%}."
+            f" predicted to be {gain} as fast, which is ahead by less than the {best.margin:.0%}"
+            " that is uncertain."
         )
     estimate = best.estimate
     if estimate is not None and plain.estimate is not None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from edgedec.placement.analytic import Estimate
 from edgedec.placement.plan import Candidate, Plan
 
+_FOLLOWED = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
@@ -24,6 +26,17 @@ class Weighed:
     context: int
     estimate: Estimate | None = None
     uncertainty: float = 0.0
+
+    @property
+    def margin(self) -> float:
+        """By which share it must be ahead of plain decoding to be taken.
+
+        A length that is decided each round goes down to plain decoding where drafts turn out
+        not to pay; a fixed one has nothing but the prediction.
+        """
+        if self.plan.draft_length is None:
+            return min(self.uncertainty, _FOLLOWED)
+        return self.uncertainty
 
     @property
     def plan(self) -> Plan:
