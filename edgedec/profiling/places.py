@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgedec.errors import EdgedecError
 from edgedec.pair import Source
@@ -60,21 +60,25 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
     """
     found: list[Site] = []
     left_out: list[str] = []
-    groups = clusters()
+    groups, skipped = clusters(), 0
     cores = sum(len(group.cores) for group in groups)
     for role, models in sources.items():
         for source in models:
             if wanted.formats and source.format not in wanted.formats:
                 continue
-            runtime = registry.RUNTIMES.get(source.format)
             try:
-                adapter = registry.adapter(runtime or source.format)
+                adapter = registry.adapter(registry.RUNTIMES.get(source.format, source.format))
                 devices = _devices(source.format, adapter, cores)
             except EdgedecError as error:
                 left_out.append(f"{role} as {source.format}: {error}")
                 continue
-            places = [*_on_cpu(source.format, role, groups, wanted), *devices]
+            on_cpu = _on_cpu(source.format, role, groups, wanted)
+            more = _on_cpu(source.format, role, groups, replace(wanted, thorough=True))
+            skipped += sum(_named(place, wanted.labels) for place in more if place not in on_cpu)
+            places = [*on_cpu, *devices]
             found += [Site(source, place) for place in places if _named(place, wanted.labels)]
+    if skipped:
+        left_out.append(f"{skipped} more places on the processor: --thorough measures them")
     return found, left_out
 
 

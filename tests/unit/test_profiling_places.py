@@ -58,6 +58,9 @@ def test_two_cores_are_one_place_or_two_and_each_model_has_its_own(here) -> None
     found, left_out = places.sites(pair, Wanted())
     assert labels(found, "target") == ["onnx cpu x1", "onnx cpu x2", "onnx cpu:0 x1"]
     assert labels(found, "draft") == ["onnx cpu x1", "onnx cpu x2", "onnx cpu:1 x1"]
+    assert left_out == ["2 more places on the processor: --thorough measures them"]
+    more, left_out = places.sites(pair, Wanted(thorough=True))
+    assert len(more) == len(found) + 2
     assert not left_out
     apart = [t.place.apart_from(d.place) for t in found[:3] for d in found[3:]]
     assert sum(apart) == 1
@@ -83,8 +86,7 @@ def test_devices_are_places_and_a_runtime_that_is_not_there_is_said(here) -> Non
     found, left_out = places.sites({"target": formats}, Wanted())
     assert Place("gguf", "Vulkan0") in [site.place for site in found]
     assert Place("onnx", "NPU", provider="OpenVINOExecutionProvider") in [s.place for s in found]
-    (line,) = left_out
-    assert line == "target as optimum: the runtime 'optimum' needs a package"
+    assert left_out[0] == "target as optimum: the runtime 'optimum' needs a package"
 
 
 def test_a_provider_on_the_processor_is_no_device_of_its_own(here) -> None:
