@@ -1,13 +1,15 @@
 """Papers' figures against the simulation: corners, verdicts, sources, and broken inputs."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from edgedec.errors import InputError
-from edgedec.simulation import papers, papers_dovetail, papers_theory
+from edgedec.simulation import cards, papers, papers_dovetail, papers_theory
 from edgedec.simulation.figures import Figure
 from edgedec.simulation.pairs import Pair
 from edgedec.simulation.reproduction import Claim, Row, evaluate
@@ -179,3 +181,20 @@ def test_a_streamed_target_is_drafted_for_while_it_loads_only() -> None:
     assert 0.45 < told.overlapped_s / told.target_passes < 0.62
     free = Pair(1.0, 0.1).overlapped(always, 20, branching=False)
     assert free.overlapped_s / free.target_passes > 0.95
+
+
+def test_the_page_quotes_the_records(repository: Path) -> None:
+    page = (repository / "docs" / "simulation.md").read_text("utf-8")
+    lines = (repository / "docs" / "measurements" / "papers.jsonl").read_text("utf-8").splitlines()
+    records = [json.loads(line) for line in lines if '"claim"' in line]
+    assert [record["figure"] for record in records] == [c.figure for c in papers.claims()]
+    for record in records:
+        (line,) = (line for line in page.splitlines() if f"| {record['figure']} |" in line)
+        produced = f"{record['low']:.3g}..{record['high']:.3g} (±{record['spread']:.0%})"
+        for quoted in (record["paper"], f"{record['published']:.3g}", produced, record["verdict"]):
+            assert f"| {quoted} |" in line
+
+
+def test_the_page_names_every_card(repository: Path) -> None:
+    page = (repository / "docs" / "simulation.md").read_text("utf-8")
+    assert all(f"`{name}`" in page for name in cards.names())
