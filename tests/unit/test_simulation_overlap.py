@@ -9,6 +9,7 @@ from simulated import OTHER, PLACE, measured, trace
 from edgedec.errors import InputError
 from edgedec.placement.plan import OVERLAPPED, Plan
 from edgedec.placement.profile import Contention
+from edgedec.simulation.clock import VirtualClock
 from edgedec.simulation.replay import Setting, replay
 
 # A pass of the target over 4 rows takes 11 ms, of the draft 2.
@@ -58,7 +59,7 @@ def test_the_same_figures_every_time_and_no_thread_is_left(drafter, length):
     before = threading.active_count()
     setting = replace(SETTING, contention=NOISE, overhead_s=1e-4, draft_overhead_s=3e-5)
     texts = [trace(0.7, seed=seed) for seed in range(2)]
-    runs = [replay(setting, plan(length, drafter), texts, 60) for _ in range(12)]
+    runs = [replay(setting, plan(length, drafter), texts, 60) for _ in range(20)]
     assert all(run == runs[0] for run in runs)
     assert [run.emitted for run in runs[0]] == [60, 60]
     assert threading.active_count() == before
@@ -89,3 +90,12 @@ def test_overlap_pays_with_a_second_device_and_not_where_it_halves_the_first():
 def test_drafters_that_cannot_think_ahead_are_refused(drafter):
     with pytest.raises(InputError, match="expected model or hybrid"):
         replay(SETTING, plan(2, drafter), [trace()], 20)
+
+
+def test_a_clock_that_lets_nobody_run_beside_a_pass_is_noticed(monkeypatch):
+    def alone(clock: VirtualClock, moment: float) -> bool:
+        clock._now = max(clock._now, moment)
+        return True
+
+    monkeypatch.setattr(VirtualClock, "passes_undisturbed", alone)
+    assert tpot_s(SETTING) > 1.5 * 11e-3 / 4
