@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Protocol
 
 from edgedec.bench.records import Recorder
 from edgedec.errors import InputError
-from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
+from edgedec.pipeline import GenerateOptions, Generation, Prompt
 
 _LOSS = 0.98
+
+
+class Decodes(Protocol):
+    """What is compared: a ``Pipeline``, or one in a certain way."""
+
+    def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
+        """Decode to the end."""
+        ...
 
 
 @dataclass(slots=True)
@@ -73,7 +82,7 @@ class Comparison:
 
 
 def compare(
-    candidates: Mapping[str, Pipeline],
+    candidates: Mapping[str, Decodes],
     prompts: Sequence[tuple[str, Prompt]],
     options: GenerateOptions | Sequence[GenerateOptions],
     recorder: Recorder,
@@ -138,6 +147,9 @@ def facts(generation: Generation) -> dict[str, object]:
         "draft_s": metrics.draft_s,
         "target_s": metrics.target_s,
         "engine_s": metrics.engine_s,
+        "reuse_hits": metrics.reuse_hits,
+        "ahead_s": metrics.ahead_s,
+        "overlapped_s": metrics.overlapped_s,
         "accepted_lengths": dict(sorted(metrics.accepted_lengths.items())),
         "sources": dict(metrics.sources),
         "finish_reason": generation.finish_reason,

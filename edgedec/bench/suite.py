@@ -17,6 +17,7 @@ from edgedec.bench import formats, never_slower
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
 from edgedec.bench.grown import Workshop
+from edgedec.bench.overlap import overlap
 from edgedec.bench.plans import planner
 from edgedec.bench.records import Recorder, recording
 from edgedec.bench.trust import simulation_trust
@@ -197,6 +198,7 @@ _SECTIONS = (
     hopeless,
     whole,
     papers,
+    overlap,
     planner,
     simulation_trust,
     identity_fp32,

@@ -60,7 +60,7 @@ class Ahead:
         self._clock, self._branching = clock, branching
         self._habits, self._pace = Habits(), Pace()
         self._thicket: Thicket | None = None
-        self._paused = self._still = False
+        self._paused = self._resting = self._still = False
         # Seconds computed, and since when it computes now; a pair, so that both are of one time.
         self._busy: tuple[float, float | None] = 0.0, None
         self.news = clock.signal()
@@ -104,7 +104,13 @@ class Ahead:
             self._paused = False
             self._worker.wake()
 
-    def rest(self) -> None:
+    def rest(self, *, now: bool) -> None:
+        """Whether to compute nothing for a while, as nobody wants it; apart from ``pause``."""
+        if self._resting != now:
+            self._resting = now
+            self._worker.wake()
+
+    def end(self) -> None:
         """The text has ended: nothing to do until ``begin``."""
         self._worker.post(self._forget)
         self._stop()
@@ -123,7 +129,8 @@ class Ahead:
     def expected_s(self, twig: Twig) -> float:
         """Seconds until the draft may have said what comes after it; inf where it will not."""
         thicket = self._thicket
-        if self._paused or self._still or thicket is None or not self._pace.known:
+        held = self._paused or self._resting or self._still
+        if held or thicket is None or not self._pace.known:
             return inf
         since, pass_s = self._busy[1], self._pace.at(1)
         if since is None:
@@ -153,7 +160,7 @@ class Ahead:
 
     def _grow(self) -> bool:
         thicket = self._thicket
-        if thicket is None or self._paused:
+        if thicket is None or self._paused or self._resting:
             return False
         if self._follower.room() < 1:  # the session cannot hold the text
             self._still = True

@@ -46,6 +46,9 @@ _TRUST = 7.0, 10.0
 # Of a token's worth when it is not waited for (found by replay, drafts of 0.05 to 0.5 of the
 # target's time: waiting for all of it costs up to a tenth, for nothing of it a twentieth).
 _LOST = 0.3
+# Rounds in a row whose policy wants nothing of what is there, after which the draft rests for so
+# many: it may slow the target, and it takes power.
+_GIVE_UP, _REST = 16, 48
 # The chance that a token copied from the text before is right, for what comes below it.
 _COPIED = 0.8
 
@@ -112,11 +115,11 @@ class AheadDrafter:
         self._root = Twig(0)
         self._told = False
         self._began = self._busy_s = 0.0
-        self._since = 0.0
+        self._since, self._declined = 0.0, 0
         self.reuse_hits, self.overlapped_s = 0, 0.0
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        self._root, self._told = self.ahead.begin(sampler), False
+        self._root, self._told, self._declined = self.ahead.begin(sampler), False, 0
         self._since, self.reuse_hits, self.overlapped_s = self.ahead.busy_s, 0, 0.0
         if self._lookup is not None:
             self._lookup.begin(prompt, sampler)
@@ -124,6 +127,9 @@ class AheadDrafter:
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
         self._began = self._clock.now()
         self.ahead.resume()
+        resting = self._declined % (_GIVE_UP + _REST) >= _GIVE_UP
+        self._declined += resting
+        self.ahead.rest(now=resting or limits.nodes < 1)
         draft = Draft(TokenTree(root), source=_MODEL)
         if self._lookup is not None:
             draft = self._lookup.propose(root, limits, go_on, streams)
@@ -162,6 +168,10 @@ class AheadDrafter:
         while step.depth < length and self._known(twig, step.depth) and go_on(step):
             twig = _first(twig)
             step.depth = step.nodes = tree.add(twig.token, step.depth)
+        if step.depth:
+            self._declined = 0
+        elif length > 0 and twig.computed:
+            self._declined += 1
         return Draft(tree, source=_MODEL)
 
     def _known(self, twig: Twig, depth: int) -> bool:
@@ -260,7 +270,7 @@ class OverlappedEngine(Engine):
             if self._streamed is not None:
                 self._streamed.watch(None)
             self._ahead.ahead.resume()
-            self._ahead.ahead.rest()
+            self._ahead.ahead.end()
 
     def _heed(self, phase: Phase) -> None:
         if phase is Phase.LOAD:

@@ -108,7 +108,7 @@ def test_a_prompt_of_one_token_and_one_that_the_draft_reads_for_long() -> None:
 
 
 def test_a_closed_stream_leaves_both_sessions_usable() -> None:
-    with Harness(target=Slow(TARGET, 1e-3), draft=Slow(DRAFT, 1e-3)) as harness:
+    with Harness(target=Slow(TARGET, 1e-3), draft=Slow(DRAFT, 2e-4)) as harness:
         for rounds in (0, 1, 4):
             running = harness.engine.run(request(HOT, [7, 7, 2]), Metrics())
             for _ in range(rounds):
@@ -145,7 +145,7 @@ def test_cancelled_and_out_of_time() -> None:
 def test_an_exception_in_the_target_is_raised(
     error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Harness(target=Slow(TARGET, 1e-3), draft=Slow(DRAFT, 1e-3)) as harness:
+    with Harness(target=Slow(TARGET, 1e-3), draft=Slow(DRAFT, 2e-4)) as harness:
         honest = harness.target.forward
         passes = iter(range(100))
 

@@ -8,7 +8,7 @@ import pytest
 from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, Outcome, decode, plain, request
 
 from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.base import DrafterParts, DraftStep
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
@@ -115,3 +115,28 @@ def test_widths_of_a_pass_are_worth_their_time() -> None:
     assert flat.width(values) == 4
     assert steep.width(values) == 1
     assert steep.width([]) == 0
+
+
+def test_a_draft_that_nobody_wants_rests_and_is_tried_again() -> None:
+    class Moody(Fixed):
+        """Wants nothing for so many rounds."""
+
+        def __init__(self, rounds: int) -> None:
+            super().__init__(3)
+            self.rounds = rounds
+
+        def go_on(self, step: DraftStep) -> bool:
+            self.rounds -= step.nodes == 0
+            return self.rounds < 0
+
+    def wants_nothing_for(rounds: int) -> Metrics:
+        def make(clock: Clock, target: Session, draft: Session) -> Engine:
+            drafter = AheadDrafter(Ahead(DrafterParts(VOCAB, draft), clock), clock)
+            return OverlappedEngine(target, drafter, Moody(rounds), acceptance.rule(), clock)
+
+        return timed(make, 1 / 3)[1]
+
+    busy, never, later = (wants_nothing_for(rounds) for rounds in (0, 1000, 30))
+    assert busy.ahead_s > 0.9 * busy.target_s
+    assert never.ahead_s < 0.5 * never.target_s
+    assert later.accepted_tokens > 10

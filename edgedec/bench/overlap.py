@@ -1,0 +1,176 @@
+"""Draft while verifying against one after the other: on a second device, and on shared cores.
+
+The pair is grown, target and draft, so that a draft's pass costs about a third of the target's.
+The fair baseline has all cores for both models in turn, at its best fixed draft length and with
+the policy deciding. The second device is a paced one: the draft as it ships, which says exactly
+what its grown form says, held to a third of the target's time without the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgedec import profiling
+from edgedec.assembly import OpenOptions
+from edgedec.bench.compare import Comparison, Decodes, compare
+from edgedec.bench.records import Recorder
+from edgedec.decoding import policy
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.policy import CostCurve
+from edgedec.pair import every_format
+from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
+from edgedec.placement.ahead import Ahead
+from edgedec.placement.clock import WallClock
+from edgedec.placement.device import available_cores
+from edgedec.placement.load import LoadOptions
+from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
+from edgedec.placement.place import Place
+from edgedec.placement.plan import OVERLAPPED, Decision
+from edgedec.placement.planner import decide
+from edgedec.placement.profile import Measured, PassTimes, Profile
+from edgedec.placement.workload import Workload
+from edgedec.profiling import ProfileOptions
+from edgedec.profiling.opened import opened
+from edgedec.profiling.places import Wanted
+from edgedec.simulation.predict import predict
+from edgedec.testing.paced import PacedModel
+
+if TYPE_CHECKING:
+    from edgedec.bench.suite import Suite
+
+Row = dict[str, Any]
+TARGET, DRAFT = "target-0.5b", "draft-150m"
+_LENGTHS = (1, 2, 3, 4)
+_TOKENS = 128
+_SHARE, _MORE = 1 / 3, 0.15
+_PACED = Place("onnx", device="paced")
+_WIDTHS = tuple(range(1, 18))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A pipeline at one draft length; None lets its policy decide."""
+
+    pipeline: Pipeline
+    length: int | None
+
+    def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
+        """See ``Pipeline.generate``."""
+        options = replace(options or GenerateOptions(), draft_length=self.length)
+        return self.pipeline.generate(prompt, options)
+
+
+def overlap(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Overlapped against sequential with all cores: a paced second device, two shared cores."""
+    bundle = suite.shop.bundle("int4", target=TARGET, draft=DRAFT)
+    options = GenerateOptions(_TOKENS, ignore_eos=True)
+    with ExitStack() as stack:
+
+        def enter(**chosen: Any) -> Pipeline:
+            chosen = {"threads": suite.threads, **chosen}
+            return stack.enter_context(Pipeline.open(bundle, OpenOptions(**chosen)))
+
+        plain = enter(draft="none", row_invariant=False)
+        curve = policy.calibrate(plain.engine.target)
+        worlds = {"sequential": enter(draft="model")}
+        worlds["paced"] = stack.enter_context(_beside(suite, bundle, curve))
+        if available_cores() > 1:
+            worlds["shared"] = enter(**_shared())
+        entrants: dict[str, Decodes] = {"plain": plain}
+        for world, pipeline in worlds.items():
+            for length in (None, *_LENGTHS):
+                entrants[f"{world} {length or 'auto'}"] = Way(pipeline, length)
+        found = compare(entrants, suite.code(), options, recorder)
+    rows: list[Row] = [{"candidate": name, **found.summary(name)} for name in found.tpot_s]
+    for world, decision in _picks(bundle, curve):
+        if world in worlds:
+            rows.append(_verdict(world, found, decision))
+            recorder.add(kind="verdict", reasons=list(decision.reasons), **rows[-1])
+    return rows
+
+
+def _shared() -> dict[str, Any]:
+    """The last core drafts, the others verify."""
+    last = available_cores() - 1
+    return {
+        "draft": "model",
+        "schedule": OVERLAPPED,
+        "threads": last,
+        "cores": tuple(range(last)),
+        "draft_load": LoadOptions(threads=1, cores=(last,)),
+    }
+
+
+def _paced_s(curve: CostCurve, rows: int) -> float:
+    return _SHARE * curve.at(1) * (1 + _MORE * (rows - 1))
+
+
+@contextmanager
+def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
+    """The target on all cores, and a draft that takes no time of theirs."""
+    small = suite.shop.bundle("int4", target=TARGET)
+    clock = WallClock()
+    with ExitStack() as stack:
+        pipeline = stack.enter_context(
+            Pipeline.open(bundle, OpenOptions(draft="none", threads=suite.threads))
+        )
+        (source,) = every_format(small, None)["draft"]
+        own = stack.enter_context(
+            opened(source.path, Place(source.format, threads=1), 1, row_invariant=False)
+        )
+        draft = PacedModel(own.model, lambda rows, context: _paced_s(curve, rows), clock)
+        vocab_size, target = pipeline.target.info.vocab_size, pipeline.engine.target
+        ahead = Ahead(DrafterParts(vocab_size, draft.open(target.capacity)), clock)
+        stack.callback(ahead.close)
+        pipeline.engine = OverlappedEngine(
+            target,
+            AheadDrafter(ahead, clock),
+            policy.MeasuredCost(policy.calibrate(target)),
+            pipeline.engine.rule,
+            clock,
+        )
+        paced_s = _paced_s(curve, 1)
+        pipeline.plan |= {"drafter": "model", "schedule": OVERLAPPED, "paced_s": paced_s}
+        yield pipeline
+
+
+def _picks(bundle: Path, curve: CostCurve) -> Iterator[tuple[str, Decision]]:
+    """What the planner decides without and with the second device."""
+    wanted = Wanted(formats=("onnx",))
+    profile = profiling.profile(bundle, ProfileOptions(wanted=wanted))
+    work = Workload(new_tokens=_TOKENS)
+    yield "shared", decide(profile, work, predict=predict)
+    paced = (*profile.measured, _as_measured(profile, curve))
+    yield "paced", decide(replace(profile, measured=paced), work, predict=predict)
+
+
+def _as_measured(profile: Profile, curve: CostCurve) -> Measured:
+    """The paced draft as a profile would have it."""
+    like = profile.of("draft")[0]
+    seconds = tuple(_paced_s(curve, rows) for rows in _WIDTHS)
+    still = (0.0,) * len(_WIDTHS)
+    times = tuple(PassTimes(one.context, _WIDTHS, seconds, still) for one in like.times)
+    return replace(like, place=_PACED, times=times, launch_s=0.0, prefill_s=seconds[0] / 16)
+
+
+def _verdict(world: str, found: Comparison, decision: Decision) -> Row:
+    """Best overlapped over best sequential, and whether the planner saw it coming."""
+    plan = decision.chosen.plan
+
+    def best(kinds: Sequence[str]) -> tuple[float, str]:
+        names = [name for name in found.tpot_s if name.split()[0] in kinds]
+        return max(((found.speedup(name), name) for name in names), default=(0.0, "none"))
+
+    sequential, overlapped = best(("plain", "sequential")), best((world,))
+    return {
+        "world": world,
+        "sequential": sequential[1],
+        "overlapped": overlapped[1],
+        "ratio": overlapped[0] / sequential[0],
+        "planner": plan.label,
+        "planner_is_right": (plan.schedule == OVERLAPPED) == (overlapped[0] > sequential[0]),
+    }
