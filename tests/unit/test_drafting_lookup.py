@@ -154,6 +154,7 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         "none",
         "recycle",
         "strings",
+        "text",
         "tree",
     ]
     with pytest.raises(drafting.InputError, match="adaptive, hybrid, lookup"):

@@ -25,6 +25,7 @@ from edgedec.decoding.drafting.tree import TreeDrafter
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.errors import InputError
 
 
 class AdaptiveDrafter:
@@ -35,25 +36,28 @@ class AdaptiveDrafter:
     verifies chains only. A draft's ``source`` is the name of the arm that made it.
 
     Args:
-        parts: a draft model.
+        parts: a draft model; without one what the text and the target said is all there is.
+        name: what reports call it.
 
     Attributes:
         arms: names of those that may draft, in the order in which they are asked.
 
     """
 
-    name = "adaptive"
-
-    def __init__(self, parts: DrafterParts) -> None:
+    def __init__(self, parts: DrafterParts, name: str = "adaptive") -> None:
+        self.name = name
         self._follower: Follower | None = None
         by_text = parts.translation is not None and parts.translation.level == "string"
-        names = ["lookup", "strings" if by_text else "model", "tree", "recycle"]
-        if by_text or not parts.branching:
-            names.remove("tree")
+        names = ["lookup"]
+        if parts.draft is not None:
+            names.append("strings" if by_text else "model")
+        if "model" in names and parts.branching:
+            names.append("tree")
+        names.append("recycle")
         self.arms = tuple(names)
         self._drafters: list[Drafter] = []
         self._recycle = RecycleDrafter(parts.vocab_size, branching=parts.branching)
-        if not by_text:
+        if "model" in names:
             self._follower = Follower(parts, self.name)
         for place, name in enumerate(names):
             self._drafters.append(self._arm(name, parts, self.arms[place + 1 :]))
@@ -111,4 +115,6 @@ NEEDS_MODEL = True
 
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
+    if parts.draft is None:
+        raise InputError("drafter 'adaptive' needs a draft model: give one, or use 'text'")
     return AdaptiveDrafter(parts)

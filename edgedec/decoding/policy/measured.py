@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from edgedec.decoding.drafting.base import DraftLimits, DraftStep
 from edgedec.decoding.policy.base import RoundRecord
-from edgedec.decoding.policy.cost import CostCurve, LiveCost, RunningMedian
+from edgedec.decoding.policy.cost import CostCurve
 from edgedec.decoding.policy.pace import Pace
+from edgedec.decoding.policy.rates import Rates
 from edgedec.decoding.policy.reading import Reading
 from edgedec.decoding.policy.source import Source
 
 _FORGET = 0.97
-# Of what earlier texts say a second is worth, a new one takes over as much as this many rounds.
-_CARRIED = 5.0
 # Thresholds are computed anew once this many seconds of decoding have passed, so that it
 # takes a fraction of a percent of the time; and after 1, 2, 4, 7, ... rounds of a text.
 _PLAN_EVERY_S = 0.05
 # A look that costs no more tokens than this is taken before drafters are compared.
-_CHEAP_LOOK = 0.02
-# Tokens that a drafter which was never asked is taken to add to a round.
-_UNKNOWN = 0.3
+_CHEAP_LOOK = 0.1
 # Rounds without a drafter after which it may be its turn, and how many tokens more than it
 # seems to add it might, for a turn to be worth while.
 _TURN_AFTER, _HOPE = 16, 1.0
+# Tokens by which a drafter that is asked later must be better.
+_LEAD = 0.1
 _PLAIN = DraftLimits(0, 0)
 
 # A drafter, how many tokens it had drafted, the bin and the token that it would have drawn.
@@ -51,27 +50,25 @@ class MeasuredCost:
     name = "measured"
 
     def __init__(self, target: CostCurve, draft_s: float | None = None, most: int = 16) -> None:
-        self._cost = LiveCost(target, most + 1)
+        self._rates = Rates(target, most)
         self._draft_s = draft_s or 0.0
         self._limits = DraftLimits(most, most)
         self._sources: dict[str, Source] = {}
         self._idle: dict[str, int] = {}
-        self._overheads: dict[str, RunningMedian] = {}
-        # What a round brought lately; starts as a few plain rounds.
-        self._tokens, self._seconds = _CARRIED, _CARRIED * self._cost.at(1)
         self._gain = 0.0
         self._turn: str | None = None
+        self._unmet: str | None = None  # a drafter that was not asked yet
         # Drafters that have too much to read to be of use in this text.
         self._far: set[str] = set()
-        self._rounds = self._plan_at = 0
+        self._rounds = self._plan_at = self._waited = 0
+        self._resting = False
         self._since_plan_s = 0.0
         self._pace, self._reading = Pace(), Reading(self._draft_s)
         self._start_round()
 
     def begin(self, remaining: int) -> None:
         self._start_round()
-        share = _CARRIED * self._cost.at(1) / self._seconds
-        self._tokens, self._seconds = share * self._tokens, share * self._seconds
+        self._rates.begin()
         for source in self._sources.values():
             source.begin()
         self._far.clear()
@@ -82,7 +79,8 @@ class MeasuredCost:
 
     def limits(self) -> DraftLimits:
         self._start_round()
-        if self._pace.rest():
+        self._resting = self._pace.rest()
+        if self._resting:
             return _PLAIN
         self._turn = self._whose_turn()
         return self._limits
@@ -113,23 +111,19 @@ class MeasuredCost:
         return True
 
     def observe(self, record: RoundRecord) -> None:
-        self._cost.observe(record.rows, record.target_s)
-        source, plain_s = self._asked, self._cost.at(1)
-        looks_s = self._learn_look(record)
+        self._reading.round(record.emitted)
+        self._rounds += 1
+        self._waited += 1
+        if self._resting:
+            return  # what little there is to learn is not worth the time
+        source, looks_s = self._asked, self._learn_look(record)
         if source is not None and self._bins:
             self._learn(source, record)
         self._learn_from_declined(record)
-        overhead = self._overhead(record.source if record.drafted else "")
-        overhead.add(record.total_s - record.target_s - record.draft_s)
-        spent_s = self._cost.at(min(record.rows, self._limits.nodes + 1)) - plain_s + looks_s
-        self._account(record, spent_s / plain_s)
+        seconds = self._rates.observe(record, looks_s)
+        plain_s = self._rates.plain_s
+        self._account(record, seconds / plain_s - 1)
         self._pace.observe(record, plain_s, asked=source is not None, looked=looks_s > 0)
-        # Modelled, not measured: one long pause must not look like a slow policy.
-        seconds = plain_s + spent_s + overhead.value
-        self._tokens = _FORGET * self._tokens + record.emitted
-        self._seconds = _FORGET * self._seconds + seconds
-        self._reading.round(record.emitted)
-        self._rounds += 1
         self._since_plan_s += seconds
         if self._since_plan_s > _PLAN_EVERY_S or self._rounds >= self._plan_at:
             self._plan()
@@ -139,6 +133,7 @@ class MeasuredCost:
         self._turn = None
         self._declined: list[_Declined] = []
         self._sunk_s = 0.0
+        self._reading.tokens = 0
         self._open()
 
     def _open(self) -> None:
@@ -176,7 +171,10 @@ class MeasuredCost:
             if name in self._far:
                 continue
             rival = self._sources.get(name)
-            self._best = max(self._best, _UNKNOWN if rival is None else rival.start)
+            if rival is None:
+                self._unmet = name
+            else:
+                self._best = max(self._best, rival.start)
         return self._best <= 0 or source.look_price < _CHEAP_LOOK or source.start >= self._best
 
     def _rival_wins(self, step: DraftStep, place: int) -> bool:
@@ -184,10 +182,13 @@ class MeasuredCost:
         source = self._asked
         if source is None or step.nodes or self._probing:
             return False
-        return source.first[place] < self._best
+        return source.first[place] + _LEAD < self._best
 
     def _whose_turn(self) -> str | None:
-        """A drafter that has waited, may be tried and might be better."""
+        """A drafter that is new, or has waited, may be tried and might be better."""
+        new, self._unmet = self._unmet, None
+        if new is not None:
+            return new
         for name, source in self._sources.items():
             waited = self._idle[name] > _TURN_AFTER and source.look_price >= _CHEAP_LOOK
             if name in self._far:
@@ -198,7 +199,7 @@ class MeasuredCost:
 
     def _worth_reading(self, step: DraftStep) -> bool:
         source = self._source(step)
-        reads = self._reading.pays(step.behind, source, 1 / self._cost.at(1))
+        reads = self._reading.pays(step.behind, source, 1 / self._rates.plain_s)
         if not reads:
             self._far.add(step.source)
         return reads
@@ -250,8 +251,9 @@ class MeasuredCost:
             if source is asked and self._bins:
                 self._idle[name] = 0
             else:
-                self._idle[name] += 1
-                source.wait()
+                self._idle[name] += self._waited
+                source.wait(self._waited)
+        self._waited = 0
         if asked is None:
             return
         if self._probing:
@@ -285,12 +287,6 @@ class MeasuredCost:
             if record.accepted >= drafted < len(record.tokens):
                 source.learn(place, accepted=record.tokens[drafted] == token)
 
-    def _overhead(self, name: str) -> RunningMedian:
-        known = self._overheads.get(name)
-        if known is None:
-            known = self._overheads[name] = RunningMedian(15, [0.0])
-        return known
-
     def _plan(self) -> None:
         for name, source in self._sources.items():
             if source.stale:
@@ -299,10 +295,6 @@ class MeasuredCost:
         self._plan_at = self._rounds + self._rounds // 2 + 1
 
     def _plan_one(self, name: str) -> None:
-        most = self._limits.nodes
-        seconds = [self._cost.at(rows) for rows in range(1, most + 2)]
-        plain = self._overhead("").value
-        # A second is worth what decoding makes of it, and never less than plain decoding.
-        price = max(self._tokens / self._seconds, 1 / (seconds[0] + plain))
-        extra_s = max(0.0, self._overhead(name).value - plain)
-        self._sources[name].plan(price, seconds, extra_s)
+        self._sources[name].plan(
+            self._rates.price(), self._rates.seconds(), self._rates.extra_s(name)
+        )

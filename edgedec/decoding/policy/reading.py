@@ -47,7 +47,6 @@ class Reading:
         self._done += emitted
         self._rounds += 1
         self._credit += _ALLOWANCE
-        self.tokens = 0
 
     def took(self, seconds: float) -> None:
         """What was read in this round took so long."""

@@ -34,7 +34,7 @@ _FIRST_CREDIT, _MOST_CREDIT = 0.0, 0.5
 # Tokens that a draft must be worth beyond its cost: near the break-even, noise decides.
 _MARGIN = 0.02
 # Tokens that a round with a new branching drafter is taken to add, and how soon that is learned.
-_UNTRIED, _GAIN_QUICK = 0.2, 0.1
+_UNTRIED, _GAIN_QUICK = 0.1, 0.1
 
 
 class Source:
@@ -150,9 +150,9 @@ class Source:
 
     # -- probes: a drafter that is not asked any more is tried once in a while ---------------
 
-    def wait(self) -> None:
-        """Count a round without this drafter."""
-        self._credit = min(self._credit + _PROBE_ALLOWANCE, _MOST_CREDIT)
+    def wait(self, rounds: int = 1) -> None:
+        """Count rounds without this drafter."""
+        self._credit = min(self._credit + rounds * _PROBE_ALLOWANCE, _MOST_CREDIT)
 
     def probe_due(self) -> bool:
         """Whether it may be tried again.
