@@ -13,12 +13,13 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 
-from edgedec.errors import RuntimeUnavailable
+from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.placement import speed as taking
 from edgedec.placement.device import Device
+from edgedec.placement.load import LoadOptions
 from edgedec.placement.speed import SIDE, CannotCompute
 from edgedec.runtimes import llamacpp, registry
-from edgedec.runtimes.llamacpp import backends, products, speed
+from edgedec.runtimes.llamacpp import backends, opening, products, speed
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends, find_devices
 from edgedec.runtimes.llamacpp.products import Weights, make_weights, time_products
 
@@ -202,36 +203,48 @@ def test_a_library_without_these_functions(monkeypatch: pytest.MonkeyPatch) -> N
     assert (only.name, only.takes_layers, only.memory) == ("CPU", False, None)
 
 
-@pytest.mark.parametrize("value", ["", "/nowhere/libggml-card.so"])
-def test_a_backend_of_its_own(value: str, tmp_path: Path) -> None:
-    """What ``GGML_BACKEND_PATH`` names is loaded, or said to be missing; nothing else is looked
-    for in the current folder, where llama.cpp itself would take what it finds.
-    """
-    (tmp_path / "libggml-vulkan-evil.so").write_bytes(b"not a library")
+def test_a_backend_of_its_own_that_is_missing() -> None:
+    """In a process of its own: a backend is loaded once for all."""
     code = (
         "from edgedec.runtimes import llamacpp; print(llamacpp.problems(), len(llamacpp.devices()))"
     )
-    logged = "import logging; logging.basicConfig(level=1); "
     done = subprocess.run(
-        [sys.executable, "-c", logged + code],
-        env={**os.environ, "GGML_BACKEND_PATH": value} if value else without("GGML_BACKEND_PATH"),
-        cwd=tmp_path,
+        [sys.executable, "-c", code],
+        env={**os.environ, "GGML_BACKEND_PATH": "/nowhere/libggml-card.so"},
         capture_output=True,
         text=True,
         check=True,
     )
     problems, _, count = done.stdout.strip().rpartition(" ")
     assert int(count) >= 1
-    assert "evil" not in done.stdout + done.stderr
-    if value:
-        assert value in problems
-        assert "does not load: " in problems
-    else:
-        assert problems == "[]"
+    assert "GGML_BACKEND_PATH /nowhere/libggml-card.so does not load: " in problems
+    assert done.stderr == ""
 
 
-def without(name: str) -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if key != name}
+def test_backends_beside_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never in the current folder, where llama.cpp itself would load what it finds."""
+    folders: list[str] = []
+    library = types.SimpleNamespace(
+        ggml_backend_reg_count=lambda: len(folders),
+        ggml_backend_load_all_from_path=lambda folder: folders.append(os.fsdecode(folder)),
+    )
+    monkeypatch.setattr(backends, "ggml", lambda: library)
+    monkeypatch.setenv("GGML_BACKEND_PATH", "/somewhere/libggml-card.so")
+    # Beneath the cache: what this process has loaded stays loaded.
+    assert backends.load_plugins.__wrapped__() is None
+    (folder,) = folders
+    assert Path(folder).is_absolute()
+    assert any("llama" in file.name for file in Path(folder).iterdir())
+
+
+def test_a_model_is_loaded_after_the_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would not find the device that it is to go to."""
+    asked = []
+    monkeypatch.setattr(opening, "load_plugins", lambda: asked.append("backends"))
+    monkeypatch.setattr(opening.api, "llama_model_load_from_file", lambda *_: asked.append("model"))
+    with pytest.raises(BundleError):
+        opening.open_weights(Path("any.gguf"), LoadOptions())
+    assert asked == ["backends", "model"]
 
 
 def test_init_params_are_ggmls() -> None:
