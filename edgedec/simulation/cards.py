@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgedec.errors import InputError
-from edgedec.simulation.figures import CardReader, Figure
+from edgedec.simulation.figures import CardReader, Figure, short
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -213,23 +213,27 @@ def load(name_or_path: str | Path) -> Card:
             f"no device card {str(name_or_path)[:80]!r}: expected {', '.join(names())}, "
             "or a .toml file"
         )
-    return _card(CardReader(_parse(path), path.name))
+    return _card(CardReader(_parse(path), short(path.name)))
 
 
 def _parse(path: Path) -> dict[str, object]:
+    if not path.is_file():  # a pipe would be waited for
+        raise InputError(f"cannot read the card {short(str(path))}: there is no such file")
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise InputError(f"cannot read the device card {path}: {error.strerror}") from None
+        raise InputError(f"cannot read the card {short(str(path))}: {error.strerror}") from None
     if len(raw) > MOST_BYTES:
-        raise InputError(f"{path.name} is larger than a device card can be ({MOST_BYTES} bytes)")
+        raise InputError(
+            f"{short(path.name)} is larger than a device card can be ({MOST_BYTES} bytes)"
+        )
     try:
         found: dict[str, object] = tomllib.loads(raw.decode("utf-8"))
     # A file of brackets only goes deeper than the parser follows.
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        reason = str(error).splitlines()[0][:120]
-        raise InputError(f"{path.name} is no device card: {reason}") from None
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{short(path.name)} is no device card: {short(reason)}") from None
     return found
 
 

@@ -66,7 +66,7 @@ class CardReader:
         for name in self._raw:
             if name not in names:
                 raise InputError(
-                    f"{self._where}: unknown field {_short(name)}, expected {', '.join(names)}"
+                    f"{self._where}: unknown field {short(name)}, expected {', '.join(names)}"
                 )
 
     def has(self, name: str) -> bool:
@@ -101,7 +101,7 @@ class CardReader:
         value = self._raw.get(name)
         if not isinstance(value, dict):
             raise self.wrong(name, "a table")
-        return CardReader(value, f"{self._where}: {_short(name)}")
+        return CardReader(value, f"{self._where}: {short(name)}")
 
     def tables(self, name: str, *, optional: bool = False) -> list[tuple[str, CardReader]]:
         """A table of tables, by name."""
@@ -164,9 +164,10 @@ class CardReader:
 
     def wrong(self, name: str, expected: str) -> InputError:
         """The error for a field that is not as expected."""
-        found = _short(reprlib.repr(self._raw[name])) if name in self._raw else "missing"
-        return InputError(f"{self._where}: {_short(name)} is {found}, expected {expected}")
+        found = short(reprlib.repr(self._raw[name])) if name in self._raw else "missing"
+        return InputError(f"{self._where}: {short(name)} is {found}, expected {expected}")
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """A text from a file, or its name, fit for a message of one line."""
     return "".join(c if c.isprintable() else "?" for c in text[:80])
