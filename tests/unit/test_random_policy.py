@@ -1,0 +1,114 @@
+"""Whatever a policy chooses, round by round and at random, the text is plain decoding's."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.acceptance import AcceptanceRule, GumbelCoupling, Verdict
+from edgedec.decoding.drafting.base import DraftLimits, DraftStep
+from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import DraftPolicy, Fixed, RoundRecord
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
+from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.tree import Draft
+from edgedec.testing import FakeModel
+
+VOCAB = 12
+PROMPT = [1, 2, 3, 4, 1, 2, 3]
+TARGET = FakeModel(VOCAB, seed=1, context=2, sharpness=1.5)
+DRAFT = FakeModel(VOCAB, seed=2, context=2, like=(TARGET, 0.8), sharpness=1.5)
+SAMPLERS = {
+    "greedy": SamplingParams(),
+    "temperature": SamplingParams(temperature=0.9, seed=7),
+    "top-p": SamplingParams(temperature=1.2, top_p=0.8, seed=8),
+    "penalised": SamplingParams(temperature=0.8, repetition_penalty=1.3, seed=9),
+}
+
+
+class Chance:
+    """Draws who may draft, how many tokens, how deep, and where to stop."""
+
+    name = "chance"
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._may: set[str] = set()
+
+    def begin(self, remaining: int) -> None:
+        pass
+
+    def limits(self) -> DraftLimits:
+        pick = self._random
+        self._may = {name for name in drafting.names() if pick.random() < 0.5}
+        return DraftLimits(pick.randrange(7), pick.randrange(1, 5))
+
+    def go_on(self, step: DraftStep) -> bool:
+        if step.behind:
+            return self._random.random() < 0.5
+        if self._random.random() < 0.3:
+            step.confidence()  # a look that nothing may come of
+        return step.source in self._may and self._random.random() < 0.8
+
+    def observe(self, record: RoundRecord) -> None:
+        pass
+
+
+class Credulous(GumbelCoupling):
+    """Takes the first drafted token for right: what was drafted leaks into the text."""
+
+    def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
+        if draft.drafted:
+            return Verdict([0, 1], rows.draw(1))
+        return super().accept(draft, rows, streams)
+
+
+def text(
+    drafter: str,
+    policy: DraftPolicy,
+    params: SamplingParams,
+    *,
+    rule: AcceptanceRule | None = None,
+    branching: bool = True,
+) -> tuple[list[int], Metrics]:
+    """Sixty tokens, and the figures."""
+    draft = DRAFT.open(200)
+    built = drafting.create(drafter, vocab_size=VOCAB, draft=draft, branching=branching)
+    engine = Engine(TARGET.open(200), built, policy, rule or acceptance.rule())
+    sampler, metrics = Sampler(params, VOCAB, PROMPT), Metrics()
+    for _ in engine.run(Request(PROMPT, sampler, StopRule(max_new_tokens=60)), metrics):
+        pass
+    return sampler.history[len(PROMPT) :], metrics
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("drafter", ["adaptive", "text", "hybrid"])
+def test_random_choices_never_show_in_the_text(drafter: str, sampler: str) -> None:
+    params = SAMPLERS[sampler]
+    plain, _ = text("none", Fixed(0), params)
+    made: Counter[str] = Counter()
+    accepted = 0
+    for seed in range(8):
+        branching = bool(seed % 2)
+        found, metrics = text(drafter, Chance(seed), params, branching=branching)
+        assert found == plain
+        made += metrics.sources
+        accepted += metrics.accepted_tokens
+    # It was put to the test: several drafted, and some of it was right.
+    assert accepted > 20
+    arms = {"adaptive": {"lookup", "model", "tree", "recycle"}, "text": {"lookup", "recycle"}}
+    assert set(made) == arms.get(drafter, {"lookup", "model"})
+
+
+def test_a_rule_that_leaks_is_caught() -> None:
+    params = SAMPLERS["temperature"]
+    plain, _ = text("none", Fixed(0), params, rule=Credulous())
+    assert plain == text("none", Fixed(0), params)[0]
+    assert any(
+        text("adaptive", Chance(seed), params, rule=Credulous())[0] != plain for seed in range(8)
+    )
