@@ -161,7 +161,8 @@ class Recording:
         trace = self.trace
         vocab_size = 1 + max(max(trace.tokens), max(map(max, trace.target.ids), default=0))
         prompt = trace.tokens[: trace.prompt]
-        sampler = Sampler(SamplingParams(), vocab_size, prompt)
+        # Nothing is drawn, so any seed will do; none would be drawn at random.
+        sampler = Sampler(SamplingParams(seed=0), vocab_size, prompt)
         drafter = drafting.create(name, vocab_size=vocab_size, branching=branching)
         drafter.begin(prompt, sampler)
         return sampler, drafter

@@ -1,7 +1,8 @@
-"""How much to draft: the best chain, and Sequoia's best tree (2402.12374, section 4.1).
+"""How large a tree to draft: Sequoia's dynamic programme (2402.12374, section 4.1).
 
 Costs are taken as measured: a pass over four rows may be cheaper than one over three, so every
-size is looked at and none is left out for what its neighbours cost.
+size is looked at and none is left out for what its neighbours cost. A chain is a tree of one
+child a node.
 """
 
 from __future__ import annotations
@@ -63,27 +64,6 @@ def pass_seconds(measured: Measured, context: int) -> Seconds:
         return NEVER if width is None else measured.seconds(width, context)
 
     return seconds
-
-
-def best_chain(
-    survival: Sequence[float], target: Seconds, draft_s: float, *, overhead_s: float = 0.0
-) -> Size:
-    """The chain with the most tokens a second.
-
-    Args:
-        survival: chance that the first 1, 2, ... drafted tokens are all right.
-        target: seconds of a target pass.
-        draft_s: seconds for each drafted token.
-        overhead_s: of a round beside passes.
-
-    """
-    sizes = []
-    tokens = 1.0
-    for length, chance in enumerate(survival, 1):
-        tokens += chance
-        seconds = target(length + 1) + length * draft_s + overhead_s
-        sizes.append(Size(length, length, tokens, seconds))
-    return max(sizes, key=lambda size: (size.rate, -size.nodes))
 
 
 def best_tree(trees: Trees, target: Seconds, draft: Seconds, *, overhead_s: float = 0.0) -> Size:

@@ -1,4 +1,4 @@
-"""The best chain and the best tree, against every tree there is."""
+"""The best tree, against every tree there is."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -8,15 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgedec.placement.place import Place
-from edgedec.placement.sizes import (
-    NEVER,
-    Size,
-    Trees,
-    best_chain,
-    best_tree,
-    padded,
-    pass_seconds,
-)
+from edgedec.placement.sizes import NEVER, Trees, best_tree, padded, pass_seconds
 from tests.simulated import measured
 
 Layers = tuple[int, ...]
@@ -147,26 +139,23 @@ def test_the_best_tree_is_the_best_of_all_sizes_on_any_curve(chances, curve, dra
     assert found.depth <= found.nodes <= 5
 
 
-def climbing(survival: list[float], target: Callable[[int], float], draft_s: float) -> int:
+def climbing(trees: Trees, target: Callable[[int], float], draft_s: float) -> int:
     """The broken twin: stops where one token more does not pay."""
-    best = best_chain(survival[:1], target, draft_s)
-    for length in range(2, len(survival) + 1):
-        tokens, seconds = 1 + sum(survival[:length]), target(length + 1) + length * draft_s
-        if tokens / seconds < best.rate:
-            break
-        best = Size(length, length, tokens, seconds)
-    return best.nodes
+    rates = [
+        trees.expected(rows, rows - 1) / (target(rows) + (rows - 1) * draft_s)
+        for rows in range(2, 10)
+    ]
+    worse = (place for place in range(1, len(rates)) if rates[place] < rates[place - 1])
+    return next(worse, len(rates))
 
 
 def test_a_dip_of_the_curve_is_seen_behind_a_dearer_width():
-    survival = [0.7, 0.5, 0.36, 0.25, 0.17, 0.12, 0.08, 0.06]
-    found = best_chain(survival, DIPPING.__getitem__, 0.2)
-    rates = {
-        n: (1 + sum(survival[:n])) / (DIPPING[n + 1] + n * 0.2) for n in range(1, len(survival) + 1)
-    }
-    assert found.nodes == max(rates, key=lambda n: rates[n]) == 3
+    chains = Trees((0.7,), 9, 8)
+    found = best_tree(chains, DIPPING.__getitem__, lambda rows: 0.2)
+    rates = {n: sum(0.7**i for i in range(n + 1)) / (DIPPING[n + 1] + n * 0.2) for n in range(1, 9)}
+    assert found.nodes == found.depth == max(rates, key=lambda n: rates[n]) == 3
     assert found.rate == pytest.approx(rates[3])
-    assert climbing(survival, DIPPING.__getitem__, 0.2) != 3, "the twin must be caught"
+    assert climbing(chains, DIPPING.__getitem__, 0.2) != 3, "the twin must be caught"
 
 
 def test_a_tree_uses_the_dip_too():
@@ -202,4 +191,4 @@ def test_static_widths_cost_what_they_compute():
     assert seconds(1) == pytest.approx(8e-3)
     assert seconds(9) == NEVER
     # Any length up to 3 costs the same, so the longest is best.
-    assert best_chain([0.5, 0.2, 0.1, 0.05], seconds, 0.0).nodes == 3
+    assert best_tree(Trees((0.5,), 9, 8), seconds, lambda rows: 0.0).nodes == 3

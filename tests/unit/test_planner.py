@@ -57,6 +57,34 @@ def flat(row_ms: float) -> dict[int, float]:
     return {width: 8.0 + row_ms * (width - 1) for width in (1, 2, 4, 8, 16)}
 
 
+def test_a_constant_cost_would_choose_drafts_that_lose():
+    """The broken twin: a pass over many rows is thought to cost what one row does."""
+    steep = {width: 8.0 * width**0.8 for width in (1, 2, 4, 8, 16, 32)}
+    constant = dict.fromkeys(steep, 8.0)
+    truth, believed = (
+        profile(target(times=times(curve)), draft(), right=0.6) for curve in (steep, constant)
+    )
+    twin = decide(believed, WORK, None, predict).chosen.plan
+    assert not twin.plain
+    plain = predict(truth, Plan(CPU), WORK).tokens_per_second
+    assert predict(truth, twin, WORK).tokens_per_second < 0.9 * plain, "the twin must lose"
+    assert decide(truth, WORK, None, predict).chosen.plan.plain
+
+
+def test_deciding_reads_no_clock_no_file_and_draws_nothing(monkeypatch):
+    before = decide(PAIR, WORK)
+
+    def impure(*args: object, **more: object) -> None:
+        raise AssertionError("not pure")
+
+    for name in (
+        "builtins.open", "time.time", "time.perf_counter", "time.monotonic", "random.random",
+        "secrets.randbits", "os.urandom", "numpy.random.default_rng",
+    ):  # fmt: skip
+        monkeypatch.setattr(name, impure)
+    assert decide(PAIR, WORK) == before
+
+
 def test_a_gain_that_is_uncertain_is_none():
     unsure = profile(target(times=times(flat(4.4), spread=0.2)), draft(), right=0.72)
     decision = decide(unsure, WORK)
