@@ -197,9 +197,10 @@ def notes(profile: Profile) -> Iterator[str]:
             f"the draft's first choice is the target's for {sum(agreed) / len(agreed):.0%} of"
             f" {len(agreed)} tokens of calibration text ({profile.prompts} prompts)"
         )
+    more = f", and {profile.draft_overhead_s * 1e6:.0f} us more for each token a draft model drafts"
     yield (
-        f"beside passes a round takes {profile.overhead_s * 1e6:.0f} us, and"
-        f" {profile.draft_overhead_s * 1e6:.0f} us more for each token a draft model drafts"
+        f"beside passes a round takes {profile.overhead_s * 1e6:.0f} us"
+        + (more if profile.of("draft") else "")
     )
     for note in profile.notes:
         yield f"left out: {one_line(note)}"

@@ -55,9 +55,11 @@ def record(
     if target is None:
         return found
     tokenizer = _source(sources, target).read_tokenizer()
-    encoded = [(text.name, tokenizer.encode(text.text)[-_PROMPT_TOKENS:]) for text in texts]
+    # Half of a short context is for what is written.
+    half = min(one.max_context for one in (target, draft) if one is not None) // 2
+    encoded = [(t.name, tokenizer.encode(t.text)[-min(_PROMPT_TOKENS, half) :]) for t in texts]
     prompts = [(name, tokens) for name, tokens in encoded if tokens]
-    new_tokens = _affordable(target, draft, len(texts) * len(TEMPERATURES))
+    new_tokens = min(half, _affordable(target, draft, len(texts) * len(TEMPERATURES)))
     capacity = max(len(tokens) for _, tokens in prompts) + new_tokens + _SLACK
     with ExitStack() as stack:
         first = stack.enter_context(_open(sources, target, capacity))

@@ -6,8 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tiny_models
+import tiny_tokenizers
 
 from edgedec.errors import ProfileError
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.models.registry import spec_for
 from edgedec.placement import store
 from edgedec.placement.device import Device
 from edgedec.placement.profile import Profile
@@ -90,6 +94,41 @@ def test_a_damaged_profile_is_measured_again(
     again = measured(run, bundle, *ONE)
     assert any("damaged: measuring again" in line for line in caplog.messages)
     assert json.loads(file.read_text("utf-8"))["overhead_s"] == again.overhead_s
+
+
+@pytest.fixture(scope="module")
+def other_draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with another tokenizer and a context shorter than a calibration text."""
+    folder = tmp_path_factory.mktemp("other")
+    backend = tiny_tokenizers.KINDS["llama"]()
+    config = tiny_models.tiny_config(
+        vocab_size=backend.get_vocab_size() + 6, num_hidden_layers=1, max_position_embeddings=128
+    )
+    tiny_models.save_checkpoint(
+        folder / "draft", config, tiny_models.random_tensors(spec_for(config))
+    )
+    tiny_tokenizers.save(backend, folder / "draft")
+    options = ExportOptions(folder / "draft", folder / "bundle", weights="fp32", parity=False)
+    return export_bundle(options).path
+
+
+def test_a_draft_of_another_vocabulary(
+    run: Callable, plain_bundle: Path, other_draft: Path
+) -> None:
+    found = measured(run, plain_bundle, *ONE, "--draft", other_draft)
+    target, draft = found.measured
+    assert (target.role, draft.role) == ("target", "draft")
+    assert target.vocab_size != draft.vocab_size
+    assert found.traces
+    for trace in found.traces:
+        assert len(trace.tokens) <= draft.max_context
+        assert trace.draft is not None
+        assert all(id < target.vocab_size for row in trace.draft.ids for id in row)
+    assert found.draft_overhead_s > 0
+    # Without that draft it is another pair.
+    alone = measured(run, plain_bundle, *ONE)
+    assert [one.role for one in alone.measured] == ["target"]
+    assert all(trace.draft is None for trace in alone.traces)
 
 
 @needs_pinning
