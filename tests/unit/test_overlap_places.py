@@ -1,0 +1,124 @@
+"""Overlapped drafting of real models: a second runtime in the process, a paced device, threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.policy import Fixed
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.pair import every_format
+from edgedec.placement.ahead import Ahead
+from edgedec.placement.clock import WallClock
+from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
+from edgedec.placement.place import Place
+from edgedec.profiling.opened import opened
+from edgedec.testing import PacedModel
+
+DRAFT = Path(__file__).resolve().parents[2] / "models" / "demo" / "draft"
+PROMPTS = ["def fibonacci(n):\n", "class Stack:\n    def push(self, item):\n"]
+OPEN = OpenOptions(row_invariant=True, threads=1, draft_length=3)
+SAMPLED = SamplingParams(temperature=0.8, seed=5)
+TEXTS = [GenerateOptions(40), GenerateOptions(40, SAMPLED)]
+
+
+def texts(pipeline: Pipeline) -> list[list[int]]:
+    return [pipeline.generate(prompt, options).token_ids for prompt in PROMPTS for options in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[int]]:
+    with Pipeline.open("demo", OPEN, draft="none") as pipeline:
+        return texts(pipeline)
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's draft for llama.cpp."""
+    pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (pip install 'edgedec[gguf]')")
+    if not (DRAFT / "config.json").is_file():
+        pytest.skip("the checkpoints are not in the wheel: needs a clone")
+    out = tmp_path_factory.mktemp("draft") / "bundle"
+    export_bundle(ExportOptions(DRAFT, out, formats=("gguf",), weights="q8_0", parity=False))
+    (file,) = (out / "target").glob("*.gguf")
+    return file
+
+
+@pytest.mark.parametrize("length", [3, "auto"])
+def test_a_draft_of_another_runtime(
+    gguf: Path, expected: list[list[int]], length: int | str
+) -> None:
+    with Pipeline.open(
+        "demo", OPEN, draft="model", draft_model=gguf, draft_length=length, schedule="overlapped"
+    ) as pipeline:
+        assert texts(pipeline) == expected
+        metrics = pipeline.generate(PROMPTS[0], TEXTS[0]).metrics
+        assert metrics.ahead_s > 0
+        assert pipeline.engine.drafter.ahead.failure is None  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def beside() -> Iterator[Pipeline]:
+    """The demo's target, and its draft held to another device's time."""
+    clock = WallClock()
+    with ExitStack() as stack:
+        pipeline = stack.enter_context(Pipeline.open("demo", OPEN, draft="none"))
+        (source,) = every_format("demo", None)["draft"]
+        place = Place(source.format, threads=1)
+        own = stack.enter_context(opened(source.path, place, 1, row_invariant=False))
+        draft = PacedModel(own.model, lambda rows, context: 5e-4, clock)
+        target = PacedModel(pipeline.target, lambda rows, context: 2e-3, clock)
+        parts = DrafterParts(target.info.vocab_size, draft.open(256))
+        drafter = AheadDrafter(Ahead(parts, clock), clock)
+        rule = pipeline.engine.rule
+        engine = OverlappedEngine(target.open(256), drafter, Fixed(3), rule, clock)
+        stack.callback(engine.close)
+        pipeline.engine = engine
+        yield pipeline
+
+
+def test_a_paced_device(beside: Pipeline, expected: list[list[int]]) -> None:
+    assert texts(beside) == expected
+    metrics = beside.generate(PROMPTS[0], TEXTS[0]).metrics
+    assert metrics.block_efficiency > 1.1
+    assert metrics.overlapped_s > 0.5 * metrics.ahead_s
+
+
+def test_two_pipelines_at_once(expected: list[list[int]]) -> None:
+    """Four threads that compute, two of them drafts; nobody disturbs anybody's text."""
+    with ExitStack() as stack:
+        pipelines = [
+            stack.enter_context(Pipeline.open("demo", OPEN, draft=draft, schedule="overlapped"))
+            for draft in ("model", "hybrid")
+        ]
+        found: dict[int, list[list[int]]] = {}
+        threads = [
+            threading.Thread(
+                target=lambda place=place: found.update({place: texts(pipelines[place])})
+            )
+            for place in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == {0: expected, 1: expected}
+
+
+def test_many_texts_begun_and_left() -> None:
+    """Streams that are dropped anywhere, each followed by a whole text."""
+    with Pipeline.open("demo", OPEN, draft="model", schedule="overlapped") as pipeline:
+        whole = pipeline.generate(PROMPTS[0], TEXTS[1]).token_ids
+        for rounds in range(12):
+            stream = pipeline.stream(PROMPTS[rounds % 2], TEXTS[0])
+            for _ in range(rounds):
+                next(stream)
+            stream.close()
+            if rounds % 4 == 3:
+                assert pipeline.generate(PROMPTS[0], TEXTS[1]).token_ids == whole
