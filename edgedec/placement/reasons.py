@@ -66,8 +66,8 @@ def _speculative(findings: Findings) -> Iterator[str]:
     estimate = chosen.estimate
     if estimate is not None:
         yield (
-            f"A round gives {chosen.candidate.prediction.block_efficiency:.2f} tokens, and of"
-            f" its time {_share(estimate.target_s, estimate)} goes to the target's pass,"
+            f"A round gives {chosen.candidate.prediction.block_efficiency:.2f} tokens, and"
+            f" about {_share(estimate.target_s, estimate)} of its time goes to the target's pass,"
             f" {_share(estimate.draft_s, estimate)} to drafting and"
             f" {_share(estimate.overhead_s, estimate)} to the loop:"
             f" {_limit(estimate)} limits the speed."

@@ -264,15 +264,21 @@ def test_a_context_beyond_the_model_is_refused():
 # -- places -------------------------------------------------------------------------------------
 
 
-def test_a_slow_draft_on_a_device_of_its_own_overlaps():
-    apart = profile(target(), draft(GPU, 8e-3 / 3), right=0.9)
-    decision = decide(apart, WORK)
+BY_BOTH = pytest.mark.parametrize("look", [None, predict], ids=["formula", "replay"])
+
+
+@BY_BOTH
+def test_a_slow_draft_on_a_device_of_its_own_overlaps(look):
+    apart = profile(target(), draft(CPU, 8e-3 / 3), draft(GPU, 8e-3 / 3), right=0.8)
+    decision = decide(apart, WORK, None, look)
     assert decision.chosen.plan.schedule == OVERLAPPED
+    assert fastest(decision, schedule=OVERLAPPED) > 1.1 * fastest(decision, schedule=SEQUENTIAL)
     assert decision.chosen.plan.draft == GPU
     said(decision, "Overlap is used", "the draft works while the target verifies")
 
 
-def test_two_halves_of_a_processor_do_not_when_all_of_it_is_faster():
+@BY_BOTH
+def test_two_halves_of_a_processor_do_not_when_all_of_it_is_faster(look):
     halves = profile(
         target(CPU, 8e-3),
         target(FIRST, 15e-3, row_s=2e-3),
@@ -280,7 +286,7 @@ def test_two_halves_of_a_processor_do_not_when_all_of_it_is_faster():
         draft(SECOND, 1e-3),
         contention=[Contention(FIRST.label, SECOND.label, 1.1, 1.1)],
     )
-    decision = decide(halves, WORK)
+    decision = decide(halves, WORK, None, look)
     assert decision.chosen.plan.schedule == SEQUENTIAL
     said(decision, "Overlap is not used: its best plan", "times what is chosen")
 
