@@ -12,7 +12,8 @@ from edgedec.decoding.drafting.tree import Habits
 from edgedec.decoding.sampling import Sampler
 from edgedec.errors import InputError
 from edgedec.placement.clock import Clock
-from edgedec.placement.thicket import Pace, Thicket, Twig
+from edgedec.placement.thicket import Pace, Thicket
+from edgedec.placement.twig import Twig
 from edgedec.placement.worker import Worker
 
 

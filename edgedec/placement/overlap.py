@@ -37,7 +37,7 @@ from edgedec.errors import InputError
 from edgedec.placement.ahead import Ahead
 from edgedec.placement.clock import Clock
 from edgedec.placement.pinning import pinned
-from edgedec.placement.thicket import Twig
+from edgedec.placement.twig import Twig
 
 _MODEL = "model"
 _FORGET = 0.95

@@ -15,18 +15,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
-from math import exp, log
 
 from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.tree import Habits
 from edgedec.decoding.policy.cost import CostCurve, LiveCost
 from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.tree import TokenTree
+from edgedec.placement.twig import Twig
 
 # Children of a node that are thought of.
 _CHILDREN = 6
 # Nodes that are pending in the session at most; then those that lead to the root are committed.
 _MOST = 64
+# Times that the pending tree forks at most: llama.cpp has a sequence for each branch, 32 or more.
+_FORKS = 28
 # Nodes that a pass is worth computing for, at most.
 _WIDEST = 8
 # What the text goes through with less of a chance than this is not worth a pass.
@@ -37,68 +39,6 @@ _LEAST = 0.02
 _PATIENT = 4.0
 # A row beyond the first takes about 0.15 of it where weights are read once a pass.
 _MORE = 0.15
-
-
-class Twig:
-    """A token that may come, and what the draft thinks of the one after it.
-
-    Twigs are shared by two threads without a lock: one grows them, the other reads. A field that
-    changes is written by that one thread as a whole, and ``ranked`` once, after ``scores``.
-
-    Attributes:
-        token: its id.
-        above: the twig before it; None at the beginning of what is remembered.
-        chance: that the text goes on with it, given that it comes to ``above``.
-        ranked: the draft's choices for the next token, best first; None until computed.
-        scores: the logits of the draft's best tokens there, descending.
-        others: next tokens that somebody else thought of.
-
-    """
-
-    __slots__ = ("above", "chance", "others", "ranked", "scores", "token")
-
-    def __init__(self, token: int, above: Twig | None = None, chance: float = 1.0) -> None:
-        self.token, self.above, self.chance = token, above, chance
-        self.ranked: tuple[Twig, ...] | None = None
-        self.scores: tuple[float, ...] = ()
-        self.others: tuple[Twig, ...] = ()
-
-    def below(self, token: int) -> Twig | None:
-        """The twig of this next token, if anybody thought of it."""
-        for twig in (*(self.ranked or ()), *self.others):
-            if twig.token == token:
-                return twig
-        return None
-
-    @property
-    def computed(self) -> bool:
-        """Whether the draft has said what comes after it; may turn true at any time."""
-        return self.ranked is not None
-
-    @property
-    def confidence(self) -> float:
-        """Probability of the draft's first choice after it, among its best tokens."""
-        return 1 / sum(self._weights())
-
-    @property
-    def entropy(self) -> float:
-        """Of the draft's distribution after it, in nats, among its best tokens."""
-        weights = self._weights()
-        total = sum(weights)
-        return -sum(weight / total * log(weight / total) for weight in weights if weight)
-
-    def _weights(self) -> list[float]:
-        return [exp(score - self.scores[0]) for score in self.scores]
-
-    def related(self, other: Twig) -> bool:
-        """Whether one of the two leads to the other."""
-        return self.leads_to(other) or other.leads_to(self)
-
-    def leads_to(self, other: Twig | None) -> bool:
-        """Whether ``other`` is this twig or below it."""
-        while other is not None and other is not self:
-            other = other.above
-        return other is self
 
 
 class Pace:
@@ -248,13 +188,13 @@ class Thicket:
 
     def _fits(self, wanted: Sequence[Twig]) -> bool:
         missing = self._missing(wanted)
-        if missing and not self._branching:
-            last = self._twigs[-1]
-            return missing[0].above is last and self._room(len(missing))
-        return self._room(len(missing))
-
-    def _room(self, more: int) -> bool:
-        return len(self._tree) + more <= min(_MOST, self._follower.room())
+        forks, inner = self._forks, set(self._inner)
+        for twig in missing:
+            forks += twig.above in inner
+            inner.add(twig.above)
+        nodes = len(self._tree) + len(missing)
+        enough = nodes <= min(_MOST, self._follower.room())
+        return enough and forks <= (_FORKS if self._branching else 0)
 
     def _missing(self, wanted: Sequence[Twig]) -> list[Twig]:
         """Those, and those above them, that are not pending; parents before children."""
@@ -273,6 +213,8 @@ class Thicket:
             assert twig.above is not None, "only the base has nothing above it"
             self._nodes[twig] = self._tree.add(twig.token, self._nodes[twig.above])
             self._twigs.append(twig)
+            self._forks += twig.above in self._inner
+            self._inner.add(twig.above)
 
     def _replant(self) -> None:
         """Commit what leads to the root, forget what does not, and go on from there."""
@@ -296,5 +238,8 @@ class Thicket:
         root = self._root
         self._tree = TokenTree(root.token)
         self._twigs, self._nodes = [root], {root: 0}
+        # Twigs with something pending below them, and how often that is more than one thing.
+        self._inner: set[Twig | None] = set()
+        self._forks = 0
         self._settled: list[int] = []  # tokens from the base to the root
         self._done = 0  # nodes computed

@@ -10,6 +10,7 @@ from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, Harness, Slow, plain
 from edgedec.decoding.drafting.base import RoundFeedback
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
+from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.placement.overlap import AheadDrafter
 from edgedec.placement.thicket import Thicket
@@ -41,6 +42,26 @@ def test_the_text_is_that_of_plain_decoding(sampling: SamplingParams, lookup: bo
                 hits += metrics.reuse_hits
     assert 0 < accepted < drafted
     assert hits
+
+
+@pytest.mark.parametrize("branching", [True, False])
+def test_the_draft_s_pending_tree_stays_within_bounds(branching: bool) -> None:
+    """llama.cpp has a sequence for each branch, at least 32; some sessions know chains only."""
+    sizes: list[int] = []
+    forks: list[int] = []
+    with Harness(target=Slow(TARGET, 2e-3), branching=branching) as harness:
+        honest = harness.draft.forward
+
+        def forward(tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+            sizes.append(len(tree))
+            forks.append(len(tree) - 1 - len(set(tree.parents[1:])))
+            return honest(tree, start, want)
+
+        harness.draft.forward = forward  # type: ignore[method-assign]
+        harness.run(SAMPLINGS["hot"], max_new_tokens=200)
+        assert harness.ahead.failure is None
+    assert 16 < max(sizes) <= 64
+    assert max(forks) == 0 if not branching else 5 < max(forks) < 32
 
 
 # -- what was thought of is what comes -----------------------------------------------------------

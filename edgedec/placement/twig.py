@@ -1,0 +1,67 @@
+"""A token that may come: what the draft's thread writes and the scheduler's reads."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+
+class Twig:
+    """A token that may come, and what the draft thinks of the one after it.
+
+    Twigs are shared by two threads without a lock: one grows them, the other reads. A field that
+    changes is written by that one thread as a whole, and ``ranked`` once, after ``scores``.
+
+    Attributes:
+        token: its id.
+        above: the twig before it; None at the beginning of what is remembered.
+        chance: that the text goes on with it, given that it comes to ``above``.
+        ranked: the draft's choices for the next token, best first; None until computed.
+        scores: the logits of the draft's best tokens there, descending.
+        others: next tokens that somebody else thought of.
+
+    """
+
+    __slots__ = ("above", "chance", "others", "ranked", "scores", "token")
+
+    def __init__(self, token: int, above: Twig | None = None, chance: float = 1.0) -> None:
+        self.token, self.above, self.chance = token, above, chance
+        self.ranked: tuple[Twig, ...] | None = None
+        self.scores: tuple[float, ...] = ()
+        self.others: tuple[Twig, ...] = ()
+
+    def below(self, token: int) -> Twig | None:
+        """The twig of this next token, if anybody thought of it."""
+        for twig in (*(self.ranked or ()), *self.others):
+            if twig.token == token:
+                return twig
+        return None
+
+    @property
+    def computed(self) -> bool:
+        """Whether the draft has said what comes after it; may turn true at any time."""
+        return self.ranked is not None
+
+    @property
+    def confidence(self) -> float:
+        """Probability of the draft's first choice after it, among its best tokens."""
+        return 1 / sum(self._weights())
+
+    @property
+    def entropy(self) -> float:
+        """Of the draft's distribution after it, in nats, among its best tokens."""
+        weights = self._weights()
+        total = sum(weights)
+        return -sum(weight / total * log(weight / total) for weight in weights if weight)
+
+    def _weights(self) -> list[float]:
+        return [exp(score - self.scores[0]) for score in self.scores]
+
+    def related(self, other: Twig) -> bool:
+        """Whether one of the two leads to the other."""
+        return self.leads_to(other) or other.leads_to(self)
+
+    def leads_to(self, other: Twig | None) -> bool:
+        """Whether ``other`` is this twig or below it."""
+        while other is not None and other is not self:
+            other = other.above
+        return other is self
