@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from time import perf_counter, process_time
 
 import numpy as np
@@ -111,13 +112,16 @@ def _at_contexts(
     A longer context is left out where reading up to it would take more than the budget for
     all the contexts.
     """
-    times, reading, steady = [], 0.0, True
+    times: list[PassTimes] = []
+    chunks: list[float] = []
+    steady, own_time = True, _own_time(job)
     for context in job.contexts:
         if context + max(widths) > session.capacity:
             break
-        if reading * (context - session.length) > job.budget_s * len(job.contexts):
+        expected = median(chunks) * (context - session.length) if chunks else 0.0
+        if expected > job.budget_s * len(job.contexts):
             break
-        reading = passes.read_s(session, context, job.sample) or reading
+        chunks += passes.read(session, context, job.sample, own_time=own_time)
         swept = passes.sweep(session, widths, job.sample, job.budget_s, own_time=_own_time(job))
         times.append(swept.times)
         steady &= swept.steady
@@ -126,7 +130,7 @@ def _at_contexts(
             f"a context of {session.capacity} tokens is too short to be measured: expected"
             f" {job.contexts[0] + max(widths)} or more"
         )
-    return tuple(times), reading, steady
+    return tuple(times), median(chunks), steady
 
 
 def resident_bytes() -> int:

@@ -21,6 +21,9 @@ _FEWEST_WIDTHS = 4
 # A slow model's passes get more time: as long as so many of one row take, or ten budgets.
 _PASSES, _BUDGETS = 120, 10
 
+# Tokens of a prompt that are read at once.
+_CHUNK = 512
+
 Now = Callable[[], float]
 
 
@@ -115,15 +118,35 @@ def _calm(times: Sequence[float]) -> list[float]:
     return [seconds for seconds in times if seconds <= _AGREE * least]
 
 
-def read_s(session: Session, length: int, sample: Sequence[int], now: Now = perf_counter) -> float:
-    """Let a session read on until it holds ``length`` tokens; seconds a token."""
-    missing = length - session.length
-    if missing <= 0:
-        return 0.0
-    tokens = repeated(sample, session.length, missing)
-    begin = now()
-    session.prefill(tokens)
-    return (now() - begin) / missing
+def read(
+    session: Session,
+    length: int,
+    sample: Sequence[int],
+    now: Now = perf_counter,
+    interruptions: Callable[[], int] = preemptions,
+    own_time: Now | None = None,
+) -> list[float]:
+    """Let a session read on until it holds ``length`` tokens; seconds a token, by chunks.
+
+    Args:
+        session: shorter than ``length``, or nothing is read.
+        length: tokens.
+        sample: tokens to read, repeated as needed.
+        now: a clock.
+        interruptions: counts them.
+        own_time: a clock that stands still in them; read where a chunk had some.
+
+    """
+    found = []
+    while session.length < length:
+        tokens = repeated(sample, session.length, min(_CHUNK, length - session.length))
+        before, own, begin = interruptions(), own_time() if own_time else 0.0, now()
+        session.prefill(tokens)
+        seconds = now() - begin
+        if own_time and interruptions() != before:
+            seconds = own_time() - own
+        found.append(max(seconds, 1e-9) / len(tokens))
+    return found
 
 
 def transfer_s(

@@ -140,11 +140,23 @@ def test_a_slow_model_gets_the_widths_that_matter_most() -> None:
 
 def test_reading_and_bringing_rows_back() -> None:
     session = Slow(calm(), logits_s=0.003)
-    assert passes.read_s(session, 100, SAMPLE, lambda: session.now) == pytest.approx(0.002)
+    calm_clock = {"now": lambda: session.now, "interruptions": lambda: 0}
+    assert passes.read(session, 100, SAMPLE, **calm_clock) == pytest.approx([0.002])
     assert session.length == 100
-    assert passes.read_s(session, 50, SAMPLE) == 0
+    assert passes.read(session, 50, SAMPLE) == []
     moved = passes.transfer_s(session, SAMPLE, 4, lambda: session.now)
     assert moved == pytest.approx(0.003)
+
+
+def test_a_long_text_is_read_in_chunks_and_an_interrupted_one_by_its_own_time() -> None:
+    session, marks = Slow(calm()), iter(range(100))
+    session._session = FakeModel(vocab_size=8, max_context=9000).open(2000)
+    own = passes.read(
+        session, 1500, SAMPLE, lambda: session.now, lambda: next(marks),
+        own_time=lambda: session.now / 4,
+    )  # fmt: skip
+    assert own == pytest.approx([0.0005] * 3)
+    assert session.length == 1500
 
 
 def test_a_recurrent_model_goes_on() -> None:
