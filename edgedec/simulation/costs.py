@@ -22,14 +22,23 @@ class PassCost:
         measured: of the model.
         prompt: tokens of the trace's prompt.
         stands_for: tokens of the prompt that it stands for; None is as many.
+        logits: whether whole rows come back, as sampling needs them, not the best tokens alone.
 
     """
 
-    def __init__(self, measured: Measured, prompt: int = 1, stands_for: int | None = None) -> None:
+    def __init__(
+        self,
+        measured: Measured,
+        prompt: int = 1,
+        stands_for: int | None = None,
+        *,
+        logits: bool = False,
+    ) -> None:
         if not measured.times:
             raise InputError(f"{measured.name} at {measured.place.label}: no pass was timed")
         self.measured = measured
         stands_for = prompt if stands_for is None else stands_for
+        self._row_s = measured.transfer_s if logits else 0.0
         self._more = stands_for - prompt
         self._longer = stands_for / prompt
         self._known: dict[tuple[int, int], float] = {}
@@ -45,7 +54,8 @@ class PassCost:
         known = self._known.get(key)
         if known is None:
             widths = self.measured.row_widths
-            known = self._known[key] = self._of(_passes(rows, widths), context + self._more)
+            seconds = self._of(_passes(rows, widths), context + self._more)
+            known = self._known[key] = seconds + rows * self._row_s
         return known
 
     def curve(self, context: int) -> CostCurve:

@@ -24,6 +24,7 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
         InputError: the plan drafts with a model, and the texts were recorded without.
 
     """
+    texts = nearest(profile, workload.temperature)
     setting = Setting(
         profile.at("target", plan.target),
         None if plan.draft is None else profile.at("draft", plan.draft),
@@ -31,14 +32,15 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
         draft_overhead_s=profile.draft_overhead_s,
         contention=contention(profile, plan.target, plan.draft),
         prompt_tokens=workload.prompt_tokens,
+        sampled=texts[0].temperature > 0,
     )
-    texts = replay(setting, plan, nearest(profile, workload.temperature), workload.new_tokens)
+    told = replay(setting, plan, texts, workload.new_tokens)
     context = workload.max_context or workload.tokens
     return Prediction(
-        tokens_per_second=tokens_per_second(texts),
-        ttft_s=mean(text.ttft_s for text in texts),
+        tokens_per_second=tokens_per_second(told),
+        ttft_s=mean(text.ttft_s for text in told),
         peak_bytes=footprint(profile, plan, context).total,
-        block_efficiency=sum(t.emitted for t in texts) / sum(t.target_passes for t in texts),
+        block_efficiency=sum(t.emitted for t in told) / sum(t.target_passes for t in told),
     )
 
 

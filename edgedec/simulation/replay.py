@@ -34,6 +34,8 @@ _CALIBRATION = 32
 # draft model adds is measured with the profile, by the pass.
 _DRAFTING = {"lookup": 0.8, "hybrid": 0.8, "recycle": 1.0, "tree": 1.0, "adaptive": 1.0}
 _DECIDING = 1.2
+# Likewise the noise of one position, for each token of the vocabulary.
+_NOISE = 3e-4
 # Likewise each row of a draft that thinks ahead, as a share of what a drafted token takes.
 _AHEAD_ROW = 1.2
 # Drafters that can think while the target computes.
@@ -51,6 +53,8 @@ class Setting:
         draft_overhead_s: likewise, more for each pass of the draft.
         contention: of the two places when both compute at once; None is no slowing.
         prompt_tokens: of the workload; None is as many as the trace has.
+        sampled: tokens are drawn, which needs whole rows of logits and noise for each token of
+            the vocabulary.
 
     """
 
@@ -60,6 +64,7 @@ class Setting:
     draft_overhead_s: float = 0.0
     contention: Contention | None = None
     prompt_tokens: int | None = None
+    sampled: bool = False
 
 
 def replay(setting: Setting, plan: Plan, traces: Sequence[Trace], new_tokens: int) -> list[Metrics]:
@@ -110,7 +115,7 @@ class _Stage:
         prompt, text = trace.tokens[: trace.prompt], trace.tokens[trace.prompt :]
         for model in self._models:
             model.rows = TraceRows(trace, model.role, model.rows.vocab_size)
-            model.cost = PassCost(model.cost.measured, trace.prompt, self._setting.prompt_tokens)
+            model.cost = self._cost(model.cost.measured, trace)
         sampler = Sampler(SamplingParams(), self._setting.target.vocab_size, prompt)
         stop = StopRule(max_new_tokens=min(new_tokens, len(text)))
         metrics = Metrics()
@@ -121,16 +126,19 @@ class _Stage:
         return metrics
 
     def _model(
-        self, role: str, measured: Measured, trace: Trace, beside: tuple[float, float]
+        self, role: str, measured: Measured, trace: Trace, beside: tuple[float, ...]
     ) -> TraceSession:
         # A draft of another vocabulary speaks the target's tokens in a trace.
         vocab_size = self._setting.target.vocab_size
         rows = TraceRows(trace, role, vocab_size)
         around = Surroundings(self._clock, self._shared, *beside)
-        cost = PassCost(measured, trace.prompt, self._setting.prompt_tokens)
-        model = TraceModel(rows, role, cost, around)
+        model = TraceModel(rows, role, self._cost(measured, trace), around)
         self._models.append(model)
         return model.open(min(self._capacity, measured.max_context))
+
+    def _cost(self, measured: Measured, trace: Trace) -> PassCost:
+        setting = self._setting
+        return PassCost(measured, trace.prompt, setting.prompt_tokens, logits=setting.sampled)
 
     def _put_together(self, plan: Plan, target: TraceSession, draft: TraceSession | None) -> Engine:
         rule, chosen = acceptance.rule(), self._policy(plan)
@@ -164,11 +172,12 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def _beside(setting: Setting, plan: Plan) -> tuple[float, float]:
-    """Seconds of a round beside passes, and more of one with a draft."""
+def _beside(setting: Setting, plan: Plan) -> tuple[float, float, float]:
+    """Seconds of a round beside passes, more of one with a draft, and more for each token."""
     deciding = _DECIDING if plan.draft_length is None else 0.0
     drafting_s = setting.overhead_s * _DRAFTING.get(plan.drafter, 0.0)
-    return setting.overhead_s * (1 + deciding), drafting_s
+    noise = _NOISE * setting.target.vocab_size if setting.sampled else 0.0
+    return setting.overhead_s * (1 + deciding), drafting_s, setting.overhead_s * noise
 
 
 def _beside_draft(setting: Setting, plan: Plan) -> tuple[float, float]:

@@ -31,6 +31,7 @@ class Surroundings:
         overhead_s: of Python beside passes: a round's for the target, a pass's for the draft.
         more_s: likewise, more for a round of the target that has a draft; for each row of a
             pass of the draft.
+        token_s: likewise, more for each token that the target commits.
 
     """
 
@@ -38,6 +39,7 @@ class Surroundings:
     shared: Shared
     overhead_s: float = 0.0
     more_s: float = 0.0
+    token_s: float = 0.0
 
 
 class TraceModel:
@@ -147,7 +149,7 @@ class TraceSession:
             # Once a round, between passes: where the engine's own work shows in its times.
             around = self._model.around
             more_s = around.more_s if len(tree) > 1 else 0.0
-            around.shared.interpret(around.overhead_s + more_s)
+            around.shared.interpret(around.overhead_s + more_s + len(path) * around.token_s)
         self._append(tree.tokens_on(path))
         self._forget()
 

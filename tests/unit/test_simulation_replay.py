@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from simulated import OTHER, PLACE, measured, trace
+from simulated import OTHER, PLACE, VOCAB, measured, trace
 
 from edgedec.errors import InputError, ProfileError
 from edgedec.placement.plan import Plan
@@ -200,3 +200,19 @@ def test_texts_that_come_in_one_round_are_timed_with_it():
     speed = tokens_per_second(found)
     assert math.isfinite(speed)
     assert speed > 0
+
+
+def test_sampling_costs_whole_rows_and_noise():
+    target = measured(transfer_s=1e-4)
+    greedy = Setting(target, overhead_s=OVERHEAD)
+    text = trace(prompt=100, count=30, temperature=0.8)
+    plain, sampled = (
+        replay(setting, plan(), [text], 30)[0]
+        for setting in (greedy, replace(greedy, sampled=True))
+    )
+    more_s = sampled.tpot_s - plain.tpot_s
+    assert more_s == pytest.approx(1e-4 + OVERHEAD * 3e-4 * VOCAB)
+    known = profile(measured=(target,))
+    warm = predict(known, Plan(PLACE), Workload(100, 60, temperature=0.8))
+    cold = predict(known, Plan(PLACE), Workload(100, 60))
+    assert warm.tokens_per_second < cold.tokens_per_second
