@@ -12,6 +12,9 @@ from edgedec.placement.retreat import size
 from edgedec.placement.weighed import Weighed
 from edgedec.placement.workload import Workload
 
+# Reasons that are named where everything is refused.
+_MOST_WHY = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Findings:
@@ -91,7 +94,9 @@ def _plain(findings: Findings) -> Iterator[str]:
     plain = findings.plain
     yield f"{plain.plan.label} is predicted to decode {_speed(plain)} tokens/s."
     if not findings.drafting:
-        yield "Speculation is refused: no plan that drafts can be used here."
+        why = dict.fromkeys(o.candidate.refused for o in findings.refused if not o.plan.plain)
+        because = f": {'; '.join(list(why)[:_MOST_WHY])}" if why else ""
+        yield f"Speculation is refused: no plan that drafts can be used here{because}."
         return
     best = findings.drafting[0]
     gain = _against(best, plain)
