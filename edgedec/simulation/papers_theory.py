@@ -12,7 +12,7 @@ from edgedec.simulation.synthetic import independent, text
 
 PAPER = "Speculative decoding (2211.17192)"
 _ARXIV = "https://arxiv.org/abs/2211.17192"
-_TOKENS = 4000
+_TOKENS = 2000
 _ACCEPTED, _COST, _LENGTH = "acceptance", "draft pass / target pass", "draft length"
 
 

@@ -115,18 +115,47 @@ def scaled(figure: Figure, factor: float) -> Figure:
     return replace(figure, low=figure.low * factor, high=figure.high * factor)
 
 
-def test_dovetail_s_sixth_block_brings_nothing_unless_it_were_twice_as_good() -> None:
-    (what,) = (c for c in papers_dovetail.claims() if c.figure.startswith("six extra blocks"))
-    # As the bench does, but for inputs that hardly matter, which are taken at their middles.
-    matter = ("accepted length", "devices.gpu.bandwidth_share", "devices.gpu.launch_s")
+def dovetail(figure: str, *matter: str) -> Claim:
+    """A claim as the bench simulates it, but for inputs that hardly matter: at their middles."""
+    (what,) = (c for c in papers_dovetail.claims() if c.figure.startswith(figure))
     inputs = {
-        name: figure if name in matter else figure.fixed(figure.middle)
-        for name, figure in what.inputs.items()
+        name: known if not matter or name in matter else known.fixed(known.middle)
+        for name, known in what.inputs.items()
     }
-    what = replace(what, inputs=inputs)
+    return replace(what, inputs=inputs)
+
+
+def broken(what: Claim, name: str, factor: float) -> Row:
+    return evaluate(replace(what, inputs={**what.inputs, name: scaled(what.inputs[name], factor)}))
+
+
+def test_dovetail_s_sixth_block_brings_nothing_unless_it_were_twice_as_good() -> None:
+    what = dovetail("six extra blocks", "accepted length", *papers_dovetail._GPU)
     assert evaluate(what).passed
-    better = {**what.inputs, "more with six": scaled(what.inputs["more with six"], 2.0)}
-    assert not evaluate(replace(what, inputs=better)).inside
+    assert not broken(what, "more with six", 2.0).inside
+
+
+def test_dovetail_s_offloaded_layers_take_their_share_of_the_verification() -> None:
+    matter = ("devices.cpu.flops.fp32", "devices.cpu.flops_share", "devices.gpu.launch_s")
+    what = dovetail("speed with 7 GB", *matter)
+    assert evaluate(what).narrow
+    high = evaluate(what).high
+    for factor in (0.5, 2.0):
+        assert not broken(what, "target layers on the GPU", factor).inside
+    # Ten of 32 layers for nothing would give this at most.
+    assert 1.25 < high < 32 / 22
+
+
+def test_dovetail_s_memory() -> None:
+    what = dovetail("GPU memory of the draft")
+    assert evaluate(what).passed
+    for factor in (0.5, 2.0):
+        assert not broken(what, "draft layers", factor).inside
+    both = dovetail("GPU memory with ten layers")
+    assert evaluate(both).passed
+    for name in ("draft layers", "target layers on the GPU"):
+        for factor in (0.5, 2.0):
+            assert not broken(both, name, factor).inside
 
 
 def test_dovetail_s_speed_moves_as_it_must() -> None:
