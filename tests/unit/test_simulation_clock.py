@@ -1,5 +1,6 @@
 """The virtual clock: one thread at a time, time that jumps, the same course every time."""
 
+import signal
 import threading
 import time
 
@@ -218,3 +219,30 @@ def test_signals_are_set_cleared_and_wake_all_who_wait():
         assert clock.now() == 3.5
         clock.sleep(20)  # the moments at which they would have given up pass unnoticed
         assert clock.now() == 23.5
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads here")
+def test_ctrl_c_while_a_task_runs_ends_both():
+    before, ended, main = threading.active_count(), [], threading.main_thread().ident
+
+    def work() -> None:
+        signal.pthread_kill(main, signal.SIGINT)
+        until = time.monotonic() + 10
+        while not clock._closing and time.monotonic() < until:
+            time.sleep(0.001)  # it runs on while the caller unwinds
+        try:
+            clock.sleep(1)
+        except Interrupted:
+            ended.append("told")
+
+    def run() -> None:
+        nonlocal clock
+        with VirtualClock() as clock:
+            clock.start(work, name="work")
+            clock.sleep(10)
+
+    clock = VirtualClock()
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert ended == ["told"]
+    assert threading.active_count() == before

@@ -58,10 +58,10 @@ def test_a_sequential_plan_is_not_slowed_by_contention():
 def test_the_same_figures_every_time_and_no_thread_is_left(drafter, length):
     before = threading.active_count()
     setting = replace(SETTING, contention=NOISE, overhead_s=1e-4, draft_overhead_s=3e-5)
-    texts = [trace(0.7, seed=seed) for seed in range(2)]
-    runs = [replay(setting, plan(length, drafter), texts, 60) for _ in range(20)]
+    texts = [trace(0.7, seed=seed, count=24) for seed in range(2)]
+    runs = [replay(setting, plan(length, drafter), texts, 24) for _ in range(20)]
     assert all(run == runs[0] for run in runs)
-    assert [run.emitted for run in runs[0]] == [60, 60]
+    assert [run.emitted for run in runs[0]] == [24, 24]
     assert threading.active_count() == before
 
 
