@@ -34,6 +34,8 @@ _CALIBRATION = 32
 # draft model adds is measured with the profile, by the pass.
 _DRAFTING = {"lookup": 0.8, "hybrid": 0.8, "recycle": 1.0, "tree": 1.0, "adaptive": 1.0}
 _DECIDING = 1.2
+# Likewise what a round that overlaps tells the draft's thread, and asks of it.
+_SCHEDULING = 1.0
 # Likewise the noise of one position, for each token of the vocabulary.
 _NOISE = 3e-4
 # Likewise each row of a draft that thinks ahead, as a share of what a drafted token takes.
@@ -175,6 +177,8 @@ def _raise(error: BaseException) -> None:
 def _beside(setting: Setting, plan: Plan) -> tuple[float, float, float]:
     """Seconds of a round beside passes, more of one with a draft, and more for each token."""
     deciding = _DECIDING if plan.draft_length is None else 0.0
+    if plan.schedule == OVERLAPPED:
+        deciding += _SCHEDULING
     drafting_s = setting.overhead_s * _DRAFTING.get(plan.drafter, 0.0)
     noise = _NOISE * setting.target.vocab_size if setting.sampled else 0.0
     return setting.overhead_s * (1 + deciding), drafting_s, setting.overhead_s * noise
