@@ -3,7 +3,7 @@
 For a target with a cache of C tokens and n drafted tokens a round::
 
     M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + (n + 1) 4 V
-              + 4 (n + 1) (C + n + 1) + workspace
+              + 4 (n + 1) (C + n + 1) + workspace + tokenizer
 
 W is what a process was seen to grow by, less the cache it had filled, or the stored weights
 where nothing was seen; KV is bytes a token; the rows are logits; the product of rows and columns
@@ -27,6 +27,8 @@ _PREFILL_CHUNK = 128
 _SUCCESSOR_BYTES = 32
 # Prompt lookup keeps a dictionary entry for each n-gram of a text; measured.
 _NGRAM_BYTES = 630
+# A byte-pair tokenizer with 100,000 entries took 44 MB.
+_TOKEN_BYTES = 440
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Footprint:
         bias: attention bias of one round.
         workspace: of reading the prompt.
         drafter: what a drafter without a model remembers.
+        tokenizer: vocabulary and merges, which a large vocabulary makes large.
 
     """
 
@@ -51,6 +54,7 @@ class Footprint:
     bias: int
     workspace: int
     drafter: int
+    tokenizer: int
 
     @property
     def total(self) -> int:
@@ -93,6 +97,7 @@ def _footprint(
         bias=_FLOAT * rows * columns,
         workspace=_FLOAT * _PREFILL_CHUNK * (context + _PREFILL_CHUNK),
         drafter=_remembered(drafter, target.vocab_size, context),
+        tokenizer=_TOKEN_BYTES * target.vocab_size,
     )
 
 

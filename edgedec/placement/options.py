@@ -19,10 +19,10 @@ _AFTER_ALL_RIGHT = 2
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Plans that differ in how much they draft alone.
+    """Plans that differ in nothing but how much they draft.
 
     Attributes:
-        plans: by length, ascending; only the first one for plain decoding.
+        plans: at least one, shortest drafts first.
         refused: why none of them can be used, else empty.
 
     """

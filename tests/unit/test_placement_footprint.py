@@ -44,8 +44,9 @@ def test_plain_decoding_by_hand():
         bias=4 * 1001,
         workspace=4 * 128 * 1128,
         drafter=0,
+        tokenizer=440 * 1000,
     )
-    assert found.total == 50 * MB + 8_008_000 + 4000 + 4004 + 577_536
+    assert found.total == 50 * MB + 8_008_000 + 4000 + 4004 + 577_536 + 440_000
 
 
 def test_a_drafted_chain_by_hand():
@@ -59,6 +60,7 @@ def test_a_drafted_chain_by_hand():
         bias=4 * 4 * 1004,
         workspace=4 * 128 * 1128,
         drafter=0,
+        tokenizer=440 * 1000,
     )
 
 
