@@ -132,7 +132,9 @@ class AheadDrafter:
         self.ahead.rest(now=resting or limits.nodes < 1)
         draft = Draft(TokenTree(root), source=_MODEL)
         if self._lookup is not None:
-            draft = self._lookup.propose(root, limits, go_on, streams)
+            # A rival that has nothing to say yet is none.
+            asked = go_on if self._root.computed else _without_rivals(go_on)
+            draft = self._lookup.propose(root, limits, asked, streams)
             if draft.drafted:
                 self.ahead.add(self._chain(draft.tree.tokens[1:]))
         if self.ahead.failure is not None:
@@ -200,6 +202,14 @@ class AheadDrafter:
         if not self._told:
             self._told = True
             self._on_failure(error)
+
+
+def _without_rivals(go_on: GoOn) -> GoOn:
+    def asked(step: DraftStep) -> bool:
+        step.rivals = ()
+        return go_on(step)
+
+    return asked
 
 
 def _first(twig: Twig) -> Twig:

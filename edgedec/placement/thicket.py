@@ -30,10 +30,10 @@ _MOST = 64
 # Times that the pending tree forks at most: llama.cpp has a sequence for each branch, 32 or more.
 _FORKS = 28
 # Nodes that a pass is worth computing for, at most.
-_WIDEST = 8
+_WIDEST = 16
 # What the text goes through with less of a chance than this is not worth a pass.
 _LEAST = 0.02
-# A further row delays all that comes below the best one. So it is computed where it brings so
+# A row beside the best one delays all that comes below that. So it is computed where it brings so
 # many times as much for its time (found by replay: 1.6 times plain decoding, not 1.45, with a
 # draft at a third of the target's time).
 _PATIENT = 4.0
@@ -56,18 +56,15 @@ class Pace:
         """Whether ``at`` is in seconds."""
         return self._live is not None
 
-    def width(self, values: Sequence[float]) -> int:
-        """How many of these nodes to compute in one pass; values are chances, best first."""
-        if not values:
-            return 0
-        enough = _PATIENT * values[0] / self.at(1)
-        rows = 1
-        while rows < len(values):
-            more_s = self.at(rows + 1) - self.at(rows)
-            if values[rows] < enough * more_s:
-                break
-            rows += 1
-        return rows
+    def pays(self, rows: int, value: float) -> bool:
+        """Whether a row more than these brings as much for its time as the first one does.
+
+        Args:
+            rows: that a pass has.
+            value: of the row, as a share of the first one's.
+
+        """
+        return value * self.at(1) >= self.at(rows + 1) - self.at(rows)
 
     def observe(self, rows: int, seconds: float) -> None:
         """A pass took so long."""
@@ -127,9 +124,7 @@ class Thicket:
 
     def grow(self, pace: Pace) -> int:
         """One pass; its rows, 0 where none is worth it."""
-        found = self._worth_a_pass()
-        width = pace.width([value for value, _ in found])
-        wanted = [twig for _, twig in found[:width]]
+        wanted = self._worth_a_pass(pace)
         if not wanted:
             return 0
         if not self._fits(wanted):
@@ -165,17 +160,24 @@ class Thicket:
             taken = choices.index(token) if token in choices else None
             self._habits.learn(Habits.bin(twig.confidence), len(choices), taken)
 
-    def _worth_a_pass(self) -> list[tuple[float, Twig]]:
+    def _worth_a_pass(self, pace: Pace) -> list[Twig]:
         """The twigs to compute next, best first, and so parents before children."""
         order = count()
         heap = [(-1.0, next(order), self._root)]
-        found: list[tuple[float, Twig]] = []
-        while heap and len(found) < (_WIDEST if self._branching else 1):
+        found: list[Twig] = []
+        first = 0.0
+        while heap and len(found) < _WIDEST:
             value, _, twig = heappop(heap)
             if -value < _LEAST:
                 break
             if twig.ranked is None:
-                found.append((-value, twig))
+                # Below another row of the pass it saves a pass; beside it, it delays the next.
+                share = value / first if found else 0.0
+                share = share if twig.above in found else share / _PATIENT
+                if found and not pace.pays(len(found), share):
+                    continue
+                found.append(twig)
+                first = first or value
             for child in self._choices(twig):
                 heappush(heap, (value * child.chance, next(order), child))
         return found

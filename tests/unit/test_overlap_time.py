@@ -105,16 +105,14 @@ def test_impatience_and_endless_patience_are_worse(monkeypatch: pytest.MonkeyPat
     assert timed(overlapped(4), 0.4)[1].tpot_s > 1.1 * tpot[1]
 
 
-def test_widths_of_a_pass_are_worth_their_time() -> None:
+def test_a_row_more_is_worth_its_time() -> None:
     flat, steep = Pace(), Pace()
     for rows in range(1, 9):
         for _ in range(20):
             flat.observe(rows, 1.0)
             steep.observe(rows, float(rows))
-    values = [0.5, 0.2, 0.1, 0.05]
-    assert flat.width(values) == 4
-    assert steep.width(values) == 1
-    assert steep.width([]) == 0
+    assert all(flat.pays(rows, 0.01) for rows in range(1, 8))
+    assert not any(steep.pays(rows, 0.9) for rows in range(1, 8))
 
 
 def test_a_draft_that_nobody_wants_rests_and_is_tried_again() -> None:
