@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from typing import Any
 from edgedec import isolated
 from edgedec.errors import EdgedecError, ProfileError, RuntimeUnavailable
 from edgedec.placement.clusters import Cluster, can_pin, clusters
-from edgedec.placement.device import Device, Speed
+from edgedec.placement.device import Device, Speed, available_cores
 from edgedec.placement.machine import Memory, memory
 from edgedec.placement.pinning import pinned
 from edgedec.placement.place import CPU
@@ -21,6 +22,8 @@ from edgedec.runtimes import registry
 
 # A driver may start slowly the first time; one that hangs must not hold up the others.
 _PATIENCE_S = 90
+# Runnable programs for each core, from which on they share it with what is measured.
+_BUSY = 0.5
 Listener = Callable[[str, int, int], None]
 
 
@@ -52,7 +55,8 @@ class Survey:
         memory: of the machine.
         clusters: of its cores.
         found: devices by runtime, in the runtimes' order.
-        problems: runtimes that are missing and parts that do not load, a line each.
+        problems: runtimes that are missing, parts that do not load, other programs that
+            disturb; a line each.
 
     """
 
@@ -84,8 +88,18 @@ def survey(*, measure: bool = True, on_progress: Listener | None = None) -> Surv
             continue
         found += [one for device in listed for one in _places(device, groups)]
     if measure:
+        problems += _disturbance()
         found = _measured(found, on_progress)
     return Survey(memory(), groups, tuple(found), tuple(problems))
+
+
+def _disturbance() -> list[str]:
+    """A line that says so where other programs take the processor."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    cores = available_cores()
+    if load < _BUSY * cores:
+        return []
+    return [f"other programs are busy (load {load:.1f} on {cores} cores): the figures are too low"]
 
 
 def _places(device: Device, groups: tuple[Cluster, ...]) -> list[Found]:

@@ -108,7 +108,7 @@ LOAD = [
     click.option("--flash-attention/--no-flash-attention", default=None,
                  help="GGUF: default: where the runtime finds it faster."),
     click.option("--device", metavar="NAME",
-                 help="GGUF: a device of `edgedec devices`; for both models."),
+                 help="A device of `edgedec devices`; for both models."),
     click.option("--gpu-layers", type=click.IntRange(min=-1), metavar="N",
                  help="GGUF: layers on that device; -1 is all."),
     click.option("--draft-device", metavar="NAME", help="The same for the draft alone."),

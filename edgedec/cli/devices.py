@@ -35,6 +35,9 @@ def command(measure: bool, as_json: bool) -> None:
     a product with many rows computes, as prefill does. Both are taken through the runtime
     itself, with plain weights and with weights of four bits, in a second or two for each device.
 
+    Packages such as onnxruntime-ep-openvino bring ONNX Runtime more devices. llama.cpp has
+    those of its build, and one more if GGML_BACKEND_PATH names a backend's library.
+
     \b
     edgedec devices
     edgedec devices --no-measure

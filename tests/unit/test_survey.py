@@ -43,6 +43,7 @@ def fake(devices: list[Device], measure: Any = None, problems: tuple[str, ...] =
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices are measured in this process: a child would not know the fakes."""
     monkeypatch.setattr(module, "_in_child", module._here)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 9.0, 9.0), raising=False)
 
 
 def test_one_that_fails_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +98,18 @@ def test_nothing_is_measured_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     adapters(monkeypatch, fake=fake([CPU, CARD], never))
     assert all(one.speed is one.problem is None for one in survey(measure=False).found)
     assert all(one.problem == "AssertionError: measured" for one in survey().found)
+
+
+def test_a_busy_machine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapters(monkeypatch, fake=fake([CPU]))
+    assert survey().problems == ()
+    monkeypatch.setattr(module, "available_cores", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (3.21, 0.0, 0.0), raising=False)
+    (said,) = survey().problems
+    assert said == "other programs are busy (load 3.2 on 4 cores): the figures are too low"
+    assert survey(measure=False).problems == ()
+    monkeypatch.delattr(os, "getloadavg")  # not on Windows
+    assert survey().problems == ()
 
 
 def test_clusters_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
