@@ -1,9 +1,10 @@
 """Draft while verifying against one after the other: on a second device, and on shared cores.
 
 The pair is grown, target and draft, so that a draft's pass costs about a third of the target's.
-The fair baseline has all cores for both models in turn, at its best fixed draft length and with
-the policy deciding. The second device is a paced one: the draft as it ships, which says exactly
-what its grown form says, held to a third of the target's time without the processor.
+The fair baseline has all cores for both models in turn: the draft model at its best fixed length,
+and prompt lookup with it where the policy decides. The second device is a paced one: the draft
+as it ships, which says exactly what its grown form says, held to a third of the target's time
+without the processor.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from edgedec.bench.compare import Comparison, Decodes, compare
 from edgedec.bench.records import Recorder
 from edgedec.decoding import policy
 from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.policy import CostCurve
 from edgedec.pair import every_format
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
@@ -53,14 +55,16 @@ _WIDTHS = tuple(range(1, 18))
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A pipeline at one draft length; None lets its policy decide."""
+    """A pipeline with its own policy, or the draft model alone at one draft length."""
 
     pipeline: Pipeline
-    length: int | None
+    length: int | None = None
 
     def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
         """See ``Pipeline.generate``."""
-        options = replace(options or GenerateOptions(), draft_length=self.length)
+        options = options or GenerateOptions()
+        if self.length is not None:
+            options = replace(options, draft="model", draft_length=self.length)
         return self.pipeline.generate(prompt, options)
 
 
@@ -71,19 +75,19 @@ def overlap(suite: Suite, recorder: Recorder) -> list[Row]:
     with ExitStack() as stack:
 
         def enter(**chosen: Any) -> Pipeline:
-            chosen = {"threads": suite.threads, **chosen}
+            chosen = {"threads": suite.threads, "draft": "hybrid", **chosen}
             return stack.enter_context(Pipeline.open(bundle, OpenOptions(**chosen)))
 
         plain = enter(draft="none", row_invariant=False)
         curve = policy.calibrate(plain.engine.target)
-        worlds = {"sequential": enter(draft="model")}
+        worlds = {"sequential": enter()}
         worlds["paced"] = stack.enter_context(_beside(suite, bundle, curve))
         if available_cores() > 1:
             worlds["shared"] = enter(**_shared())
         entrants: dict[str, Decodes] = {"plain": plain}
         for world, pipeline in worlds.items():
-            for length in (None, *_LENGTHS):
-                entrants[f"{world} {length or 'auto'}"] = Way(pipeline, length)
+            entrants[f"{world} hybrid auto"] = pipeline
+            entrants |= {f"{world} model {n}": Way(pipeline, n) for n in _LENGTHS}
         found = compare(entrants, suite.code(), options, recorder)
     rows: list[Row] = [{"candidate": name, **found.summary(name)} for name in found.tpot_s]
     for world, decision in _picks(bundle, curve):
@@ -97,7 +101,6 @@ def _shared() -> dict[str, Any]:
     """The last core drafts, the others verify."""
     last = available_cores() - 1
     return {
-        "draft": "model",
         "schedule": OVERLAPPED,
         "threads": last,
         "cores": tuple(range(last)),
@@ -128,13 +131,13 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
         stack.callback(ahead.close)
         pipeline.engine = OverlappedEngine(
             target,
-            AheadDrafter(ahead, clock),
+            AheadDrafter(ahead, clock, lookup=LookupDrafter(vocab_size, rivals=("model",))),
             policy.MeasuredCost(policy.calibrate(target)),
             pipeline.engine.rule,
             clock,
         )
         paced_s = _paced_s(curve, 1)
-        pipeline.plan |= {"drafter": "model", "schedule": OVERLAPPED, "paced_s": paced_s}
+        pipeline.plan |= {"drafter": "hybrid", "schedule": OVERLAPPED, "paced_s": paced_s}
         yield pipeline
 
 

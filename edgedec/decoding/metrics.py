@@ -12,6 +12,8 @@ recovered token           the target's own token after a rejection
 root                      the last emitted token, whose keys and values are not cached yet
 pending                   nodes computed but not committed
 commit, rollback          keep pending nodes; go back to an absolute length
+reuse hit                 a round that leaves the text where an overlapped draft had thought on
+                          already; ``reuse_rate`` is their share of all rounds
 TTFT (``ttft_s``)         start of decoding (a stream's first read) to first token, with prefill
 TPOT (``tpot_s``)         seconds per token after the first round, over the tokens after it
 tokens_per_second         1 / TPOT
