@@ -9,6 +9,7 @@ from edgedec.decoding.policy.pace import Pace
 from edgedec.decoding.policy.rates import Rates
 from edgedec.decoding.policy.reading import Reading
 from edgedec.decoding.policy.source import Source
+from edgedec.decoding.policy.turns import Turns
 
 _FORGET = 0.97
 # Thresholds are computed anew once this many seconds of decoding have passed, so that it
@@ -16,9 +17,6 @@ _FORGET = 0.97
 _PLAN_EVERY_S = 0.05
 # A look that costs no more tokens than this is taken before drafters are compared.
 _CHEAP_LOOK = 0.1
-# Rounds without a drafter after which it may be its turn, and how many tokens more than it
-# seems to add it might, for a turn to be worth while.
-_TURN_AFTER, _HOPE = 16, 1.0
 # Tokens by which a drafter that is asked later must be better.
 _LEAD = 0.1
 _PLAIN = DraftLimits(0, 0)
@@ -54,10 +52,9 @@ class MeasuredCost:
         self._draft_s = draft_s or 0.0
         self._limits = DraftLimits(most, most)
         self._sources: dict[str, Source] = {}
-        self._idle: dict[str, int] = {}
+        self._turns = Turns()
         self._gain = 0.0
         self._turn: str | None = None
-        self._unmet: str | None = None  # a drafter that was not asked yet
         # Drafters that have too much to read to be of use in this text.
         self._far: set[str] = set()
         self._rounds = self._plan_at = self._waited = 0
@@ -82,7 +79,7 @@ class MeasuredCost:
         self._resting = self._pace.rest()
         if self._resting:
             return _PLAIN
-        self._turn = self._whose_turn()
+        self._turn = self._turns.next(self._sources, self._far, self._gain, _CHEAP_LOOK)
         return self._limits
 
     def go_on(self, step: DraftStep) -> bool:
@@ -92,7 +89,7 @@ class MeasuredCost:
         if drafted == 0 and not self._opened(step):
             return False
         source = self._asked
-        if source is None or drafted >= self._limits.nodes:
+        if source is None or drafted >= min(self._limits.nodes, source.most):
             return False
         if step.value is not None:
             return self._go_on_branching(source, step, step.value)
@@ -151,7 +148,6 @@ class MeasuredCost:
             look_s = self._draft_s if step.costly else 0.0
             source = Source(self._limits.nodes, look_s, branching=step.value is not None)
             self._sources[name] = source
-            self._idle[name] = 0
             self._plan_one(name)
         return source
 
@@ -159,23 +155,32 @@ class MeasuredCost:
 
     def _opened(self, step: DraftStep) -> bool:
         """Whether this drafter may be the one, before it is looked at."""
-        if self._looks and self._asked is not None:
-            self._sunk_s += self._looks * self._asked.look.value
+        if self._turn is not None and self._turn != step.source:
+            return False
+        self._settle()
         self._open()
         source = self._asked = self._source(step)
         if self._turn is not None:
-            self._probing = self._turn == step.source
-            return self._probing or self._turn not in step.rivals
+            self._probing = True
+            return True
         self._far.discard(step.source)
         for name in step.rivals:
             if name in self._far:
                 continue
             rival = self._sources.get(name)
             if rival is None:
-                self._unmet = name
+                self._turns.meet(name)
             else:
                 self._best = max(self._best, rival.start)
         return self._best <= 0 or source.look_price < _CHEAP_LOOK or source.start >= self._best
+
+    def _settle(self) -> None:
+        """The drafter that was asked before had its look, and drafts nothing."""
+        before = self._asked
+        if before is not None and self._looks:
+            self._sunk_s += self._looks * before.look.value
+            if before.branching:
+                before.gained(-self._looks * before.look_price)
 
     def _rival_wins(self, step: DraftStep, place: int) -> bool:
         """Whether a drafter that is asked later would do better."""
@@ -183,19 +188,6 @@ class MeasuredCost:
         if source is None or step.nodes or self._probing:
             return False
         return source.first[place] + _LEAD < self._best
-
-    def _whose_turn(self) -> str | None:
-        """A drafter that is new, or has waited, may be tried and might be better."""
-        new, self._unmet = self._unmet, None
-        if new is not None:
-            return new
-        for name, source in self._sources.items():
-            waited = self._idle[name] > _TURN_AFTER and source.look_price >= _CHEAP_LOOK
-            if name in self._far:
-                continue
-            if waited and source.probe_due() and source.start + _HOPE > self._gain:
-                return name
-        return None
 
     def _worth_reading(self, step: DraftStep) -> bool:
         source = self._source(step)
@@ -208,6 +200,8 @@ class MeasuredCost:
         drafted = step.nodes
         if self._probing and drafted:
             return False
+        if drafted == 0 and step.costly and source.start < 0 and not self._try_again(source, 0):
+            return False  # even the best there may be is not worth the look
         bar = source.draw[drafted]
         # The confidence can only lower the value, and a new layer's first costs a pass.
         new_layer = step.depth > self._layer
@@ -227,8 +221,10 @@ class MeasuredCost:
 
     def _try_again(self, source: Source, drafted: int) -> bool:
         """Whether to draft against the odds, to see whether they still hold."""
-        if drafted == 0 and not self._probing:
-            self._probing = source.probe_due()
+        if drafted == 0 and not self._probing and source.probe_due():
+            # The look is paid at once: another drafter may have the last word.
+            source.probed(source.look_price)
+            self._probing = True
         return self._probing and drafted == 0
 
     # -- what came of it -----------------------------------------------------------------------
@@ -247,21 +243,19 @@ class MeasuredCost:
     def _account(self, record: RoundRecord, spent: float) -> None:
         """Who was asked and who was not, and what it brought: ``spent`` is in tokens."""
         asked = self._asked
-        for name, source in self._sources.items():
-            if source is asked and self._bins:
-                self._idle[name] = 0
-            else:
-                self._idle[name] += self._waited
-                source.wait(self._waited)
+        self._turns.count(self._sources, asked if self._bins else None, self._waited)
         self._waited = 0
+        gained = record.emitted - 1 - spent
+        if self._turn in self._sources:
+            self._sources[self._turn].probed(max(self._gain, 0.0) - gained)
+        elif asked is not None and self._probing:
+            asked.probed(-gained - self._looks * asked.look_price)
         if asked is None:
             return
-        if self._probing:
-            asked.probed(spent - (record.emitted - 1) + (self._gain if self._turn else 0.0))
-        expected = sum([asked.chances[place] for place in self._bins]) - spent
         if asked.branching:
-            asked.gained(expected)
-        self._gain += (1 - _FORGET) * (record.emitted - 1 - spent - self._gain)
+            own = spent - self._sunk_s / self._rates.plain_s
+            asked.gained(sum([asked.chances[place] for place in self._bins]) - own)
+        self._gain += (1 - _FORGET) * (gained - self._gain)
 
     def _learn(self, source: Source, record: RoundRecord) -> None:
         path = record.path or range(record.accepted + 1)

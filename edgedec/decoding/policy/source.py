@@ -33,6 +33,8 @@ _PROBE_ALLOWANCE = 0.002
 _FIRST_CREDIT, _MOST_CREDIT = 0.0, 0.5
 # Tokens that a draft must be worth beyond its cost: near the break-even, noise decides.
 _MARGIN = 0.02
+# Tokens drafted at most before any was right in a text, and how many more for each that was.
+_TENTATIVE, _GROWTH = 2, 2
 # Tokens that a round with a new branching drafter is taken to add, and how soon that is learned.
 _UNTRIED, _GAIN_QUICK = 0.1, 0.1
 
@@ -59,6 +61,7 @@ class Source:
         look_price: tokens that a look costs.
         start: expected tokens that this drafter adds to a round, net of their cost.
         first: likewise by bin of the first token, its look apart.
+        most: tokens to draft at most: a draft has to be right before it may be long.
         stale: what was learned since is not in the thresholds yet.
 
     """
@@ -82,6 +85,7 @@ class Source:
         self.start = _UNTRIED if branching else 0.0
         self.first = [0.0] * len(middles)
         self._credit = _FIRST_CREDIT
+        self.most = _TENTATIVE
         self.stale = True
         for place in range(len(middles)):
             self._estimate(place)
@@ -98,6 +102,7 @@ class Source:
             self._tries[place] = self._hits[place] = 0.0
         self._quick = list(self.prior)
         self._right, self._promised = _TRUST_KNOWN
+        self.most = _TENTATIVE
         self._weight = min(self._weight + 1, _MOST_PRIOR_WEIGHT)
         for place in range(len(self.prior)):
             self._estimate(place)
@@ -119,6 +124,7 @@ class Source:
 
     def learn(self, place: int, *, accepted: bool) -> None:
         """A token of this bin was tried."""
+        self.most += _GROWTH * accepted
         self._right = _FORGET * self._right + accepted
         self._promised = _FORGET * self._promised + self.prior[place]
         self._tries[place] = _FORGET * self._tries[place] + 1
@@ -150,7 +156,7 @@ class Source:
 
     # -- probes: a drafter that is not asked any more is tried once in a while ---------------
 
-    def wait(self, rounds: int = 1) -> None:
+    def wait(self, rounds: float) -> None:
         """Count rounds without this drafter."""
         self._credit = min(self._credit + rounds * _PROBE_ALLOWANCE, _MOST_CREDIT)
 
