@@ -1,0 +1,201 @@
+"""Per request: another policy for one of them; several drafters, asked and read for as it pays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from drafting_table import HOT, PROMPT, VOCAB, Table
+from policy_world import CURVE, World, same
+
+from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting import DrafterParts
+from edgedec.decoding.drafting.adaptive import AdaptiveDrafter
+from edgedec.decoding.drafting.base import DraftStep
+from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import Fixed, MeasuredCost, RoundRecord, for_request
+from edgedec.decoding.policy.pace import Pace
+from edgedec.decoding.policy.reading import Reading
+from edgedec.decoding.policy.source import Source
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.stopping import StopRule
+from edgedec.errors import InputError
+from edgedec.testing import FakeModel
+
+TARGET = FakeModel(VOCAB, context=2, sharpness=3.0)
+DRAFT = FakeModel(VOCAB, seed=1, context=2, sharpness=3.0, like=(TARGET, 0.8))
+
+
+def state(policy: object) -> Any:
+    """All a policy knows, as something that can be compared."""
+    if isinstance(policy, (list, tuple)):
+        return [state(part) for part in policy]
+    if isinstance(policy, dict):
+        return {key: state(part) for key, part in policy.items()}
+    if hasattr(policy, "__dict__"):
+        return state(vars(policy))
+    return repr(policy)
+
+
+class Loop:
+    """An engine that lives for several requests."""
+
+    def __init__(self) -> None:
+        built = drafting.create("adaptive", vocab_size=VOCAB, draft=DRAFT.open(400))
+        self.policy = MeasuredCost(CURVE, 0.8e-3)
+        self.engine = Engine(TARGET.open(400), built, self.policy, acceptance.rule())
+
+    def run(self, **fields: Any) -> tuple[list[int], Metrics]:
+        sampler, metrics = Sampler(SamplingParams(), VOCAB, PROMPT), Metrics()
+        request = Request(PROMPT, sampler, StopRule(max_new_tokens=80), **fields)
+        for _ in self.engine.run(request, metrics):
+            pass
+        return sampler.history, metrics
+
+
+def test_a_request_brings_its_own_policy_and_leaves_no_trace() -> None:
+    loop = Loop()
+    text, _ = loop.run()
+    before = state(loop.policy)
+    for choice, sources, longest in (
+        ({"drafter": "none"}, set(), 0),
+        ({"draft_length": 0}, set(), 0),
+        ({"draft_length": 3}, {"lookup", "model", "tree", "recycle"}, 3),
+        ({"drafter": "model", "draft_length": 2}, {"model"}, 2),
+        ({"drafter": "recycle", "draft_length": 5}, {"recycle"}, 5),
+        ({"drafter": "lookup"}, {"lookup"}, 16),
+    ):
+        found, metrics = loop.run(policy=for_request(loop.policy, **choice))
+        assert found == text
+        assert set(metrics.sources) <= sources
+        assert bool(metrics.drafted_tokens) == bool(longest)
+        assert max(metrics.accepted_lengths) <= longest
+        assert state(loop.policy) == before
+    # A control: a request of the engine's own policy does leave one.
+    loop.run()
+    assert state(loop.policy) != before
+
+
+def test_the_override_leaves_the_length_to_a_copy_of_the_engines_policy() -> None:
+    world, own = World(same(0.9)), MeasuredCost(CURVE, 0.8e-3)
+    world.run(own, 300)
+    only = for_request(own, drafter="model")
+    assert only.name == own.name
+    before = world.drafted
+    world.run(only, 60)
+    assert world.drafted > before
+    world.run(for_request(own, drafter="tree"), 60)  # this world has a chain alone
+    assert world.drafted - before < 60 * 2
+    assert isinstance(for_request(own, draft_length=4), Fixed)
+
+
+# -- several drafters behind one ----------------------------------------------------------------
+
+
+def test_only_chains_are_drafted_where_only_chains_are_verified() -> None:
+    def parts(**changes: Any) -> DrafterParts:
+        return DrafterParts(VOCAB, DRAFT.open(100), **changes)
+
+    assert AdaptiveDrafter(parts()).arms == ("lookup", "model", "tree", "recycle")
+    assert AdaptiveDrafter(parts(branching=False)).arms == ("lookup", "model", "recycle")
+    assert AdaptiveDrafter(DrafterParts(VOCAB)).arms == ("lookup", "recycle")
+    with pytest.raises(InputError, match="'text'"):
+        drafting.create("adaptive", vocab_size=VOCAB)
+
+
+def test_a_look_that_came_to_nothing_is_not_computed_again() -> None:
+    table = Table("adaptive", HOT)
+
+    def curious(step: DraftStep) -> bool:
+        if step.source == "model":
+            step.confidence()
+        return step.source == "recycle"
+
+    for _ in range(6):
+        draft = table.propose(4, 4, curious)
+        assert draft.passes == 1
+        known = len(table.sampler.history)
+        table.settle(draft)
+        assert table.session.length == known  # with the root, which was computed
+
+
+@pytest.mark.parametrize("name", ["model", "tree", "adaptive", "hybrid"])
+def test_nothing_is_read_that_was_not_agreed_to(name: str) -> None:
+    table = Table(name, prompt=[(7 * n + n // 5) % 13 for n in range(60)])
+    behind: list[int] = []
+
+    def no(step: DraftStep) -> bool:
+        if step.behind:
+            assert step.costly
+            behind.append(step.behind)
+        return False
+
+    assert table.propose(4, 4, no).drafted == 0
+    assert behind
+    assert set(behind) == {59}
+    assert table.session.length == table.draft.passes == 0
+    assert table.propose(4, 4, lambda step: step.source != "lookup").drafted > 0
+    assert table.session.length == 59
+
+
+# -- what reading and asking cost ---------------------------------------------------------------
+
+
+def promising(start: float) -> Source:
+    source = Source(16, 1e-3, branching=False)
+    source.start = start
+    source.learn(4, accepted=True)
+    return source
+
+
+def test_reading_is_weighed_against_what_is_left_of_the_text() -> None:
+    rate = 100.0  # a token is worth 10 ms; reading one takes 0.15 ms, 1.5% of that
+    reading = Reading(1e-3)
+    reading.begin(1000)
+    assert reading.pays(600, promising(1.0), rate)
+    assert not reading.pays(60000, promising(1.0), rate)
+    assert not reading.pays(600, promising(0.0), rate)
+    # Nobody reads for the last words.
+    reading.begin(4)
+    assert not reading.pays(600, promising(1.0), rate)
+    # What has been going on for long may go on as long.
+    reading.begin(100_000)
+    assert not reading.pays(20_000, promising(1.0), rate)
+    hopeless = promising(0.0)
+    for _ in range(5000):
+        assert not reading.pays(20_000, hopeless, rate)  # nor does the allowance pay for it yet
+        reading.round(1)
+    assert reading.pays(20_000, promising(1.0), rate)
+
+
+def test_what_reading_took_corrects_the_estimate() -> None:
+    reading = Reading(1e-3)
+    reading.begin(1000)
+    assert reading.pays(600, promising(1.0), 100.0)
+    for _ in range(9):
+        assert reading.pays(100, promising(9.0), 1.0)
+        reading.took(100 * 50e-3)
+    assert not reading.pays(600, promising(1.0), 100.0)
+
+
+def asked(pace: Pace, ask_s: float, plain_s: float, rounds: int) -> int:
+    """How many of so many rounds asked, for nothing."""
+    count = 0
+    for _ in range(rounds):
+        rests = pace.rest()
+        record = RoundRecord(0, 0, 0, 1, 1, 0.0 if rests else ask_s, plain_s, plain_s, "none")
+        pace.observe(record, plain_s, asked=not rests, looked=False)
+        count += not rests
+    return count
+
+
+def test_asking_is_rationed_where_it_shows() -> None:
+    # 25 microseconds beside 20 ms do not show; beside 0.6 ms they are 4%.
+    assert asked(Pace(), 25e-6, 20e-3, 500) == 500
+    pace = Pace()
+    often = asked(pace, 25e-6, 0.6e-3, 1000)
+    assert often * 25e-6 < 0.005 * 1000 * 0.6e-3
+    assert often > 40
+    pace.begin()
+    assert asked(pace, 25e-6, 0.6e-3, 8) == 8
