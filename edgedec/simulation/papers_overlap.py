@@ -1,8 +1,8 @@
 """PEARL, Mirror-SD and LLMCad: the draft thinks while the target computes, or while it loads.
 
-Times are in units of the target's pass where the papers give ratios. None of the three prints
-how often single drafted tokens are right where we could read it, so that is a range, and the
-range is what their figures hang on.
+Times are in units of the target's pass where the papers give ratios. How often single drafted
+tokens are right is not known to us of any of the three, so that is a range, and the range is what
+their figures hang on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def _guess(low: float, high: float, note: str) -> Figure:
     return Figure(low, high, "estimate", "this reproduction", "", note)
 
 
-_CORRELATED = _guess(0.0, 0.4, "easy and difficult passages come in runs; no paper gives a figure")
+_CORRELATED = _guess(
+    0.0, 0.4, "easy and difficult passages come in runs; how much so is not known to us"
+)
 
 
 @cache
@@ -170,8 +172,7 @@ def claims() -> list[Claim]:
             3.79,
             _PEARL_INPUTS,
             _pearl,
-            "How often the 7B model says what the 70B one says decides it, and is not published "
-            "where we could read it.",
+            "How often the 7B model says what the 70B one says decides it, and is not known to us.",
         ),
         Claim(
             PEARL,
