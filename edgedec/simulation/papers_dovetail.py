@@ -116,8 +116,8 @@ def _plain_claims() -> list[Claim]:
             2.12,
             {**_on(_SERVER.card, *parts, "devices.cpu.flops.fp32"), **_TEXTS},
             _SERVER.plain,
-            "What PyTorch's one-row products reach of the memory's peak is an estimate, and how many "
-            "of the six channels are in use is not known to us.",
+            "What PyTorch's one-row products reach of the memory's peak is an estimate, and how "
+            "many of the six channels are in use is not known to us.",
         ),
         Claim(
             PAPER,
@@ -194,8 +194,8 @@ def _speed_claims() -> list[Claim]:
                 **_TEXTS,
             },
             _LAPTOP.speculative,
-            "The laptop's accepted length is not known to us, its processor has no int8 dot product, "
-            "and the verification of 7 rows is known to a factor of three.",
+            "The laptop's accepted length is not known to us, its processor has no int8 dot "
+            "product, and the verification of 7 rows is known to a factor of three.",
         ),
     ]
 
