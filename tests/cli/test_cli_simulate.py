@@ -70,7 +70,7 @@ def test_the_bundles_own_models_with_its_texts(run, bundle, recorded) -> None:
     [
         ((), "give --card one of these"),
         (("--card", "no-such"), "no device card 'no-such': expected apple"),
-        (("--card", "missing.toml"), "cannot read the device card"),
+        (("--card", "missing.toml"), "missing.toml"),
         (("--card", "raspberry-pi-5", "--target", "7", "--acceptance", 0.5), "as in '7B int4'"),
         (
             ("--card", "raspberry-pi-5", *SIZES, "--acceptance", 0.5, "--draft-device", "npu"),
