@@ -152,7 +152,9 @@ class Thicket:
             chances = self._follower.chances(rows, node, ids)
             chances = self._habits.chances(Habits.bin(twig.confidence), chances)
             both = zip(ids.tolist(), chances.tolist(), strict=True)
-            twig.ranked = tuple(Twig(token, twig, chance) for token, chance in both)
+            ranked = tuple(_child(twig, token, chance) for token, chance in both)
+            twig.ranked = ranked
+            twig.others = tuple(other for other in twig.others if other not in ranked)
 
     def _learn(self, twig: Twig, token: int) -> None:
         if twig.ranked:
@@ -245,3 +247,12 @@ class Thicket:
         self._forks = 0
         self._settled: list[int] = []  # tokens from the base to the root
         self._done = 0  # nodes computed
+
+
+def _child(twig: Twig, token: int, chance: float) -> Twig:
+    """A choice of the draft's; the same twig where somebody else thought of it before."""
+    known = twig.below(token)
+    if known is None:
+        return Twig(token, twig, chance)
+    known.chance = max(known.chance, chance)
+    return known
