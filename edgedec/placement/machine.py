@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import re
@@ -83,7 +84,7 @@ def machine_facts() -> dict[str, str]:
     return {
         "cpu": cpu_name(),
         "cores": "; ".join(describe(cluster) for cluster in clusters()),
-        "memory": "unknown" if total is None else f"{total / 2**30:.0f} GB",
+        "memory": _rounded(total),
         "system": f"{platform.system()} {platform.machine()}",
         "machine": _hashed(_machine_id()),
     }
@@ -150,6 +151,15 @@ def describe(cluster: Cluster) -> str:
     count = len(cluster.cores)
     threads = f" of {len(cluster.logical)} threads" if len(cluster.logical) > count else ""
     return f"{count} {kind}core{'s' if count != 1 else ''}{threads}{clock}"
+
+
+def _rounded(total: int | None) -> str:
+    """Memory as it is sold, 2**k or 1.5 * 2**k GB: the system keeps a part, now more, now less."""
+    if not total:
+        return "unknown"
+    below = 2.0 ** math.floor(math.log2(total / 2**30))
+    nearest = min((below, 1.5 * below, 2 * below), key=lambda size: abs(size - total / 2**30))
+    return f"{nearest:g} GB"
 
 
 def _build(distribution: metadata.Distribution) -> str:

@@ -170,6 +170,18 @@ def test_facts_are_words_and_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine_facts()["memory"] == "1 GB" != facts["memory"]
 
 
+@pytest.mark.parametrize(
+    ("told", "sold"),
+    [(3.71, "4 GB"), (7.63, "8 GB"), (15.4, "16 GB"), (15.6, "16 GB"), (11.5, "12 GB"),
+     (23.54, "24 GB"), (0.45, "0.5 GB"), (62.7, "64 GB"), (5.6, "6 GB")],
+)  # fmt: skip
+def test_memory_as_it_is_sold(told: float, sold: str) -> None:
+    """A new kernel keeps a little more or less; that is no other machine."""
+    assert machine._rounded(int(told * GB)) == sold
+    assert machine._rounded(int(told * 2 * GB)) != sold
+    assert machine._rounded(None) == "unknown"
+
+
 def test_nothing_private_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_machine_id", lambda: "3d1219c7c4c5404a")
     stored = machine_facts()["machine"]
