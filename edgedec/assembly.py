@@ -38,7 +38,7 @@ class OpenOptions(LoadOptions):
 
     Attributes:
         draft: a drafter's name; ``auto`` is ``hybrid`` where there is a draft model, else
-            ``lookup``; ``none`` is plain decoding.
+            ``text``; ``none`` is plain decoding.
         draft_model: a GGUF file, or a bundle whose target drafts; None is the draft that
             comes with the target.
         draft_length: ``auto`` measures costs and decides each round; a number is fixed.
@@ -147,6 +147,7 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
             parts=parts,
             target_load=chosen,
             draft_load=options.of_draft(),
+            draft_trees=draft is None or draft.capabilities.tree,
         )
         engine = scheduling.engine(options.schedule, ingredients, stack)
         plan = _describe(options, engine, target, caches)
@@ -177,7 +178,7 @@ def _drafter_name(pair: Pair, options: OpenOptions) -> str:
         raise InputError(f"draft {options.draft!r}: a drafter's name; give a file to draft_model")
     if options.draft != "auto":
         return options.draft
-    return "lookup" if pair.draft is None else "hybrid"
+    return "text" if pair.draft is None else "hybrid"
 
 
 def _drafter_for(target: Model, drafter_name: str, options: OpenOptions) -> str:

@@ -69,7 +69,7 @@ OPEN = [
                  metavar="|".join(["NAME", "FILE.gguf"]),
                  help=f"What drafts: {', '.join(DRAFTS)}; or a draft model's file, or a bundle "
                  "(or demo) whose target drafts. auto is hybrid where there is a draft model, else "
-                 "lookup."),
+                 "text."),
     click.option("--drafter", type=click.Choice(DRAFTS), metavar="NAME",
                  help="How a draft model given as a file drafts; default: auto."),
     click.option("--draft-length", type=draft_length, default="auto", show_default=True,

@@ -87,7 +87,7 @@ def test_a_pair_of_files_writes_what_the_graph_writes(
 def test_a_lone_file_drafts_from_the_text(generate: Callable[..., Any]) -> None:
     plain = generate("target", *FULL, "--draft", "none")
     found = generate("target", *FULL)
-    assert found["plan"]["drafter"] == "lookup"
+    assert found["plan"]["drafter"] == "text"
     assert found["token_ids"] == plain["token_ids"]
 
 

@@ -286,7 +286,6 @@ class TestOwnDistribution:
             chances = np.exp(logs)
             entropy = -float((chances[:-3] * logs[:-3]).sum())
             assert rows.entropy(node) == pytest.approx(entropy, rel=1e-5)
-            assert rows.confidence(node) == pytest.approx(chances.max(), rel=1e-5)
             assert rows.logprob(node, 17) == pytest.approx(logs[17], abs=1e-5)
             best = np.argsort(-logs)[:4]
             top = rows.top_logprobs(node, 4)
@@ -301,7 +300,6 @@ class TestOwnDistribution:
             rows_of(SamplingParams(), logits, top_only=True),
         )
         assert top.entropy(0) == pytest.approx(whole.entropy(0), rel=1e-3)
-        assert top.confidence(0) == pytest.approx(whole.confidence(0), rel=1e-3)
         with pytest.raises(StateError, match=r"Want\.LOGITS"):
             top.logprob(0, 1)
 

@@ -96,14 +96,6 @@ class Rows:
         total = float(weights.sum())
         return float(np.log(total)) - float(weights @ excess) / total
 
-    def confidence(self, node: int) -> float:
-        """Largest probability of the model's own distribution at temperature 1.
-
-        Where the pass brought no logits: among its ``top_k`` tokens, a little more.
-        """
-        row = self._raw(node)
-        return 1 / float(np.exp(row - row.max()).sum())
-
     def logprob(self, node: int, token: int) -> float:
         """Log-probability of ``token`` by the model itself: temperature 1, no bias, no
         penalties, no filters, so that it says the same however the token was chosen.
