@@ -32,6 +32,7 @@ class Ingredients:
         drafter: a drafter's name.
         parts: what it is built from.
         target_load, draft_load: how the models were put on their devices.
+        draft_trees: whether the draft's session computes branching trees.
 
     """
 
@@ -42,6 +43,7 @@ class Ingredients:
     parts: DrafterParts
     target_load: LoadOptions
     draft_load: LoadOptions
+    draft_trees: bool = True
 
 
 def engine(schedule: str, of: Ingredients, stack: ExitStack) -> Engine:
@@ -77,7 +79,7 @@ def _overlapped(of: Ingredients, stack: ExitStack) -> Engine:
             " or hybrid, or the sequential schedule"
         )
     clock = WallClock()
-    ahead = Ahead(of.parts, clock, cores=of.draft_load.cores)
+    ahead = Ahead(of.parts, clock, cores=of.draft_load.cores, branching=of.draft_trees)
     stack.callback(ahead.close)
     lookup = None
     if of.drafter == "hybrid":

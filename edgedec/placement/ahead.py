@@ -91,9 +91,9 @@ class Ahead:
         if computing and not any(twig.related(root) for twig in computing):
             self._stop()
 
-    def add(self, chain: Sequence[Twig]) -> None:
-        """Think about these as well, each below the one before: the target verifies them."""
-        self._worker.post(partial(self._add, tuple(chain)))
+    def add(self, root: Twig, tokens: Sequence[int]) -> None:
+        """Think below these as well, one after the other: the target verifies them."""
+        self._worker.post(partial(self._add, root, tuple(tokens)))
 
     def pause(self) -> None:
         """Begin no further pass; quick, from any thread."""
@@ -152,9 +152,9 @@ class Ahead:
         if self._thicket is not None:
             self._thicket.advance(root, kept)
 
-    def _add(self, chain: Sequence[Twig]) -> None:
+    def _add(self, root: Twig, tokens: Sequence[int]) -> None:
         if self._thicket is not None:
-            self._thicket.add(chain)
+            self._thicket.add(root, tokens)
 
     def _forget(self) -> None:
         self._thicket = None

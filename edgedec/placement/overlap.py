@@ -49,8 +49,6 @@ _LOST = 0.3
 # Rounds in a row whose policy wants nothing of what is there, after which the draft rests for so
 # many: it may slow the target, and it takes power.
 _GIVE_UP, _REST = 16, 48
-# The chance that a token copied from the text before is right, for what comes below it.
-_COPIED = 0.8
 
 
 def _log(error: BaseException) -> None:
@@ -136,7 +134,7 @@ class AheadDrafter:
             asked = go_on if self._root.computed else _without_rivals(go_on)
             draft = self._lookup.propose(root, limits, asked, streams)
             if draft.drafted:
-                self.ahead.add(self._chain(draft.tree.tokens[1:]))
+                self.ahead.add(self._root, draft.tree.tokens[1:])
         if self.ahead.failure is not None:
             self._tell(self.ahead.failure)
         elif not draft.drafted:
@@ -186,17 +184,6 @@ class AheadDrafter:
             if twig.computed or ahead.expected_s(twig) >= left or not ahead.news.wait(left):
                 break
         return bool(twig.ranked)
-
-    def _chain(self, tokens: Sequence[int]) -> list[Twig]:
-        """Twigs for what lookup thought of and the draft did not."""
-        twig, new = self._root, []
-        for token in tokens:
-            known = twig.below(token)
-            if known is None:
-                known = Twig(token, twig, _COPIED)
-                new.append(known)
-            twig = known
-        return new
 
     def _tell(self, error: BaseException) -> None:
         if not self._told:

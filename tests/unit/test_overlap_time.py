@@ -19,12 +19,15 @@ from edgedec.placement.ahead import Ahead
 from edgedec.placement.clock import Clock
 from edgedec.placement.overlap import AheadDrafter, OverlappedEngine, Patience
 from edgedec.placement.thicket import Pace
+from edgedec.placement.twig import Twig
 from edgedec.simulation.clock import VirtualClock
-from edgedec.testing import PacedModel
+from edgedec.testing import FakeModel, PacedModel
 
 # The curve of a half-billion decoder in int4, in units of a pass over one row.
 CURVE = CostCurve((1, 2, 3, 4, 5, 6, 8, 16), (1, 1.05, 1.24, 1.32, 1.5, 1.63, 1.98, 3.31))
 TOKENS = 120
+# Says the same again and again, and is sure of it.
+REPEATING = FakeModel(VOCAB, context=1, sharpness=12.0)
 GREEDY, HOT = SAMPLINGS["greedy"], SAMPLINGS["hot"]
 Make = Callable[[Clock, Session, Session], Engine]
 
@@ -138,3 +141,26 @@ def test_a_draft_that_nobody_wants_rests_and_is_tried_again() -> None:
     assert busy.ahead_s > 0.9 * busy.target_s
     assert never.ahead_s < 0.5 * never.target_s
     assert later.accepted_tokens > 10
+
+
+def test_what_lookup_and_the_draft_both_think_of_is_thought_of_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A text that repeats itself, and a draft that knows it."""
+
+    def rate() -> float:
+        with VirtualClock() as clock:
+            target = PacedModel(REPEATING, lambda rows, context: 1.0, clock)
+            draft = PacedModel(REPEATING, lambda rows, context: 0.3, clock)
+            engine = overlapped(4, lookup=True)(clock, target.open(400), draft.open(400))
+            metrics = Metrics()
+            decode(engine, request(GREEDY, max_new_tokens=TOKENS), metrics)
+            engine.close()  # type: ignore[attr-defined]
+            assert metrics.sources["lookup"] > 80
+            return metrics.reuse_rate
+
+    once = rate()
+    monkeypatch.setattr("edgedec.placement.thicket._child", lambda *of: Twig(of[1], of[0], of[2]))
+    twice = rate()
+    assert once > 0.9
+    assert twice < 0.5
