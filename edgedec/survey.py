@@ -110,7 +110,8 @@ def _places(device: Device, groups: tuple[Cluster, ...]) -> list[Found]:
         cores = tuple(core for group in groups for core in group.cores)
         logical = tuple(core for group in groups for core in group.logical)
         groups = (Cluster(cores, logical, None, None, "all"),)
-    return [Found(device, group, len(group.cores)) for group in groups]
+    most = available_cores()
+    return [Found(device, group, min(len(group.cores), most)) for group in groups]
 
 
 def _measured(found: list[Found], on_progress: Listener | None) -> list[Found]:

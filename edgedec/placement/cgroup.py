@@ -1,4 +1,4 @@
-"""The memory that Linux allows this process: its control groups, of both versions, nested."""
+"""What Linux allows this process: its control groups, of both versions, nested."""
 
 from __future__ import annotations
 
@@ -32,20 +32,44 @@ def allowance(root: Path = Path("/")) -> Allowance | None:
         root: where ``proc`` and ``sys`` are found.
 
     """
-    found = [known for folder in _groups(root) if (known := _read(folder)) is not None]
+    found = [known for folder in _groups(root, "memory") if (known := _read(folder)) is not None]
     if not found:
         return None
     return Allowance(min(one.limit for one in found), min(one.free for one in found))
 
 
-def _groups(root: Path) -> Iterator[Path]:
-    """The folders of this process's memory groups, each before the one around it."""
-    mounts = list(_mounts(root))
+def processors(root: Path = Path("/")) -> float | None:
+    """Seconds of processor time that this process gets in a second; None where nothing limits it.
+
+    Args:
+        root: where ``proc`` and ``sys`` are found.
+
+    """
+    found = [quota for folder in _groups(root, "cpu") if (quota := _quota(folder)) is not None]
+    return min(found, default=None)
+
+
+def _quota(folder: Path) -> float | None:
+    """One group's, of whichever version it is; None where it has no limit."""
+    version_2 = " ".join(_lines(folder / "cpu.max")).split()
+    if len(version_2) == 2:
+        given, period = version_2
+    else:
+        given = " ".join(_lines(folder / "cpu.cfs_quota_us"))
+        period = " ".join(_lines(folder / "cpu.cfs_period_us"))
+    if not (given.isdigit() and period.isdigit()):  # "max", or -1
+        return None
+    return int(given) / int(period) if int(given) and int(period) else None
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of this process's groups for one thing, each before the one around it."""
+    mounts = list(_mounts(root, controller))
     for line in _lines(root / "proc/self/cgroup"):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         version = 2 if not controllers else 1
-        if version == 1 and "memory" not in controllers.split(","):
+        if version == 1 and controller not in controllers.split(","):
             continue
         for kind, inside, point in mounts:
             if kind != version:
@@ -69,8 +93,8 @@ def _below(path: PurePosixPath, inside: PurePosixPath) -> PurePosixPath:
     return path.relative_to(inside)
 
 
-def _mounts(root: Path) -> Iterator[tuple[int, str, str]]:
-    """Version, the group that is mounted, and where, of each mount that counts memory."""
+def _mounts(root: Path, controller: str) -> Iterator[tuple[int, str, str]]:
+    """Version, the group that is mounted, and where, of each mount that has this controller."""
     for line in _lines(root / "proc/self/mountinfo"):
         before, dash, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -78,7 +102,7 @@ def _mounts(root: Path) -> Iterator[tuple[int, str, str]]:
             continue
         if kind[0] == "cgroup2":
             yield 2, fields[3], fields[4]
-        elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
+        elif kind[0] == "cgroup" and controller in kind[2].split(","):
             yield 1, fields[3], fields[4]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
+
+from edgedec.placement import cgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,14 @@ class Speed:
 
 
 def available_cores() -> int:
-    """Cores this process may use, which is not always all the machine has."""
+    """Cores this process may use, which is not always all the machine has.
+
+    Of a container's share a part of a core counts as one: more threads than that would only
+    be stopped together when the share is used up.
+    """
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    share = cgroup.processors()
+    return cores if share is None else max(1, min(cores, math.ceil(share)))

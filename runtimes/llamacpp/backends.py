@@ -6,14 +6,11 @@ import ctypes
 import functools
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import llama_cpp
 
 from edgedec.placement.device import Device
 from edgedec.placement.place import CPU
-from edgedec.runtimes.llamacpp.library import forget, reason, version
+from edgedec.runtimes.llamacpp.library import FOLDER, forget, reason, version
 
 _PROCESSOR, _CARD, _SHARED_CARD, _HELPER = 0, 1, 2, 3  # ggml_backend_dev_type
 # Neural processors call themselves cards too; Qualcomm's and Huawei's by these names.
@@ -125,7 +122,6 @@ def load_plugins() -> str | None:
         Why the one that was asked for did not load; None where all did.
 
     """
-    beside = Path(llama_cpp.__file__).parent / "lib"
     wanted = os.environ.get("GGML_BACKEND_PATH")
     forget()
     try:
@@ -133,7 +129,7 @@ def load_plugins() -> str | None:
     except AttributeError:
         return "GGML_BACKEND_PATH is not used on this system" if wanted else None
     before = library.ggml_backend_reg_count()
-    library.ggml_backend_load_all_from_path(os.fsencode(beside))
+    library.ggml_backend_load_all_from_path(os.fsencode(FOLDER))
     if wanted and library.ggml_backend_reg_count() == before:
         return f"GGML_BACKEND_PATH {wanted} does not load: {reason()}"
     return None

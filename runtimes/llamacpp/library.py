@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 from edgedec.errors import RuntimeUnavailable
@@ -25,6 +26,7 @@ except (RuntimeError, OSError, AttributeError) as error:  # a library of another
     ) from error
 
 api: Any = _api
+FOLDER = Path(llama_cpp.__file__).parent / "lib"  # where its libraries stand
 Params = Any  # ctypes structures, whose fields no type checker sees
 Pointer = Any
 
@@ -112,6 +114,15 @@ class StopFlag:
         """Make a context look at this flag, which must outlive it."""
         params.abort_callback = _asks
         params.abort_callback_data = ctypes.addressof(self._text)
+
+
+def reorders_weights() -> bool:
+    """Whether weights may be held in an order of their kernels' own.
+
+    Built by gcc 12, say, AMX kernels load a tile configuration that was never written (the
+    intrinsic names 8 of its 64 bytes as its input) and the process dies. No build tells.
+    """
+    return b"AMX_INT8 = 1" not in api.llama_print_system_info()
 
 
 # -- what llama.cpp allocates -------------------------------------------------------------------

@@ -15,6 +15,7 @@ from edgedec.runtimes.llamacpp.library import (
     api,
     forget,
     reason,
+    reorders_weights,
     version,
     warned,
 )
@@ -59,9 +60,7 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     load_plugins()
     params: Params = api.llama_model_default_params()
     params.load_mode = _load_mode(options)
-    # Built by gcc 12, say, AMX kernels load a tile configuration that was never written (the
-    # intrinsic names 8 of its 64 bytes as its input) and the process dies. No build tells.
-    params.use_extra_bufts = b"AMX_INT8 = 1" not in api.llama_print_system_info()
+    params.use_extra_bufts = reorders_weights()
     chosen = _choose(options)
     pointers = (ctypes.c_void_p * (len(chosen) + 1))(*(device.pointer for device in chosen), None)
     if options.device is not None:

@@ -22,11 +22,11 @@ from edgedec.placement.speed import (
     typical_seconds,
 )
 from edgedec.runtimes.llamacpp.backends import Backend, InitParams, ggml
+from edgedec.runtimes.llamacpp.library import reorders_weights
 
 _F32, _F16, _Q4_0 = 0, 1, 2  # ggml_type
 _BLOCK = 32
-# Kernels that want weights in an order of their own, which llama.cpp gives them while it loads;
-# those of AMX are left out as they are there: see ``opening``.
+# Kernels that want weights in an order of their own, which llama.cpp gives them while it loads.
 _REORDERED = b"REPACK"
 _SetThreads = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
 _BuffersOf = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
@@ -177,6 +177,8 @@ def _buffer(context: int, buffer_type: int) -> Iterator[None]:
 
 
 def _reordered(backend: Backend) -> list[int]:
+    if not reorders_weights():
+        return []
     library = ggml()
     registry = library.ggml_backend_dev_backend_reg(backend.pointer)
     address = library.ggml_backend_reg_get_proc_address(

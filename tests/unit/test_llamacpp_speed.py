@@ -110,6 +110,8 @@ def test_weights_in_the_devices_own_order(
     assert tried == [*own, plain]  # no order of its own is for single precision
     names = [backends.ggml().ggml_backend_buft_name(kind) for kind in own]
     assert not any(b"AMX" in name for name in names)
+    monkeypatch.setattr(products, "reorders_weights", lambda: False)
+    assert products._reordered(processor) == []
 
 
 class Failing:

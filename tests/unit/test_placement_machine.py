@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edgedec.placement import machine
+from edgedec.placement import cgroup, machine
 from edgedec.placement.clusters import Cluster
+from edgedec.placement.device import available_cores
 from edgedec.placement.machine import Memory, difference, machine_facts, memory, runtime_versions
 
 GB = 1 << 30
@@ -119,6 +120,53 @@ def test_a_mean_path_stays_inside(tmp_path: Path) -> None:
     write_group(tmp_path / "sys/fs/cgroup")
     write_group(tmp_path / "sys/elsewhere", max=GB, current=0)
     assert memory(tmp_path).limit is None
+
+
+CPU_V1 = "33 31 0:30 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
+
+
+def write_quota(folder: Path, **values: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in values.items():
+        (folder / f"cpu.{name}").write_text(f"{value}\n", "ascii")
+
+
+def test_a_containers_share_of_the_processor(tmp_path: Path) -> None:
+    write_proc(tmp_path, "0::/box/inner\n", V2)
+    top = tmp_path / "sys/fs/cgroup"
+    write_quota(top / "box/inner", max="max 100000")
+    assert cgroup.processors(tmp_path) is None
+    write_quota(top / "box", max="150000 100000")
+    assert cgroup.processors(tmp_path) == 1.5
+    write_quota(top / "box/inner", max="50000 100000")
+    assert cgroup.processors(tmp_path) == 0.5
+    write_quota(top / "other", max="1000 100000")
+    assert cgroup.processors(tmp_path) == 0.5
+
+
+def test_a_share_in_version_1(tmp_path: Path) -> None:
+    write_proc(tmp_path, "4:memory:/elsewhere\n2:cpu,cpuacct:/box\n", V1 + CPU_V1)
+    folder = tmp_path / "sys/fs/cgroup/cpu"
+    write_quota(folder, cfs_quota_us=-1, cfs_period_us=100000)
+    assert cgroup.processors(tmp_path) is None
+    write_quota(folder / "box", cfs_quota_us=200000, cfs_period_us=100000)
+    assert cgroup.processors(tmp_path) == 2.0
+
+
+@pytest.mark.parametrize("text", ["", "max", "-5 100", "1 0", "0 100000", "a b", "1 2 3"])
+def test_a_damaged_share_is_none(tmp_path: Path, text: str) -> None:
+    write_proc(tmp_path, "0::/\n", V2)
+    write_quota(tmp_path / "sys/fs/cgroup", max=text)
+    assert cgroup.processors(tmp_path) is None
+
+
+@pytest.mark.parametrize(("share", "cores"), [(None, 8), (2.0, 2), (2.1, 3), (0.2, 1), (99.0, 8)])
+def test_cores_within_the_share(
+    share: float | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(cgroup, "processors", lambda: share)
+    assert available_cores() == cores
 
 
 def test_without_proc(tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ def test_clusters_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
     big = Cluster((4, 6), (4, 5, 6, 7), 3e3, None, "big")
     little = Cluster((0,), (0,), None, 1, "little")
     monkeypatch.setattr(module, "clusters", lambda: [big, little])
+    monkeypatch.setattr(module, "available_cores", lambda: 8)
     adapters(monkeypatch, fake=fake([CPU, CARD]))
     monkeypatch.setattr(module, "can_pin", lambda: True)
     found = survey(measure=False).found
@@ -125,6 +126,8 @@ def test_clusters_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
     (whole, card) = survey(measure=False).found
     assert whole.cluster is not None
     assert (whole.cluster.cores, whole.threads, card.cluster) == ((4, 6, 0), 3, None)
+    monkeypatch.setattr(module, "available_cores", lambda: 1)  # a container's share
+    assert [one.threads for one in survey(measure=False).found] == [1, 0]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be kept on cores")
