@@ -86,7 +86,7 @@ def never_wrong(sampling: SamplingParams, *, branching: bool = True) -> None:
         for prompt in ([3, 1, 4], [1, 5]):
             _, metrics = harness.run(sampling, prompt, max_new_tokens=90)
             assert harness.ahead.failure is None
-            assert metrics.accepted_tokens == metrics.drafted_tokens > 45
+            assert metrics.accepted_tokens == metrics.drafted_tokens > 5
 
 
 def re_rooted_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
