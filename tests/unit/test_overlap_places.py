@@ -86,7 +86,7 @@ def beside() -> Iterator[Pipeline]:
 def test_a_paced_device(beside: Pipeline, expected: list[list[int]]) -> None:
     assert texts(beside) == expected
     metrics = beside.generate(PROMPTS[0], TEXTS[0]).metrics
-    assert metrics.block_efficiency > 1.1
+    assert metrics.block_efficiency > 1.0
     assert metrics.overlapped_s > 0.5 * metrics.ahead_s
 
 
