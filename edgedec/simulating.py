@@ -116,13 +116,18 @@ def elsewhere(
     workload = replace(workload, max_context=decision.max_context)
     slow, fast = span(machine, models, said, chosen, workload)
     plain_slow, plain_fast = span(machine, models, said, plain, workload)
-    assumed = (
+    assumed = [
         f"Pass times are a roofline's: {machine.description}, with the middle of each range.",
         texts,
         "Python's own time beside passes is taken as "
         + ("none." if said.overhead_s == 0 else f"here: {said.overhead_s * 1e6:.0f} us a round."),
-    )
-    return Elsewhere(decision, slow, fast, plain_slow, plain_fast, assumed)
+    ]
+    if len(machine.devices) > 1 and not all(d.shared for d in machine.devices.values()):
+        assumed.append(
+            "Memory is counted over all devices together; of each of them only that it holds"
+            " one model's weights."
+        )
+    return Elsewhere(decision, slow, fast, plain_slow, plain_fast, tuple(assumed))
 
 
 def _models(bundle: str | Path, wish: Wish) -> Models:
