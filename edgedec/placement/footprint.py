@@ -3,7 +3,7 @@
 For a target with a cache of C tokens and n drafted tokens a round::
 
     M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + (n + 1) 4 V
-              + 4 (n + 1) (C + n + 1) + workspace + tokenizer
+              + 4 (n + 1) (C + n + 1) + workspace + tokenizer + process
 
 W is what a process was seen to grow by, less the cache it had filled, or the stored weights
 where nothing was seen; KV is bytes a token; the rows are logits; the product of rows and columns
@@ -25,6 +25,9 @@ _FLOAT = 4
 _PREFILL_CHUNK = 128
 # Token Recycling keeps eight successors of each token as int32 (2408.08696).
 _SUCCESSOR_BYTES = 32
+# A process that plans before it decodes (and measures before it plans) was seen to take 21 MB
+# more than one that only decodes; pages that were used once are rarely given back.
+_PLANNING_BYTES = 24_000_000
 # Prompt lookup keeps a dictionary entry for each n-gram of a text; measured.
 _NGRAM_BYTES = 630
 # A byte-pair tokenizer with 100,000 entries took 44 MB.
@@ -43,6 +46,7 @@ class Footprint:
         workspace: of reading the prompt.
         drafter: what a drafter without a model remembers.
         tokenizer: vocabulary and merges, which a large vocabulary makes large.
+        process: the interpreter with the runtimes; they are limited together with the models.
 
     """
 
@@ -55,6 +59,7 @@ class Footprint:
     workspace: int
     drafter: int
     tokenizer: int
+    process: int
 
     @property
     def total(self) -> int:
@@ -98,7 +103,17 @@ def _footprint(
         workspace=_FLOAT * _PREFILL_CHUNK * (context + _PREFILL_CHUNK),
         drafter=_remembered(drafter, target.vocab_size, context),
         tokenizer=_TOKEN_BYTES * target.vocab_size,
+        process=_process(target, draft),
     )
+
+
+def _process(target: Measured, draft: Measured | None) -> int:
+    if draft is None:
+        return target.process_bytes + _PLANNING_BYTES
+    both = target.process_bytes, draft.process_bytes
+    # The interpreter is in both; how much of them it is was not measured, so it counts twice.
+    one = max(both) if target.place.format == draft.place.format else sum(both)
+    return one + _PLANNING_BYTES
 
 
 def _held(measured: Measured) -> int:

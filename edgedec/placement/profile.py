@@ -72,6 +72,7 @@ class Measured:
         parity: of its numbers.
         steady: False when the machine was too busy to measure.
         rolls_back: False for a recurrent model, which cannot take back a rejected token.
+        process_bytes: of a process that has the runtime and no model yet.
 
     """
 
@@ -93,6 +94,7 @@ class Measured:
     parity: Parity
     steady: bool
     rolls_back: bool = True
+    process_bytes: int = 0
 
     def seconds(self, rows: int, context: int) -> float:
         """Of a pass; between measured contexts a straight line, beyond them the last one's."""

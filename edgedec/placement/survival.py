@@ -13,10 +13,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# Evidence that chances from a calibration text count for when decoding corrects them.
-_PRIOR_ROUNDS = 20.0
-_FORGET = 0.98
-
 
 @dataclass(frozen=True, slots=True)
 class Survival:
@@ -53,27 +49,17 @@ class Survival:
 
 
 class SurvivalEstimate:
-    """Survival as it is learned, round by round.
+    """Survival as it is counted, round by round.
 
     Args:
         most: positions that are told apart.
-        prior: what is known before; it counts for about twenty rounds.
-        forget: what a position's older evidence is worth after a new one; 1 forgets nothing.
 
     """
 
-    def __init__(self, most: int, prior: Survival | None = None, *, forget: float = 1.0) -> None:
-        self._forget = forget
-        self._rounds = self._drafted = 0.0
-        self._reached = [0.0] * most
-        self._right = [0.0] * most
-        if prior is not None:
-            self._believe(prior)
-
-    @classmethod
-    def online(cls, prior: Survival) -> SurvivalEstimate:
-        """Starts from a calibration text and follows what is being decoded."""
-        return cls(len(prior.chances), prior, forget=_FORGET)
+    def __init__(self, most: int) -> None:
+        self._rounds = self._drafted = 0
+        self._reached = [0] * most
+        self._right = [0] * most
 
     def observe(self, drafted: int, accepted: int) -> None:
         """A round drafted so many tokens, and the first ``accepted`` of them were right.
@@ -83,12 +69,11 @@ class SurvivalEstimate:
             accepted: at most ``drafted``; equal to it, it says nothing of the next position.
 
         """
-        self._rounds = self._forget * self._rounds + 1
-        self._drafted = self._forget * self._drafted + (drafted > 0)
+        self._rounds += 1
+        self._drafted += drafted > 0
         for position in range(min(drafted, accepted + 1, len(self._reached))):
-            self._reached[position] = self._forget * self._reached[position] + 1
-            right = self._forget * self._right[position]
-            self._right[position] = right + (position < accepted)
+            self._reached[position] += 1
+            self._right[position] += position < accepted
 
     @property
     def survival(self) -> Survival:
@@ -100,13 +85,3 @@ class SurvivalEstimate:
             chances.append(chance)
         drafts = self._drafted / self._rounds if self._rounds else 0.0
         return Survival(drafts, tuple(chances), self._rounds)
-
-    def _believe(self, prior: Survival) -> None:
-        weight = min(prior.rounds, _PRIOR_ROUNDS)
-        self._rounds, self._drafted = weight, weight * prior.drafts
-        reach = 1.0
-        for position, chance in enumerate(prior.chances[: len(self._reached)]):
-            # The same weight everywhere: far positions, seldom reached, must be moved as well.
-            self._reached[position] = weight
-            self._right[position] = weight * (chance / reach if reach else 0.0)
-            reach = chance

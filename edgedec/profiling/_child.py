@@ -86,6 +86,7 @@ def measure(job: Job) -> tuple[Measured, parity.Rows]:
         parity=Parity(1.0, 0.0, usable=True),
         steady=steady,
         rolls_back=can.rollback is not Rollback.NONE,
+        process_bytes=before,
     )
     return measured, logits
 

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from edgedec.placement.footprint import AUTO_LENGTH, Footprint, footprint
+from edgedec.placement.place import Place
 from edgedec.placement.plan import Plan
 from edgedec.placement.profile import Measured, PassTimes, Profile
 from tests.simulated import OTHER, PLACE, measured
@@ -19,6 +20,7 @@ def model(role: str, rss_bytes: int, kv: int, **changes: object) -> Measured:
         role,
         rss_bytes=rss_bytes,
         weight_bytes=rss_bytes // 2,
+        process_bytes=30 * MB,
         kv_bytes_per_token=kv,
         vocab_size=1000,
         times=(PassTimes(0, (1,), (1e-3,), (0.0,)),),
@@ -45,8 +47,9 @@ def test_plain_decoding_by_hand():
         workspace=4 * 128 * 1128,
         drafter=0,
         tokenizer=440 * 1000,
+        process=54 * MB,
     )
-    assert found.total == 50 * MB + 8_008_000 + 4000 + 4004 + 577_536 + 440_000
+    assert found.total == 104 * MB + 8_008_000 + 4000 + 4004 + 577_536 + 440_000
 
 
 def test_a_drafted_chain_by_hand():
@@ -61,7 +64,14 @@ def test_a_drafted_chain_by_hand():
         workspace=4 * 128 * 1128,
         drafter=0,
         tokenizer=440 * 1000,
+        process=84 * MB,
     )
+
+
+def test_two_runtimes_are_two_processes_worth():
+    other = replace(PAIR.measured[1], place=Place("gguf"), process_bytes=20 * MB)
+    both = profile(PAIR.measured[0], other)
+    assert footprint(both, Plan(PLACE, Place("gguf"), "model", 3), 1000).process == 74 * MB
 
 
 def test_drafters_remember():
@@ -167,11 +177,12 @@ def test_the_demo_pair_takes_about_what_the_formula_says(context):
                 times=(PassTimes(512 - 120, (1,), (1e-3,), (0.0,)),),
             )
         )
-    expected = footprint(profile(*found), Plan(PLACE, OTHER, "hybrid", 8), context).total
+    whole = footprint(profile(*found), Plan(PLACE, OTHER, "hybrid", 8), context)
+    expected = whole.total - whole.process
     (took,) = grown("pair", context)
     assert took == pytest.approx(expected, rel=0.2)
     without_cache = replace(found[0], kv_bytes_per_token=0)
     broken = footprint(profile(without_cache, found[1]), Plan(PLACE, OTHER, "hybrid", 8), context)
     if context > 2048:
-        assert took != pytest.approx(broken.total, rel=0.2), "the twin must be caught"
+        assert took != pytest.approx(broken.total - broken.process, rel=0.2), "the twin must be caught"
     print(f"{context} tokens: {took / MB:.1f} MB, by the formula {expected / MB:.1f}")

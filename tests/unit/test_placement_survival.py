@@ -1,4 +1,4 @@
-"""Survival by position: counted on recorded texts, corrected while decoding."""
+"""Survival by position, counted on recorded texts."""
 
 import itertools
 from dataclasses import replace
@@ -53,31 +53,6 @@ def test_nothing_is_promised_beyond_what_was_drafted():
     estimate.observe(2, 2)
     assert estimate.survival.chances == (1.0, 1.0, 0.0, 0.0)
     assert SurvivalEstimate(2).survival == Survival(0.0, (0.0, 0.0), 0.0)
-
-
-def test_online_it_starts_from_calibration_and_follows_the_text():
-    prior = Survival(0.5, (0.8, 0.6, 0.5), 1000)
-    estimate = SurvivalEstimate.online(prior)
-    assert estimate.survival.chances == pytest.approx(prior.chances)
-    assert estimate.survival.drafts == pytest.approx(0.5)
-    for _ in range(300):
-        estimate.observe(3, 0)
-    assert estimate.survival.chances[0] < 0.02
-    assert estimate.survival.drafts > 0.98
-    for _ in range(300):
-        estimate.observe(3, 3)
-    assert estimate.survival.chances[2] > 0.9, "what was learned must be forgotten again"
-
-
-def test_a_short_draft_leaves_far_positions_alone():
-    prior = Survival(1.0, (0.8, 0.6, 0.5), 1000)
-    estimate = SurvivalEstimate.online(prior)
-    for _ in range(200):
-        estimate.observe(1, 1)
-    after = estimate.survival.chances
-    assert after[0] > 0.95
-    assert after[1] / after[0] == pytest.approx(0.6 / 0.8)
-    assert after[2] / after[1] == pytest.approx(0.5 / 0.6)
 
 
 def test_the_error_is_that_of_a_mean():
