@@ -109,7 +109,16 @@ def decision() -> Decision:
     candidate = Candidate(plan, Prediction(100.0, 0.5, 1 << 20, 2.5))
     plain = Plan(CPU2)
     return Decision(
-        1, {"cpu": "x"}, "ab", {"onnxruntime": "1"}, None, 512, candidate, (plain,), (candidate,), ("It is faster.",)
+        1,
+        {"cpu": "x"},
+        "ab",
+        {"onnxruntime": "1"},
+        None,
+        512,
+        candidate,
+        (plain,),
+        (candidate,),
+        ("It is faster.",),
     )
 
 

@@ -216,17 +216,17 @@ def test_a_little_less_costs_drafted_tokens_while_speed_is_kept():
 
 
 def test_then_context_where_nobody_asked_for_one():
-    decision = decide(HEAVY, WORK, 30_000_000)
+    decision = decide(HEAVY, WORK, 54_000_000)
     assert not decision.chosen.plan.plain
     assert WORK.tokens < decision.max_context < 4096
-    assert peak(decision.chosen.plan, decision.max_context) <= 30_000_000
-    assert peak(decision.chosen.plan, decision.max_context + 1) > 30_000_000
+    assert peak(decision.chosen.plan, decision.max_context) <= 54_000_000
+    assert peak(decision.chosen.plan, decision.max_context + 1) > 54_000_000
     said(decision, "More memory would allow a context of up to 4096 tokens")
 
 
 def test_a_context_that_was_asked_for_stays():
     asked = replace(WORK, max_context=4096)
-    decision = decide(HEAVY, asked, 55_000_000)
+    decision = decide(HEAVY, asked, 79_000_000)
     assert decision.max_context == 4096
     assert decision.chosen.plan.draft is None, "the draft must go before the context does"
     over = [one for one in decision.candidates if one.refused]
