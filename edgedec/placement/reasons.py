@@ -132,11 +132,14 @@ def _overlap(findings: Findings) -> Iterator[str]:
     if chosen.plan.schedule == OVERLAPPED:
         than = f", {_against(chosen, sequential)} {sequential.plan.label}" if sequential else ""
         yield f"Overlap is used: the draft works while the target verifies{than}."
-    else:
-        yield (
-            f"Overlap is not used: its best plan, {best.plan.label}, is predicted to decode"
-            f" {_speed(best)} tokens/s, {_against(best, chosen)} what is chosen."
-        )
+        return
+    told = (
+        f"Overlap is not used: its best plan, {best.plan.label}, is predicted to decode"
+        f" {_speed(best)} tokens/s, {_against(best, chosen)} what is chosen"
+    )
+    if best.rate > chosen.rate:
+        told += ", too little to give up deciding the length each round"
+    yield f"{told}."
 
 
 def _memory(findings: Findings) -> Iterator[str]:
