@@ -32,7 +32,7 @@ _FORKS = 28
 # Nodes that a pass is worth computing for, at most.
 _WIDEST = 16
 # What the text goes through with less of a chance than this is not worth a pass.
-_LEAST = 0.02
+_LEAST = 0.05
 # A row beside the best one delays all that comes below that. So it is computed where it brings so
 # many times as much for its time (found by replay: 1.6 times plain decoding, not 1.45, with a
 # draft at a third of the target's time).

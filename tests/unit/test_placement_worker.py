@@ -1,0 +1,142 @@
+"""A worker does its jobs in order, idles between them, and survives what they raise."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from edgedec.errors import Interrupted
+from edgedec.placement.clock import Clock, WallClock
+from edgedec.placement.worker import Worker
+from edgedec.simulation.clock import VirtualClock
+
+
+class Told:
+    """What a worker did, and waiting for it."""
+
+    def __init__(self, clock: Clock, idle: Callable[[], bool] | None = None) -> None:
+        self.clock, self.done, self.failed = clock, clock.signal(), []
+        self.said: list[int] = []
+        self.worker = Worker(clock, "worker", idle or (lambda: False), self.failed.append)
+
+    def say(self, number: int) -> None:
+        self.worker.post(lambda: self.said.append(number))
+
+    def wait(self) -> None:
+        """Until all that was posted is done."""
+        self.done.clear()
+        self.worker.post(self.done.set)
+        assert self.done.wait(20)
+
+    def close(self) -> None:
+        self.worker.close(lambda: None)
+
+
+@pytest.fixture(params=[WallClock, VirtualClock])
+def clock(request: pytest.FixtureRequest) -> Clock:
+    made: Clock = request.param()
+    return made
+
+
+def test_jobs_are_done_in_order(clock: Clock) -> None:
+    told = Told(clock)
+    for number in range(100):
+        told.say(number)
+    told.wait()
+    assert told.said == list(range(100))
+    told.close()
+
+
+def test_what_a_job_raises_is_told_and_the_next_one_is_done(clock: Clock) -> None:
+    told = Told(clock)
+
+    def fail() -> None:
+        raise KeyError("a fault")
+
+    told.say(1)
+    told.worker.post(fail)
+    told.say(2)
+    told.wait()
+    assert told.said == [1, 2]
+    assert [str(error) for error in told.failed] == ["'a fault'"]
+    told.close()
+
+
+def test_an_interruption_is_no_failure(clock: Clock) -> None:
+    passes = iter([Interrupted("interrupted")] * 3)
+
+    def idle() -> bool:
+        for error in passes:
+            raise error
+        return False
+
+    told = Told(clock, idle)
+    for _ in range(4):
+        told.wait()
+    assert told.failed == []
+    assert list(passes) == []
+    told.close()
+
+
+def test_it_idles_while_there_is_something_to_do_and_hears_jobs_meanwhile(clock: Clock) -> None:
+    turns: list[int] = []
+
+    def idle() -> bool:
+        turns.append(len(turns))
+        clock.sleep(1e-4)
+        return len(turns) < 50
+
+    told = Told(clock, idle)
+    told.wait()
+    heard = len(turns)
+    while len(turns) < 50:
+        clock.sleep(1e-3)
+    told.wait()
+    assert heard < 50
+    # Woken without anything to do it looks once.
+    before = len(turns)
+    told.wait()
+    assert before <= len(turns) <= before + 2
+    told.close()
+
+
+def test_a_closed_worker_has_no_thread(clock: Clock) -> None:
+    before = threading.active_count()
+    told = Told(clock, idle=lambda: clock.sleep(1e-4) is None)
+    assert threading.active_count() == before + 1
+    told.close()
+    told.close()
+    for thread in threading.enumerate():
+        if thread.name == "worker":
+            thread.join(10)
+    assert threading.active_count() == before
+
+
+def test_a_pass_is_interrupted_to_close() -> None:
+    running, stop = threading.Event(), threading.Event()
+
+    def idle() -> bool:
+        running.set()
+        assert stop.wait(20)
+        raise Interrupted("interrupted")
+
+    told = Told(WallClock(), idle)
+    assert running.wait(20)
+    told.worker.close(stop.set)
+    assert told.failed == []
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads are not kept on cores")
+def test_it_is_kept_on_its_cores() -> None:
+    core = sorted(os.sched_getaffinity(0))[-1]
+    clock, found = WallClock(), []
+    done = clock.signal()
+    worker = Worker(clock, "worker", lambda: False, found.append, cores=(core,))
+    worker.post(lambda: found.append(os.sched_getaffinity(0)))
+    worker.post(done.set)
+    assert done.wait(20)
+    worker.close(lambda: None)
+    assert found == [{core}]
