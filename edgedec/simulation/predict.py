@@ -7,9 +7,9 @@ from statistics import mean
 
 from edgedec.decoding.metrics import Metrics
 from edgedec.errors import ProfileError
-from edgedec.placement.footprint import footprint
 from edgedec.placement.place import Place
 from edgedec.placement.plan import Plan, Prediction
+from edgedec.placement.planner.footprint import footprint
 from edgedec.placement.profile import Contention, Profile
 from edgedec.placement.trace import Trace
 from edgedec.placement.workload import Workload

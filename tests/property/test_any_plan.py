@@ -8,12 +8,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from edgedec.errors import MemoryBudgetError
-from edgedec.placement.drafts import Recording
-from edgedec.placement.footprint import footprint
 from edgedec.placement.place import Place
 from edgedec.placement.planner import decide
+from edgedec.placement.planner.drafts import Recording
+from edgedec.placement.planner.footprint import footprint
+from edgedec.placement.planner.sizes import padded
 from edgedec.placement.profile import Contention, Measured, Parity, PassTimes, Profile
-from edgedec.placement.sizes import padded
 from edgedec.placement.stored import from_json, to_json
 from edgedec.placement.workload import Workload
 from tests.profiles import MACHINE

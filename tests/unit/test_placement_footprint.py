@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from edgedec.placement.footprint import AUTO_LENGTH, Footprint, footprint
 from edgedec.placement.place import Place
 from edgedec.placement.plan import Plan
+from edgedec.placement.planner.footprint import AUTO_LENGTH, Footprint, footprint
 from edgedec.placement.profile import Measured, PassTimes, Profile
 from tests.simulated import OTHER, PLACE, measured
 
@@ -184,5 +184,7 @@ def test_the_demo_pair_takes_about_what_the_formula_says(context):
     without_cache = replace(found[0], kv_bytes_per_token=0)
     broken = footprint(profile(without_cache, found[1]), Plan(PLACE, OTHER, "hybrid", 8), context)
     if context > 2048:
-        assert took != pytest.approx(broken.total - broken.process, rel=0.2), "the twin must be caught"
+        assert took != pytest.approx(broken.total - broken.process, rel=0.2), (
+            "the twin must be caught"
+        )
     print(f"{context} tokens: {took / MB:.1f} MB, by the formula {expected / MB:.1f}")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgedec.placement.place import Place
-from edgedec.placement.sizes import NEVER, Trees, best_tree, padded, pass_seconds
+from edgedec.placement.planner.sizes import NEVER, Trees, best_tree, padded, pass_seconds
 from tests.simulated import measured
 
 Layers = tuple[int, ...]

@@ -9,8 +9,8 @@ import pytest
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DraftLimits
 from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.placement.drafts import Recording, child_chances, measure
-from edgedec.placement.survival import Survival, SurvivalEstimate
+from edgedec.placement.planner.drafts import Recording, child_chances, measure
+from edgedec.placement.planner.survival import Survival, SurvivalEstimate
 from edgedec.placement.trace import Choices, Trace
 from tests.simulated import VOCAB, trace
 

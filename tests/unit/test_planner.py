@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from edgedec.errors import MemoryBudgetError, PlanError
-from edgedec.placement.footprint import footprint
 from edgedec.placement.place import Place
 from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL, Decision, Plan, Prediction
 from edgedec.placement.planner import decide
+from edgedec.placement.planner.footprint import footprint
+from edgedec.placement.planner.retreat import size
 from edgedec.placement.profile import Contention, Parity
-from edgedec.placement.retreat import size
 from edgedec.simulation.predict import predict
 from tests.profiles import CPU, FIRST, GPU, SECOND, WORK, draft, fastest, of, profile, target, times
 from tests.simulated import trace

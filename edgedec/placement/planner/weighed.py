@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgedec.placement.analytic import Estimate
 from edgedec.placement.plan import Candidate, Plan
+from edgedec.placement.planner.analytic import Estimate
 
 _FOLLOWED = 0.05
 

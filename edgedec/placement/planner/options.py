@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgedec.placement.analytic import LENGTHS, Forecast
-from edgedec.placement.footprint import drafted_at_most
 from edgedec.placement.place import Place
 from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL, Plan
+from edgedec.placement.planner.analytic import LENGTHS, Forecast
+from edgedec.placement.planner.footprint import drafted_at_most
+from edgedec.placement.planner.sizes import padded
 from edgedec.placement.profile import Measured, Profile
-from edgedec.placement.sizes import padded
 
 _TREE_SIZES = (2, 3, 4, 6, 8, 12, 16)
 # A draft that was right to its end reads its own last token and the target's at once.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgedec.placement.footprint import footprint
 from edgedec.placement.plan import Plan
+from edgedec.placement.planner.footprint import footprint
 from edgedec.placement.profile import Profile
 from edgedec.placement.workload import Workload
 

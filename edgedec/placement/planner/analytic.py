@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgedec.errors import PlanError
-from edgedec.placement.drafts import Drafts, Recording, child_chances, measure
-from edgedec.placement.footprint import footprint
 from edgedec.placement.place import Place
 from edgedec.placement.plan import OVERLAPPED, Plan, Prediction
+from edgedec.placement.planner.drafts import Drafts, Recording, child_chances, measure
+from edgedec.placement.planner.footprint import footprint
+from edgedec.placement.planner.sizes import NEVER, Seconds, Size, Trees, best_tree, pass_seconds
+from edgedec.placement.planner.survival import Survival
 from edgedec.placement.profile import Profile
-from edgedec.placement.sizes import NEVER, Seconds, Size, Trees, best_tree, pass_seconds
-from edgedec.placement.survival import Survival
 from edgedec.placement.trace import Trace
 from edgedec.placement.workload import Workload
 

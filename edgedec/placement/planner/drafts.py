@@ -20,7 +20,7 @@ from edgedec.decoding.drafting.base import DraftLimits, RoundFeedback
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import Draft, TokenTree
-from edgedec.placement.survival import Survival, SurvivalEstimate
+from edgedec.placement.planner.survival import Survival, SurvivalEstimate
 from edgedec.placement.trace import Trace
 
 # Longest draft that is looked at, and children of a node that are told apart.

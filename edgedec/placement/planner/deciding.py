@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from edgedec.errors import MemoryBudgetError, PlanError
-from edgedec.placement.analytic import Estimate, Forecast
-from edgedec.placement.footprint import drafted_at_most
-from edgedec.placement.options import Family, families
 from edgedec.placement.place import CPU, Place
 from edgedec.placement.plan import SCHEMA, Candidate, Decision, Plan, Prediction
+from edgedec.placement.planner.analytic import Estimate, Forecast
+from edgedec.placement.planner.footprint import drafted_at_most
+from edgedec.placement.planner.options import Family, families
+from edgedec.placement.planner.reasons import Findings, reasons
+from edgedec.placement.planner.retreat import Memory, size
+from edgedec.placement.planner.weighed import Weighed
 from edgedec.placement.profile import Measured, Profile
-from edgedec.placement.reasons import Findings, reasons
-from edgedec.placement.retreat import Memory, size
-from edgedec.placement.weighed import Weighed
 from edgedec.placement.workload import Workload
 
 Predict = Callable[[Profile, Plan, Workload], Prediction]

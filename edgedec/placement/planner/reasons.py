@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgedec.placement.analytic import Estimate
 from edgedec.placement.plan import OVERLAPPED
+from edgedec.placement.planner.analytic import Estimate
+from edgedec.placement.planner.retreat import size
+from edgedec.placement.planner.weighed import Weighed
 from edgedec.placement.profile import Profile
-from edgedec.placement.retreat import size
-from edgedec.placement.weighed import Weighed
 from edgedec.placement.workload import Workload
 
 # Reasons that are named where everything is refused.
