@@ -88,13 +88,16 @@ def test_a_long_prompt_is_read_where_that_pays() -> None:
     assert seconds(SETTINGS["large"], "adaptive", None, texts) < best / 0.93
 
 
-@pytest.mark.parametrize("right", [0.6, 0.8, 0.95])
+# Right 19 times in 20, and knowing nothing at first: the best length is long and found late.
+@pytest.mark.parametrize(("right", "kept"), [(0.6, 0.95), (0.8, 0.95), (0.95, 0.9)])
 @pytest.mark.parametrize("drafter", ["adaptive", "hybrid", "model"])
-def test_predictable_text_comes_near_the_best_fixed_length(drafter: str, right: float) -> None:
+def test_predictable_text_comes_near_the_best_fixed_length(
+    drafter: str, right: float, kept: float
+) -> None:
     setting = SETTINGS["large"]
     texts = [made_up(right, right, seed) for seed in range(3)]
     best = min(seconds(setting, "model", length, texts) for length in (1, 2, 3, 4, 6, 8, 12))
-    assert seconds(setting, drafter, None, texts) < best / 0.93
+    assert seconds(setting, drafter, None, texts) < best / kept
 
 
 def test_one_odd_text_does_not_poison_the_next() -> None:

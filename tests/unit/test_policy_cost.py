@@ -145,6 +145,16 @@ def test_live_costs_follow_the_machine() -> None:
     assert live.at(9) == pytest.approx(2 * CURVE.at(9))
 
 
+def test_what_slows_every_pass_is_not_laid_to_the_width_that_is_met() -> None:
+    # Plain decoding for long, then the machine slows: drafts must not look cheap beside it.
+    live = LiveCost(CURVE, 17)
+    for slower in (1.0, 2.5, 0.8, 3.0):
+        for _ in range(20):
+            live.observe(1, slower * CURVE.at(1))
+            assert live.at(4) / live.at(1) == pytest.approx(CURVE.at(4) / CURVE.at(1))
+        assert live.mood == pytest.approx(slower)
+
+
 def test_live_costs_mend_a_width_that_was_measured_wrong() -> None:
     bent = CostCurve((1, 2, 3, 4), (1.0, 1.1, 1.2, 4.0))
     live = LiveCost(bent, 4)

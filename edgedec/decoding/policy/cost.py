@@ -152,8 +152,15 @@ class LiveCost:
 
     def __init__(self, curve: CostCurve, widest: int) -> None:
         self._base = [curve.at(max(rows, 1)) for rows in range(widest + 1)]
-        self._own = [RunningMedian(9, [1.0, 1.0]) for _ in self._base]
-        self._scale = RunningMedian(15, [1.0, 1.0])
+        # The scale moves first: what slows every pass must not be laid to the one width that
+        # is met just then, or all the others look cheap beside it.
+        self._own = [RunningMedian(15, [1.0, 1.0, 1.0]) for _ in self._base]
+        self._scale = RunningMedian(7, [1.0, 1.0])
+
+    @property
+    def mood(self) -> float:
+        """Seconds that a second of the calibration takes now."""
+        return self._scale.value
 
     def at(self, rows: int) -> float:
         """Seconds of a pass over ``rows`` rows, as things stand."""
@@ -164,4 +171,5 @@ class LiveCost:
         if rows < len(self._base) and seconds > 0:
             ratio, own = seconds / self._base[rows], self._own[rows]
             self._scale.add(ratio / own.value)
-            own.add(ratio / self._scale.value)
+            if rows > 1:  # one row is what the scale is of
+                own.add(ratio / self._scale.value)

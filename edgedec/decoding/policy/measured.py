@@ -178,7 +178,7 @@ class MeasuredCost:
         """The drafter that was asked before had its look, and drafts nothing."""
         before = self._asked
         if before is not None and self._looks:
-            self._sunk_s += self._looks * before.look.value
+            self._sunk_s += self._looks * before.look.value * self._rates.mood
             if before.branching:
                 before.gained(-self._looks * before.look_price)
 
@@ -191,7 +191,7 @@ class MeasuredCost:
 
     def _worth_reading(self, step: DraftStep) -> bool:
         source = self._source(step)
-        reads = self._reading.pays(step.behind, source, 1 / self._rates.plain_s)
+        reads = self._reading.pays(step.behind, source, self._rates.mood / self._rates.plain_s)
         if not reads:
             self._far.add(step.source)
         return reads
@@ -231,14 +231,15 @@ class MeasuredCost:
 
     def _learn_look(self, record: RoundRecord) -> float:
         """Seconds the looks of this round took."""
-        source = self._asked
+        source, mood = self._asked, self._rates.mood
         if source is None:
             return 0.0
         if self._reading.tokens:
-            self._reading.took(record.draft_s - self._sunk_s - self._looks * source.look.value)
+            read_s = record.draft_s - self._sunk_s - self._looks * source.look.value * mood
+            self._reading.took(read_s / mood)
         elif self._looks and not self._sunk_s:
-            source.look.add(record.draft_s / self._looks)
-        return self._sunk_s + self._looks * source.look.value
+            source.look.add(record.draft_s / self._looks / mood)
+        return self._sunk_s + self._looks * source.look.value * mood
 
     def _account(self, record: RoundRecord, spent: float) -> None:
         """Who was asked and who was not, and what it brought: ``spent`` is in tokens."""
@@ -289,6 +290,6 @@ class MeasuredCost:
         self._plan_at = self._rounds + self._rounds // 2 + 1
 
     def _plan_one(self, name: str) -> None:
-        self._sources[name].plan(
-            self._rates.price(), self._rates.seconds(), self._rates.extra_s(name)
-        )
+        rates, mood = self._rates, self._rates.mood
+        seconds = [seconds / mood for seconds in rates.seconds()]
+        self._sources[name].plan(rates.price() * mood, seconds, rates.extra_s(name) / mood)

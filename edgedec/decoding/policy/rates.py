@@ -31,6 +31,11 @@ class Rates:
         """Seconds of a round without a draft."""
         return self._cost.at(1) + self._overhead("").value
 
+    @property
+    def mood(self) -> float:
+        """Seconds that a second of the calibration takes now; looks are kept in the latter."""
+        return self._cost.mood
+
     def begin(self) -> None:
         """Another text: what was measured of the last one soon counts no more."""
         share = _CARRIED * self.plain_s / self._seconds

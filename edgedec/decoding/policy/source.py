@@ -53,7 +53,7 @@ class Source:
         branching: the drafter makes trees.
 
     Attributes:
-        look: seconds a look takes.
+        look: seconds a look takes, of the calibration's.
         chances: probability by bin that a token is accepted (in a tree: its whole path).
         peek: by tokens drafted so far, the least chance of reaching the next token at which
             to look at it.
