@@ -18,7 +18,7 @@ from itertools import count
 
 from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.tree import Habits
-from edgedec.decoding.policy.cost import CostCurve, LiveCost
+from edgedec.decoding.policy.cost import RunningMedian
 from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.tree import TokenTree
 from edgedec.placement.twig import Twig
@@ -44,19 +44,26 @@ _MORE = 0.15
 
 
 class Pace:
-    """How long the draft's passes take by their rows; nothing is known before the first."""
+    """How long the draft's passes take by their rows: medians of the last few.
+
+    A width that was not met yet is guessed from the nearest one that was; before the first pass
+    the unit is a pass over one row.
+    """
 
     def __init__(self) -> None:
-        self._live: LiveCost | None = None
+        self._met: dict[int, RunningMedian] = {}
 
     def at(self, rows: int) -> float:
-        """Seconds; before the first pass in units of one over a single row."""
-        return 1 + _MORE * (rows - 1) if self._live is None else self._live.at(rows)
+        """Seconds of a pass."""
+        if not self._met:
+            return _guess(rows)
+        nearest = min(self._met, key=lambda width: abs(width - rows))
+        return self._met[nearest].value * _guess(rows) / _guess(nearest)
 
     @property
     def known(self) -> bool:
         """Whether ``at`` is in seconds."""
-        return self._live is not None
+        return bool(self._met)
 
     def pays(self, rows: int, value: float) -> bool:
         """Whether a row more than these brings as much for its time as the first one does.
@@ -70,11 +77,14 @@ class Pace:
 
     def observe(self, rows: int, seconds: float) -> None:
         """A pass took so long."""
-        if self._live is not None:
-            self._live.observe(rows, seconds)
-        elif seconds > 0:
-            one = seconds / self.at(rows)
-            self._live = LiveCost(CostCurve((1, 2), (one, one * (1 + _MORE))), _MOST)
+        if rows in self._met:
+            self._met[rows].add(seconds)
+        else:
+            self._met[rows] = RunningMedian(9, [seconds])
+
+
+def _guess(rows: int) -> float:
+    return 1 + _MORE * (rows - 1)
 
 
 class Thicket:
