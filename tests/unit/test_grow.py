@@ -240,7 +240,10 @@ def test_presets_grow_the_demo_pair() -> None:
         **target, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2,
     }  # fmt: skip
-    millions = {"target-0.5b": 495, "draft-50m": 55, "target-0.55b-32k": 554, "draft-60m-32k": 61}
+    millions = {
+        "target-0.5b": 495, "draft-50m": 55, "draft-150m": 157,
+        "target-0.55b-32k": 554, "draft-60m-32k": 61,
+    }  # fmt: skip
     for name, shape in PRESETS.items():
         small = spec_for(target if name.startswith("target") else draft)
         grow_module._check(small, shape, 128)

@@ -60,7 +60,8 @@ def test_the_draft_s_pending_tree_stays_within_bounds(branching: bool) -> None:
         harness.draft.forward = forward  # type: ignore[method-assign]
         harness.run(SAMPLINGS["hot"], max_new_tokens=200)
         assert harness.ahead.failure is None
-    assert 16 < max(sizes) <= 64
+    # With a few tokens of the text that ride along above it.
+    assert 16 < max(sizes) <= 64 + 8
     assert max(forks) == 0 if not branching else 5 < max(forks) < 32
 
 
