@@ -64,6 +64,7 @@ class AdaptiveDrafter:
         # The model's draft of this round that came to nothing: its pass is not in vain.
         self._declined: Draft | None = None
         self._maker: Drafter = self._recycle
+        self._resting = False
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._declined = None
@@ -72,7 +73,8 @@ class AdaptiveDrafter:
 
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
         self._declined = None
-        if min(limits.nodes, limits.depth) <= 0:
+        self._resting = min(limits.nodes, limits.depth) <= 0
+        if self._resting:
             return Draft(TokenTree(root), source=self.name)
         for drafter in self._drafters:
             draft = drafter.propose(root, limits, go_on, streams)
@@ -86,6 +88,8 @@ class AdaptiveDrafter:
         return draft
 
     def observe(self, feedback: RoundFeedback) -> None:
+        if self._resting:
+            return  # such a round should cost what a plain one does
         draft = feedback.draft
         if draft.drafted:
             self._maker.observe(feedback)

@@ -16,7 +16,7 @@ from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.drafting.strings import StringsDrafter
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.tree import Draft
+from edgedec.decoding.tree import Draft, TokenTree
 
 
 class HybridDrafter:
@@ -38,6 +38,8 @@ class HybridDrafter:
         self._model.begin(prompt, sampler)
 
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        if limits.nodes <= 0:  # a round that rests should cost what a plain one does
+            return Draft(TokenTree(root), source=self.name)
         draft = self._lookup.propose(root, limits, go_on, streams)
         if draft.drafted:
             return draft

@@ -120,7 +120,8 @@ class MeasuredCost:
         seconds = self._rates.observe(record, looks_s)
         plain_s = self._rates.plain_s
         self._account(record, seconds / plain_s - 1)
-        self._pace.observe(record, plain_s, asked=source is not None, looked=looks_s > 0)
+        looked = looks_s > _CHEAP_LOOK * plain_s
+        self._pace.observe(record, plain_s, looked=looked)
         self._since_plan_s += seconds
         if self._since_plan_s > _PLAN_EVERY_S or self._rounds >= self._plan_at:
             self._plan()

@@ -9,6 +9,8 @@ from edgedec.decoding.policy.cost import RunningMedian
 _BARREN = 8
 # Of the time of plain decoding, what asking may take then; and rounds without it at most.
 _SHARE = 0.003
+# What a policy makes of it afterwards comes on top.
+_LEARNING = 1.5
 _LONGEST_REST = 32
 
 
@@ -34,16 +36,14 @@ class Pace:
             return True
         return False
 
-    def observe(self, record: RoundRecord, plain_s: float, *, asked: bool, looked: bool) -> None:
-        """A round ended; ``looked``: its drafter's time is more than asking."""
+    def observe(self, record: RoundRecord, plain_s: float, *, looked: bool) -> None:
+        """A round that asked ended; ``looked``: its drafter's time is more than asking."""
         if record.drafted:
             self._barren = 0
-            return
-        if not asked:
             return
         self._barren += 1
         if not looked:
             self._ask_s.add(record.draft_s)
         if self._barren >= _BARREN:
-            rounds = self._ask_s.value / (_SHARE * plain_s)
+            rounds = _LEARNING * self._ask_s.value / (_SHARE * plain_s)
             self._resting = min(int(rounds), _LONGEST_REST)
