@@ -93,7 +93,7 @@ def test_random_choices_never_show_in_the_text(drafter: str, sampler: str) -> No
     plain, _ = text("none", Fixed(0), params)
     made: Counter[str] = Counter()
     accepted = 0
-    for seed in range(8):
+    for seed in range(12):
         branching = bool(seed % 2)
         found, metrics = text(drafter, Chance(seed), params, branching=branching)
         assert found == plain

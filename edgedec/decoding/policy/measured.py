@@ -75,10 +75,10 @@ class MeasuredCost:
         self._plan()
 
     def limits(self) -> DraftLimits:
-        self._start_round()
         self._resting = self._pace.rest()
         if self._resting:
             return _PLAIN
+        self._start_round()
         self._turn = self._turns.next(self._sources, self._far, self._gain, _CHEAP_LOOK)
         return self._limits
 
