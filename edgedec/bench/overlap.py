@@ -2,7 +2,7 @@
 
 The pair is grown, target and draft, so that a draft's pass costs about a third of the target's.
 The fair baseline has all cores for both models in turn: the draft model at its best fixed length,
-and prompt lookup with it where the policy decides. The second device is a paced one: the draft
+and prompt lookup with it, in both of its forms, where the policy decides. The second device is a paced one: the draft
 as it ships, which says exactly what its grown form says, held to a third of the target's time
 without the processor.
 """
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 TARGET, DRAFT = "target-0.5b", "draft-150m"
 _LENGTHS = (1, 2, 3, 4)
+_DRAFTERS = (("model",), ("model", "hybrid", "adaptive"))
 _TOKENS = 128
 _SHARE, _MORE = 1 / 3, 0.15
 _PACED = Place("onnx", device="paced")
@@ -55,17 +56,17 @@ _WIDTHS = tuple(range(1, 18))
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A pipeline with its own policy, or the draft model alone at one draft length."""
+    """A pipeline with the draft model alone; without a length its policy decides."""
 
     pipeline: Pipeline
-    length: int | None = None
+    length: int | None
 
     def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
         """See ``Pipeline.generate``."""
         options = options or GenerateOptions()
-        if self.length is not None:
-            options = replace(options, draft="model", draft_length=self.length)
-        return self.pipeline.generate(prompt, options)
+        return self.pipeline.generate(
+            prompt, replace(options, draft="model", draft_length=self.length)
+        )
 
 
 def overlap(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -85,15 +86,19 @@ def overlap(suite: Suite, recorder: Recorder) -> list[Row]:
         if available_cores() > 1:
             worlds["shared"] = enter(**_shared())
         entrants: dict[str, Decodes] = {"plain": plain}
+        entrants["sequential adaptive auto"] = enter(draft="adaptive")
         for world, pipeline in worlds.items():
             entrants[f"{world} hybrid auto"] = pipeline
-            entrants |= {f"{world} model {n}": Way(pipeline, n) for n in _LENGTHS}
+            for length in (None, *_LENGTHS):
+                entrants[f"{world} model {length or 'auto'}"] = Way(pipeline, length)
         found = compare(entrants, suite.code(), options, recorder)
     rows: list[Row] = [{"candidate": name, **found.summary(name)} for name in found.tpot_s]
     for world, decision in _picks(bundle, curve):
         if world in worlds:
-            rows.append(_verdict(world, found, decision))
-            recorder.add(kind="verdict", reasons=list(decision.reasons), **rows[-1])
+            rows += [_verdict(world, drafters, found, decision) for drafters in _DRAFTERS]
+            recorder.add(kind="decision", world=world, reasons=list(decision.reasons))
+    for row in rows:
+        recorder.add(kind="row", **row)
     return rows
 
 
@@ -160,20 +165,24 @@ def _as_measured(profile: Profile, curve: CostCurve) -> Measured:
     return replace(like, place=_PACED, times=times, launch_s=0.0, prefill_s=seconds[0] / 16)
 
 
-def _verdict(world: str, found: Comparison, decision: Decision) -> Row:
-    """Best overlapped over best sequential, and whether the planner saw it coming."""
-    plan = decision.chosen.plan
+def _verdict(world: str, drafters: Sequence[str], found: Comparison, decision: Decision) -> Row:
+    """Best overlapped over best sequential of these drafters, and what the planner foresaw."""
 
-    def best(kinds: Sequence[str]) -> tuple[float, str]:
-        names = [name for name in found.tpot_s if name.split()[0] in kinds]
-        return max(((found.speedup(name), name) for name in names), default=(0.0, "none"))
+    def best(kind: str) -> tuple[float, str]:
+        names = (name for name in found.tpot_s if name.split()[0] == kind)
+        of_these = [name for name in names if name.split()[1] in drafters]
+        return max((found.speedup(name), name) for name in of_these)
 
-    sequential, overlapped = best(("plain", "sequential")), best((world,))
+    sequential, overlapped = max((1.0, "plain"), best("sequential")), best(world)
+    usable = (one.plan for one in decision.candidates if not one.refused)
+    plans = [plan for plan in usable if plan.plain or plan.drafter in drafters]
     return {
         "world": world,
+        "drafters": " or ".join(drafters),
         "sequential": sequential[1],
         "overlapped": overlapped[1],
         "ratio": overlapped[0] / sequential[0],
-        "planner": plan.label,
-        "planner_is_right": (plan.schedule == OVERLAPPED) == (overlapped[0] > sequential[0]),
+        "planner": plans[0].label,
+        "planner_is_right": (plans[0].schedule == OVERLAPPED) == (overlapped[0] > sequential[0]),
+        "planner_of_all": decision.chosen.plan.label,
     }
