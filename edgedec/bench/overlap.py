@@ -2,9 +2,9 @@
 
 The pair is grown, target and draft, so that a draft's pass costs about a third of the target's.
 The fair baseline has all cores for both models in turn: the draft model at its best fixed length,
-and prompt lookup with it, in both of its forms, where the policy decides. The second device is a paced one: the draft
-as it ships, which says exactly what its grown form says, held to a third of the target's time
-without the processor.
+and with prompt lookup where the policy decides. The second device is a paced one: the draft as it
+ships, which says exactly what its grown form says, held to a third of the target's time without
+the processor.
 """
 
 from __future__ import annotations
