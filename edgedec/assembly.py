@@ -14,7 +14,7 @@ from edgedec.decoding import acceptance, drafting, policy
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import DraftPolicy
-from edgedec.decoding.session import Model, Rollback, Session
+from edgedec.decoding.session import Model, ModelInfo, Rollback, Session
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.fields import one_line
@@ -48,7 +48,8 @@ class OpenOptions(LoadOptions):
             there in it, too; ``auto`` takes the one that decodes fastest.
         draft_format: of the draft's files where they are not to be as the target's.
         schedule: ``sequential``, or ``overlapped``: draft while the target verifies.
-        max_context: tokens a text may have with its prompt; None is the model's own limit.
+        max_context: tokens a text may have with its prompt; None is the model's own limit,
+            or ``context_limit`` where that is less, which a plan sets and nobody asked for.
         kv_memory: bytes for all key/value caches; None is no limit.
         accept: an acceptance rule's name; None is the Gumbel coupling, which gives a
             seed's own text whatever is drafted.
@@ -73,6 +74,7 @@ class OpenOptions(LoadOptions):
     draft_format: str | None = None
     schedule: str = SEQUENTIAL
     max_context: int | None = None
+    context_limit: int | None = None
     kv_memory: int | None = None
     accept: str | None = None
     plan: str | Path = "auto"
@@ -126,7 +128,7 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
             _check_sizes(target, draft)
             translation = _translation(pair, tokenizer, target, draft)
         caches = plan_caches(
-            target.info,
+            _limited(target.info, options.context_limit),
             draft.info if draft else None,
             max_context=options.max_context,
             kv_memory=options.kv_memory,
@@ -153,6 +155,12 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         plan = _describe(options, engine, target, caches)
         plan |= {"format": pair.target.format, **(translation.facts if translation else {})}
         return Parts(pair, target, engine, tokenizer, plan, stack.pop_all())
+
+
+def _limited(info: ModelInfo, context_limit: int | None) -> ModelInfo:
+    if context_limit is None:
+        return info
+    return dataclasses.replace(info, max_context=min(info.max_context, context_limit))
 
 
 def _format(options: OpenOptions, role: str, formats: Sequence[str]) -> str:

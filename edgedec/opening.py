@@ -16,6 +16,7 @@ from typing import Any
 
 from edgedec import assembly, remembered
 from edgedec.assembly import OpenOptions, Parts
+from edgedec.decoding import drafting
 from edgedec.errors import (
     BundleError,
     EdgedecError,
@@ -24,7 +25,8 @@ from edgedec.errors import (
     RuntimeUnavailable,
 )
 from edgedec.fields import one_line
-from edgedec.placement.plan import Decision, Plan
+from edgedec.placement.plan import SEQUENTIAL, Decision, Plan
+from edgedec.placement.workload import Workload
 
 _log = logging.getLogger("edgedec")
 # What a plan decides, and is not made for where the user did.
@@ -45,9 +47,13 @@ class Way:
     options: OpenOptions
 
 
-def placed(options: OpenOptions, plan: Plan, max_context: int | None) -> OpenOptions:
-    """``options`` with models where a plan wants them."""
+def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenOptions:
+    """``options`` with models where a plan wants them.
+
+    A rule whose text depends on drafts has them made one after the other.
+    """
     target = plan.target
+    together = options.accept in (None, "coupling", "match")
     return dataclasses.replace(
         options,
         threads=target.threads or None,
@@ -60,18 +66,20 @@ def placed(options: OpenOptions, plan: Plan, max_context: int | None) -> OpenOpt
         draft_depth=plan.depth,
         draft_load=None if plan.draft is None else plan.draft.load_options(),
         draft_format=None if plan.draft is None else plan.draft.format,
-        schedule=plan.schedule,
-        max_context=max_context,
+        schedule=plan.schedule if together else SEQUENTIAL,
+        context_limit=context_limit,
     )
 
 
 def ways_of(decision: Decision, options: OpenOptions) -> list[Way]:
     """A decision's plan, then what it falls back to; all of them plain where that is asked for."""
-    context = options.max_context or decision.max_context
     plans = [decision.chosen.plan, *decision.fallbacks]
     if options.draft == "none":
         plans = list(dict.fromkeys(Plan(plan.target) for plan in plans))
-    return [Way(plan.label, placed(options, plan, context)) for plan in plans]
+    if options.row_invariant:
+        # What row invariance promises holds for chains, which these do not draft.
+        plans = [plan for plan in plans if not drafting.branches(plan.drafter)]
+    return [Way(plan.label, placed(options, plan, decision.max_context)) for plan in plans]
 
 
 def ways_without_plan(options: OpenOptions) -> list[Way]:
@@ -80,11 +88,11 @@ def ways_without_plan(options: OpenOptions) -> list[Way]:
     # A drafter that needs no model of its own stays.
     alone: dict[str, Any] = {"draft_model": None, "draft_load": None, "draft_format": None}
     if options.draft not in ("none", "lookup", "recycle"):
-        changed = dataclasses.replace(options, draft="lookup", schedule="sequential", **alone)
+        changed = dataclasses.replace(options, draft="lookup", schedule=SEQUENTIAL, **alone)
         ways.append(Way("lookup without a draft model", changed))
     on_device = options.device is not None or options.gpu_layers is not None
     plain = dataclasses.replace(
-        options, draft="none", draft_length="auto", schedule="sequential", **alone,
+        options, draft="none", draft_length="auto", schedule=SEQUENTIAL, **alone,
         providers=(), device=None, gpu_layers=0 if on_device else None, cores=None,
     )  # fmt: skip
     return [*ways, Way("plain decoding on the processor", plain)]
@@ -99,12 +107,14 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
 
     """
     decision = _decision(bundle, options)
-    if decision is None:
+    ways = [] if decision is None else ways_of(decision, options)
+    if not ways:
         return Opener(bundle, ways_without_plan(options), planned=False)
-    return Opener(bundle, ways_of(decision, options), planned=True)
+    return Opener(bundle, ways, planned=True)
 
 
 def _decision(bundle: str | Path, options: OpenOptions) -> Decision | None:
+    _check_memory(options)
     chosen = [name for name in _DECIDED if getattr(options, name) != _DEFAULTS[name]]
     if options.draft == "none":
         chosen.remove("draft")  # plain decoding has a place, too
@@ -112,24 +122,53 @@ def _decision(bundle: str | Path, options: OpenOptions) -> Decision | None:
     if not wanted:
         if chosen or str(options.plan) == "none" or not remembered.any_there():
             return None
-        return remembered.recall(bundle, options.draft_model)
+        last = remembered.recall(bundle, options.draft_model)
+        _check_context(last, options)
+        return last
     if chosen:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in chosen)
         raise InputError(f"a plan decides {names}: leave it out, or --plan and --memory")
     from edgedec import planning
-    from edgedec.placement.workload import Workload
     from edgedec.profiling import ProfileOptions, read_cached
 
     if str(options.plan) not in ("auto", "none"):
-        return planning.load(Path(options.plan), bundle, options.draft_model)
+        decision = planning.load(Path(options.plan), bundle, options.draft_model)
+        _check_context(decision, options)
+        return decision
     if read_cached(bundle, options.draft_model) is None:
         _log.warning("measuring what the models cost here, once; this takes a minute or so")
     return planning.plan(
         bundle,
-        Workload(max_context=options.max_context),
+        _workload(options.max_context),
         memory=options.memory,
         options=ProfileOptions(draft_model=options.draft_model),
     )
+
+
+def _check_memory(options: OpenOptions) -> None:
+    if options.memory is not None and str(options.plan) != "auto":
+        raise InputError(f"--memory makes a plan: leave --plan {options.plan} out")
+
+
+def _check_context(decision: Decision | None, options: OpenOptions) -> None:
+    """The memory that was given holds no more than the plan's context."""
+    if decision is None or decision.memory is None:
+        return
+    most = decision.max_context
+    if (options.max_context or 0) > most:
+        raise InputError(
+            f"--max-context {options.max_context}: the plan holds {most} tokens in the memory it"
+            " was given: make one with `edgedec plan --max-context`, or --plan none"
+        )
+
+
+def _workload(max_context: int | None) -> Workload:
+    """The usual one, or one that fits so short a context."""
+    usual = Workload()
+    if max_context is None or max_context >= usual.tokens:
+        return dataclasses.replace(usual, max_context=max_context)
+    new = max(1, max_context // 3)
+    return Workload(max(1, max_context - new), new, max_context=max_context)
 
 
 class Opener:

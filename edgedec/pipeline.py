@@ -26,7 +26,7 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import for_request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
-from edgedec.errors import InputError, PassFailed
+from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
 from edgedec.opening import Opener, opener
 from edgedec.text import Tokenizer
 
@@ -236,8 +236,10 @@ class Pipeline:
         deadline = perf_counter() + options.timeout_s if options.timeout_s else None
         request = Request(tokens, sampler, stop, options.logprobs, deadline)
         if options.draft is not None or options.draft_length is not None:
+            # The drafter's own name lets all it asks draft.
+            only = None if options.draft == self.engine.drafter.name else options.draft
             request.policy = for_request(
-                self.engine.policy, drafter=options.draft, draft_length=options.draft_length
+                self.engine.policy, drafter=only, draft_length=options.draft_length
             )
         return Stream(self._rounds, request, lambda: self.plan)
 
@@ -278,7 +280,7 @@ class Pipeline:
             try:
                 yield from self.engine.run(request, metrics)
                 return
-            except PassFailed as error:
+            except (PassFailed, RuntimeUnavailable) as error:
                 self._use(self._opener.reopen(self._parts, error))
                 request = dataclasses.replace(request, prompt=list(request.sampler.history))
 

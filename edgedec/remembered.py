@@ -59,12 +59,15 @@ def recall(target: str | Path, draft: Path | None) -> Decision | None:
         file = _file(now)
         if not file.is_file():
             return None
+    except OSError:
+        return None
+    try:
         decision = planning.read(file)
         planning.check(decision, now, file)
         changed = difference(decision.versions, now.versions)
         if changed:
             raise PlanError(f"runtimes changed since it was made: {changed}")
-    except (OSError, PlanError) as error:
+    except PlanError as error:
         _log.warning("the plan of %s is not used (%s): make one with `edgedec plan`", target, error)
         forget(now)
         return None

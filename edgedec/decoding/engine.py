@@ -16,7 +16,7 @@ from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft
-from edgedec.errors import InputError, Interrupted, PromptTooLong, StateError
+from edgedec.errors import InputError, Interrupted, PassFailed, PromptTooLong, StateError
 
 TopLogprobs = list[tuple[int, float]]
 
@@ -156,9 +156,9 @@ class Engine:
             emitted = [*draft.tree.tokens_on(verdict.path[1:]), verdict.next_token]
             kept, texts = stop.cut(emitted)
             emissions = _emissions(kept, texts, verdict, rows, request.logprobs)
-            self.target.commit(verdict.path[: len(kept)])
             sampler.push(kept)
-            self.drafter.observe(RoundFeedback(draft, verdict, scored, kept))
+            feedback = RoundFeedback(draft, verdict, scored, kept)
+            failure = self._settle(verdict.path[: len(kept)], feedback)
             now = self._clock()
             record = _record(draft, verdict, kept, (begin, drafted, verified, now))
             policy.observe(record)
@@ -167,7 +167,18 @@ class Engine:
             if metrics.target_passes == 1:
                 metrics.ttft_s = now - started
             yield emissions
+            if failure is not None:
+                raise failure
             root = kept[-1]
+
+    def _settle(self, path: Sequence[int], feedback: RoundFeedback) -> PassFailed | None:
+        """Keep the round's nodes; a device's failure waits until its tokens are out."""
+        try:
+            self.target.commit(path)
+            self.drafter.observe(feedback)
+        except PassFailed as error:
+            return error
+        return None
 
     def _prefill(self, request: Request) -> None:
         """Read the prompt; not to its end when the request ends meanwhile."""

@@ -112,7 +112,7 @@ class Context:
         forget()
         pointer = api.llama_init_from_model(weights.pointer, params)
         if not pointer:
-            raise SessionError(
+            raise PassFailed(
                 f"llama.cpp cannot open a context of {cells} tokens: {reason()}:"
                 " give a smaller --max-context"
             )

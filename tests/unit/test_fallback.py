@@ -133,7 +133,7 @@ def test_a_plan_puts_models_in_their_places():
     options = placed(OpenOptions(row_invariant=False, kv_memory=1 << 20), plan, 256)
     assert (options.threads, options.cores, options.format) == (2, (0, 1), "onnx")
     assert (options.draft, options.draft_length, options.draft_depth) == ("tree", 8, 4)
-    assert (options.draft_format, options.max_context) == ("gguf", 256)
+    assert (options.draft_format, options.context_limit) == ("gguf", 256)
     assert options.draft_load is not None
     assert options.draft_load.device == "Vulkan0"
     assert options.draft_load.threads is None
@@ -157,3 +157,30 @@ def test_ways_without_a_plan_end_on_the_processor():
         "lookup",
         "none",
     ]
+
+
+@pytest.mark.parametrize("role", [0, 1])
+def test_a_device_that_fails_in_a_commit_loses_no_token(role, expected, monkeypatch):
+    """Of the target, whose commit comes first in a round, and of the draft."""
+    honest, left = OnnxSession.commit, [8 + role]
+
+    def commit(session: OnnxSession, path: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise PassFailed("the device is gone")
+        honest(session, path)
+
+    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+        monkeypatch.setattr(OnnxSession, "commit", commit)
+        result = pipeline.generate(PROMPT, OPTIONS)
+        assert left[0] <= 0
+        assert len(pipeline.notes) == 1
+        assert result.token_ids == expected
+        with Pipeline.open("demo", OPEN, draft="none") as plain:
+            assert result.text == plain.generate(PROMPT, OPTIONS).text
+
+
+def test_the_drafters_own_name_lets_it_draft():
+    with Pipeline.open("demo", OPEN, draft="hybrid") as pipeline:
+        named = replace(OPTIONS, draft="hybrid")
+        assert pipeline.generate(PROMPT, named).metrics.drafted_tokens > 0

@@ -145,3 +145,38 @@ def test_nothing_is_remembered_where_nothing_can_be_kept(decision, demo, tmp_pat
     monkeypatch.setenv("EDGEDEC_CACHE", str(tmp_path / "file"))
     assert not remembered.remember(decision, demo)
     assert opened()["drafter"] == "hybrid"
+
+
+@pytest.mark.parametrize(
+    ("plan", "changes"),
+    [
+        (CHOSEN, {"row_invariant": True}),
+        (Plan(PLACE, PLACE, "tree", 4, 2), {"row_invariant": True}),
+        (CHOSEN, {"kv_memory": 2_000_000}),
+        (Plan(PLACE, PLACE, "model", 2, schedule="overlapped"), {"accept": "speculative"}),
+        (CHOSEN, {"max_context": 200}),
+        (CHOSEN, {"max_context": 1000}),
+    ],
+)
+def test_a_plan_does_not_stand_in_the_way_of_what_is_asked_for(
+    plan, changes, decision, demo
+) -> None:
+    chosen = dataclasses.replace(decision.chosen, plan=plan)
+    found = dataclasses.replace(decision, chosen=chosen, max_context=8192)
+    remembered.remember(found, demo)
+    with Pipeline.open("demo", **changes) as pipeline:
+        assert pipeline.notes == []
+        assert pipeline.generate("def f(x):\n", GenerateOptions(max_new_tokens=8)).token_ids
+        asked = changes.get("max_context")
+        assert asked in (None, pipeline.plan["max_context"])
+
+
+def test_memory_and_a_plan_contradict(decision, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    planning.save(dataclasses.replace(decision, memory=1 << 27), file)
+    for plan in ("none", file):
+        with pytest.raises(InputError, match="--memory makes a plan"):
+            opened(plan=plan, memory=1 << 30)
+    with pytest.raises(InputError, match="holds 300 tokens"):
+        opened(plan=file, max_context=301)
+    assert opened(plan=file, max_context=200)["max_context"] == 200
