@@ -24,7 +24,7 @@ from edgedec.errors import (
     PassFailed,
     RuntimeUnavailable,
 )
-from edgedec.fields import one_line
+from edgedec.fields import one_line, printable
 from edgedec.placement.plan import SEQUENTIAL, Decision, Plan
 from edgedec.placement.workload import Workload
 
@@ -228,6 +228,8 @@ class Opener:
         if following is None:
             raise error
         self._way = following
-        note = f"{failed.name} failed ({one_line(str(error))}): going on with {following.name}"
+        note = printable(
+            f"{failed.name} failed ({one_line(str(error))}): going on with {following.name}"
+        )
         self.notes.append(note)
         _log.warning(note)

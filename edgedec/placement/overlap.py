@@ -16,6 +16,7 @@ what is being verified::
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Generator, Sequence
 
 from edgedec.decoding.acceptance import AcceptanceRule, GumbelCoupling
@@ -33,7 +34,8 @@ from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import Phase, Session, StreamedSession
 from edgedec.decoding.tree import Draft, TokenTree
-from edgedec.errors import InputError
+from edgedec.errors import EdgedecError, InputError
+from edgedec.fields import printable
 from edgedec.placement.ahead import Ahead
 from edgedec.placement.clock import Clock
 from edgedec.placement.pinning import pinned
@@ -52,8 +54,11 @@ _GIVE_UP, _REST = 16, 48
 
 
 def _log(error: BaseException) -> None:
-    message = str(error) or type(error).__name__
-    logging.getLogger("edgedec").warning("the draft failed, going on without it: %s", message)
+    message = printable((str(error) or type(error).__name__)[:200])
+    known = error if not isinstance(error, EdgedecError) else None
+    logging.getLogger("edgedec").warning(
+        "the draft failed, going on without it: %s", message, exc_info=known
+    )
 
 
 class Patience:
@@ -108,6 +113,9 @@ class AheadDrafter:
     ) -> None:
         self.name = "model" if lookup is None else "hybrid"
         self.ahead = ahead
+        # Whoever drops an engine, or ends the program in the middle of a text, leaves no thread
+        # behind: one in a runtime's code when the interpreter goes takes the process with it.
+        weakref.finalize(self, ahead.close)
         self._clock, self._lookup, self._on_failure = clock, lookup, on_failure
         self._patience = Patience()
         self._root = Twig(0)
