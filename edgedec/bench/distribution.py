@@ -76,6 +76,7 @@ HONEST = {
     "recursive rejection, tree, top-k": Setting(SpeculativeSampling(), "tree", bushy, top_k=2),
     "speculative, chain, wary": Setting(SpeculativeSampling(), policy=lambda: Wary(0.45)),
     "speculative, lookup, model": Setting(SpeculativeSampling(), "hybrid", lambda: Wary(0.4)),
+    "speculative, several drafters": Setting(SpeculativeSampling(), "adaptive", lambda: Wary(0.4)),
     "recursive rejection, wary": Setting(SpeculativeSampling(), "tree", lambda: Wary(0.3)),
 }
 FLAGGED = {
