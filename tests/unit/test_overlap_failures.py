@@ -226,13 +226,14 @@ def test_a_draft_that_keeps_failing_leaves_plain_decoding(
 
 
 def test_a_pass_for_what_was_left_aside_is_interrupted() -> None:
-    """A draft whose pass would take seconds does not hold up what comes after a correction."""
-    slow = PacedModel(DRAFT, lambda rows, context: 5.0 if context > 40 else 1e-4)
+    """A draft whose pass would take a minute does not hold up what comes after a correction."""
+    slow = PacedModel(DRAFT, lambda rows, context: 60.0 if context > 40 else 1e-4)
     with Harness(target=Slow(TARGET, 1e-4), draft=slow) as harness:
         begin = perf_counter()
         outcome, _ = harness.run(HOT, max_new_tokens=100)
         assert outcome == plain(HOT, max_new_tokens=100)
-    assert perf_counter() - begin < 4
+    # Far from either: interrupted at once, or a minute in one pass.
+    assert perf_counter() - begin < 30
 
 
 def test_interruptions_from_anywhere_change_nothing() -> None:
