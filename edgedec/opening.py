@@ -87,9 +87,9 @@ def ways_without_plan(options: OpenOptions) -> list[Way]:
     ways = [Way("what was asked for", options)]
     # A drafter that needs no model of its own stays.
     alone: dict[str, Any] = {"draft_model": None, "draft_load": None, "draft_format": None}
-    if options.draft not in ("none", "lookup", "recycle"):
-        changed = dataclasses.replace(options, draft="lookup", schedule=SEQUENTIAL, **alone)
-        ways.append(Way("lookup without a draft model", changed))
+    if drafting.needs_model(options.draft) or options.draft == "auto":
+        changed = dataclasses.replace(options, draft="text", schedule=SEQUENTIAL, **alone)
+        ways.append(Way("what needs no draft model", changed))
     on_device = options.device is not None or options.gpu_layers is not None
     plain = dataclasses.replace(
         options, draft="none", draft_length="auto", schedule=SEQUENTIAL, **alone,

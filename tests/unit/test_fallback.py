@@ -50,10 +50,10 @@ def test_the_text_goes_on_after_a_pass_fails_whichever_it_is(after, expected, mo
         Failing(monkeypatch, after)
         result = pipeline.generate(PROMPT, OPTIONS)
         assert result.token_ids == expected
-        assert result.plan["drafter"] == "lookup"
+        assert result.plan["drafter"] == "text"
         (note,) = pipeline.notes
         assert "the device is gone" in note
-        assert "lookup" in note
+        assert "needs no draft model" in note
         assert [record.message for record in caplog.records if record.name == "edgedec"] == [note]
         # Said once: the next text is decoded in the new place without a word.
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
@@ -151,7 +151,7 @@ def test_a_planned_draft_of_another_runtime_decodes_the_same_text(expected):
 
 def test_ways_without_a_plan_end_on_the_processor():
     ways = ways_without_plan(OpenOptions(draft="model", device="Vulkan0", gpu_layers=-1))
-    assert [way.options.draft for way in ways] == ["model", "lookup", "none"]
+    assert [way.options.draft for way in ways] == ["model", "text", "none"]
     assert (ways[-1].options.device, ways[-1].options.gpu_layers) == (None, 0)
     assert [way.options.draft for way in ways_without_plan(OpenOptions(draft="lookup"))] == [
         "lookup",
