@@ -33,7 +33,7 @@ from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
 from edgedec.placement.place import Place
 from edgedec.placement.plan import OVERLAPPED, Decision
 from edgedec.placement.planner import decide
-from edgedec.placement.profile import Measured, PassTimes, Profile
+from edgedec.placement.profile import Contention, Measured, PassTimes, Profile
 from edgedec.placement.workload import Workload
 from edgedec.profiling import ProfileOptions
 from edgedec.profiling.opened import opened
@@ -152,8 +152,16 @@ def _picks(bundle: Path, curve: CostCurve) -> Iterator[tuple[str, Decision]]:
     profile = profiling.profile(bundle, ProfileOptions(wanted=wanted))
     work = Workload(new_tokens=_TOKENS)
     yield "shared", decide(profile, work, predict=predict)
-    paced = (*profile.measured, _as_measured(profile, curve))
-    yield "paced", decide(replace(profile, measured=paced), work, predict=predict)
+    # It takes no time of the target's cores.
+    apart = tuple(
+        Contention(target.place.label, _PACED.label, 1.0, 1.0) for target in profile.of("target")
+    )
+    beside = replace(
+        profile,
+        measured=(*profile.measured, _as_measured(profile, curve)),
+        contention=(*profile.contention, *apart),
+    )
+    yield "paced", decide(beside, work, predict=predict)
 
 
 def _as_measured(profile: Profile, curve: CostCurve) -> Measured:
