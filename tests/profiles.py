@@ -38,14 +38,31 @@ def profile(
     *models: Measured,
     right: float = 0.8,
     texts: Sequence[Trace] | None = None,
-    contention: Sequence[Contention] = (),
+    contention: Sequence[Contention] | None = None,
     overhead_s: float = 1e-4,
 ) -> Profile:
-    """Texts whose tokens the draft gets right with this chance."""
+    """Texts whose tokens the draft gets right with this chance; no two places slow each other."""
+    if contention is None:
+        contention = [
+            Contention(one.place.label, other.place.label, 1.0, 1.0)
+            for one in models
+            for other in models
+            if (one.role, other.role) == ("target", "draft")
+        ]
     made = [trace(right, seed=seed) for seed in range(4)] if texts is None else texts
     if not any(model.role == "draft" for model in models):
         made = [replace(text, draft=None) for text in made]
     return Profile(1, MACHINE, "a bundle", {}, models, tuple(contention), tuple(made), overhead_s)
+
+
+PAIR = profile(target(), draft())
+
+
+def said(decision: Decision, *words: str) -> str:
+    """The one reason that has all these words."""
+    (found,) = (one for one in decision.reasons if all(word in one for word in words))
+    assert found.endswith(".")
+    return found
 
 
 def of(decision: Decision, **wanted: object) -> list[Candidate]:

@@ -21,9 +21,9 @@ from edgedec.decoding.stopping import StopRule
 from edgedec.opening import Opener, Way, placed
 from edgedec.pair import every_format
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.placement.ahead import Ahead
 from edgedec.placement.clock import WallClock
 from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
+from edgedec.placement.overlap.ahead import Ahead
 from edgedec.placement.place import Place
 from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL, Plan
 from edgedec.placement.profile import Measured, Parity, PassTimes, Profile
@@ -233,7 +233,7 @@ def _cores(suite: Suite, recorder: Recorder) -> list[Row]:
             None if plan.draft is None else profile.at("draft", plan.draft),
             profile.overhead_s,
             profile.draft_overhead_s,
-            contention(profile, plan.target, plan.draft),
+            contention(profile, plan),
         )
         greedy = [trace for trace in profile.traces if trace.temperature == 0]
         said = tokens_per_second(replay(setting, plan, greedy, _TOKENS))

@@ -83,7 +83,7 @@ def machine_facts() -> dict[str, str]:
     total = memory().total
     return {
         "cpu": cpu_name(),
-        "cores": "; ".join(describe(cluster) for cluster in clusters()),
+        "cores": "; ".join((*map(describe, clusters()), *_share())),
         "memory": _rounded(total),
         "system": f"{platform.system()} {platform.machine()}",
         "machine": _hashed(_machine_id()),
@@ -151,6 +151,12 @@ def describe(cluster: Cluster) -> str:
     count = len(cluster.cores)
     threads = f" of {len(cluster.logical)} threads" if len(cluster.logical) > count else ""
     return f"{count} {kind}core{'s' if count != 1 else ''}{threads}{clock}"
+
+
+def _share() -> list[str]:
+    """A container's part of the cores, where it has not all of them."""
+    share = cgroup.processors()
+    return [] if share is None else [f"the time of {share:g} for this process"]
 
 
 def _rounded(total: int | None) -> str:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from edgedec.decoding.policy.cost import CostCurve
 from edgedec.errors import ProfileError
-from edgedec.placement.place import Place
+from edgedec.placement.place import CPU, Place
 from edgedec.placement.trace import Trace
 
 SCHEMA = 1
+NOT_AT_ONCE = "how much the two slow each other was not measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class Profile:
         bundle: hash of the models' files.
         versions: of the runtimes, by package.
         measured: every model at every place, those that cannot be used as well.
-        contention: of places that are apart.
+        contention: of places that are apart, as far as it was measured; see ``at_once``.
         traces: what the pair says on calibration texts.
         overhead_s: of a round beside passes, on this machine.
         draft_overhead_s: beside passes, more for each token that a draft model drafts.
@@ -172,3 +173,23 @@ class Profile:
             if measured.role == role and measured.place == place:
                 return measured
         raise ProfileError(f"the {role} was not measured at {place.label}: profile it again")
+
+    def at_once(self, target: Place, draft: Place) -> Contention | None:
+        """How much the models at two places slow each other when both compute.
+
+        Not every pair is measured: of another the worst is assumed that was met among pairs
+        on the processor. None where that is not known either.
+        """
+        labels = target.label, draft.label
+        for met in self.contention:
+            if (met.target, met.draft) == labels:
+                return met
+        cpu = {m.place.label for m in self.measured if m.place.device == CPU}
+        worst = [met for met in self.contention if {met.target, met.draft} <= cpu]
+        if not worst:
+            return None
+        return Contention(
+            *labels,
+            max(1.0, *(met.target_factor for met in worst)),
+            max(1.0, *(met.draft_factor for met in worst)),
+        )

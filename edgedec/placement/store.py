@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.errors import ProfileError
+from edgedec.placement import soundness
 from edgedec.placement.machine import difference
 from edgedec.placement.profile import SCHEMA, Profile
 from edgedec.placement.stored import from_json, to_json
@@ -74,14 +75,16 @@ def folder() -> Path:
 
 
 def file_of(identity: Identity) -> Path:
-    """Where a pair's profile on this machine is kept.
+    """Where a pair's profile on this machine, as this process sees it, is kept.
 
     Raises:
         OSError: see ``folder``.
 
     """
-    # Homes are shared: machines do not take each other's place.
-    key = f"{identity.machine.get('machine', '')}\n{identity.where}"
+    # Homes are shared, and so is a machine by containers with a part of it each: what was
+    # measured with other cores or memory keeps its own place.
+    facts = "\n".join(f"{name}: {fact}" for name, fact in sorted(identity.machine.items()))
+    key = f"{facts}\n{identity.where}"
     return folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
@@ -104,6 +107,7 @@ def read(identity: Identity) -> Found:
         return Found(None, "the stored profile is of another version of edgedec")
     try:
         profile = from_json(Profile, raw, "profile", ProfileError)
+        soundness.check(profile)
     except (ProfileError, RecursionError):
         return Found(None, "the stored profile is damaged")
     reason = stale(profile, identity)

@@ -80,7 +80,10 @@ class _Reader:
         if kind is Any:
             return raw
         if kind is float and isinstance(raw, int) and not isinstance(raw, bool):
-            raw = float(raw)
+            try:
+                raw = float(raw)
+            except OverflowError:
+                raise self._wrong(where, "a finite float", raw) from None
         fits = isinstance(raw, kind) and not (kind is int and isinstance(raw, bool))
         if not fits or (isinstance(raw, float) and not math.isfinite(raw)):
             raise self._wrong(where, f"a finite {kind.__name__}", raw)

@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 
 import numpy as np
 
 from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.errors import EdgedecError, ProfileError
 from edgedec.placement.pinning import pinned
-from edgedec.placement.place import CPU
 from edgedec.placement.profile import Measured, Parity, PassTimes
 from edgedec.placement.stored import from_json, to_json
 from edgedec.profiling import parity, passes
@@ -98,13 +96,6 @@ def _widths(job: Job, model: Model) -> tuple[int, ...]:
     return model.capabilities.row_widths or job.widths
 
 
-def _own_time(job: Job) -> Callable[[], float] | None:
-    """What one thread computes, however busy the machine is meanwhile; None where others help."""
-    place = job.place
-    alone = place.device == CPU and place.provider is None and place.threads == 1
-    return process_time if alone else None
-
-
 def _at_contexts(
     session: Session, job: Job, widths: tuple[int, ...]
 ) -> tuple[tuple[PassTimes, ...], float, bool]:
@@ -115,15 +106,15 @@ def _at_contexts(
     """
     times: list[PassTimes] = []
     chunks: list[float] = []
-    steady, own_time = True, _own_time(job)
+    steady = True
     for context in job.contexts:
         if context + max(widths) > session.capacity:
             break
         expected = median(chunks) * (context - session.length) if chunks else 0.0
         if expected > job.budget_s * len(job.contexts):
             break
-        chunks += passes.read(session, context, job.sample, own_time=own_time)
-        swept = passes.sweep(session, widths, job.sample, job.budget_s, own_time=_own_time(job))
+        chunks += passes.read(session, context, job.sample)
+        swept = passes.sweep(session, widths, job.sample, job.budget_s)
         times.append(swept.times)
         steady &= swept.steady
     if not times:

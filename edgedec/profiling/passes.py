@@ -51,15 +51,18 @@ def sweep(
     budget_s: float,
     now: Now = perf_counter,
     interruptions: Callable[[], int] = preemptions,
-    own_time: Now | None = None,
 ) -> Swept:
     """Measure passes over so many rows onto what the session holds, which stays as it is.
 
     Widths take turns, so that a disturbance hits them all. A pass that was interrupted, or that
     takes 10% longer than the quickest one of its width, was disturbed: a width's figure is the
-    median of the others, its spread that of all. Sweeps go on until every width has five that
-    count or the budget is spent; two always run. A recurrent model, which cannot take tokens
-    back, is asked for single rows only, and reads on as it is measured.
+    median of the others, its spread that of all. Where all were interrupted, the quickest stand
+    in and the figures are not steady. Every place is timed by the same clock on the wall: a
+    process's own time would spare those with one thread what others wait for.
+
+    Sweeps go on until every width has five that count or the budget is spent; two always run.
+    A recurrent model, which cannot take tokens back, is asked for single rows only, and reads
+    on as it is measured.
 
     Args:
         session: with room for the widest pass.
@@ -68,21 +71,19 @@ def sweep(
         budget_s: seconds; a slow model gets up to ten times as many.
         now: a clock.
         interruptions: counts them.
-        own_time: a clock that stands still in them; read where all passes of a width had some.
 
     """
     started, context = now(), session.length
     _once(session, max(widths), sample, now)  # buffers and caches
     one_s = min(_once(session, 1, sample, now) for _ in range(2))
     budget_s = max(budget_s, min(_BUDGETS * budget_s, _PASSES * one_s))
-    found = {width: _Times([], [], []) for width in _affordable(widths, one_s, budget_s)}
+    found = {width: _Times([], []) for width in _affordable(widths, one_s, budget_s)}
     for turn in range(_MOST):
         # Up and down in turns: right after a wide pass a narrow one is a fifth slower.
         for width in reversed(found) if turn % 2 else found:
-            before, own = interruptions(), own_time() if own_time else 0.0
+            before = interruptions()
             seconds = _once(session, width, sample, now)
-            own = own_time() - own if own_time else seconds
-            found[width].add(seconds, own, disturbed=interruptions() != before)
+            found[width].add(seconds, disturbed=interruptions() != before)
         if min(len(_calm(times.clean)) for times in found.values()) >= _ENOUGH:
             break
         if turn > 0 and now() - started > budget_s:
@@ -95,21 +96,19 @@ def sweep(
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Passes of one width: all, what they took of the process's own time, and the clean ones."""
+    """Passes of one width: all, and the clean ones."""
 
     all: list[float]
-    own: list[float]
     clean: list[float]
 
-    def add(self, seconds: float, own: float, *, disturbed: bool) -> None:
+    def add(self, seconds: float, *, disturbed: bool) -> None:
         self.all.append(seconds)
-        self.own.append(own)
         if not disturbed:
             self.clean.append(seconds)
 
     @property
     def median(self) -> float:
-        return median(_calm(self.clean or self.own))
+        return median(_calm(self.clean or self.all))
 
 
 def _calm(times: Sequence[float]) -> list[float]:
@@ -123,8 +122,6 @@ def read(
     length: int,
     sample: Sequence[int],
     now: Now = perf_counter,
-    interruptions: Callable[[], int] = preemptions,
-    own_time: Now | None = None,
 ) -> list[float]:
     """Let a session read on until it holds ``length`` tokens; seconds a token, by chunks.
 
@@ -133,19 +130,14 @@ def read(
         length: tokens.
         sample: tokens to read, repeated as needed.
         now: a clock.
-        interruptions: counts them.
-        own_time: a clock that stands still in them; read where a chunk had some.
 
     """
     found = []
     while session.length < length:
         tokens = repeated(sample, session.length, min(_CHUNK, length - session.length))
-        before, own, begin = interruptions(), own_time() if own_time else 0.0, now()
+        begin = now()
         session.prefill(tokens)
-        seconds = now() - begin
-        if own_time and interruptions() != before:
-            seconds = own_time() - own
-        found.append(max(seconds, 1e-9) / len(tokens))
+        found.append(max(now() - begin, 1e-9) / len(tokens))
     return found
 
 

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.translation import Translation
-from edgedec.errors import EdgedecError
+from edgedec.errors import EdgedecError, ProfileError
 from edgedec.pair import Source
 from edgedec.placement.profile import Measured
 from edgedec.placement.trace import Trace
@@ -23,6 +23,8 @@ from edgedec.vocabulary import translate
 _PROMPT_TOKENS = 512
 _BUDGET_S = 20.0
 _FEWEST, _MOST = 24, 128
+_WITHOUT = "the traces are without the draft"
+BY_TEXT = "the draft speaks another vocabulary by text, which is not predicted"
 # Beside the text: a draft's tokens beyond its end.
 _SLACK = 32
 
@@ -49,28 +51,28 @@ def record(
         measured: the places; the quickest usable ones are used.
         texts: to go on from; their ends where they are long.
 
+    Raises:
+        ProfileError: none of the texts has a token.
+
     """
     found = Recording()
     target, draft = _quickest(measured, TARGET), _quickest(measured, DRAFT)
     if target is None:
         return found
-    tokenizer = _source(sources, target).read_tokenizer()
     # Half of a short context is for what is written.
     half = min(one.max_context for one in (target, draft) if one is not None) // 2
-    encoded = [(t.name, tokenizer.encode(t.text)[-min(_PROMPT_TOKENS, half) :]) for t in texts]
-    prompts = [(name, tokens) for name, tokens in encoded if tokens]
+    prompts = _encoded(_source(sources, target), texts, min(_PROMPT_TOKENS, half))
     new_tokens = min(half, _affordable(target, draft, len(texts) * len(TEMPERATURES)))
     capacity = max(len(tokens) for _, tokens in prompts) + new_tokens + _SLACK
+    draft, translation = _understood(sources, target, draft, found.notes)
     with ExitStack() as stack:
         first = stack.enter_context(_open(sources, target, capacity))
-        second = translation = None
+        second = None
         if draft is not None:
             try:
                 second = stack.enter_context(_open(sources, draft, 2 * capacity))
-                translation = _translation(sources, target, draft)
             except EdgedecError as error:
-                second = None
-                found.notes.append(f"the traces are without the draft: {error}")
+                found.notes.append(f"{_WITHOUT}: {error}")
         info = first.model.info
         session = None if second is None else translated(second.session, translation)[0]
         recorder = Recorder(first.session, session, info.vocab_size, info.eos_ids)
@@ -83,6 +85,40 @@ def record(
             info.vocab_size,
         )
     return found
+
+
+def _encoded(source: Source, texts: Sequence[Prompt], most: int) -> list[tuple[str, list[int]]]:
+    """Texts by name, the last ``most`` tokens of each; those without any are left out."""
+    tokenizer = source.read_tokenizer()
+    encoded = [(text.name, tokenizer.encode(text.text)[-most:]) for text in texts]
+    found = [(name, tokens) for name, tokens in encoded if tokens]
+    if not found:
+        raise ProfileError(
+            "no calibration text has a token: expected one at least that is not empty: give"
+            " others with --prompts"
+        )
+    return found
+
+
+def _understood(
+    sources: Mapping[str, Sequence[Source]],
+    target: Measured,
+    draft: Measured | None,
+    notes: list[str],
+) -> tuple[Measured | None, Translation | None]:
+    """The draft and how its tokens are the target's; no draft where they are not, with a note."""
+    if draft is None:
+        return None, None
+    try:
+        translation = _translation(sources, target, draft)
+    except EdgedecError as error:
+        notes.append(f"{_WITHOUT}: {error}")
+        return None, None
+    if translation is not None and translation.level == "string":
+        # Of few words in common no row of a trace could be made.
+        notes.append(f"{_WITHOUT}: {BY_TEXT}")
+        return None, None
+    return draft, translation
 
 
 def _traces(

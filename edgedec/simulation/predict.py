@@ -7,20 +7,23 @@ from statistics import mean
 
 from edgedec.decoding.metrics import Metrics
 from edgedec.errors import ProfileError
-from edgedec.placement.place import Place
-from edgedec.placement.plan import Plan, Prediction
+from edgedec.placement.plan import OVERLAPPED, Plan, Prediction
 from edgedec.placement.planner.footprint import footprint
-from edgedec.placement.profile import Contention, Profile
+from edgedec.placement.profile import NOT_AT_ONCE, Contention, Profile
 from edgedec.placement.trace import Trace
 from edgedec.placement.workload import Workload
 from edgedec.simulation.replay import Setting, replay
+
+# Shorter texts are foretold as these, so that there are rounds after the first.
+_FEWEST_TOKENS = 32
 
 
 def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
     """Replay a plan on the texts of the profile that were written at the nearest temperature.
 
     Raises:
-        ProfileError: it has no texts, or the plan uses a place that was not measured.
+        ProfileError: it has no texts, or the plan uses a place that was not measured, or two
+            at once of which nothing is known.
         InputError: the plan drafts with a model, and the texts were recorded without.
 
     """
@@ -30,11 +33,11 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
         None if plan.draft is None else profile.at("draft", plan.draft),
         overhead_s=profile.overhead_s,
         draft_overhead_s=profile.draft_overhead_s,
-        contention=contention(profile, plan.target, plan.draft),
+        contention=contention(profile, plan),
         prompt_tokens=workload.prompt_tokens,
         sampled=texts[0].temperature > 0,
     )
-    told = replay(setting, plan, texts, workload.new_tokens)
+    told = replay(setting, plan, texts, max(workload.new_tokens, _FEWEST_TOKENS))
     context = workload.max_context or workload.tokens
     return Prediction(
         tokens_per_second=tokens_per_second(told),
@@ -45,11 +48,16 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
 
 
 def tokens_per_second(texts: Sequence[Metrics]) -> float:
-    """1 / mean TPOT, as benches count; of texts that came in one round, over the first too."""
+    """1 / mean TPOT, as benches count; of texts that came in one round, of that round.
+
+    Args:
+        texts: each of at least one round; what reading the prompt took never counts.
+
+    """
     seconds = [text.tpot_s for text in texts if text.tpot_s]
     if seconds:
         return 1 / mean(seconds)
-    return sum(text.emitted for text in texts) / sum(text.ttft_s for text in texts)
+    return sum(text.emitted for text in texts) / sum(text.rounds_s for text in texts)
 
 
 def nearest(profile: Profile, temperature: float) -> list[Trace]:
@@ -65,11 +73,16 @@ def nearest(profile: Profile, temperature: float) -> list[Trace]:
     return [trace for trace in profile.traces if abs(trace.temperature - temperature) == best]
 
 
-def contention(profile: Profile, target: Place, draft: Place | None) -> Contention | None:
-    """What was measured of these two places at once; None where nothing was."""
-    if draft is None:
+def contention(profile: Profile, plan: Plan) -> Contention | None:
+    """How a plan's places slow each other, see ``Profile.at_once``; None where they do not.
+
+    Raises:
+        ProfileError: the plan overlaps, and that is not known.
+
+    """
+    if plan.schedule != OVERLAPPED or plan.draft is None:
         return None
-    for pair in profile.contention:
-        if (pair.target, pair.draft) == (target.label, draft.label):
-            return pair
-    return None
+    met = profile.at_once(plan.target, plan.draft)
+    if met is None:
+        raise ProfileError(f"{plan.label}: {NOT_AT_ONCE}: profile the pair again")
+    return met

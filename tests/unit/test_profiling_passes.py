@@ -105,21 +105,15 @@ def test_passes_that_were_interrupted_do_not_count() -> None:
     assert found.steady
 
 
-def test_where_all_were_interrupted_the_quickest_stand_in_for_them() -> None:
-    session = Slow(calm())
+@pytest.mark.parametrize("threads", [1, 2])
+def test_where_all_were_interrupted_the_quickest_stand_in_whatever_computes(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread's own time would leave out what others wait for."""
+    session = Slow(every(3, 5.0))
+    monkeypatch.setattr("time.process_time", lambda: session.now / (7 if threads == 1 else 1))
     marks = iter(range(10**6))
     found = passes.sweep(session, WIDTHS, SAMPLE, 1.0, lambda: session.now, lambda: next(marks))
-    assert found.times.seconds == pytest.approx([cost(rows) for rows in found.times.widths])
-    assert not found.steady
-
-
-def test_where_all_were_interrupted_a_clock_that_stands_still_in_them_is_better() -> None:
-    session = Slow(every(1, 7.0))
-    marks = iter(range(10**6))
-    found = passes.sweep(
-        session, WIDTHS, SAMPLE, 1.0, lambda: session.now, lambda: next(marks),
-        own_time=lambda: session.now / 7.0,
-    )  # fmt: skip
     assert found.times.seconds == pytest.approx([cost(rows) for rows in found.times.widths])
     assert not found.steady
 
@@ -140,22 +134,18 @@ def test_a_slow_model_gets_the_widths_that_matter_most() -> None:
 
 def test_reading_and_bringing_rows_back() -> None:
     session = Slow(calm(), logits_s=0.003)
-    calm_clock = {"now": lambda: session.now, "interruptions": lambda: 0}
-    assert passes.read(session, 100, SAMPLE, **calm_clock) == pytest.approx([0.002])
+    assert passes.read(session, 100, SAMPLE, lambda: session.now) == pytest.approx([0.002])
     assert session.length == 100
     assert passes.read(session, 50, SAMPLE) == []
     moved = passes.transfer_s(session, SAMPLE, 4, lambda: session.now)
     assert moved == pytest.approx(0.003)
 
 
-def test_a_long_text_is_read_in_chunks_and_an_interrupted_one_by_its_own_time() -> None:
-    session, marks = Slow(calm()), iter(range(100))
+def test_a_long_text_is_read_in_chunks() -> None:
+    session = Slow(calm())
     session._session = FakeModel(vocab_size=8, max_context=9000).open(2000)
-    own = passes.read(
-        session, 1500, SAMPLE, lambda: session.now, lambda: next(marks),
-        own_time=lambda: session.now / 4,
-    )  # fmt: skip
-    assert own == pytest.approx([0.0005] * 3)
+    found = passes.read(session, 1500, SAMPLE, lambda: session.now)
+    assert found == pytest.approx([0.002] * 3)
     assert session.length == 1500
 
 

@@ -16,7 +16,7 @@ from edgedec.placement.planner.drafts import Drafts, Recording, child_chances, m
 from edgedec.placement.planner.footprint import footprint
 from edgedec.placement.planner.sizes import NEVER, Seconds, Size, Trees, best_tree, pass_seconds
 from edgedec.placement.planner.survival import Survival
-from edgedec.placement.profile import Profile
+from edgedec.placement.profile import NOT_AT_ONCE, Profile
 from edgedec.placement.trace import Trace
 from edgedec.placement.workload import Workload
 
@@ -191,8 +191,10 @@ class Forecast:
         after; where it does not, the target waits for a new one.
         """
         length = plan.draft_length or 0
-        slower, drafting_slower = self._contention(plan)
-        at_once_s, ahead_s = verify_s * slower, model_s * drafting_slower
+        met = plan.draft and self.profile.at_once(plan.target, plan.draft)
+        if not met:
+            raise PlanError(f"{plan.label}: {NOT_AT_ONCE}")
+        at_once_s, ahead_s = verify_s * met.target_factor, model_s * met.draft_factor
         longer = self.drafts("model", length + 1).get("model")
         holds = longer.survival.whole(length + 1) if longer else 0.0
         left_s = ahead_s - at_once_s if at_once_s < NEVER else 0.0
@@ -230,13 +232,6 @@ class Forecast:
         if plan.draft is None:
             raise PlanError(f"{plan.label}: the drafter {plan.drafter} needs a place for its model")
         return pass_seconds(self.profile.at("draft", plan.draft), self.workload.middle)
-
-    def _contention(self, plan: Plan) -> tuple[float, float]:
-        """How much slower target and draft are at once; 1 where that was not measured."""
-        for met in self.profile.contention:
-            if plan.draft and (met.target, met.draft) == (plan.target.label, plan.draft.label):
-                return met.target_factor, met.draft_factor
-        return 1.0, 1.0
 
     def _context(self, plan: Plan) -> int:
         limit = self.profile.at("target", plan.target).max_context

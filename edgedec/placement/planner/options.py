@@ -10,7 +10,7 @@ from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL, Plan
 from edgedec.placement.planner.analytic import LENGTHS, Forecast
 from edgedec.placement.planner.footprint import drafted_at_most
 from edgedec.placement.planner.sizes import padded
-from edgedec.placement.profile import Measured, Profile
+from edgedec.placement.profile import NOT_AT_ONCE, Measured, Profile
 
 _TREE_SIZES = (2, 3, 4, 6, 8, 12, 16)
 # A draft that was right to its end reads its own last token and the target's at once.
@@ -60,8 +60,13 @@ def _with_model(forecast: Forecast, target: Measured, draft: Measured) -> Iterat
         return
     for drafter in ("model", "hybrid"):
         yield from _sized(target, drafter, draft.place, SEQUENTIAL, LENGTHS)
-        if target.place.apart_from(draft.place):
-            yield from _sized(target, drafter, draft.place, OVERLAPPED, LENGTHS)
+        if not target.place.apart_from(draft.place):
+            continue
+        if forecast.profile.at_once(target.place, draft.place) is None:
+            ahead = Plan(target.place, draft.place, drafter, LENGTHS[0], schedule=OVERLAPPED)
+            yield Family((ahead,), NOT_AT_ONCE)
+            continue
+        yield from _sized(target, drafter, draft.place, OVERLAPPED, LENGTHS)
     yield _allowed(target, (Plan(target.place, draft.place, "adaptive", None),))
     if target.tree:
         yield from _trees(forecast, target, draft)
