@@ -14,10 +14,10 @@ from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.session import Session
 from edgedec.errors import InputError
-from edgedec.placement.ahead import Ahead
 from edgedec.placement.clock import WallClock
 from edgedec.placement.load import LoadOptions
 from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
+from edgedec.placement.overlap.ahead import Ahead
 from edgedec.placement.pinning import PinnedEngine
 from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL
 

@@ -25,11 +25,11 @@ from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.policy import CostCurve
 from edgedec.pair import every_format
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
-from edgedec.placement.ahead import Ahead
 from edgedec.placement.clock import WallClock
 from edgedec.placement.device import available_cores
 from edgedec.placement.load import LoadOptions
 from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
+from edgedec.placement.overlap.ahead import Ahead
 from edgedec.placement.place import Place
 from edgedec.placement.plan import OVERLAPPED, Decision
 from edgedec.placement.planner import decide

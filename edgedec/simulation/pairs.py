@@ -14,8 +14,8 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import OnPhase, Phase
 from edgedec.decoding.stopping import StopRule
-from edgedec.placement.ahead import Ahead
 from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
+from edgedec.placement.overlap.ahead import Ahead
 from edgedec.placement.place import Place
 from edgedec.placement.plan import Plan
 from edgedec.placement.profile import Measured, Parity, PassTimes

@@ -14,8 +14,8 @@ from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, StateError
-from edgedec.placement.ahead import Ahead
 from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
+from edgedec.placement.overlap.ahead import Ahead
 from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL, Plan
 from edgedec.placement.profile import Contention, Measured
 from edgedec.placement.trace import Trace

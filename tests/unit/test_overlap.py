@@ -13,7 +13,7 @@ from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.placement.overlap import AheadDrafter
-from edgedec.placement.thicket import Thicket
+from edgedec.placement.overlap.thicket import Thicket
 from edgedec.testing import FakeModel
 
 POLICIES: dict[str, Callable[[], DraftPolicy]] = {

@@ -14,9 +14,9 @@ from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.policy import Fixed
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.pair import every_format
-from edgedec.placement.ahead import Ahead
 from edgedec.placement.clock import WallClock
 from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
+from edgedec.placement.overlap.ahead import Ahead
 from edgedec.placement.place import Place
 from edgedec.profiling.opened import opened
 from edgedec.testing import PacedModel

@@ -15,11 +15,11 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Session
-from edgedec.placement.ahead import Ahead
 from edgedec.placement.clock import Clock
 from edgedec.placement.overlap import AheadDrafter, OverlappedEngine, Patience
-from edgedec.placement.thicket import Pace
-from edgedec.placement.twig import Twig
+from edgedec.placement.overlap.ahead import Ahead
+from edgedec.placement.overlap.thicket import Pace
+from edgedec.placement.overlap.twig import Twig
 from edgedec.simulation.clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
 
@@ -161,7 +161,9 @@ def test_what_lookup_and_the_draft_both_think_of_is_thought_of_once(
             return metrics.reuse_rate
 
     once = rate()
-    monkeypatch.setattr("edgedec.placement.thicket._child", lambda *of: Twig(of[1], of[0], of[2]))
+    monkeypatch.setattr(
+        "edgedec.placement.overlap.thicket._child", lambda *of: Twig(of[1], of[0], of[2])
+    )
     twice = rate()
     assert once > 0.9
     assert twice < 0.5

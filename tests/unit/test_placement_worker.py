@@ -10,7 +10,7 @@ import pytest
 
 from edgedec.errors import Interrupted
 from edgedec.placement.clock import Clock, WallClock
-from edgedec.placement.worker import Worker
+from edgedec.placement.overlap.worker import Worker
 from edgedec.simulation.clock import VirtualClock
 
 

@@ -1,17 +1,4 @@
-"""Draft while the target verifies (PEARL, 2408.11850; Mirror-SD, 2510.13161).
-
-With the Gumbel coupling any verified tree gives plain decoding's text, so to overlap is only a
-question of when a draft is there. The loop stays the engine's: its drafter hands out what a
-second thread has thought of so far, and the target's pass runs while that thread goes on below
-what is being verified::
-
-    clock = WallClock()
-    ahead = Ahead(DrafterParts(vocab_size, draft_session), clock, cores=(1,))
-    drafter = AheadDrafter(ahead, clock, lookup=LookupDrafter(vocab_size, rivals=("model",)))
-    engine = OverlappedEngine(target_session, drafter, policy, acceptance.rule(), clock, cores=(0,))
-    ...
-    engine.close()  # before the sessions are: ends the draft's thread
-"""
+"""The drafter that hands out what was thought of ahead, and the engine that lets it think."""
 
 from __future__ import annotations
 
@@ -36,10 +23,10 @@ from edgedec.decoding.session import Phase, Session, StreamedSession
 from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import EdgedecError, InputError
 from edgedec.fields import printable
-from edgedec.placement.ahead import Ahead
 from edgedec.placement.clock import Clock
+from edgedec.placement.overlap.ahead import Ahead
+from edgedec.placement.overlap.twig import Twig
 from edgedec.placement.pinning import pinned
-from edgedec.placement.twig import Twig
 
 _MODEL = "model"
 _FORGET = 0.95

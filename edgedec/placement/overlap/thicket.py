@@ -21,7 +21,7 @@ from edgedec.decoding.drafting.tree import Habits
 from edgedec.decoding.policy.cost import RunningMedian
 from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.tree import TokenTree
-from edgedec.placement.twig import Twig
+from edgedec.placement.overlap.twig import Twig
 
 # Children of a node that are thought of.
 _CHILDREN = 6

@@ -12,9 +12,9 @@ from edgedec.decoding.drafting.tree import Habits
 from edgedec.decoding.sampling import Sampler
 from edgedec.errors import InputError
 from edgedec.placement.clock import Clock
-from edgedec.placement.thicket import Pace, Thicket
-from edgedec.placement.twig import Twig
-from edgedec.placement.worker import Worker
+from edgedec.placement.overlap.thicket import Pace, Thicket
+from edgedec.placement.overlap.twig import Twig
+from edgedec.placement.overlap.worker import Worker
 
 
 class Ahead:
