@@ -11,25 +11,31 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 from edgedec import profiling
 from edgedec.decoding import drafting
 from edgedec.errors import PlanError
+from edgedec.fields import printable
 from edgedec.pair import every_format
 from edgedec.placement import machine
+from edgedec.placement.place import Place
 from edgedec.placement.plan import OVERLAPPED, SCHEMA, SEQUENTIAL, Decision, Plan
 from edgedec.placement.planner import decide
 from edgedec.placement.store import Identity
 from edgedec.placement.stored import from_json, to_json
-from edgedec.placement.workload import Workload
+from edgedec.placement.workload import LEAST_CONTEXT, Workload
 from edgedec.profiling import OnProgress, ProfileOptions
 from edgedec.profiling.identity import identity
 from edgedec.simulation.predict import predict
 
 _MOST_BYTES = 8 << 20
 _ANEW = "make one with `edgedec plan --out FILE`"
+# What no machine has more of.
+_MOST_THREADS, _MOST_CORES, _MOST_DRAFTED, _MOST_CONTEXT = 1024, 4096, 999, 1 << 31
+_LONGEST_NAME, _LONGEST_TEXT = 80, 240
 
 
 def plan(
@@ -59,17 +65,18 @@ def plan(
 
     """
     measured = profiling.profile(bundle, options, on_progress)
-    given = machine.memory().usable if memory is None else memory
-    return decide(measured, workload or Workload(), given, predict)
+    there = machine.memory().usable
+    return decide(measured, workload or Workload(), memory, predict, there)
 
 
 def save(decision: Decision, path: Path) -> None:
     """Write a decision as JSON, in one move.
 
     Raises:
-        PlanError: it cannot be written.
+        PlanError: it cannot be written, or something that is no plain file is there.
 
     """
+    check_out(path)
     name = None
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
@@ -87,6 +94,22 @@ def save(decision: Decision, path: Path) -> None:
         raise
 
 
+def check_out(path: Path) -> None:
+    """Refuse to put a file in place of a link, a device, a pipe or a folder.
+
+    Raises:
+        PlanError: there is one.
+
+    """
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError):
+        return  # nothing is there, or writing will say what is wrong
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a link" if stat.S_ISLNK(found.st_mode) else "no plain file"
+        raise PlanError(f"{printable(str(path))} is {kind} and stays: give another --out")
+
+
 def load(path: Path, bundle: str | Path, draft_model: Path | None = None) -> Decision:
     """A stored decision, when it is for this bundle on this machine.
 
@@ -100,44 +123,65 @@ def load(path: Path, bundle: str | Path, draft_model: Path | None = None) -> Dec
     return decision
 
 
-def read(path: Path) -> Decision:
+def read(path: Path, *, advice: str = _ANEW) -> Decision:
     """A stored decision, whatever it is for.
+
+    Args:
+        path: of the file.
+        advice: what to do where it cannot be used, for the end of the message; may be empty.
 
     Raises:
         PlanError: no such file, damaged, or of another version.
 
     """
     try:
+        return _read(path)
+    except PlanError as error:
+        raise _refusal(str(error), advice) from None
+
+
+def _refusal(why: str, advice: str) -> PlanError:
+    """In one line, whatever a file brought into it."""
+    return PlanError(printable(f"{why}: {advice}" if advice else why))
+
+
+def _read(path: Path) -> Decision:
+    try:
         with path.open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise PlanError(
-            f"plan {path} cannot be read ({error.strerror or error}): {_ANEW}"
-        ) from None
+        raise PlanError(f"plan {path} cannot be read ({error.strerror or error})") from None
     if len(data) > _MOST_BYTES:
-        raise PlanError(f"plan {path} is larger than {_MOST_BYTES >> 20} MiB: {_ANEW}")
+        raise PlanError(f"plan {path} is larger than {_MOST_BYTES >> 20} MiB")
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError):
-        raise PlanError(f"plan {path} is damaged, it is no JSON: {_ANEW}") from None
+        raise PlanError(f"plan {path} is damaged, it is no JSON") from None
     found = raw.get("schema") if isinstance(raw, dict) else None
     if found != SCHEMA:
-        raise PlanError(
-            f"plan {path}: expected a plan of version {SCHEMA}, found {found!r:.40}: {_ANEW}"
-        )
+        raise PlanError(f"plan {path}: expected a plan of version {SCHEMA}, found {found!r:.40}")
     try:
         decision = from_json(Decision, raw, f"plan {path}", PlanError)
     except RecursionError:
-        raise PlanError(f"plan {path} is damaged: {_ANEW}") from None
+        raise PlanError(f"plan {path} is damaged") from None
+    wrong = ""
+    if not LEAST_CONTEXT <= decision.max_context <= _MOST_CONTEXT:
+        wrong = f"max_context is {decision.max_context!r:.20}"
     for one in (decision.chosen.plan, *decision.fallbacks):
-        _sound(one, path)
-    if decision.max_context < 1:
-        raise PlanError(f"plan {path}: max_context is {decision.max_context}: {_ANEW}")
+        wrong = wrong or _wrong_plan(one)
+    if wrong:
+        raise PlanError(f"plan {path} is damaged: {wrong}")
     return decision
 
 
-def check(decision: Decision, now: Identity, path: Path) -> None:
+def check(decision: Decision, now: Identity, path: Path, *, advice: str = _ANEW) -> None:
     """Refuse a decision that was made for something else.
+
+    Args:
+        decision: that was read.
+        now: machine and bundle here.
+        path: where it was read.
+        advice: as for ``read``.
 
     Raises:
         PlanError: names the difference.
@@ -145,24 +189,39 @@ def check(decision: Decision, now: Identity, path: Path) -> None:
     """
     differs = machine.difference(decision.machine, now.machine)
     if differs:
-        raise PlanError(f"plan {path} is of another machine: {differs}: {_ANEW} here")
+        raise _refusal(f"plan {path} is of another machine: {differs[:_LONGEST_TEXT]}", advice)
     if decision.bundle != now.bundle:
-        raise PlanError(
+        raise _refusal(
             f"plan {path} is of other models: theirs hash to {decision.bundle[:12]!r}, these to"
-            f" {now.bundle[:12]}: {_ANEW} for these"
+            f" {now.bundle[:12]}",
+            advice,
         )
 
 
-def _sound(plan: Plan, path: Path) -> None:
-    """Whether a plan that was read can be one: its names are known, its numbers possible."""
-    wrong = None
+def _wrong_plan(plan: Plan) -> str:
+    """Why a plan that was read cannot be one: an unknown name, an impossible number."""
     if plan.drafter not in drafting.names():
-        wrong = f"no drafter {plan.drafter!r:.40}"
-    elif plan.schedule not in (SEQUENTIAL, OVERLAPPED):
-        wrong = f"no schedule {plan.schedule!r:.40}"
-    elif drafting.needs_model(plan.drafter) != (plan.draft is not None):
-        wrong = f"drafter {plan.drafter!r} and where its model runs do not go together"
-    elif (plan.draft_length or 0) < 0 or (plan.depth is not None and plan.depth < 1):
-        wrong = f"drafts of {plan.draft_length} tokens and depth {plan.depth}"
-    if wrong:
-        raise PlanError(f"plan {path} is damaged: {wrong}: {_ANEW}")
+        return f"no drafter {plan.drafter!r:.40}"
+    if plan.schedule not in (SEQUENTIAL, OVERLAPPED):
+        return f"no schedule {plan.schedule!r:.40}"
+    if drafting.needs_model(plan.drafter) != (plan.draft is not None):
+        return f"drafter {plan.drafter!r} and where its model runs do not go together"
+    if plan.schedule == OVERLAPPED and plan.draft is None:
+        return f"drafter {plan.drafter!r} has no model that could work while the target does"
+    length, depth = plan.draft_length or 0, 1 if plan.depth is None else plan.depth
+    if not 0 <= length <= _MOST_DRAFTED or not 1 <= depth <= _MOST_DRAFTED:
+        return f"drafts of {length!r:.20} tokens and depth {depth!r:.20}"
+    return _wrong_place(plan.target) or (_wrong_place(plan.draft) if plan.draft else "")
+
+
+def _wrong_place(place: Place) -> str:
+    names = (place.format, place.device, *([] if place.provider is None else [place.provider]))
+    for name in names:
+        if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
+            return f"a place is called {name!r:.40}"
+    if not 0 <= place.threads <= _MOST_THREADS:
+        return f"a place has {place.threads!r:.20} threads"
+    cores = (0,) if place.cores is None else place.cores
+    if not 1 <= len(cores) <= _MOST_THREADS or not 0 <= min(cores) <= max(cores) < _MOST_CORES:
+        return "a place has cores that no machine has"
+    return ""

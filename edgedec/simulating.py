@@ -19,6 +19,7 @@ from edgedec.errors import InputError
 from edgedec.pair import is_gguf
 from edgedec.placement.plan import Decision, Prediction
 from edgedec.placement.planner import decide
+from edgedec.placement.planner.retreat import size
 from edgedec.placement.trace import Trace
 from edgedec.placement.workload import Workload
 from edgedec.profiling import OnProgress, ProfileOptions
@@ -53,6 +54,10 @@ class Wish:
     draft_devices: tuple[str, ...] = ()
     acceptance: float | None = None
     memory: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.acceptance is not None and not 0 <= self.acceptance <= 1:
+            raise InputError(f"acceptance is {self.acceptance}: expected a chance, 0 to 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,8 @@ def elsewhere(
         on_progress: hears what is being measured, where the bundle has no profile here yet.
 
     Raises:
-        InputError: no such card or device, a size that is none, or a draft without a size.
+        InputError: no such card or device, a size that is none, a draft without a size or
+            larger than the target.
         BundleError, ProfileError: see ``profiling.profile``.
         PlanError, MemoryBudgetError: see ``planner.decide``.
 
@@ -107,8 +113,7 @@ def elsewhere(
             f"{bundle} has no draft model whose texts say what is accepted: give --acceptance"
         )
     profile = profile_of(machine, models, said)
-    given = memory_of(machine) if wish.memory is None else wish.memory
-    decision = decide(profile, workload, given, predict)
+    decision = decide(profile, workload, wish.memory, predict, memory_of(machine))
     chosen = decision.chosen.plan
     plain = replace(chosen, draft=None, drafter="none", draft_length=0, schedule="sequential")
     plain = replace(plain, depth=None)
@@ -136,6 +141,11 @@ def _models(bundle: str | Path, wish: Wish) -> Models:
         draft = None if wish.draft is None else parse(wish.draft)
     else:
         target, draft = _of_bundle(bundle, wish)
+    if draft is not None and draft.weight_bytes > target.weight_bytes:
+        raise InputError(
+            f"the draft ({draft.name}, {size(draft.weight_bytes)}) is larger than the target"
+            f" ({target.name}, {size(target.weight_bytes)}): swap them"
+        )
     return Models(target, draft, wish.target_devices, wish.draft_devices)
 
 

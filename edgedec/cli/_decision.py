@@ -11,16 +11,24 @@ if TYPE_CHECKING:
     from edgedec.placement.plan import Candidate, Decision
 
 _SHOWN = 12
+_FORMULA = "~"
 _HEADS = ("plan", "tokens/s", "vs plain", "first token", "memory")
 
 
 def show(decision: Decision, *, show_all: bool) -> None:
-    """Print the plans that were weighed, the choice, and why."""
+    """Print the plans that were weighed, the choice, and why.
+
+    Only replayed figures are shown, which the reasons speak of; with ``show_all`` those of a
+    formula too, and marked.
+    """
     usable = [one for one in decision.candidates if not one.refused]
     refused = [one for one in decision.candidates if one.refused]
     plain = max((one.prediction.tokens_per_second for one in usable if one.plan.plain), default=0.0)
     shown = usable if show_all else _worth_showing(usable, decision.chosen)
+    rough = any(not one.replayed for one in shown)
     columns([_HEADS, *(_row(one, plain, one == decision.chosen) for one in shown)])
+    if rough:
+        click.echo(f"{_FORMULA} by formula alone: too far behind at first sight to be replayed")
     by_reason: dict[str, list[str]] = {}
     for one in refused:
         by_reason.setdefault(one.refused, []).append(one.plan.label)
@@ -38,22 +46,25 @@ def show(decision: Decision, *, show_all: bool) -> None:
 
 
 def _worth_showing(usable: list[Candidate], chosen: Candidate) -> list[Candidate]:
-    """The best few, what is chosen, and plain decoding wherever it runs."""
-    kept = (
-        one for place, one in enumerate(usable) if place < _SHOWN or one == chosen or one.plan.plain
-    )
-    return list(kept)
+    """Of what was replayed the best few, what is chosen, and plain decoding wherever it runs."""
+    replayed = [one for one in usable if one.replayed] or usable
+    return [
+        one
+        for place, one in enumerate(replayed)
+        if place < _SHOWN or one == chosen or one.plan.plain
+    ]
 
 
 def _row(one: Candidate, plain: float, chosen: bool) -> tuple[str, ...]:
     from edgedec.cli._output import size
 
     found = one.prediction
+    rough = "" if one.replayed else _FORMULA
     return (
         ("* " if chosen else "  ") + one.plan.label,
-        speed(found.tokens_per_second),
-        f"{found.tokens_per_second / plain:.2f}" if plain else "",
-        f"{found.ttft_s * 1000:.0f} ms",
+        rough + speed(found.tokens_per_second),
+        f"{found.tokens_per_second / plain:.2f}" if plain and one.replayed else "",
+        rough + f"{found.ttft_s * 1000:.0f} ms",
         size(found.peak_bytes),
     )
 

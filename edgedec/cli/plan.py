@@ -27,7 +27,7 @@ from edgedec.cli import _options
 )
 @click.option(
     "--max-context",
-    type=click.IntRange(min=2),
+    type=click.IntRange(min=16),
     metavar="TOKENS",
     help="Tokens a text may have, its prompt included; default: the model's limit, or "
     "what the memory holds.",
@@ -49,7 +49,7 @@ from edgedec.cli import _options
 )
 @click.option(
     "--new-tokens",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=2),
     default=128,
     show_default=True,
     metavar="N",
@@ -97,6 +97,8 @@ def command(
     from edgedec.profiling.identity import identity
 
     workload = Workload(prompt_tokens, new_tokens, temperature, max_context)
+    if out is not None:
+        planning.check_out(out)  # before a minute of measuring
     with _output.stages() as on_progress:
         decision = planning.plan(
             bundle,

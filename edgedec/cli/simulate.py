@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--new-tokens",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=2),
     default=128,
     show_default=True,
     metavar="N",
@@ -110,6 +110,8 @@ def command(
     """  # fmt: skip
     from edgedec.cli import _output
 
+    if papers or list_cards:
+        _alone("--papers" if papers else "--cards")
     if papers:
         _papers(as_json)
         return
@@ -131,6 +133,18 @@ def command(
         _output.print_json(to_json(found))
     else:
         _print(found, show_all=show_all)
+
+
+def _alone(option: str) -> None:
+    """What is only told takes no choices."""
+    context = click.get_current_context()
+    allowed = ("papers" if option == "--papers" else "list_cards", "as_json")
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in allowed and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{option} tells of all there are: give it alone, or with --json"
+            )
 
 
 def _print(found: Elsewhere, *, show_all: bool) -> None:

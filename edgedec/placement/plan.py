@@ -67,11 +67,19 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan with its prediction; ``refused`` says why it cannot be chosen, else empty."""
+    """A plan with its prediction.
+
+    Attributes:
+        plan, prediction: the two.
+        refused: why it cannot be chosen, else empty.
+        replayed: whether the prediction is a replay's; else it is a formula's, and rougher.
+
+    """
 
     plan: Plan
     prediction: Prediction
     refused: str = ""
+    replayed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,8 @@ class Decision:
         max_context: tokens a text may have with its prompt.
         chosen: the plan to use.
         fallbacks: plans to go on with when a place fails, best first; the last is plain.
-        candidates: all that were weighed, best first.
+        candidates: all that were weighed: replayed ones, those by formula, those refused; each
+            best first.
         reasons: in whole sentences, for the user.
 
     """

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from edgedec.errors import InputError
+
+# A rate is one after the first token, and so needs another; contexts below this hold nothing
+# worth a plan.
+LEAST_NEW_TOKENS, LEAST_CONTEXT = 2, 16
+_MOST_TOKENS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +19,13 @@ class Workload:
 
     Attributes:
         prompt_tokens: of its prompt.
-        new_tokens: that are written.
+        new_tokens: that are written; 2 or more.
         temperature: 0 is greedy.
         max_context: tokens that a text may have with its prompt; None leaves it to the
-            planner: the model's own limit, or less where memory does not hold it.
+            planner: the model's own limit, or less where memory does not hold it. 16 or more.
+
+    Raises:
+        InputError: one of them cannot be.
 
     """
 
@@ -26,14 +35,24 @@ class Workload:
     max_context: int | None = None
 
     def __post_init__(self) -> None:
-        if min(self.prompt_tokens, self.new_tokens) < 1:
+        if not 1 <= self.prompt_tokens <= _MOST_TOKENS:
             raise InputError(
-                f"a workload of {self.prompt_tokens} + {self.new_tokens} tokens: expected 1 or"
-                " more of each"
+                f"prompts of {self.prompt_tokens} tokens: expected 1 to {_MOST_TOKENS}"
             )
-        if self.temperature < 0:
-            raise InputError(f"temperature is {self.temperature}: expected 0 or more")
-        if self.max_context is not None and self.max_context < self.tokens:
+        if not LEAST_NEW_TOKENS <= self.new_tokens <= _MOST_TOKENS:
+            raise InputError(
+                f"texts of {self.new_tokens} new tokens: expected {LEAST_NEW_TOKENS} to"
+                f" {_MOST_TOKENS}, since tokens/s are counted after the first"
+            )
+        if not math.isfinite(self.temperature) or self.temperature < 0:
+            raise InputError(f"temperature is {self.temperature}: expected a number from 0 on")
+        if self.max_context is None:
+            return
+        if not LEAST_CONTEXT <= self.max_context <= _MOST_TOKENS:
+            raise InputError(
+                f"--max-context {self.max_context}: expected {LEAST_CONTEXT} to {_MOST_TOKENS}"
+            )
+        if self.max_context < self.tokens:
             raise InputError(
                 f"--max-context {self.max_context}: the prompt and the text have {self.tokens}"
                 " tokens together: raise it, or plan for shorter ones"

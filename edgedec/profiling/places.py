@@ -78,7 +78,8 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
             places = [*on_cpu, *devices]
             found += [Site(source, place) for place in places if _named(place, wanted.labels)]
     if skipped:
-        left_out.append(f"{skipped} more places on the processor: --thorough measures them")
+        more_places = "1 more place" if skipped == 1 else f"{skipped} more places"
+        left_out.append(f"{more_places} on the processor: --thorough measures them")
     return found, left_out
 
 

@@ -27,6 +27,11 @@ else:
 
 PRECISIONS = ("fp32", "fp16", "int8")
 MOST_BYTES = 1 << 17
+# Figures beyond these are slips of a unit; within them seconds stay numbers. Bytes or
+# operations a second and bytes, shares of a peak, seconds.
+_RATE = {"least": 1e3, "most": 1e18}
+_SHARE = {"least": 1e-3, "most": 1.0}
+_TIME = {"least": 1e-12, "most": 60.0}
 _FOLDER = Path(__file__).parent / "cards"
 
 
@@ -248,7 +253,7 @@ def _card(reader: CardReader) -> Card:
         description=reader.text("description"),
         devices=devices,
         links=links,
-        storage=reader.figure("storage") if reader.has("storage") else None,
+        storage=reader.figure("storage", **_RATE) if reader.has("storage") else None,
     )
 
 
@@ -256,7 +261,8 @@ def _device(name: str, reader: CardReader) -> DeviceCard:
     reader.only("kind", "description", "memory", "flops", *DEVICE_FIGURES)
     flops = reader.table("flops")
     flops.only(*PRECISIONS)
-    peaks = {precision: flops.figure(precision) for precision in PRECISIONS if flops.has(precision)}
+    named = [precision for precision in PRECISIONS if flops.has(precision)]
+    peaks = {precision: flops.figure(precision, **_RATE) for precision in named}
     if not peaks:
         raise reader.wrong("flops", f"one or more of {', '.join(PRECISIONS)}")
     return DeviceCard(
@@ -264,12 +270,12 @@ def _device(name: str, reader: CardReader) -> DeviceCard:
         kind=reader.choice("kind", ("cpu", "gpu", "npu")),
         description=reader.text("description"),
         shared=reader.choice("memory", ("own", "shared")) == "shared",
-        memory_bytes=reader.figure("memory_bytes"),
-        bandwidth=reader.figure("bandwidth"),
-        bandwidth_share=reader.figure("bandwidth_share", most=1.0),
+        memory_bytes=reader.figure("memory_bytes", **_RATE),
+        bandwidth=reader.figure("bandwidth", **_RATE),
+        bandwidth_share=reader.figure("bandwidth_share", **_SHARE),
         flops=peaks,
-        flops_share=reader.figure("flops_share", most=1.0),
-        launch_s=reader.figure("launch_s"),
+        flops_share=reader.figure("flops_share", **_SHARE),
+        launch_s=reader.figure("launch_s", **_TIME),
     )
 
 
@@ -278,4 +284,8 @@ def _link(reader: CardReader, devices: Mapping[str, DeviceCard]) -> Link:
     ends = reader.texts("between")
     if len(ends) != 2 or ends[0] == ends[1] or not set(ends) <= set(devices):
         raise reader.wrong("between", f"two of {', '.join(devices)}")
-    return Link((ends[0], ends[1]), reader.figure("bandwidth"), reader.figure("latency_s"))
+    return Link(
+        between=(ends[0], ends[1]),
+        bandwidth=reader.figure("bandwidth", **_RATE),
+        latency_s=reader.figure("latency_s", **_TIME),
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -113,17 +112,17 @@ class CardReader:
                 raise self.wrong(name, "tables with short names")
         return [(key, inner.table(key)) for key in inner._raw]
 
-    def figure(self, name: str, *, most: float = math.inf) -> Figure:
+    def figure(self, name: str, *, least: float, most: float) -> Figure:
         """A figure with its source.
 
         Raises:
-            InputError: it is not a positive number or range up to ``most``, or what must be
+            InputError: it is no number or range from ``least`` to ``most``, or what must be
                 said of a figure of its kind is not there.
 
         """
         reader = self.table(name)
         reader.only("value", "range", "kind", "source", "url", "note")
-        low, high = reader._range(most)
+        low, high = reader._range(least, most)
         kind = reader.choice("kind", KINDS)
         url = reader.text("url") if reader.has("url") else ""
         if kind in ("datasheet", "measured") and not url:
@@ -137,29 +136,29 @@ class CardReader:
             raise reader.wrong("range", "a range: nobody estimates exactly")
         return Figure(low, high, kind, reader.text("source"), url, note)
 
-    def _range(self, most: float) -> tuple[float, float]:
+    def _range(self, least: float, most: float) -> tuple[float, float]:
         if self.has("value") == self.has("range"):
             raise InputError(f"{self._where}: expected a value or a range, and one of them only")
         if self.has("value"):
-            value = self._number("value", self._raw["value"], most)
+            value = self._number("value", self._raw["value"], least, most)
             return value, value
         ends = self._raw["range"]
         if not isinstance(ends, list) or len(ends) != 2:
             raise self.wrong("range", "two numbers")
-        low, high = (self._number("range", end, most) for end in ends)
+        low, high = (self._number("range", end, least, most) for end in ends)
         if low >= high:
             raise self.wrong("range", "the smaller number first")
         return low, high
 
-    def _number(self, name: str, value: object, most: float) -> float:
+    def _number(self, name: str, value: object, least: float, most: float) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.wrong(name, "a number")
         try:
             number = float(value)
         except OverflowError:
             raise self.wrong(name, "a smaller number") from None
-        if not math.isfinite(number) or not 0 < number <= most:
-            raise self.wrong(name, "above 0" + (f" and at most {most:g}" if most < 1e300 else ""))
+        if not least <= number <= most:
+            raise self.wrong(name, f"{least:g} to {most:g}")
         return number
 
     def wrong(self, name: str, expected: str) -> InputError:

@@ -1,6 +1,7 @@
 """`edgedec plan`: a tiny pair measured for real, decided, kept and followed."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from edgedec import profiling
 from edgedec.errors import PlanError
 from edgedec.placement import store
 from edgedec.placement.plan import Decision
+from edgedec.placement.profile import Contention
 from edgedec.placement.stored import from_json
 from edgedec.profiling import measuring
-from tests.profiles import draft, profile, target
+from tests.profiles import FIRST, SECOND, draft, profile, target
 
 SHORT = ("--prompt-tokens", "20", "--new-tokens", "40")
 
@@ -76,6 +78,28 @@ def test_the_table_marks_the_choice_and_says_why(run: Callable, known: None) -> 
     assert not any("more with --all" in line for line in everything)
 
 
+def test_figures_that_were_not_replayed_are_kept_back_or_marked(
+    run: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = profile(
+        target(), target(FIRST, 9e-3), target(SECOND, 9e-3), draft(), draft(FIRST), draft(SECOND),
+        contention=[Contention(FIRST.label, SECOND.label, 1.5, 1.5),
+                    Contention(SECOND.label, FIRST.label, 1.5, 1.5)],
+    )  # fmt: skip
+    monkeypatch.setattr(profiling, "profile", lambda *args: places)
+    short = run("plan", "demo", *SHORT)
+    assert short.exit_code == 0, short.output
+    assert "~" not in short.stdout
+    full = run("plan", "demo", *SHORT, "--all").stdout
+    assert "~ by formula alone" in full
+    rows = [line for line in full.splitlines() if re.search(r" ms +[\d.]+ .B$", line)]
+    marked = [line for line in rows if "~" in line]
+    found = json.loads(run("plan", "demo", *SHORT, "--json").stdout)["candidates"]
+    usable = [one for one in found if not one["refused"]]
+    assert len(marked) == sum(not one["replayed"] for one in usable) > 0
+    assert len(rows) == len(usable)
+
+
 def test_an_impossible_budget_is_one_line_with_the_smallest(
     run: Callable, one_line: Callable, known: None
 ) -> None:
@@ -89,7 +113,12 @@ def test_an_impossible_budget_is_one_line_with_the_smallest(
     ("options", "words"),
     [
         (["--memory", "lots"], "expected a size"),
-        (["--max-context", "10"], "--max-context 10: the prompt and the text have 60 tokens"),
+        (["--max-context", "10"], "--max-context"),
+        (["--temperature", "nan"], "temperature is nan"),
+        (["--temperature", "inf"], "temperature is inf"),
+        (["--new-tokens", "1"], "--new-tokens"),
+        (["--out", "/dev/null"], "is no plain file and stays"),
+        (["--max-context", "20"], "--max-context 20: the prompt and the text have 60 tokens"),
         (["--temperature", "-1"], "-1"),
         (["--out", "/no/such/folder/plan.json"], "cannot be written"),
         (["--max-context", "999999"], "expected 4096 at most"),

@@ -81,6 +81,24 @@ def test_the_bundles_own_models_with_its_texts(run, bundle, recorded) -> None:
             "give --memory",
         ),
         (("--card", "raspberry-pi-5", *SIZES, "--acceptance", 1.5), "1.5"),
+        (("--card", "raspberry-pi-5", *SIZES, "--acceptance", "nan"), "acceptance is nan"),
+        (("--card", "raspberry-pi-5", *SIZES, "--temperature", "nan"), "temperature is nan"),
+        (("--card", "raspberry-pi-5", "--new-tokens", 1), "--new-tokens"),
+        (
+            (
+                "--card",
+                "raspberry-pi-5",
+                "--target",
+                "1B int4",
+                "--draft",
+                "2B int4",
+                "--acceptance",
+                0.5,
+            ),
+            "larger than the target (1B int4, 562.5 MB): swap them",
+        ),
+        (("--cards", "--card", "raspberry-pi-5"), "--cards tells of all there are: give it alone"),
+        (("--papers", "--memory", "1GB"), "--papers tells of all there are: give it alone"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(run, arguments, told) -> None:

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,15 +13,16 @@ from hypothesis import strategies as st
 
 from edgedec import planning, profiling
 from edgedec.errors import InputError, MemoryBudgetError, PlanError
-from edgedec.placement.plan import Decision
+from edgedec.placement.plan import OVERLAPPED, Decision, Plan
 from edgedec.placement.planner import decide
 from edgedec.placement.store import Identity
 from edgedec.placement.stored import to_json
 from edgedec.placement.workload import Workload
-from tests.profiles import GPU, MACHINE, WORK, draft, profile, target
+from tests.profiles import CPU, GPU, MACHINE, WORK, draft, profile, target
 
 PROFILE = profile(target(), draft(GPU))
 DECISION = decide(PROFILE, WORK)
+ALONE = to_json(Plan(CPU, None, "lookup", 3, schedule=OVERLAPPED))
 HERE = Identity("demo", MACHINE, "a bundle", {})
 
 
@@ -32,7 +35,7 @@ def stored(tmp_path: Path) -> Path:
 
 def one_line(caught: pytest.ExceptionInfo[PlanError]) -> str:
     line = str(caught.value)
-    assert "\n" not in line
+    assert line.isprintable()
     assert len(line) < 400
     return line
 
@@ -63,6 +66,38 @@ def test_another_machine_is_named_with_its_difference(stored):
     with pytest.raises(PlanError, match="of another machine") as caught:
         planning.check(DECISION, there, stored)
     assert "cpu was a processor, is another processor" in one_line(caught)
+
+
+def test_a_message_says_nothing_to_the_terminal_and_leaves_advice_to_others(stored):
+    odd = dataclasses.replace(DECISION, machine={"cpu\x1b[2J\n": "\x1b[31m\n" * 1000})
+    with pytest.raises(PlanError, match="of another machine") as caught:
+        planning.check(odd, HERE, stored)
+    assert one_line(caught).endswith("make one with `edgedec plan --out FILE`")
+    with pytest.raises(PlanError, match="of another machine") as caught:
+        planning.check(odd, HERE, stored, advice="")
+    assert "make one" not in one_line(caught)
+    stored.write_text("{")
+    with pytest.raises(PlanError, match=r"no JSON$"):
+        planning.read(stored, advice="")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_nothing_but_a_file_is_replaced(tmp_path, kind):
+    path, kept = tmp_path / "plan.json", tmp_path / "kept"
+    kept.write_text("what was there")
+    made = {
+        "link": lambda: path.symlink_to(kept),
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+    }
+    made[kind]()
+    before = os.lstat(path)
+    with pytest.raises(PlanError, match=r"and stays: give another --out") as caught:
+        planning.save(DECISION, path)
+    one_line(caught)
+    assert os.lstat(path) == before
+    assert kept.read_text() == "what was there"
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_other_models_are_refused(stored):
@@ -103,6 +138,23 @@ def changed(path: str, value: object) -> str:
         (changed("chosen.plan.draft_length", -1), "drafts of -1 tokens"),
         (changed("chosen.plan.depth", 0), "depth 0"),
         (changed("max_context", 0), "max_context is 0"),
+        (changed("max_context", 1), "is damaged: max_context is 1"),
+        (changed("max_context", 10**400), "is damaged: max_context is 1000"),
+        (changed("chosen.plan.target.threads", -1), "is damaged: a place has -1 threads"),
+        (changed("chosen.plan.target.threads", 10**6), "a place has 1000000 threads"),
+        (changed("chosen.plan.target.threads", 10**30), "a place has 1000000000"),
+        (changed("chosen.plan.target.cores", []), "cores that no machine has"),
+        (changed("chosen.plan.target.cores", [-1]), "cores that no machine has"),
+        (changed("chosen.plan.target.cores", [4096]), "cores that no machine has"),
+        (changed("chosen.plan.target.cores", [0] * 1025), "cores that no machine has"),
+        (changed("chosen.plan.draft_length", 1000), "drafts of 1000 tokens"),
+        (changed("chosen.plan.depth", 10**400), "depth 1000"),
+        (changed("chosen.plan.target.device", "\x1b[2J\n"), r"a place is called '\\x1b\[2J\\n'"),
+        (changed("chosen.plan.target.provider", "x" * 81), "a place is called 'xxx"),
+        (changed("chosen.plan.target.provider", ""), "a place is called ''"),
+        (changed("chosen.plan", ALONE), "drafter 'lookup' has no model that could work"),
+        (changed("machine", {"\x1b[2J\n": 1}), "expected a finite str"),
+        (changed("chosen.prediction.ttft_s", 10**400), "expected a finite float"),
         (changed("reasons", [1]), "expected a finite str|expected"),
         (changed("chosen.prediction.ttft_s", "soon"), "expected a finite float"),
     ],
@@ -152,10 +204,15 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
     monkeypatch.setattr(profiling, "profile", measured)
     decision = planning.plan("demo", WORK)
     assert asked == ["demo"]
-    assert decision.memory == planning.machine.memory().usable
+    assert decision.memory is None
+    assert any("there are, with a context of" in reason for reason in decision.reasons)
     assert planning.plan("demo", WORK, memory=10**9).memory == 10**9
     with pytest.raises(MemoryBudgetError, match="the smallest possible"):
         planning.plan("demo", WORK, memory=1000)
+    little = SimpleNamespace(usable=1000)
+    monkeypatch.setattr(planning.machine, "memory", lambda: little)
+    with pytest.raises(MemoryBudgetError, match="all there is"):
+        planning.plan("demo", WORK)
 
 
 def test_plans_are_always_the_same(monkeypatch):
@@ -164,7 +221,20 @@ def test_plans_are_always_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "numbers", [(0, 1, 0.0, None), (1, 0, 0.0, None), (1, 1, -1.0, None), (9, 9, 0.0, 17)]
+    "numbers",
+    [
+        (0, 2, 0.0, None),
+        (1, 0, 0.0, None),
+        (1, 1, 0.0, None),
+        (10**30, 2, 0.0, None),
+        (1, 10**30, 0.0, None),
+        (1, 2, -1.0, None),
+        (1, 2, float("nan"), None),
+        (1, 2, float("inf"), None),
+        (9, 9, 0.0, 17),
+        (1, 2, 0.0, 15),
+        (1, 2, 0.0, 10**30),
+    ],
 )
 def test_an_impossible_workload_is_refused(numbers):
     with pytest.raises(InputError, match=r"expected|raise it"):

@@ -18,7 +18,7 @@ from edgedec.placement.planner.analytic import Estimate, Forecast
 from edgedec.placement.planner.footprint import drafted_at_most
 from edgedec.placement.planner.options import Family, families
 from edgedec.placement.planner.reasons import Findings, reasons
-from edgedec.placement.planner.retreat import Memory, size
+from edgedec.placement.planner.retreat import Memory
 from edgedec.placement.planner.weighed import Weighed
 from edgedec.placement.profile import Measured, Profile
 from edgedec.placement.workload import Workload
@@ -43,6 +43,7 @@ def decide(
     workload: Workload,
     memory: int | None = None,
     predict: Predict | None = None,
+    available: int | None = None,
 ) -> Decision:
     """Choose among all plans the profile leaves a choice of.
 
@@ -51,13 +52,14 @@ def decide(
         workload: what is to be decoded.
         memory: bytes for all that a plan holds; None is no limit.
         predict: a closer look at a plan, as a replay of the real loop; None takes the formula.
+        available: bytes there are, which limit plans where no memory is given.
 
     Raises:
         PlanError: there is no place where the target gives right numbers.
         MemoryBudgetError: nothing fits; names the smallest memory that something fits in.
 
     """
-    planner = _Planner(profile, workload, memory)
+    planner = _Planner(profile, workload, memory, available)
     weighed = [planner.weigh(family) for family in families(planner.forecast)]
     refused = sorted((w for w in weighed if w.candidate.refused), key=lambda w: w.plan.label)
     usable = [w for w in weighed if not w.candidate.refused]
@@ -65,11 +67,14 @@ def decide(
     looked = usable
     if predict is not None:
         usable, looked = planner.look_closer(usable, predict)
-    usable.sort(key=_best_first)
+    # A formula and a replay cannot be ranked by each other.
+    usable.sort(key=lambda w: (not w.candidate.replayed, _best_first(w)))
     plain = min((w for w in looked if w.plan.plain), key=_best_first)
     chosen = choose(looked)
     rivals = sorted((w for w in looked if not w.plan.plain), key=_best_first)
-    findings = Findings(profile, workload, memory, chosen, plain, tuple(rivals), tuple(refused))
+    findings = Findings(
+        profile, workload, planner.memory, chosen, plain, tuple(rivals), tuple(refused)
+    )
     return Decision(
         schema=SCHEMA,
         machine=dict(sorted(profile.machine.items())),
@@ -105,24 +110,26 @@ class _Planner:
     profile: Profile
     workload: Workload
     given: int | None
+    available: int | None
     forecast: Forecast = field(init=False)
     memory: Memory = field(init=False)
 
     def __post_init__(self) -> None:
         self.forecast = Forecast(self.profile, self.workload)
-        self.memory = Memory(self.profile, self.workload, self.given)
+        self.memory = Memory(self.profile, self.workload, self.given, self.available)
 
     def weigh(self, family: Family) -> Weighed:
         """The best of a family that fits, by formula."""
         if family.refused:
             plan = family.plans[0]
             nothing = Prediction(0.0, 0.0, self.memory.least(plan), 0.0)
-            return Weighed(Candidate(plan, nothing, family.refused), self.memory.needed)
+            refused = Candidate(plan, nothing, family.refused, replayed=False)
+            return Weighed(refused, self.memory.needed)
         estimates = {plan: self.forecast.estimate(plan) for plan in family.plans}
         fit = self.memory.fit({plan: found.rate for plan, found in estimates.items()})
         plan = fit.plan
         prediction = dataclasses.replace(self.forecast.predict(plan), peak_bytes=fit.peak_bytes)
-        candidate = Candidate(plan, prediction, fit.refused)
+        candidate = Candidate(plan, prediction, fit.refused, replayed=False)
         estimate = estimates[plan]
         return Weighed(candidate, fit.context, estimate, self._uncertainty(plan, estimate))
 
@@ -145,9 +152,12 @@ class _Planner:
         plans = [Plan(place) for place in possible]
         least = min(plans, key=lambda plan: (self.memory.least(plan), plan.label))
         enough = math.ceil(self.memory.least(least) / 1e6)
+        advice = f"give --memory {enough}MB or more"
+        if self.given is None:
+            advice = f"free {enough} MB, or take a smaller model"
         raise MemoryBudgetError(
-            f"{size(self.given or 0)} hold no plan: the smallest possible is {least.label} with a"
-            f" context of {self.memory.needed} tokens: give --memory {enough}MB or more"
+            f"{self.memory.amount}, which hold no plan: the smallest possible is {least.label}"
+            f" with a context of {self.memory.needed} tokens: {advice}"
         )
 
     def look_closer(
@@ -185,7 +195,9 @@ class _Planner:
             if (target or draft) and any(w.plan.plain for w in left):
                 found.append(choose(left).plan)
         plain = [w for w in fitting if w.plan.plain and w.plan != plan]
-        last = [min(plain, key=_safest_first).plan] if plain else []
+        # Where the target failed is no way out while there is another.
+        elsewhere = [w for w in plain if not _uses(w.plan, plan.target, plan.draft)] or plain
+        last = [min(elsewhere, key=_safest_first).plan] if elsewhere else []
         rest = [one for one in dict.fromkeys(found) if one != plan and one not in last]
         return (*rest, *last)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgedec.placement.plan import OVERLAPPED
 from edgedec.placement.planner.analytic import Estimate
-from edgedec.placement.planner.retreat import size
+from edgedec.placement.planner.retreat import Memory, size
 from edgedec.placement.planner.weighed import Weighed
 from edgedec.placement.profile import Profile
 from edgedec.placement.workload import Workload
@@ -21,16 +21,17 @@ class Findings:
     """What the planner found.
 
     Attributes:
-        profile, workload, memory: what it was given.
+        profile, workload: what it was given.
+        memory: what limits plans.
         chosen, plain: the plan to use and the fastest without drafts; one of them may be both.
-        drafting: usable plans that draft, best first.
+        drafting: usable plans that draft, best first; those that were replayed, where any was.
         refused: the others.
 
     """
 
     profile: Profile
     workload: Workload
-    memory: int | None
+    memory: Memory
     chosen: Weighed
     plain: Weighed
     drafting: tuple[Weighed, ...]
@@ -111,13 +112,16 @@ def _plain(findings: Findings) -> Iterator[str]:
             f" predicted to be {gain} as fast, which is ahead by less than the {best.margin:.0%}"
             " that is uncertain."
         )
-    estimate = best.estimate
-    if estimate is not None and plain.estimate is not None:
-        cost = estimate.seconds / plain.estimate.seconds
-        yield (
-            f"A round of it takes {cost:.2f} times as long as a plain one and gives"
-            f" {best.candidate.prediction.block_efficiency:.2f} tokens."
-        )
+    cost = _round_s(best) / _round_s(plain)
+    yield (
+        f"A round of it takes {cost:.2f} times as long as a plain one and gives"
+        f" {best.candidate.prediction.block_efficiency:.2f} tokens."
+    )
+
+
+def _round_s(option: Weighed) -> float:
+    """Of a mean round, by the same figures as the rate."""
+    return option.candidate.prediction.block_efficiency / option.rate
 
 
 def _overlap(findings: Findings) -> Iterator[str]:
@@ -137,7 +141,9 @@ def _overlap(findings: Findings) -> Iterator[str]:
         f"Overlap is not used: its best plan, {best.plan.label}, is predicted to decode"
         f" {_speed(best)} tokens/s, {_against(best, chosen)} what is chosen"
     )
-    if best.rate > chosen.rate:
+    if best.rate > chosen.rate and chosen.plan.plain:
+        told += ", ahead by less than is uncertain"
+    elif best.rate > chosen.rate:
         told += ", too little to give up deciding the length each round"
     yield f"{told}."
 
@@ -146,22 +152,25 @@ def _memory(findings: Findings) -> Iterator[str]:
     chosen = findings.chosen
     peak = size(chosen.candidate.prediction.peak_bytes)
     limit = findings.profile.at("target", chosen.plan.target).max_context
-    if findings.memory is None:
+    memory = findings.memory
+    if memory.limit is None:
         yield f"It holds up to {peak} with a context of {chosen.context} tokens."
         return
     yield (
-        f"It holds up to {peak} of the {size(findings.memory)} given, with a context of"
+        f"It holds up to {peak} of the {size(memory.limit)} {memory.whence}, with a context of"
         f" {chosen.context} tokens."
     )
     if findings.workload.max_context is None and chosen.context < limit:
         yield f"More memory would allow a context of up to {limit} tokens."
     faster = [o for o in findings.refused if o.candidate.refused.startswith("over the memory")]
-    faster = [o for o in faster if o.rate > chosen.rate]
+    # What does not fit was not replayed: formula against formula.
+    by_formula = chosen.estimate.rate if chosen.estimate else chosen.rate
+    faster = [o for o in faster if o.rate > by_formula]
     if faster:
         best = max(faster, key=lambda o: (o.rate, o.plan.label))
         yield (
-            f"{best.plan.label} would be {_against(best, chosen)} as fast, but needs"
-            f" {size(best.candidate.prediction.peak_bytes)}."
+            f"{best.plan.label} would be, by formula, {best.rate / by_formula:.2f} times as fast,"
+            f" but needs {size(best.candidate.prediction.peak_bytes)}."
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from edgedec.placement.plan import Plan
 from edgedec.placement.planner.footprint import footprint
 from edgedec.placement.profile import Profile
-from edgedec.placement.workload import Workload
+from edgedec.placement.workload import LEAST_CONTEXT, Workload
 
 _ENOUGH = 0.96
 
@@ -42,14 +42,23 @@ class Memory:
     Args:
         profile: what was measured.
         workload: what is to be decoded.
-        given: bytes; None is all there is.
+        given: bytes; None is no limit.
+        available: bytes that limit plans where none were given.
 
     """
 
-    def __init__(self, profile: Profile, workload: Workload, given: int | None) -> None:
-        self._profile, self.given = profile, given
+    def __init__(
+        self,
+        profile: Profile,
+        workload: Workload,
+        given: int | None,
+        available: int | None = None,
+    ) -> None:
+        self._profile = profile
+        self.limit = available if given is None else given
+        self._given = given is not None
         self._asked = workload.max_context
-        self._needed = workload.max_context or workload.tokens
+        self._needed = max(workload.max_context or workload.tokens, LEAST_CONTEXT)
 
     def bytes_of(self, plan: Plan, context: int) -> int:
         """Of a plan with a full context."""
@@ -60,13 +69,25 @@ class Memory:
         return self.bytes_of(plan, self._needed)
 
     @property
+    def amount(self) -> str:
+        """What limits plans, as ``2.00 GB are given``; empty where nothing does."""
+        if self.limit is None:
+            return ""
+        return f"{size(self.limit)} are {'given' if self._given else 'all there is'}"
+
+    @property
+    def whence(self) -> str:
+        """``given`` by somebody, or as much as there is."""
+        return "given" if self._given else "there are"
+
+    @property
     def needed(self) -> int:
         """Tokens that the context must have."""
         return self._needed
 
     def holds(self, plan: Plan, context: int) -> bool:
         """Whether a plan with this context fits."""
-        return self.given is None or self.bytes_of(plan, context) <= self.given
+        return self.limit is None or self.bytes_of(plan, context) <= self.limit
 
     def fit(self, rates: Mapping[Plan, float]) -> Fit:
         """The plan of a family to use, and its context.
@@ -94,7 +115,7 @@ class Memory:
         return self._refused(
             by_rate[-1] if len(by_rate) == 1 else next(iter(rates)),
             f"over the memory: it needs {size(least)} with a context of {self._needed} tokens,"
-            f" and {size(self.given or 0)} are given",
+            f" and {self.amount}",
         )
 
     def _refused(self, plan: Plan, why: str) -> Fit:

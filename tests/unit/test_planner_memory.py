@@ -1,0 +1,133 @@
+"""What the planner gives up when memory is short, and what it says of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from edgedec.errors import MemoryBudgetError
+from edgedec.placement.plan import Plan
+from edgedec.placement.planner import decide
+from edgedec.placement.planner.footprint import footprint
+from edgedec.placement.planner.retreat import size
+from edgedec.placement.workload import LEAST_CONTEXT, Workload
+from edgedec.simulation.predict import predict
+from tests.profiles import (
+    CPU,
+    WORK,
+    draft,
+    fastest,
+    of,
+    profile,
+    said,
+    target,
+)
+
+HEAVY = profile(
+    target(rss_bytes=10_000_000, kv_bytes_per_token=10_000),
+    draft(rss_bytes=5_000_000, kv_bytes_per_token=1_000),
+    right=0.95,
+)
+FULL = decide(HEAVY, WORK)
+
+
+def peak(plan: Plan, context: int) -> int:
+    return footprint(HEAVY, plan, context).total
+
+
+def test_with_enough_memory_nothing_is_given_up():
+    enough = max(one.prediction.peak_bytes for one in FULL.candidates)
+    decision = decide(HEAVY, WORK, enough)
+    assert decision.chosen == FULL.chosen
+    assert decision.max_context == 4096
+    said(decision, "It holds up to", size(enough), "4096 tokens")
+
+
+def test_a_little_less_costs_drafted_tokens_while_speed_is_kept():
+    best = max(of(FULL, drafter="model"), key=lambda one: one.plan.draft_length or 0).plan
+    assert best.draft_length is not None
+    less = decide(HEAVY, WORK, peak(best, 4096) - 1)
+    (kept,) = (one for one in of(less, drafter="model") if one.plan.draft_length is not None)
+    assert kept.plan.draft_length == best.draft_length - 1
+    assert kept.prediction.peak_bytes == peak(kept.plan, 4096), "the context must stay"
+    assert kept.prediction.tokens_per_second > 0.96 * fastest(FULL, drafter="model")
+
+
+def test_then_context_where_nobody_asked_for_one():
+    decision = decide(HEAVY, WORK, 54_000_000)
+    assert not decision.chosen.plan.plain
+    assert WORK.tokens < decision.max_context < 4096
+    assert peak(decision.chosen.plan, decision.max_context) <= 54_000_000
+    assert peak(decision.chosen.plan, decision.max_context + 1) > 54_000_000
+    said(decision, "More memory would allow a context of up to 4096 tokens")
+
+
+def test_a_context_that_was_asked_for_stays():
+    asked = replace(WORK, max_context=4096)
+    decision = decide(HEAVY, asked, 79_000_000)
+    assert decision.max_context == 4096
+    assert decision.chosen.plan.draft is None, "the draft must go before the context does"
+    over = [one for one in decision.candidates if one.refused]
+    assert over
+    for one in over:
+        assert f"needs {size(one.prediction.peak_bytes)}" in one.refused
+        assert "a context of 4096 tokens" in one.refused
+    said(decision, "would be, by formula", "as fast, but needs")
+
+
+def test_then_drafted_tokens_again_and_the_draft_last():
+    needed = WORK.tokens
+    one = peak(Plan(CPU, CPU, "model", 1), needed)
+    decision = decide(HEAVY, WORK, one)
+    assert decision.max_context == needed
+    assert decision.chosen.plan.draft_length == 1
+    assert decide(HEAVY, WORK, one - 1).chosen.plan.draft is None
+
+
+def test_an_impossible_budget_names_the_smallest():
+    least = peak(Plan(CPU), WORK.tokens)
+    with pytest.raises(MemoryBudgetError, match="the smallest possible is plain on onnx") as caught:
+        decide(HEAVY, WORK, least - 1)
+    named = int(str(caught.value).split("--memory ")[1].split("MB")[0])
+    assert decide(HEAVY, WORK, named * 10**6).chosen.plan.plain
+    assert named * 10**6 - least < 10**6
+    assert decide(HEAVY, WORK, least).chosen.plan == Plan(CPU)
+
+
+def test_a_context_beyond_the_model_is_refused():
+    with pytest.raises(MemoryBudgetError, match="5000 tokens: expected 4096"):
+        decide(HEAVY, replace(WORK, max_context=5000))
+
+
+def test_memory_that_nobody_gave_is_what_there_is():
+    enough = max(one.prediction.peak_bytes for one in FULL.candidates)
+    free, given = decide(HEAVY, WORK, available=enough), decide(HEAVY, WORK, enough)
+    assert free.memory is None
+    said(free, f"of the {size(enough)} there are")
+    said(given, f"of the {size(enough)} given")
+    assert free.chosen == given.chosen
+    tight = decide(HEAVY, WORK, available=54_000_000)
+    assert tight.max_context == decide(HEAVY, WORK, 54_000_000).max_context < 4096
+    refused = decide(HEAVY, replace(WORK, max_context=4096), available=79_000_000)
+    over = [one.refused for one in refused.candidates if one.refused]
+    assert over
+    assert all(why.endswith("and 79.0 MB are all there is") for why in over)
+    with pytest.raises(MemoryBudgetError, match=r"all there is, which hold no plan.*free \d+ MB"):
+        decide(HEAVY, WORK, available=1000)
+
+
+def test_what_does_not_fit_is_set_against_the_choice_by_the_same_formula():
+    """A replay that finds everything half as fast does not make it twice as good."""
+
+    def halved(profile, plan, workload):
+        found = predict(profile, plan, workload)
+        return replace(found, tokens_per_second=found.tokens_per_second / 2)
+
+    asked = replace(WORK, max_context=4096)
+    words = ("would be, by formula", "but needs")
+    whole = said(decide(HEAVY, asked, 79_000_000, predict), *words)
+    assert said(decide(HEAVY, asked, 79_000_000, halved), *words) == whole
+
+
+def test_no_context_is_too_short_for_a_plan_file():
+    decision = decide(HEAVY, Workload(1, 2), peak(Plan(CPU), LEAST_CONTEXT))
+    assert decision.max_context == LEAST_CONTEXT

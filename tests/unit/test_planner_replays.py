@@ -1,0 +1,141 @@
+"""A closer look at plans: replays have the last word, and the figures say whose they are."""
+
+from dataclasses import replace
+
+from edgedec.placement.plan import OVERLAPPED, Prediction
+from edgedec.placement.planner import decide
+from edgedec.placement.profile import Contention
+from edgedec.simulation.predict import predict
+from tests.profiles import (
+    CPU,
+    FIRST,
+    GPU,
+    PAIR,
+    WORK,
+    draft,
+    fastest,
+    of,
+    profile,
+    said,
+    target,
+)
+from tests.simulated import trace
+
+
+def test_texts_of_the_workloads_temperature_count():
+    good = [trace(0.95, seed=seed) for seed in range(3)]
+    bad = [trace(0.05, seed=seed, temperature=0.8) for seed in range(3, 6)]
+    both = profile(target(row_s=3e-3), draft(), texts=[*good, *bad])
+    assert not decide(both, WORK).chosen.plan.plain
+    assert decide(both, replace(WORK, temperature=0.9)).chosen.plan.plain
+
+
+def test_a_replay_has_the_last_word():
+    """A formula that is wrong about trees is put right."""
+    replayed = []
+
+    def by_replay(profile, plan, workload):
+        replayed.append(plan)
+        speed = 500.0 if plan.drafter == "tree" else 100.0
+        return Prediction(speed, 0.1, 1, 2.0)
+
+    decision = decide(PAIR, WORK, None, by_replay)
+    assert decision.chosen.plan.drafter == "tree"
+    assert decision.chosen.prediction.tokens_per_second == 500.0
+    assert decision.chosen.prediction.peak_bytes > 1, "bytes are those of the chosen context"
+    assert len(replayed) == len(set(replayed))
+    assert {plan.drafter for plan in replayed} == {
+        "none", "lookup", "recycle", "model", "hybrid", "tree", "adaptive",
+    }  # fmt: skip
+
+
+def test_a_replay_that_finds_drafts_slow_refuses_them():
+    def by_replay(profile, plan, workload):
+        return Prediction(100.0 if plan.plain else 99.0, 0.1, 1, 1.0)
+
+    decision = decide(PAIR, WORK, None, by_replay)
+    assert decision.chosen.plan.plain
+    said(decision, "Speculation is refused", "0.99 times")
+
+
+def test_the_formula_is_near_the_replay_of_the_real_loop():
+    decision = decide(PAIR, WORK)
+    off = []
+    for one in decision.candidates:
+        if one.plan.draft_length is None:
+            continue
+        formula = one.prediction.tokens_per_second
+        replayed = predict(PAIR, one.plan, WORK).tokens_per_second
+        off.append(abs(formula / replayed - 1))
+    off.sort()
+    assert off[len(off) // 2] < 0.05
+    assert off[-1] < 0.2
+
+
+def test_a_text_that_changes_is_followed_rather_than_a_length_fixed():
+    decision = decide(PAIR, WORK, None, predict)
+    fixed = max(
+        one.prediction.tokens_per_second
+        for one in decision.candidates
+        if one.plan.draft_length is not None
+    )
+    auto = fastest(decision, draft_length=None)
+    if auto >= 0.97 * fixed:
+        assert decision.chosen.plan.draft_length is None
+    else:
+        assert decision.chosen.prediction.tokens_per_second == fixed
+
+
+def test_what_was_replayed_comes_first_and_says_so():
+    replayed = {}
+
+    def by_replay(profile, plan, workload):
+        replayed[plan] = 10.0 if plan.plain else 1.0 + len(replayed)
+        return Prediction(replayed[plan], 0.1, 1, 1.0)
+
+    places = profile(
+        target(),
+        target(FIRST),
+        draft(),
+        draft(GPU),
+        contention=[Contention(one.label, GPU.label, 1.0, 1.0) for one in (CPU, FIRST)],
+    )
+    decision = decide(places, WORK, None, by_replay)
+    usable = [one for one in decision.candidates if not one.refused]
+    assert {one.plan for one in usable if one.replayed} == set(replayed)
+    marks = [one.replayed for one in usable]
+    assert marks == sorted(marks, reverse=True)
+    assert not all(marks), "some are left to the formula"
+    for mark in (True, False):
+        rates = [one.prediction.tokens_per_second for one in usable if one.replayed == mark]
+        assert rates == sorted(rates, reverse=True)
+    assert not any(one.replayed for one in decide(PAIR, WORK).candidates)
+
+
+def test_the_best_overlapped_plan_of_each_drafter_is_replayed_and_spoken_of():
+    """The table and the reasons go by the same figures, however fast a formula finds others."""
+    apart = profile(
+        target(), draft(GPU, 4e-3), contention=[Contention(CPU.label, GPU.label, 1.0, 1.0)]
+    )
+    by_formula = decide(apart, WORK)
+    decision = decide(apart, WORK, None, predict)
+    for drafter in ("model", "hybrid"):
+        first = of(by_formula, drafter=drafter, schedule=OVERLAPPED)[0]
+        assert any(
+            one.replayed and one.plan == first.plan
+            for one in of(decision, drafter=drafter, schedule=OVERLAPPED)
+        )
+    listed = [one for one in of(decision, schedule=OVERLAPPED) if one.replayed]
+    best = max(listed, key=lambda one: one.prediction.tokens_per_second)
+    sentence = said(decision, "Overlap is")
+    assert best.plan.label in sentence or decision.chosen.plan.schedule == OVERLAPPED
+
+
+def test_a_round_is_told_by_the_figures_of_its_rate():
+    """A replay with another speed than the formula's has rounds of another length."""
+
+    def by_replay(profile, plan, workload):
+        return Prediction(100.0 if plan.plain else 50.0, 0.1, 1, 1.0 if plan.plain else 3.0)
+
+    decision = decide(PAIR, WORK, None, by_replay)
+    said(decision, "A round of it takes 6.00 times as long as a plain one and gives 3.00 tokens")
