@@ -14,7 +14,7 @@ from edgedec.decoding.drafting.base import (
     RoundFeedback,
 )
 from edgedec.decoding.drafting.lookup import LookupDrafter
-from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.engine import Emission, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.randomness import Streams
@@ -26,7 +26,7 @@ from edgedec.fields import printable
 from edgedec.placement.clock import Clock
 from edgedec.placement.overlap.ahead import Ahead
 from edgedec.placement.overlap.twig import Twig
-from edgedec.placement.pinning import pinned
+from edgedec.placement.pinning import PinnedEngine
 
 _MODEL = "model"
 _FORGET = 0.95
@@ -199,7 +199,7 @@ def _first(twig: Twig) -> Twig:
     return twig.ranked[0]
 
 
-class OverlappedEngine(Engine):
+class OverlappedEngine(PinnedEngine):
     """The engine with a draft that thinks while the target computes; the same text.
 
     Args:
@@ -234,9 +234,8 @@ class OverlappedEngine(Engine):
                 f"overlapped drafting with --accept {rule.name}: the text would depend on time;"
                 " expected coupling or match"
             )
-        super().__init__(target, drafter, policy, rule, clock.now)
+        super().__init__(target, drafter, policy, rule, clock.now, cores=cores)
         self._ahead = drafter
-        self._cores = cores
         shared = not apart and isinstance(target, StreamedSession)
         self._streamed = target if shared and isinstance(target, StreamedSession) else None
 
@@ -249,14 +248,10 @@ class OverlappedEngine(Engine):
         if self._streamed is not None:
             self._streamed.watch(self._heed)
         try:
-            while True:
-                # Round by round: what the reader does between them stays where it was.
-                with pinned(self._cores):
-                    block = next(rounds, None)
+            for block in rounds:
                 self._ahead.report(metrics)
-                if block is None:
-                    return
                 yield block
+            self._ahead.report(metrics)
         finally:
             rounds.close()
             if self._streamed is not None:
