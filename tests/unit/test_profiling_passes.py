@@ -1,13 +1,17 @@
 """Times of passes, read off a clock that only passes move."""
 
 from collections.abc import Iterator
+from time import sleep
+from types import SimpleNamespace
 
 import pytest
 
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CannotRollback
-from edgedec.profiling import passes
+from edgedec.placement.place import Place
+from edgedec.profiling import _child, passes
+from edgedec.profiling.job import Job
 from edgedec.testing import FakeModel
 
 SAMPLE = [1, 2, 3, 4, 5]
@@ -106,12 +110,33 @@ def test_passes_that_were_interrupted_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_where_all_were_interrupted_the_quickest_stand_in_whatever_computes(
+def test_on_a_busy_machine_all_places_are_timed_alike(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One thread's own time would leave out what others wait for."""
+    """Passes here wait and do not compute: one thread's own time would be next to nothing."""
+    marks = iter(range(10**6))
+    resource = pytest.importorskip("resource")
+    told = lambda _: SimpleNamespace(ru_nivcsw=next(marks))  # noqa: E731
+    monkeypatch.setattr(resource, "getrusage", told)
+
+    class Waiting(Slow):
+        def prefill(self, tokens, on_chunk=None) -> None:
+            sleep(2e-4 * len(tokens))
+            self._session.prefill(tokens, on_chunk)
+
+        def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+            sleep(0.004)
+            return self._session.forward(tree, start, want)
+
+    job = Job("target", "", Place("onnx", threads=threads), tuple(SAMPLE), (20,), (1, 2), 0.05)
+    (times,), prefill_s, steady = _child._at_contexts(Waiting(calm()), job, (1, 2))
+    assert not steady
+    assert min(times.seconds) >= 0.004
+    assert prefill_s >= 2e-4
+
+
+def test_where_all_were_interrupted_the_quickest_stand_in_for_them() -> None:
     session = Slow(every(3, 5.0))
-    monkeypatch.setattr("time.process_time", lambda: session.now / (7 if threads == 1 else 1))
     marks = iter(range(10**6))
     found = passes.sweep(session, WIDTHS, SAMPLE, 1.0, lambda: session.now, lambda: next(marks))
     assert found.times.seconds == pytest.approx([cost(rows) for rows in found.times.widths])
