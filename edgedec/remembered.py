@@ -62,8 +62,8 @@ def recall(target: str | Path, draft: Path | None) -> Decision | None:
     except OSError:
         return None
     try:
-        decision = planning.read(file)
-        planning.check(decision, now, file)
+        decision = planning.read(file, advice="")
+        planning.check(decision, now, file, advice="")
         changed = difference(decision.versions, now.versions)
         if changed:
             raise PlanError(f"runtimes changed since it was made: {changed}")

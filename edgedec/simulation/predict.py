@@ -8,9 +8,9 @@ from statistics import mean
 from edgedec.decoding.metrics import Metrics
 from edgedec.errors import ProfileError
 from edgedec.placement.plan import OVERLAPPED, Plan, Prediction
+from edgedec.placement.planner.analytic import nearest
 from edgedec.placement.planner.footprint import footprint
 from edgedec.placement.profile import NOT_AT_ONCE, Contention, Profile
-from edgedec.placement.trace import Trace
 from edgedec.placement.workload import Workload
 from edgedec.simulation.replay import Setting, replay
 
@@ -27,7 +27,9 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
         InputError: the plan drafts with a model, and the texts were recorded without.
 
     """
-    texts = nearest(profile, workload.temperature)
+    texts = nearest(profile.traces, workload)
+    if not texts:
+        raise ProfileError("the profile has no texts: profile the bundle again")
     setting = Setting(
         profile.at("target", plan.target),
         None if plan.draft is None else profile.at("draft", plan.draft),
@@ -51,26 +53,14 @@ def tokens_per_second(texts: Sequence[Metrics]) -> float:
     """1 / mean TPOT, as benches count; of texts that came in one round, of that round.
 
     Args:
-        texts: each of at least one round; what reading the prompt took never counts.
+        texts: each of at least one round; the seconds in which the target reads its prompt never
+            count.
 
     """
     seconds = [text.tpot_s for text in texts if text.tpot_s]
     if seconds:
         return 1 / mean(seconds)
     return sum(text.emitted for text in texts) / sum(text.rounds_s for text in texts)
-
-
-def nearest(profile: Profile, temperature: float) -> list[Trace]:
-    """The texts whose temperature is nearest.
-
-    Raises:
-        ProfileError: there are none.
-
-    """
-    if not profile.traces:
-        raise ProfileError("the profile has no texts: profile the bundle again")
-    best = min(abs(trace.temperature - temperature) for trace in profile.traces)
-    return [trace for trace in profile.traces if abs(trace.temperature - temperature) == best]
 
 
 def contention(profile: Profile, plan: Plan) -> Contention | None:

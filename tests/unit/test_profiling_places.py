@@ -59,6 +59,8 @@ def test_two_cores_are_one_place_or_two_and_each_model_has_its_own(here) -> None
     assert labels(found, "target") == ["onnx cpu x1", "onnx cpu x2", "onnx cpu:0 x1"]
     assert labels(found, "draft") == ["onnx cpu x1", "onnx cpu x2", "onnx cpu:1 x1"]
     assert left_out == ["2 more places on the processor: --thorough measures them"]
+    _, left_out = places.sites({"target": pair["target"]}, Wanted(labels=("cpu:1",)))
+    assert left_out == ["1 more place on the processor: --thorough measures them"]
     more, left_out = places.sites(pair, Wanted(thorough=True))
     assert len(more) == len(found) + 2
     assert not left_out

@@ -94,7 +94,7 @@ def test_a_plan_that_holds_no_longer_is_said_once_and_forgotten(
         assert opened()["drafter"] == "hybrid"
     (record,) = caplog.records
     assert expected in record.message
-    assert "edgedec plan" in record.message
+    assert record.message.count("edgedec plan") == 1
 
 
 def test_a_damaged_one_is_forgotten(decision, demo, cache: Path, caplog) -> None:

@@ -10,7 +10,7 @@ from edgedec.errors import InputError, ProfileError
 from edgedec.placement.plan import Plan
 from edgedec.placement.profile import Profile
 from edgedec.placement.workload import Workload
-from edgedec.simulation.predict import nearest, predict, tokens_per_second
+from edgedec.simulation.predict import predict, tokens_per_second
 from edgedec.simulation.replay import Setting, replay
 
 OVERHEAD, DRAFT_OVERHEAD = 2e-4, 5e-5
@@ -180,7 +180,7 @@ def test_a_prediction_is_the_replay_of_the_nearest_texts():
     assert cold.block_efficiency == pytest.approx(found.block_efficiency)
     assert warm.block_efficiency < cold.block_efficiency
     with pytest.raises(ProfileError, match="profile the bundle again"):
-        nearest(profile(traces=()), 0)
+        predict(profile(traces=()), plan(), Workload(100, 60))
 
 
 def test_a_prediction_is_for_the_workloads_prompt():
@@ -199,7 +199,19 @@ def test_texts_that_come_in_one_round_are_timed_with_it():
     assert found[0].tpot_s == 0
     speed = tokens_per_second(found)
     assert math.isfinite(speed)
-    assert speed > 0
+    assert speed == pytest.approx(5 / found[0].rounds_s)
+    longer = replay(replace(SETTING, prompt_tokens=400), plan("model", 8), [trace(1.0)], 5)
+    assert longer[0].ttft_s > 2 * found[0].ttft_s
+    assert tokens_per_second(longer) > 5 * 5 / longer[0].ttft_s, "reading a prompt is no decoding"
+
+
+def test_a_short_text_is_foretold_by_rounds_after_its_first():
+    known = profile()
+    fewest, short, more = (
+        predict(known, plan("model", 8), Workload(100, tokens)) for tokens in (2, 10, 32)
+    )
+    assert fewest.tokens_per_second == short.tokens_per_second == more.tokens_per_second
+    assert fewest.tokens_per_second > 5 / fewest.ttft_s
 
 
 def test_sampling_costs_whole_rows_and_noise():

@@ -189,3 +189,21 @@ def test_only_the_devices_that_were_named():
 def test_memories_that_are_shared_count_once():
     gpu = device("gpu", shared=False, memory_bytes=figure(4e9))
     assert memory_of(card(device(), device("npu"), gpu)) == 20e9
+
+
+@pytest.mark.parametrize("rate", [1e3, 1e18])
+@pytest.mark.parametrize(("share", "launch"), [(1e-3, 60.0), (1.0, 1e-12)])
+def test_any_figure_that_a_card_may_have_gives_numbers(rate, share, launch):
+    odd = device(
+        bandwidth=figure(rate),
+        bandwidth_share=figure(share),
+        flops={"int8": figure(rate)},
+        flops_share=figure(share),
+        launch_s=figure(launch),
+    )
+    models = Models(TARGET, DRAFT)
+    decision = decide(profile_of(card(odd), models, SAID), WORK, None, predict)
+    for one in decision.candidates:
+        if not one.refused:
+            assert 0 < one.prediction.tokens_per_second < float("inf")
+            assert 0 < one.prediction.ttft_s < float("inf")
