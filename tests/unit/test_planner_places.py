@@ -22,6 +22,7 @@ from tests.profiles import (
     profile,
     said,
     target,
+    times,
 )
 from tests.simulated import trace
 
@@ -133,3 +134,18 @@ def test_the_last_way_out_is_another_place_where_there_is_one():
     alone = decide(profile(one, texts=texts), WORK, None, by_replay)
     assert alone.chosen.plan.drafter == "lookup"
     assert alone.fallbacks[-1] == Plan(CPU), "where there is no other, plain decoding stays"
+
+
+def test_overlap_that_is_ahead_by_too_little_is_told_as_such():
+    def by_replay(profile, plan, workload):
+        speed = 101.0 if plan.schedule == OVERLAPPED else 90.0
+        return Prediction(100.0 if plan.plain else speed, 0.1, 1, 1.0)
+
+    apart = profile(
+        target(times=times({1: 8.0, 16: 16.0}, spread=0.3)),
+        draft(GPU),
+        contention=[Contention(CPU.label, GPU.label, 1.0, 1.0)],
+    )
+    decision = decide(apart, WORK, None, by_replay)
+    assert decision.chosen.plan.plain
+    said(decision, "Overlap is not used: its best plan", "ahead by less than is uncertain")
