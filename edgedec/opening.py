@@ -167,7 +167,7 @@ def _workload(max_context: int | None) -> Workload:
     usual = Workload()
     if max_context is None or max_context >= usual.tokens:
         return dataclasses.replace(usual, max_context=max_context)
-    new = max(1, max_context // 3)
+    new = max(2, max_context // 3)
     return Workload(max(1, max_context - new), new, max_context=max_context)
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from edgedec import profiling
@@ -23,6 +25,8 @@ from edgedec.decoding import policy
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.policy import CostCurve
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.tree import TokenTree
 from edgedec.pair import every_format
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 from edgedec.placement.clock import WallClock
@@ -52,6 +56,9 @@ _TOKENS = 128
 _SHARE, _MORE = 1 / 3, 0.15
 _PACED = Place("onnx", device="paced")
 _WIDTHS = tuple(range(1, 18))
+# Few passes a turn: a draft that has thought of enough stops.
+_TURNS, _PASSES = 12, 4
+_PROMPT = "def mean(values):\n    total = 0\n    for value in values:\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +78,21 @@ class Way:
 
 def overlap(suite: Suite, recorder: Recorder) -> list[Row]:
     """Overlapped against sequential with all cores: a paced second device, two shared cores."""
+    return _race(suite, recorder, SamplingParams())
+
+
+def overlap_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
+    """The same at temperature 0.8 with a seed, where the text repeats itself less."""
+    return _race(suite, recorder, SamplingParams(temperature=0.8, seed=0))
+
+
+def _race(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Row]:
     bundle = suite.shop.bundle("int4", target=TARGET, draft=DRAFT)
-    options = GenerateOptions(_TOKENS, ignore_eos=True)
+    options = GenerateOptions(_TOKENS, sampling, ignore_eos=True)
     with ExitStack() as stack:
 
         def enter(**chosen: Any) -> Pipeline:
-            chosen = {"threads": suite.threads, "draft": "hybrid", **chosen}
+            chosen = {"threads": suite.threads, "draft": "hybrid", "plan": "none", **chosen}
             return stack.enter_context(Pipeline.open(bundle, OpenOptions(**chosen)))
 
         plain = enter(draft="none", row_invariant=False)
@@ -92,8 +108,10 @@ def overlap(suite: Suite, recorder: Recorder) -> list[Row]:
             for length in (None, *_LENGTHS):
                 entrants[f"{world} model {length or 'auto'}"] = Way(pipeline, length)
         found = compare(entrants, suite.code(), options, recorder)
+        slowed = _slowed(worlds["paced"])
     rows: list[Row] = [{"candidate": name, **found.summary(name)} for name in found.tpot_s]
-    for world, decision in _picks(bundle, curve):
+    recorder.add(kind="contention", target_factor=slowed)
+    for world, decision in _picks(bundle, curve, slowed, sampling.temperature):
         if world in worlds:
             rows += [_verdict(world, drafters, found, decision) for drafters in _DRAFTERS]
             recorder.add(kind="decision", world=world, reasons=list(decision.reasons))
@@ -124,7 +142,7 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
     clock = WallClock()
     with ExitStack() as stack:
         pipeline = stack.enter_context(
-            Pipeline.open(bundle, OpenOptions(draft="none", threads=suite.threads))
+            Pipeline.open(bundle, OpenOptions(plan="none", draft="none", threads=suite.threads))
         )
         (source,) = every_format(small, None)["draft"]
         own = stack.enter_context(
@@ -146,15 +164,47 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
         yield pipeline
 
 
-def _picks(bundle: Path, curve: CostCurve) -> Iterator[tuple[str, Decision]]:
+def _slowed(pipeline: Pipeline) -> float:
+    """The target's pass time with the paced draft at work, over that without.
+
+    The device takes no time of the cores, but its host thread does: what the draft says is
+    computed here, and so is which of its tokens come next.
+    """
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(_TURNS):
+        for working, kept in seconds.items():
+            kept.append(_pass_s(pipeline, working=working))
+    return max(1.0, median(seconds[True]) / median(seconds[False]))
+
+
+def _pass_s(pipeline: Pipeline, *, working: bool) -> float:
+    """Seconds of a lone row, with the draft thinking ahead of a prompt or not."""
+    target, drafter = pipeline.engine.target, pipeline.engine.drafter
+    assert isinstance(drafter, AheadDrafter)
+    prompt = pipeline.tokenizer.encode(_PROMPT)
+    target.rollback(0)
+    target.prefill(prompt[:-1])
+    if working:
+        drafter.ahead.begin(Sampler(SamplingParams(), pipeline.target.info.vocab_size, prompt))
+    begin = perf_counter()
+    for _ in range(_PASSES):
+        target.forward(TokenTree(prompt[-1]))
+        target.rollback(len(prompt) - 1)
+    seconds = (perf_counter() - begin) / _PASSES
+    drafter.ahead.end()
+    return seconds
+
+
+def _picks(
+    bundle: Path, curve: CostCurve, slowed: float, temperature: float
+) -> Iterator[tuple[str, Decision]]:
     """What the planner decides without and with the second device."""
     wanted = Wanted(formats=("onnx",))
     profile = profiling.profile(bundle, ProfileOptions(wanted=wanted))
-    work = Workload(new_tokens=_TOKENS)
+    work = Workload(new_tokens=_TOKENS, temperature=temperature)
     yield "shared", decide(profile, work, predict=predict)
-    # It takes no time of the target's cores.
     apart = tuple(
-        Contention(target.place.label, _PACED.label, 1.0, 1.0) for target in profile.of("target")
+        Contention(target.place.label, _PACED.label, slowed, 1.0) for target in profile.of("target")
     )
     beside = replace(
         profile,

@@ -17,7 +17,7 @@ from edgedec.bench import formats, never_slower
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
 from edgedec.bench.grown import Workshop
-from edgedec.bench.overlap import overlap
+from edgedec.bench.overlap import overlap, overlap_sampled
 from edgedec.bench.plans import planner
 from edgedec.bench.records import Recorder, recording
 from edgedec.bench.trust import simulation_trust
@@ -199,6 +199,7 @@ _SECTIONS = (
     whole,
     papers,
     overlap,
+    overlap_sampled,
     planner,
     simulation_trust,
     identity_fp32,

@@ -37,6 +37,11 @@ class Plan:
         return self.drafter == "none"
 
     @property
+    def kind(self) -> str:
+        """What a round's own work depends on: the drafter, and whether each round is decided."""
+        return self.drafter + (" auto" if self.draft_length is None else "")
+
+    @property
     def label(self) -> str:
         """A short name for tables."""
         if self.plain:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgedec.decoding.policy.cost import CostCurve
 from edgedec.errors import ProfileError
@@ -142,6 +142,8 @@ class Profile:
         prompts: what the traces are of: ``built-in``, or the hash of the user's own.
         thorough: whether more places, widths and contexts were measured than usual.
         notes: what was left out and why, one line each.
+        rounds: seconds that a round takes beyond its passes, by ``Plan.kind``; where a kind is
+            missing, ``overhead_s`` and a drafter's usual share stand in.
 
     """
 
@@ -157,6 +159,7 @@ class Profile:
     prompts: str = "built-in"
     thorough: bool = False
     notes: tuple[str, ...] = ()
+    rounds: dict[str, float] = field(default_factory=dict)
 
     def of(self, role: str) -> list[Measured]:
         """The places a role can be used at."""

@@ -16,6 +16,7 @@ from edgedec.placement.trace import Trace
 from edgedec.profiling.job import DRAFT, TARGET
 from edgedec.profiling.opened import Opened, opened
 from edgedec.profiling.prompts import Prompt
+from edgedec.profiling.residuals import Stage, residuals
 from edgedec.profiling.rounds import overheads
 from edgedec.profiling.traces import TEMPERATURES, Recorder
 from edgedec.vocabulary import translate
@@ -36,6 +37,7 @@ class Recording:
     traces: tuple[Trace, ...] = ()
     overhead_s: float = 0.0
     draft_overhead_s: float = 0.0
+    rounds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -84,6 +86,15 @@ def record(
             prompts[0][1],
             info.vocab_size,
         )
+        stage = Stage(
+            model=first.model,
+            target=first.session,
+            draft=None if second is None else second.session,
+            translation=translation,
+            measured=(target, None if second is None else draft),
+            draft_overhead_s=found.draft_overhead_s,
+        )
+        found.rounds = residuals(stage, found.traces)
     return found
 
 

@@ -160,6 +160,7 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
         traces=recorded.traces,
         overhead_s=recorded.overhead_s,
         draft_overhead_s=recorded.draft_overhead_s,
+        rounds=recorded.rounds,
         prompts=prompts.BUILT_IN if own is None else prompts.digest(own),
         thorough=task.options.wanted.thorough,
         notes=(*task.left_out, *measuring.notes, *recorded.notes),

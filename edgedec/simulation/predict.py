@@ -38,6 +38,7 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
         contention=contention(profile, plan),
         prompt_tokens=workload.prompt_tokens,
         sampled=texts[0].temperature > 0,
+        rounds=profile.rounds,
     )
     told = replay(setting, plan, texts, max(workload.new_tokens, _FEWEST_TOKENS))
     context = workload.max_context or workload.tokens

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from edgedec.decoding import acceptance, drafting, policy
 from edgedec.decoding.drafting.base import DrafterParts
@@ -55,6 +55,8 @@ class Setting:
         draft_overhead_s: likewise, more for each pass of the draft.
         contention: of the two places when both compute at once; None is no slowing.
         prompt_tokens: of the workload; None is as many as the trace has.
+        rounds: seconds of a round beyond its passes, by ``Plan.kind``, as measured; a kind
+            that is missing takes shares of ``overhead_s``.
         sampled: tokens are drawn, which needs whole rows of logits and noise for each token of
             the vocabulary.
 
@@ -67,6 +69,7 @@ class Setting:
     contention: Contention | None = None
     prompt_tokens: int | None = None
     sampled: bool = False
+    rounds: Mapping[str, float] = field(default_factory=dict)
 
 
 def replay(setting: Setting, plan: Plan, traces: Sequence[Trace], new_tokens: int) -> list[Metrics]:
@@ -176,12 +179,14 @@ def _raise(error: BaseException) -> None:
 
 def _beside(setting: Setting, plan: Plan) -> tuple[float, float, float]:
     """Seconds of a round beside passes, more of one with a draft, and more for each token."""
-    deciding = _DECIDING if plan.draft_length is None else 0.0
-    if plan.schedule == OVERLAPPED:
-        deciding += _SCHEDULING
-    drafting_s = setting.overhead_s * _DRAFTING.get(plan.drafter, 0.0)
+    scheduling = _SCHEDULING if plan.schedule == OVERLAPPED else 0.0
     noise = _NOISE * setting.target.vocab_size if setting.sampled else 0.0
-    return setting.overhead_s * (1 + deciding), drafting_s, setting.overhead_s * noise
+    noise_s = setting.overhead_s * noise
+    if plan.kind in setting.rounds:
+        return setting.rounds[plan.kind] + setting.overhead_s * scheduling, 0.0, noise_s
+    deciding = _DECIDING if plan.draft_length is None else 0.0
+    drafting_s = setting.overhead_s * _DRAFTING.get(plan.drafter, 0.0)
+    return setting.overhead_s * (1 + deciding + scheduling), drafting_s, noise_s
 
 
 def _beside_draft(setting: Setting, plan: Plan) -> tuple[float, float]:

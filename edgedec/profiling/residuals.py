@@ -1,0 +1,121 @@
+"""What a real round takes beyond its passes, by drafter: real texts against their replay.
+
+The loop, the sampler, the drafter and the policy take time of their own, and a pass in a loop
+that does other things between passes is slower than one right after another. Both are in the
+difference between a text that is decoded and the same text replayed at the measured pass times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgedec.decoding import drafting
+from edgedec.decoding.acceptance import GumbelCoupling
+from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import DraftPolicy, Fixed, MeasuredCost, calibrate
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.session import Model, Session
+from edgedec.decoding.stopping import NoText, StopRule
+from edgedec.decoding.translation import Translation
+from edgedec.placement.plan import Plan
+from edgedec.placement.profile import Measured
+from edgedec.placement.trace import Trace
+from edgedec.simulation.replay import Setting, replay
+
+_TEXTS, _TOKENS = 3, 64
+_LENGTH = 3
+_DRAFTERS = ("none", "lookup", "recycle", "model", "tree", "hybrid", "adaptive")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A pair that is open where it was measured.
+
+    Attributes:
+        model: the target.
+        target: an empty session of it.
+        draft: one of the draft, or None.
+        translation: between their vocabularies, where they differ.
+        measured: the target, the draft.
+        draft_overhead_s: more of a round for each token a draft model drafts.
+
+    """
+
+    model: Model
+    target: Session
+    draft: Session | None
+    translation: Translation | None
+    measured: tuple[Measured, Measured | None]
+    draft_overhead_s: float
+
+    def plans(self) -> Iterator[Plan]:
+        """One of each kind that can be decoded here."""
+        target, draft = self.measured
+        invariant = self.model.capabilities.row_invariant
+        for name in _DRAFTERS:
+            needs = drafting.needs_model(name)
+            if (needs and self.draft is None) or (invariant and drafting.branches(name)):
+                continue
+            place = draft.place if needs and draft is not None else None
+            if name == "none":
+                yield Plan(target.place)
+                continue
+            for length in (_LENGTH, None):
+                yield Plan(target.place, place, name, length)
+
+
+def residuals(stage: Stage, traces: Sequence[Trace]) -> dict[str, float]:
+    """Seconds a round, by ``Plan.kind``; greedy texts only."""
+    texts = [trace for trace in traces if trace.temperature == 0][:_TEXTS]
+    if not texts or not stage.measured[0].rolls_back:
+        return {}
+    policies = _policies(stage)
+    target, draft = stage.measured
+    setting = Setting(target, draft, draft_overhead_s=stage.draft_overhead_s)
+    found = {}
+    for plan in stage.plans():
+        bare = setting if plan.draft is not None else replace(setting, draft=None)
+        real = [_decode(stage, plan, policies, text) for text in texts]
+        virtual = replay(bare, plan, texts, _TOKENS)
+        found[plan.kind] = max(0.0, _round_s(real) - _round_s(virtual))
+    return found
+
+
+def _policies(stage: Stage) -> Mapping[bool, DraftPolicy]:
+    """By whether it decides each round."""
+    draft_s = None if stage.draft is None else calibrate(stage.draft, widths=(1,)).at(1)
+    return {False: Fixed(_LENGTH), True: MeasuredCost(calibrate(stage.target), draft_s)}
+
+
+def _decode(stage: Stage, plan: Plan, policies: Mapping[bool, DraftPolicy], text: Trace) -> Metrics:
+    prompt, vocab_size = text.tokens[: text.prompt], stage.model.info.vocab_size
+    stage.target.rollback(0)
+    if stage.draft is not None:
+        stage.draft.rollback(0)
+    drafter = drafting.create(
+        plan.drafter,
+        vocab_size=vocab_size,
+        draft=stage.draft,
+        branching=stage.model.capabilities.tree and not stage.model.capabilities.row_invariant,
+        translation=stage.translation,
+    )
+    policy = Fixed(0) if plan.plain else policies[plan.draft_length is None]
+    engine = Engine(stage.target, drafter, policy, GumbelCoupling())
+    limit = min(_TOKENS, len(text.tokens) - text.prompt)
+    request = Request(
+        prompt,
+        Sampler(SamplingParams(), vocab_size, prompt),
+        StopRule(max_new_tokens=limit, stream=NoText()),
+    )
+    metrics = Metrics()
+    for _ in engine.run(request, metrics):
+        pass
+    return metrics
+
+
+def _round_s(texts: Sequence[Metrics]) -> float:
+    """Mean seconds of a round but the first of each text."""
+    rounds = sum(text.target_passes - 1 for text in texts)
+    return sum(text.decode_s for text in texts) / max(1, rounds)
