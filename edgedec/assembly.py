@@ -60,9 +60,9 @@ class OpenOptions(LoadOptions):
             measuring where that was not done; None is no limit.
 
     ``row_invariant`` makes the text of a seed independent of what was drafted, near-ties
-    included. None does so for weights that are streamed from memory, where it costs nothing,
-    and drafters of chains; with small quantised ones, where it would, two runs may part where
-    two tokens are nearly tied. True lets no drafter branch.
+    included, and lets no drafter branch. None does so where it costs nothing (fp32): padding
+    makes rounds that draft nothing slower than plain decoding. Without it two runs with quantised
+    weights may part where two tokens are nearly tied.
     """
 
     draft: str = "auto"

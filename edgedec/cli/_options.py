@@ -94,7 +94,7 @@ OPEN = [
                  "where that was not done yet."),
     click.option("--row-invariant/--no-row-invariant", default=None,
                  help="Pad passes so that quantised numbers do not depend on drafting; "
-                 "default: for models of 64 MB and more, where it costs nothing."),
+                 "default: not, since a lone row then costs as much as two."),
 ]  # fmt: skip
 
 LOAD = [

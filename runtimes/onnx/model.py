@@ -15,7 +15,6 @@ from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
 from edgedec.runtimes.onnx.padding import (
-    CHEAP_PADDINGS,
     NO_PADDING,
     PADDINGS,
     PROBE_SLOTS,
@@ -28,8 +27,6 @@ from edgedec.runtimes.onnx.session import OnnxSession
 from edgedec.runtimes.onnx.trust import cache_holds
 
 MODEL_FILE = "model.onnx"
-# Weights from this size on come from memory in every pass, whatever the cache.
-_STREAMED_BYTES = 64 << 20
 
 
 class OnnxModel(OrtModel[Graph]):
@@ -85,11 +82,10 @@ class OnnxModel(OrtModel[Graph]):
                 in for operators that another one lacks.
             device: a device's name as ``edgedec devices`` lists it.
             row_invariant: pad passes so that a row's numbers do not depend on how many rows
-                are computed with it, bit for bit, for chains. None does so for weights too
-                large for caches: there a lone row that becomes two costs nothing that can
-                be measured, while for small ones it would make rounds that draft nothing
-                slower than plain decoding. A draft model wants False, since only the
-                target's numbers decide the text.
+                are computed with it, bit for bit, for chains. None does not pad, which would
+                make rounds that draft nothing slower than plain decoding, and claims
+                invariance where it holds without (fp32). A draft model wants False, since only
+                the target's numbers decide the text.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
@@ -111,7 +107,7 @@ class OnnxModel(OrtModel[Graph]):
             )
         padding = None
         if row_invariant is not False:
-            padding = _find_padding(graph, _to_try(row_invariant, stored.weight_bytes))
+            padding = _find_padding(graph, PADDINGS if row_invariant else (NO_PADDING,))
         if row_invariant and padding is None:
             raise RuntimeUnavailable(
                 f"{file}: no padding makes rows independent of each other on this machine: "
@@ -123,12 +119,6 @@ class OnnxModel(OrtModel[Graph]):
         """A new, empty session."""
         self._check_capacity(capacity)
         return self.session(self, capacity, self.padding)
-
-
-def _to_try(row_invariant: bool | None, weight_bytes: int) -> Sequence[Padding]:
-    if row_invariant:
-        return PADDINGS
-    return CHEAP_PADDINGS if weight_bytes >= _STREAMED_BYTES else (NO_PADDING,)
 
 
 def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:

@@ -69,8 +69,6 @@ PADDINGS = (
     Padding("even", multiple=2),
     Padding("multiple of 4", multiple=4),
 )
-# One more row costs next to nothing where a pass waits for weights from memory.
-CHEAP_PADDINGS = tuple(padding for padding in PADDINGS if padding.rows(1) <= 2)
 
 Run = Callable[[Padding, Sequence[int], int], Rows]
 

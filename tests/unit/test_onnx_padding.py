@@ -153,16 +153,12 @@ def test_a_padding_that_costs_is_used_when_asked_for(
     monkeypatch.setattr(onnx_model, "find_padding", found)
     assert OnnxModel.load(folder).padding == NO_PADDING
     assert OnnxModel.load(folder, row_invariant=True).padding == FOUR
-    monkeypatch.setattr(onnx_model, "_STREAMED_BYTES", 0)
-    assert OnnxModel.load(folder).padding == NO_PADDING
 
 
-def test_a_padding_that_costs_nothing_is_the_default_of_large_models(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not OnnxModel.load(folder).capabilities.row_invariant
-    monkeypatch.setattr(onnx_model, "_STREAMED_BYTES", 0)
+def test_nothing_is_padded_unless_asked_for(folder: Path) -> None:
     model = OnnxModel.load(folder)
-    assert model.capabilities.row_invariant
-    assert model.padding.rows(1) == 2
-    assert not OnnxModel.load(folder, row_invariant=False).capabilities.row_invariant
+    assert not model.capabilities.row_invariant
+    assert model.padding.rows(1) == 1
+    asked = OnnxModel.load(folder, row_invariant=True)
+    assert asked.capabilities.row_invariant
+    assert asked.padding.rows(1) == 2

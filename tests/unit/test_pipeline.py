@@ -353,12 +353,3 @@ def test_row_invariance_lets_no_drafter_branch(bundle: Path) -> None:
             pipeline.generate(PROMPT, GenerateOptions(max_new_tokens=300, ignore_eos=True))
     assert shapes[True] == {True}
     assert False in shapes[False]
-
-
-def test_trees_do_without_invariance_unless_told(bundle: Path, monkeypatch: Any) -> None:
-    from edgedec.runtimes.onnx import model
-
-    monkeypatch.setattr(model, "_STREAMED_BYTES", 0)
-    for draft, invariant in (("tree", False), ("recycle", False), ("hybrid", True), ("none", True)):
-        with Pipeline.open(bundle, draft=draft, draft_length=2) as pipeline:
-            assert pipeline.plan["row_invariant"] is invariant, draft

@@ -1,0 +1,101 @@
+"""What a round takes beyond its passes, from real texts and their replay."""
+
+from dataclasses import replace
+from time import sleep
+from typing import Any
+
+import pytest
+
+from edgedec.decoding.session import Session
+from edgedec.errors import ProfileError
+from edgedec.placement.plan import Plan
+from edgedec.placement.profile import Measured, PassTimes, Profile
+from edgedec.placement.soundness import check
+from edgedec.profiling.residuals import Stage, residuals
+from edgedec.profiling.traces import Recorder
+from edgedec.simulation.replay import Setting, replay
+from edgedec.testing import FakeModel
+from tests.simulated import OTHER, PLACE, VOCAB, measured, trace
+
+PASS_S = 3e-3
+TARGET = FakeModel(VOCAB, seed=1)
+DRAFT = FakeModel(VOCAB, seed=2, like=(TARGET, 0.8))
+
+
+class Slow:
+    """A session whose passes take a while."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def forward(self, *args: Any, **more: Any) -> Any:
+        sleep(PASS_S)
+        return self._session.forward(*args, **more)
+
+
+def at(role: str, seconds: float, **changes: Any) -> Measured:
+    times = tuple(PassTimes(c, (1, 16), (seconds, seconds), (0.0, 0.0)) for c in (8, 400))
+    return measured(role, times=times, prefill_s=1e-9, **changes)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    target, draft = TARGET.open(400), DRAFT.open(400)
+    return Stage(
+        model=TARGET,
+        target=Slow(target),  # type: ignore[arg-type]
+        draft=draft,
+        translation=None,
+        measured=(at("target", 1e-9), at("draft", 1e-9, place=OTHER)),
+        draft_overhead_s=0.0,
+    )
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[Any]:
+    recorder = Recorder(TARGET.open(400), DRAFT.open(400), VOCAB, ())
+    return [recorder.record("a", [1, 2, 3], 0.0, 24), recorder.record("b", [4, 5], 0.8, 24)]
+
+
+def test_every_kind_of_round_is_found_with_what_its_passes_do_not_explain(stage, texts):
+    found = residuals(stage, texts)
+    names = ("lookup", "recycle", "model", "tree", "hybrid", "adaptive")
+    # The fake model is row-invariant: nobody branches.
+    kinds = {"none", *(f"{n}{how}" for n in names for how in ("", " auto"))}
+    assert set(found) <= kinds
+    assert {"none", "lookup", "model auto", "hybrid"} <= set(found)
+    assert min(found.values()) >= PASS_S
+    # Where the passes explain more than there is, nothing is left.
+    whole = replace(stage, measured=(at("target", 1.0), at("draft", 1.0, place=OTHER)))
+    assert set(residuals(whole, texts).values()) == {0.0}
+
+
+def test_without_a_draft_or_a_greedy_text_or_a_way_back(stage, texts):
+    alone = replace(stage, draft=None, measured=(stage.measured[0], None))
+    assert not any(kind.startswith(("model", "hybrid")) for kind in residuals(alone, texts))
+    assert residuals(stage, texts[1:]) == {}
+    recurrent = replace(stage.measured[0], rolls_back=False)
+    assert residuals(replace(stage, measured=(recurrent, None)), texts) == {}
+
+
+@pytest.mark.parametrize("plan", [Plan(PLACE), Plan(PLACE, None, "lookup", 3)])
+def test_a_replay_charges_each_round_with_it(plan):
+    text = trace(count=40)
+    bare = Setting(at("target", 8e-3))
+    (before,) = replay(bare, plan, [text], 40)
+    (after,) = replay(replace(bare, rounds={plan.kind: 2e-3}), plan, [text], 40)
+    assert after.target_passes == before.target_passes
+    added = after.decode_s - before.decode_s
+    assert added == pytest.approx(2e-3 * (before.target_passes - 1))
+    # Of another kind it is not charged.
+    (other,) = replay(replace(bare, rounds={"tree auto": 2e-3}), plan, [text], 40)
+    assert other.decode_s == before.decode_s
+
+
+def test_no_stored_figure_of_it_is_negative():
+    profile = Profile(1, {}, "", {}, (measured(),), (), (), 0.0, rounds={"none": -1e-6})
+    with pytest.raises(ProfileError, match="rounds"):
+        check(profile)
