@@ -75,26 +75,16 @@ def record(
                 second = stack.enter_context(_open(sources, draft, 2 * capacity))
             except EdgedecError as error:
                 found.notes.append(f"{_WITHOUT}: {error}")
-        info = first.model.info
-        session = None if second is None else translated(second.session, translation)[0]
+        info, drafts = first.model.info, None if second is None else second.session
+        session = None if drafts is None else translated(drafts, translation)[0]
         recorder = Recorder(first.session, session, info.vocab_size, info.eos_ids)
         found.traces = _traces(recorder, prompts, new_tokens, found.notes)
         found.overhead_s, found.draft_overhead_s = overheads(
-            first.session,
-            None if second is None else second.session,
-            translation,
-            prompts[0][1],
-            info.vocab_size,
+            first.session, drafts, translation, prompts[0][1], info.vocab_size
         )
-        stage = Stage(
-            model=first.model,
-            target=first.session,
-            draft=None if second is None else second.session,
-            translation=translation,
-            measured=(target, None if second is None else draft),
-            draft_overhead_s=found.draft_overhead_s,
-        )
-        found.rounds = residuals(stage, found.traces)
+        both = target, None if drafts is None else draft
+        pair = Stage(first.model, first.session, drafts, translation, both, found.draft_overhead_s)
+        found.rounds = residuals(pair, found.traces)
     return found
 
 

@@ -19,6 +19,7 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Model, Session
 from edgedec.decoding.stopping import NoText, StopRule
 from edgedec.decoding.translation import Translation
+from edgedec.errors import EdgedecError
 from edgedec.placement.plan import Plan
 from edgedec.placement.profile import Measured
 from edgedec.placement.trace import Trace
@@ -77,8 +78,11 @@ def residuals(stage: Stage, traces: Sequence[Trace]) -> dict[str, float]:
     found = {}
     for plan in stage.plans():
         bare = setting if plan.draft is not None else replace(setting, draft=None)
-        real = [_decode(stage, plan, policies, text) for text in texts]
-        virtual = replay(bare, plan, texts, _TOKENS)
+        try:
+            real = [_decode(stage, plan, policies, text) for text in texts]
+            virtual = replay(bare, plan, texts, _TOKENS)
+        except EdgedecError:
+            continue  # a kind that does not go with this pair
         found[plan.kind] = max(0.0, _round_s(real) - _round_s(virtual))
     return found
 

@@ -99,12 +99,7 @@ class OnnxModel(OrtModel[Graph]):
         threads = threads or default_threads(stored.weight_bytes)
         inference = open_inference(file, threads, providers, device)
         graph = Graph.of(inference, facts, str(file))
-        foreign = [name for name in inference.get_providers() if name != CPU]
-        if foreign and not cache_holds(graph):
-            raise RuntimeUnavailable(
-                f"{file}: {foreign[0]} does not keep this graph's cache: choose another "
-                "provider, or export the model to the format optimum"
-            )
+        _check_cache(file, graph, inference.get_providers())
         padding = None
         if row_invariant is not False:
             padding = _find_padding(graph, PADDINGS if row_invariant else (NO_PADDING,))
@@ -119,6 +114,15 @@ class OnnxModel(OrtModel[Graph]):
         """A new, empty session."""
         self._check_capacity(capacity)
         return self.session(self, capacity, self.padding)
+
+
+def _check_cache(file: Path, graph: Graph, providers: Sequence[str]) -> None:
+    foreign = [name for name in providers if name != CPU]
+    if foreign and not cache_holds(graph):
+        raise RuntimeUnavailable(
+            f"{file}: {foreign[0]} does not keep this graph's cache: choose another "
+            "provider, or export the model to the format optimum"
+        )
 
 
 def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
