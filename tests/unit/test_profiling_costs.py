@@ -48,22 +48,36 @@ def test_launching_is_never_negative_nor_longer_than_a_pass() -> None:
     assert all(one.launch_s <= 0.1 for one in falling)
 
 
-class Slow:
-    """A session whose passes wait, each for a lock if it has one."""
+class Core:
+    """What passes take turns on: as many as there are, each takes so many times as long."""
 
-    def __init__(self, seconds: float, lock=None) -> None:
+    def __init__(self) -> None:
+        self._lock, self.passes = threading.Lock(), 0
+
+    @contextmanager
+    def taken(self):
+        with self._lock:
+            self.passes += 1
+        try:
+            yield self
+        finally:
+            with self._lock:
+                self.passes -= 1
+
+
+class Slow:
+    """A session whose passes wait, longer where another one uses its core."""
+
+    def __init__(self, seconds: float, core: Core | None = None) -> None:
         self._session = FakeModel(vocab_size=8, seed=3, context=2).open(512)
-        self._seconds, self._lock = seconds, lock
+        self._seconds, self._core = seconds, core or Core()
 
     def __getattr__(self, name: str):
         return getattr(self._session, name)
 
     def forward(self, *args, **more) -> Pass:
-        if self._lock is None:
-            time.sleep(self._seconds)
-        else:
-            with self._lock:
-                time.sleep(self._seconds)
+        with self._core.taken() as core:
+            time.sleep(self._seconds * core.passes)
         return self._session.forward(*args, **more)
 
 
@@ -80,10 +94,8 @@ def test_a_round_beside_its_passes() -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_two_models_at_once(monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
-    lock = threading.Lock()
-    sessions = {
-        name: Slow(0.004, lock if shared else threading.Lock()) for name in ("target", "draft")
-    }
+    core = Core()
+    sessions = {name: Slow(0.004, core if shared else None) for name in ("target", "draft")}
 
     class Opened:
         def __init__(self, session: Slow) -> None:
