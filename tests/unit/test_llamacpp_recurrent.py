@@ -36,5 +36,5 @@ def test_a_recurrent_draft_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="tiny-mamba is recurrent"):
             assemble(target, OpenOptions(draft=name, draft_model=draft))
     parts = assemble(target, OpenOptions())
-    assert parts.plan["drafter"] == "lookup"
+    assert parts.plan["drafter"] == "text"
     parts.close()
