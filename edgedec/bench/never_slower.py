@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-AUTO, UNPADDED = "auto", "plain, unpadded"
+AUTO = "auto"
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 _TOKENS = 128
 _REPEATS = 3
@@ -68,11 +68,7 @@ def never_slower(suite: Suite, recorder: Recorder) -> list[Row]:
     for pair, bundle in _pairs(suite):
         for work in unpredictable(suite.prompts):
             extra = {} if work.accept is None else {"accept": work.accept}
-            ways = [
-                suite.candidate(PLAIN, draft="none"),
-                suite.candidate(AUTO, **extra),
-                suite.candidate(UNPADDED, draft="none", row_invariant=False),
-            ]
+            ways = [suite.plain(), suite.candidate(AUTO, **extra)]
             rows.append({"pair": pair, **_race(bundle, ways, work, recorder, pair)})
     return rows
 
@@ -150,7 +146,6 @@ def _race(
         "workload": work.name,
         "loss": lost,
         "upper_95": upper,
-        "loss_to_unpadded": loss(spent[UNPADDED], spent[AUTO])[0],
         "prompts": len(work.prompts),
     }
     recorder.add(kind="summary", pair=pair, **row)
