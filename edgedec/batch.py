@@ -44,6 +44,12 @@ def record(result: Generation) -> dict[str, Any]:
         "plan": result.plan,
         "seed": result.seed,
     }
+    if metrics.ahead_s:
+        found |= {
+            "reuse_rate": metrics.reuse_rate,
+            "ahead_s": metrics.ahead_s,
+            "overlapped_s": metrics.overlapped_s,
+        }
     if any(event.logprob is not None for event in result.events):
         found["logprobs"] = [_logprob(event) for event in result.events]
     return found

@@ -17,13 +17,14 @@ from edgedec import profiling
 from edgedec.bundle import Bundle, Role
 from edgedec.errors import InputError
 from edgedec.pair import is_gguf
-from edgedec.placement.plan import Decision, Prediction
+from edgedec.placement.plan import Decision, Plan, Prediction
 from edgedec.placement.planner import decide
 from edgedec.placement.planner.retreat import size
 from edgedec.placement.trace import Trace
 from edgedec.placement.workload import Workload
 from edgedec.profiling import OnProgress, ProfileOptions
 from edgedec.simulation import cards, synthetic
+from edgedec.simulation.cards import Card
 from edgedec.simulation.elsewhere import Models, Said, memory_of, profile_of, span
 from edgedec.simulation.predict import predict
 from edgedec.simulation.roofline import ModelSize, parse
@@ -115,12 +116,16 @@ def elsewhere(
     profile = profile_of(machine, models, said)
     decision = decide(profile, workload, wish.memory, predict, memory_of(machine))
     chosen = decision.chosen.plan
-    plain = replace(chosen, draft=None, drafter="none", draft_length=0, schedule="sequential")
-    plain = replace(plain, depth=None)
     # As the planner replays its candidates.
     workload = replace(workload, max_context=decision.max_context)
     slow, fast = span(machine, models, said, chosen, workload)
-    plain_slow, plain_fast = span(machine, models, said, plain, workload)
+    plain_slow, plain_fast = span(machine, models, said, Plan(chosen.target), workload)
+    assumed = _assumed(machine, said, texts)
+    return Elsewhere(decision, slow, fast, plain_slow, plain_fast, assumed)
+
+
+def _assumed(machine: Card, said: Said, texts: str) -> tuple[str, ...]:
+    """What the figures stand on, in whole sentences."""
     assumed = [
         f"Pass times are a roofline's: {machine.description}, with the middle of each range.",
         texts,
@@ -132,7 +137,7 @@ def elsewhere(
             "Memory is counted over all devices together; of each of them only that it holds"
             " one model's weights."
         )
-    return Elsewhere(decision, slow, fast, plain_slow, plain_fast, tuple(assumed))
+    return tuple(assumed)
 
 
 def _models(bundle: str | Path, wish: Wish) -> Models:

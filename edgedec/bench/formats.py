@@ -124,7 +124,6 @@ class _PeerRace:
     """Ours and theirs on one pair, prompt by prompt."""
 
     def __init__(self, suite: Suite, weights: str) -> None:
-        self._suite = suite
         self._weights = weights
         self._target = suite.shop.gguf("target", weights, GROWN)
         self._draft = suite.shop.gguf("draft", DRAFT_WEIGHTS)

@@ -142,6 +142,16 @@ SAMPLE = [
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
 ]  # fmt: skip
 
+WORKLOAD = [
+    click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True,
+                 help="Texts are sampled with; 0 is greedy."),
+    click.option("--prompt-tokens", type=click.IntRange(min=1), default=256, show_default=True,
+                 metavar="N", help="Tokens of a typical prompt."),
+    click.option("--new-tokens", type=click.IntRange(min=2), default=128, show_default=True,
+                 metavar="N", help="Tokens of a typical text."),
+    click.option("--all", "show_all", is_flag=True, help="Show every plan that was weighed."),
+]  # fmt: skip
+
 _LOADED = (
     "format", "batch_threads", "kv", "flash_attention", "device", "gpu_layers", "mmap", "mlock",
 )  # fmt: skip

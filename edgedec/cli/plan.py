@@ -32,29 +32,7 @@ from edgedec.cli import _options
     help="Tokens a text may have, its prompt included; default: the model's limit, or "
     "what the memory holds.",
 )
-@click.option(
-    "--temperature",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="Texts are sampled with; 0 is greedy.",
-)
-@click.option(
-    "--prompt-tokens",
-    type=click.IntRange(min=1),
-    default=256,
-    show_default=True,
-    metavar="N",
-    help="Tokens of a typical prompt.",
-)
-@click.option(
-    "--new-tokens",
-    type=click.IntRange(min=2),
-    default=128,
-    show_default=True,
-    metavar="N",
-    help="Tokens of a typical text.",
-)
+@_options.options(_options.WORKLOAD)
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -62,7 +40,6 @@ from edgedec.cli import _options
     help="Write the plan to a file, for `edgedec generate --plan`.",
 )
 @click.option("--refresh", is_flag=True, help="Measure anew.")
-@click.option("--all", "show_all", is_flag=True, help="Show every plan that was weighed.")
 @_options.as_json
 def command(
     bundle: str,

@@ -55,30 +55,7 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="For weights, caches and buffers together; default: all the card says.",
 )
-@click.option(
-    "--temperature",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="Texts are sampled with; 0 is greedy.",
-)
-@click.option(
-    "--prompt-tokens",
-    type=click.IntRange(min=1),
-    default=256,
-    show_default=True,
-    metavar="N",
-    help="Tokens of a typical prompt.",
-)
-@click.option(
-    "--new-tokens",
-    type=click.IntRange(min=2),
-    default=128,
-    show_default=True,
-    metavar="N",
-    help="Tokens of a typical text.",
-)
-@click.option("--all", "show_all", is_flag=True, help="Show every plan that was weighed.")
+@_options.options(_options.WORKLOAD)
 @_options.as_json
 def command(
     bundle: str,

@@ -15,8 +15,6 @@ from edgedec.simulation.figures import Figure
 from edgedec.simulation.predict import predict
 from edgedec.simulation.roofline import ModelSize, Roofline, contention, peak
 
-Pick = Callable[[Figure], float]
-
 
 @dataclass(frozen=True, slots=True)
 class Models:

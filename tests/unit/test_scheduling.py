@@ -100,3 +100,15 @@ def test_a_rule_that_depends_on_drafts_is_refused() -> None:
 def test_cores_that_are_not_there() -> None:
     with pytest.raises(RuntimeUnavailable, match="expected some of"):
         Pipeline.open("demo", cores=(4096,))
+
+
+def test_a_record_tells_what_was_thought_of_ahead() -> None:
+    from edgedec.batch import record
+
+    asked = {"draft": "model", "schedule": "overlapped"}
+    with Pipeline.open("demo", OPEN, **asked) as pipeline:
+        found = record(pipeline.generate(PROMPT, TEXTS[0]))
+    assert found["ahead_s"] >= found["overlapped_s"] > 0
+    assert 0 <= found["reuse_rate"] <= 1
+    with Pipeline.open("demo", OPEN, draft="model") as pipeline:
+        assert "ahead_s" not in record(pipeline.generate(PROMPT, TEXTS[0]))
