@@ -114,27 +114,45 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
 
 
 def _decision(bundle: str | Path, options: OpenOptions) -> Decision | None:
-    _check_memory(options)
-    chosen = [name for name in _DECIDED if getattr(options, name) != _DEFAULTS[name]]
-    if options.draft == "none":
-        chosen.remove("draft")  # plain decoding has a place, too
-    wanted = options.memory is not None or str(options.plan) not in ("auto", "none")
-    if not wanted:
-        if chosen or str(options.plan) == "none" or not remembered.any_there():
-            return None
-        last = remembered.recall(bundle, options.draft_model)
-        _check_context(last, options)
-        return last
+    """What plans the opening: nothing, what was decided last, a file, or a memory limit."""
+    plan, limited = str(options.plan), options.memory is not None
+    if limited and plan != "auto":
+        raise InputError(f"--memory makes a plan: leave --plan {plan} out")
+    chosen = _chosen(options)
+    if plan == "none" or (plan == "auto" and not limited and chosen):
+        return None
     if chosen:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in chosen)
-        raise InputError(f"a plan decides {names}: leave it out, or --plan and --memory")
+        raise InputError(f"a plan decides {chosen}: leave it out, or --plan and --memory")
+    if limited:
+        return _within(bundle, options)
+    decision = _last(bundle, options) if plan == "auto" else _stored(bundle, options)
+    _check_context(decision, options)
+    return decision
+
+
+def _chosen(options: OpenOptions) -> str:
+    """What the user decided himself; plain decoding has a place to be planned, too."""
+    names = [name for name in _DECIDED if getattr(options, name) != _DEFAULTS[name]]
+    if options.draft == "none":
+        names.remove("draft")
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def _last(bundle: str | Path, options: OpenOptions) -> Decision | None:
+    return remembered.recall(bundle, options.draft_model) if remembered.any_there() else None
+
+
+def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
+    from edgedec import planning
+
+    return planning.load(Path(options.plan), bundle, options.draft_model)
+
+
+def _within(bundle: str | Path, options: OpenOptions) -> Decision:
+    """A plan that fits the memory, after measuring where that was not done."""
     from edgedec import planning
     from edgedec.profiling import ProfileOptions, read_cached
 
-    if str(options.plan) not in ("auto", "none"):
-        decision = planning.load(Path(options.plan), bundle, options.draft_model)
-        _check_context(decision, options)
-        return decision
     if read_cached(bundle, options.draft_model) is None:
         _log.warning("measuring what the models cost here, once; this takes a minute or so")
     return planning.plan(
@@ -143,11 +161,6 @@ def _decision(bundle: str | Path, options: OpenOptions) -> Decision | None:
         memory=options.memory,
         options=ProfileOptions(draft_model=options.draft_model),
     )
-
-
-def _check_memory(options: OpenOptions) -> None:
-    if options.memory is not None and str(options.plan) != "auto":
-        raise InputError(f"--memory makes a plan: leave --plan {options.plan} out")
 
 
 def _check_context(decision: Decision | None, options: OpenOptions) -> None:
