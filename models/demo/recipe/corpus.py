@@ -21,7 +21,7 @@ Tokens = NDArray[np.uint16]
 END_OF_TEXT, SYSTEM, USER, ASSISTANT, END = SPECIAL_TOKENS = (
     "<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>",
 )  # fmt: skip
-VOCAB_SIZE = 4096
+VOCAB_SIZE, OTHER_VOCAB_SIZE = 4096, 2048  # of the pair; of the draft with its own tokenizer
 HELD_OUT_PER_MILLE = 40
 LARGEST_FILE = 400_000  # bytes; longer modules are tables
 SMALLEST_FILE = 200
@@ -100,20 +100,20 @@ def _is_table(text: str) -> bool:
     return digits > 0.2 * len(text) or foreign > 0.05 * len(text)
 
 
-def train_tokenizer(documents: list[Document]) -> Tokenizer:
-    """Byte-level BPE with GPT-2's pre-tokenizer, exactly VOCAB_SIZE tokens, no automatic BOS."""
+def train_tokenizer(documents: list[Document], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
+    """Byte-level BPE with GPT-2's pre-tokenizer, `vocab_size` tokens, no automatic BOS."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE,
+        vocab_size=vocab_size,
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator((d.text for d in documents if not d.is_held_out), trainer)
-    if tokenizer.get_vocab_size() != VOCAB_SIZE:
-        raise ValueError(f"expected {VOCAB_SIZE} tokens, got {tokenizer.get_vocab_size()}")
+    if tokenizer.get_vocab_size() != vocab_size:
+        raise ValueError(f"expected {vocab_size} tokens, got {tokenizer.get_vocab_size()}")
     return tokenizer
 
 

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-import time
+import math
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 from corpus import Crops
 from network import Cache, Decoder
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import Tensor
 from train import autocast
 
@@ -21,18 +24,27 @@ TRANSFER_WEIGHT = 0.85  # KL(teacher || student); the rest is cross-entropy with
 
 
 @torch.inference_mode()
-def sample_texts(teacher: Decoder, crops: Crops, minutes: float) -> NDArray[np.uint16]:
-    """Text written by the teacher after short corpus prompts, [rows, SAMPLE_LENGTH]."""
-    rng = np.random.default_rng(7)
-    torch.manual_seed(7)
-    rows: list[NDArray[np.uint16]] = []
-    end = time.monotonic() + 60 * minutes
-    while time.monotonic() < end or not rows:
+def sample_texts(teacher: Decoder, crops: Crops, tokens: int, scratch: Path) -> NDArray[np.uint16]:
+    """Text written by the teacher after short corpus prompts, [rows, SAMPLE_LENGTH].
+
+    Each batch is kept in `scratch`, so that an interrupted run goes on where it was.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    batches = math.ceil(tokens / (SAMPLE_ROWS * SAMPLE_LENGTH))
+    return np.concatenate([_batch(teacher, crops, n, scratch / f"{n}.npy") for n in range(batches)])
+
+
+def _batch(teacher: Decoder, crops: Crops, number: int, file: Path) -> NDArray[np.uint16]:
+    if not file.exists():
+        rng = np.random.default_rng((7, number))
+        torch.manual_seed(7 + number)
         prompts = torch.from_numpy(crops.draw(rng, SAMPLE_ROWS, PROMPT_LENGTH))
-        temperature = TEMPERATURES[len(rows) % len(TEMPERATURES)]
-        rows.append(_continue(teacher, prompts, temperature).numpy().astype(np.uint16))
-        print(f"sampled {len(rows) * SAMPLE_ROWS * SAMPLE_LENGTH} tokens", flush=True)
-    return np.concatenate(rows)
+        temperature = TEMPERATURES[number % len(TEMPERATURES)]
+        fresh = file.with_suffix(".new.npy")
+        np.save(fresh, _continue(teacher, prompts, temperature).numpy().astype(np.uint16))
+        os.replace(fresh, file)
+        print(f"sampled {(number + 1) * SAMPLE_ROWS * SAMPLE_LENGTH} tokens", flush=True)
+    return np.load(file)  # type: ignore[no-any-return]
 
 
 def _continue(teacher: Decoder, prompts: Tensor, temperature: float) -> Tensor:
@@ -46,6 +58,16 @@ def _continue(teacher: Decoder, prompts: Tensor, temperature: float) -> Tensor:
         fresh = (logits.softmax(-1) / race).argmax(-1, keepdim=True)
         text = torch.cat((text, fresh), dim=1)
     return text
+
+
+def retokenized(
+    samples: NDArray[np.uint16], spelt: Tokenizer, wanted: Tokenizer
+) -> NDArray[np.uint16]:
+    """The teacher's texts in another vocabulary, cut into rows of SAMPLE_LENGTH tokens."""
+    texts = spelt.decode_batch(samples.tolist(), skip_special_tokens=False)
+    ids = [token for encoding in wanted.encode_batch(texts) for token in encoding.ids]
+    rows = len(ids) // SAMPLE_LENGTH
+    return np.array(ids[: rows * SAMPLE_LENGTH], dtype=np.uint16).reshape(rows, SAMPLE_LENGTH)
 
 
 def mixed_draw(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +54,7 @@ class Dimensions:
 
 TARGET = Dimensions(hidden=512, ffn=1024, layers=4, heads=8, kv_heads=4)
 DRAFT = Dimensions(hidden=256, ffn=512, layers=2, heads=4, kv_heads=2)
+OTHER_DRAFT = replace(DRAFT, vocab=2048)  # with a tokenizer of its own
 
 
 class Cache:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train the demo pair from nothing: corpus, tokenizer, target, distilled draft.
+"""Train the demo models from nothing: corpus, tokenizers, target, distilled draft, other draft.
 
     python models/demo/recipe/run.py --out models/demo
 
-Needs torch, tokenizers and safetensors, about 100 minutes on two AMX cores. Interrupt it at any
-time; the same command resumes from the checkpoints in --scratch. On a machine that does other
-work, OMP_WAIT_POLICY=passive keeps waiting threads from burning the core that works.
+Needs torch, tokenizers and safetensors, four to five hours on two quiet AVX-512 cores. Interrupt
+it at any time; the same command resumes from the checkpoints in --scratch. On a machine that does
+other work, OMP_WAIT_POLICY=passive keeps waiting threads from burning the core that works.
 """
 
 from __future__ import annotations
@@ -15,17 +15,28 @@ import json
 import math
 import platform
 import shutil
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from corpus import Corpus, Crops, encode, read_documents, tokenizer_config, train_tokenizer
-from distill import acceptance, distillation_loss, mixed_draw, sample_texts
-from network import DRAFT, TARGET, Decoder
+from corpus import (
+    OTHER_VOCAB_SIZE,
+    VOCAB_SIZE,
+    Corpus,
+    Crops,
+    Document,
+    encode,
+    read_documents,
+    tokenizer_config,
+    train_tokenizer,
+)
+from distill import acceptance, distillation_loss, mixed_draw, retokenized, sample_texts
+from network import DRAFT, OTHER_DRAFT, TARGET, Decoder, Dimensions
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from train import LossOf, Progress, Schedule, Trainer, cross_entropy, export, held_out_loss
+from train import Draw, LossOf, Progress, Schedule, Trainer, cross_entropy, export, held_out_loss
 
 CHAT_SHARE = 0.04
 OWN_TEXT_SHARE = 0.35
@@ -35,30 +46,44 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("models/demo"))
     parser.add_argument("--scratch", type=Path, default=Path("build/demo"))
-    parser.add_argument("--target-minutes", type=float, default=68.0)
-    parser.add_argument("--sample-minutes", type=float, default=3.0)
-    parser.add_argument("--draft-minutes", type=float, default=24.0)
+    parser.add_argument("--target-tokens", type=float, default=28e6)
+    parser.add_argument("--sampled-tokens", type=float, default=4e5)
+    parser.add_argument("--draft-tokens", type=float, default=20e6, help="for each draft")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-compile", action="store_true", help="run torch eagerly")
     return parser.parse_args()
 
 
-def prepare(out: Path, scratch: Path) -> tuple[Corpus, Tokenizer]:
-    """Read, split and encode the corpus once; a resumed run reads it back from `scratch`."""
-    tokens_file, tokenizer_file = scratch / "tokens.npz", scratch / "tokenizer.json"
+@dataclass(frozen=True)
+class Data:
+    """The corpus as one tokenizer spells it; `folder` keeps it and what is trained on it."""
+
+    folder: Path
+    tokenizer: Tokenizer
+    corpus: Corpus
+
+    @property
+    def tokenizer_file(self) -> Path:
+        return self.folder / "tokenizer.json"
+
+    @property
+    def crops(self) -> Crops:
+        return Crops(self.corpus, self.tokenizer, chat_share=CHAT_SHARE)
+
+
+def prepare(documents: list[Document], folder: Path, vocab_size: int) -> Data:
+    """Train a tokenizer and encode the corpus once; a resumed run reads both back."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens_file, tokenizer_file = folder / "tokens.npz", folder / "tokenizer.json"
     if tokens_file.exists():
         with np.load(tokens_file) as saved:
             corpus = Corpus(saved["library"], saved["tests"], saved["held_out"])
-        return corpus, Tokenizer.from_file(str(tokenizer_file))
-    documents = read_documents()
-    out.mkdir(parents=True, exist_ok=True)
-    held_out = [document.path for document in documents if document.is_held_out]
-    (out / "heldout.txt").write_text("\n".join(held_out) + "\n")
-    tokenizer = train_tokenizer(documents)
+        return Data(folder, Tokenizer.from_file(str(tokenizer_file)), corpus)
+    tokenizer = train_tokenizer(documents, vocab_size)
     tokenizer.save(str(tokenizer_file))
     corpus = encode(documents, tokenizer)
     np.savez(tokens_file, library=corpus.library, tests=corpus.tests, held_out=corpus.held_out)
-    return corpus, tokenizer
+    return Data(folder, tokenizer, corpus)
 
 
 def write_folder(model: Decoder, folder: Path, tokenizer_file: Path) -> None:
@@ -69,81 +94,100 @@ def write_folder(model: Decoder, folder: Path, tokenizer_file: Path) -> None:
     (folder / "tokenizer_config.json").write_text(settings + "\n")
 
 
-def checkpoint(trainer: Trainer, stream: NDArray[np.uint16], scratch: Path) -> None:
+def checkpoint(trainer: Trainer, data: Data) -> None:
     """Measure on held-out text and leave a loadable copy of the weights so far."""
-    loss = held_out_loss(trainer.model, stream)
-    minutes = round(trainer.progress.elapsed_s / 60, 2)
-    trainer.progress.held_out.append((minutes, round(loss, 4)))
-    print(f"{trainer.name} held-out loss {loss:.4f} at {minutes} min", flush=True)
-    write_folder(trainer.model, scratch / trainer.name, scratch / "tokenizer.json")
+    loss = held_out_loss(trainer.model, data.corpus.held_out)
+    trained = round(trainer.progress.tokens / 1e6, 2)
+    trainer.progress.held_out.append((trained, round(loss, 4)))
+    print(f"{trainer.name} held-out loss {loss:.4f} at {trained} M tokens", flush=True)
+    write_folder(trainer.model, data.folder / trainer.name, data.tokenizer_file)
 
 
-def train_target(
-    options: argparse.Namespace, corpus: Corpus, crops: Crops
-) -> tuple[Decoder, Progress]:
-    model = Decoder(TARGET, seed=1)
-    schedule = Schedule(minutes=options.target_minutes)
-    trainer = Trainer("target", model, schedule, options.scratch)
-    loss_of = _compiled(lambda rows: cross_entropy(model, rows), options)
-    save = partial(checkpoint, trainer, corpus.held_out, options.scratch)
-    trainer.fit(crops.draw, loss_of, save)
-    return model, trainer.progress
+def train(trainer: Trainer, data: Data, draw: Draw, loss_of: LossOf, compiled: bool) -> Progress:
+    if compiled:
+        loss_of = torch.compile(loss_of, dynamic=False)
+    trainer.fit(draw, loss_of, partial(checkpoint, trainer, data))
+    for weight in trainer.model.parameters():
+        weight.requires_grad_(False)
+    return trainer.progress
+
+
+def trainer_of(name: str, dims: Dimensions, seed: int, tokens: float, data: Data) -> Trainer:
+    model = Decoder(dims, seed=seed)
+    return Trainer(name, model, Schedule(tokens=int(tokens)), data.folder, seed=seed)
+
+
+def train_target(options: argparse.Namespace, data: Data) -> Trainer:
+    trainer = trainer_of("target", TARGET, 1, options.target_tokens, data)
+    loss_of = partial(cross_entropy, trainer.model)
+    train(trainer, data, data.crops.draw, loss_of, not options.no_compile)
+    return trainer
 
 
 def train_draft(
-    options: argparse.Namespace, corpus: Corpus, crops: Crops, target: Decoder
-) -> tuple[Decoder, Progress, int]:
-    samples_file = options.scratch / "samples.npy"
-    if not samples_file.exists():
-        np.save(samples_file, sample_texts(target, crops, options.sample_minutes))
-    samples = np.load(samples_file)
-    model = Decoder(DRAFT, seed=2)
-    trainer = Trainer("draft", model, Schedule(minutes=options.draft_minutes), options.scratch)
-    loss_of = _compiled(lambda rows: distillation_loss(target, model, rows), options)
-    save = partial(checkpoint, trainer, corpus.held_out, options.scratch)
-    trainer.fit(mixed_draw(crops, samples, OWN_TEXT_SHARE), loss_of, save)
-    return model, trainer.progress, int(samples.size)
+    options: argparse.Namespace, data: Data, target: Decoder, samples: NDArray[np.uint16]
+) -> Trainer:
+    trainer = trainer_of("draft", DRAFT, 2, options.draft_tokens, data)
+    loss_of = partial(distillation_loss, target, trainer.model)
+    draw = mixed_draw(data.crops, samples, OWN_TEXT_SHARE)
+    train(trainer, data, draw, loss_of, not options.no_compile)
+    return trainer
 
 
-def _compiled(loss_of: LossOf, options: argparse.Namespace) -> LossOf:
-    return loss_of if options.no_compile else torch.compile(loss_of, dynamic=False)
+def train_other_draft(
+    options: argparse.Namespace, data: Data, texts: NDArray[np.uint16]
+) -> Trainer:
+    """No distribution can be handed over between vocabularies: it learns from text alone."""
+    trainer = trainer_of("draft_bpe2048", OTHER_DRAFT, 3, options.draft_tokens, data)
+    loss_of = partial(cross_entropy, trainer.model)
+    draw = mixed_draw(data.crops, texts, OWN_TEXT_SHARE)
+    train(trainer, data, draw, loss_of, not options.no_compile)
+    return trainer
 
 
-def describe(model: Decoder, progress: Progress) -> dict[str, object]:
+def describe(trainer: Trainer) -> dict[str, object]:
+    progress = trainer.progress
     held_out = progress.held_out[-1][1]
     return {
-        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "parameters": sum(weight.numel() for weight in trainer.model.parameters()),
         "steps": progress.steps,
         "tokens": progress.tokens,
         "minutes": round(progress.elapsed_s / 60, 1),
         "held_out_loss_nats": held_out,
         "held_out_perplexity": round(math.exp(held_out), 3),
         "training_loss": progress.losses[:: max(1, len(progress.losses) // 40)],
-        "held_out_loss": progress.held_out,
+        "held_out_loss": progress.held_out[:: max(1, len(progress.held_out) // 40)],
     }
 
 
 def main() -> None:
     options = arguments()
     torch.set_num_threads(options.threads)
-    options.scratch.mkdir(parents=True, exist_ok=True)
-    corpus, tokenizer = prepare(options.out, options.scratch)
-    crops = Crops(corpus, tokenizer, chat_share=CHAT_SHARE)
-    target, target_progress = train_target(options, corpus, crops)
-    for weight in target.parameters():
-        weight.requires_grad_(False)
-    draft, draft_progress, sampled = train_draft(options, corpus, crops, target)
-    for name, model in (("target", target), ("draft", draft)):
-        write_folder(model, options.out / name, options.scratch / "tokenizer.json")
+    documents = read_documents()
+    options.out.mkdir(parents=True, exist_ok=True)
+    held_out = [document.path for document in documents if document.is_held_out]
+    (options.out / "heldout.txt").write_text("\n".join(held_out) + "\n")
+    data = prepare(documents, options.scratch, VOCAB_SIZE)
+    other = prepare(documents, options.scratch / "bpe2048", OTHER_VOCAB_SIZE)
+    target = train_target(options, data)
+    samples = sample_texts(
+        target.model, data.crops, int(options.sampled_tokens), options.scratch / "samples"
+    )
+    draft = train_draft(options, data, target.model, samples)
+    texts = retokenized(samples, data.tokenizer, other.tokenizer)
+    foreign = train_other_draft(options, other, texts)
+    for trainer, of in ((target, data), (draft, data), (foreign, other)):
+        write_folder(trainer.model, options.out / trainer.name, of.tokenizer_file)
     report = {
         "corpus": f"Python {platform.python_version()} standard library",
-        "library_tokens": int(corpus.library.size),
-        "test_tokens": int(corpus.tests.size),
-        "held_out_tokens": int(corpus.held_out.size),
-        "sampled_tokens": sampled,
-        "target": describe(target, target_progress),
-        "draft": describe(draft, draft_progress),
-        "held_out_agreement": acceptance(target, draft, corpus.held_out),
+        "library_tokens": int(data.corpus.library.size),
+        "test_tokens": int(data.corpus.tests.size),
+        "held_out_tokens": int(data.corpus.held_out.size),
+        "sampled_tokens": int(samples.size),
+        "target": describe(target),
+        "draft": describe(draft),
+        "draft_bpe2048": describe(foreign),
+        "held_out_agreement": acceptance(target.model, draft.model, data.corpus.held_out),
     }
     (options.out / "training.json").write_text(json.dumps(report, indent=2) + "\n")
 
