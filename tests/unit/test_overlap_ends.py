@@ -26,7 +26,9 @@ next(stream)
 def test_a_program_may_end_in_the_middle_of_a_text(end: str, code: int) -> None:
     script = SCRIPT.format(open=OPEN, end=ENDS[end])
     for _ in range(3):  # without the finalizer three of four such programs aborted
-        ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        ran = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=100
+        )
         assert ran.returncode == code, ran.stderr
         assert "terminate called" not in ran.stderr
 

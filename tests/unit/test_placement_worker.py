@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from edgedec.errors import Interrupted
-from edgedec.placement.clock import Clock, WallClock
+from edgedec.placement.clock import Clock, Signal, WallClock
 from edgedec.placement.overlap.worker import Worker
 from edgedec.simulation.clock import VirtualClock
 
@@ -127,6 +127,61 @@ def test_a_pass_is_interrupted_to_close() -> None:
     assert running.wait(20)
     told.worker.close(stop.set)
     assert told.failed == []
+
+
+class Interposed(threading.Event):
+    """A signal that lets something happen just before it is cleared, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Callable[[], None] | None = None
+        self.was_set = threading.Event()
+
+    def set(self) -> None:
+        super().set()
+        self.was_set.set()
+
+    def clear(self) -> None:
+        before, self.before = self.before, None
+        if before is not None:
+            before()
+        super().clear()
+
+
+class InterposedClock(WallClock):
+    """A clock that gives out one such signal, the worker's own, and then plain ones."""
+
+    def __init__(self) -> None:
+        self.wake = Interposed()
+        self._given = False
+
+    def signal(self) -> Signal:
+        if self._given:
+            return super().signal()
+        self._given = True
+        return self.wake
+
+
+def test_a_close_just_before_the_worker_clears_its_signal_is_heard() -> None:
+    clock = InterposedClock()
+    worker = Worker(clock, "worker", lambda: False, lambda error: None)
+    closing = threading.Thread(target=worker.close, args=(lambda: None,), daemon=True)
+
+    asked = threading.Event()
+
+    def close() -> None:
+        clock.wake.was_set.clear()
+        closing.start()
+        if clock.wake.was_set.wait(20):
+            asked.set()
+
+    clock.wake.before = close
+    worker.wake()
+    assert asked.wait(30)
+    closing.join(10)
+    ended = not closing.is_alive()
+    worker.wake()  # lets the thread of a worker that lost the call end all the same
+    assert ended, "the worker slept over its end"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads are not kept on cores")

@@ -68,9 +68,11 @@ class Worker:
         self._task.join()
 
     def _run(self) -> None:
-        while not self._closing:
-            # Cleared before looking, so that nothing posted meanwhile is slept over.
+        while True:
+            # Cleared before anything is looked at, so that neither a job nor close() is slept over.
             self._wake.clear()
+            if self._closing:
+                return
             try:
                 while self._jobs:
                     self._jobs.popleft()()
