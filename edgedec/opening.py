@@ -47,6 +47,13 @@ class Way:
     options: OpenOptions
 
 
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """Why no plan is in force, in a few words."""
+
+    reason: str
+
+
 def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenOptions:
     """``options`` with models where a plan wants them.
 
@@ -106,26 +113,33 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
         BundleError, PlanError, MemoryBudgetError: see ``edgedec.planning``.
 
     """
-    decision = _decision(bundle, options)
-    ways = [] if decision is None else ways_of(decision, options)
+    found = _decision(bundle, options)
+    if isinstance(found, NoPlan):
+        return Opener(bundle, ways_without_plan(options), planned=False, no_plan=found.reason)
+    ways = ways_of(found, options)
     if not ways:
-        return Opener(bundle, ways_without_plan(options), planned=False)
+        reason = "--row-invariant takes chains, and the plan drafts trees"
+        return Opener(bundle, ways_without_plan(options), planned=False, no_plan=reason)
     return Opener(bundle, ways, planned=True)
 
 
-def _decision(bundle: str | Path, options: OpenOptions) -> Decision | None:
+def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
     """What plans the opening: nothing, what was decided last, a file, or a memory limit."""
     plan, limited = str(options.plan), options.memory is not None
     if limited and plan != "auto":
         raise InputError(f"--memory makes a plan: leave --plan {plan} out")
     chosen = _chosen(options)
-    if plan == "none" or (plan == "auto" and not limited and chosen):
-        return None
+    if plan == "none":
+        return NoPlan("--plan none")
+    if plan == "auto" and not limited and chosen:
+        return NoPlan(f"{chosen} given")
     if chosen:
         raise InputError(f"a plan decides {chosen}: leave it out, or --plan and --memory")
     if limited:
         return _within(bundle, options)
     decision = _last(bundle, options) if plan == "auto" else _stored(bundle, options)
+    if decision is None:
+        return NoPlan("none was made for these models here")
     _check_context(decision, options)
     return decision
 
@@ -163,9 +177,9 @@ def _within(bundle: str | Path, options: OpenOptions) -> Decision:
     )
 
 
-def _check_context(decision: Decision | None, options: OpenOptions) -> None:
+def _check_context(decision: Decision, options: OpenOptions) -> None:
     """The memory that was given holds no more than the plan's context."""
-    if decision is None or decision.memory is None:
+    if decision.memory is None:
         return
     most = decision.max_context
     if (options.max_context or 0) > most:
@@ -191,6 +205,7 @@ class Opener:
         bundle: as ``Pipeline.open`` takes it.
         ways: most wanted first.
         planned: whether a planner chose them; where the user did, loading them must work.
+        no_plan: why none did, in a few words.
 
     Attributes:
         notes: why earlier ways were left, one line each; each was said once, as a warning of
@@ -198,9 +213,13 @@ class Opener:
 
     """
 
-    def __init__(self, bundle: str | Path, ways: Sequence[Way], *, planned: bool) -> None:
+    def __init__(
+        self, bundle: str | Path, ways: Sequence[Way], *, planned: bool, no_plan: str = ""
+    ) -> None:
         self.notes: list[str] = []
         self._bundle = bundle
+        self._in_force = planned
+        self._no_plan = no_plan
         self._planned = planned
         self._ways: Iterator[Way] = iter(ways)
         self._way = next(self._ways)
@@ -214,11 +233,20 @@ class Opener:
         """
         while True:
             try:
-                return assembly.assemble(self._bundle, self._way.options)
+                parts = assembly.assemble(self._bundle, self._way.options)
             except FAILURES as error:
                 if not self._planned:
                     raise
                 self._give_way(error)
+            else:
+                parts.plan.update(self._plan_facts())
+                return parts
+
+    def _plan_facts(self) -> dict[str, str | None]:
+        """``plan``: a short name of the plan in force; ``no_plan``: why there is none."""
+        if self._in_force:
+            return {"plan": self._way.name, "no_plan": None}
+        return {"plan": None, "no_plan": self._no_plan}
 
     def reopen(self, parts: Parts, error: EdgedecError) -> Parts:
         """After a failure in the middle of a text: close what there is and open the next way.

@@ -67,6 +67,25 @@ def test_a_plan_that_was_made_is_followed_until_told_otherwise(decision, demo) -
     assert opened(threads=1)["drafter"] == "hybrid"
 
 
+def in_force(**changes: object) -> tuple[object, object]:
+    with Pipeline.open("demo", OpenOptions(), **changes) as pipeline:
+        return pipeline.plan["plan"], pipeline.plan["no_plan"]
+
+
+def test_the_plan_in_force_is_named_and_so_is_the_reason_for_none(decision, demo, tmp_path) -> None:
+    assert in_force() == (None, "none was made for these models here")
+    remembered.remember(decision, demo)
+    assert in_force() == (CHOSEN.label, None)
+    assert in_force(plan="none") == (None, "--plan none")
+    assert in_force(threads=1, draft="lookup") == (None, "--draft, --threads given")
+    tree = dataclasses.replace(decision.chosen, plan=Plan(PLACE, PLACE, "tree", 4, 2))
+    remembered.remember(dataclasses.replace(decision, chosen=tree, fallbacks=()), demo)
+    assert in_force()[0] == "tree 4 on onnx cpu x1 + onnx cpu x1"
+    named, why = in_force(row_invariant=True)
+    assert named is None
+    assert "--row-invariant" in str(why)
+
+
 def test_plain_decoding_is_planned_too(decision, demo) -> None:
     remembered.remember(decision, demo)
     with Pipeline.open("demo", draft="none") as pipeline:
