@@ -19,6 +19,8 @@ BENCH_ARGS ?=
 BIN := $(VENV)/bin
 # Without the warning that setuptools prints, at length, for every editable install.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
+# An environment of an older checkout has this project under its former name.
+FORMER := $(PIP) uninstall --quiet --quiet --yes edgedec
 # A stamp says which part of the environment is there; a newer pyproject.toml renews it.
 RUNTIME := $(VENV)/.edgedec-runtime
 DEV := $(VENV)/.edgedec-dev
@@ -43,11 +45,13 @@ $(BIN)/python:
 # at once, and no bare `export`, `runtimes` or `models` becomes importable from elsewhere.
 $(RUNTIME): pyproject.toml | $(BIN)/python
 	@echo "Installing edgedec (once)"
+	@$(FORMER)
 	@$(PIP) install --quiet --editable .
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python
 	@echo "Installing edgedec with the exporter and the development tools (once)"
+	@$(FORMER)
 	@$(PIP) install --quiet --editable '.[dev]'
 	@touch $(RUNTIME) $@
 

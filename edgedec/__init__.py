@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgedec._version import __version__
+
 if TYPE_CHECKING:
     from edgedec.assembly import OpenOptions
     from edgedec.bundle import Bundle
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.errors import EdgedecError
     from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
-
-__version__ = "0.1.0"
 
 # Imported when first asked for: `edgedec --help` needs none of them.
 _HOMES = {

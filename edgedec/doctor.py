@@ -6,6 +6,7 @@ import platform
 from importlib import metadata
 from typing import Any
 
+from edgedec import __version__, installation
 from edgedec.errors import EdgedecError
 from edgedec.placement import machine
 from edgedec.placement.clusters import clusters
@@ -33,7 +34,7 @@ CPU_FEATURES = (
 def examine() -> dict[str, Any]:
     """All facts as a JSON object; ``problems`` says what is wrong and how to mend it."""
     facts: dict[str, Any] = {
-        "edgedec": _version("edgedec"),
+        "edgedec": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "packages": {name: _version(name) for name in RUNTIME},
@@ -55,7 +56,7 @@ def _version(name: str) -> str | None:
 def _extra(extra: str, names: tuple[str, ...]) -> dict[str, Any]:
     packages = {name: _version(name) for name in names}
     complete = all(packages.values())
-    install = None if complete else f'pip install "edgedec[{extra}]"'
+    install = None if complete else installation.install(extra=extra)
     purpose = PURPOSES.get(extra)
     return {"complete": complete, "purpose": purpose, "packages": packages, "install": install}
 
@@ -95,10 +96,11 @@ def demo() -> dict[str, Any]:
 
 def _problems(facts: dict[str, Any]) -> list[str]:
     found = [
-        f"{name} is not installed: pip install {name}"
+        f"{name} is not installed: {installation.install(name)}"
         for name, version in facts["packages"].items()
         if version is None
     ]
     if not facts["demo"]["whole"]:
         found.append(f"the demo bundle: {facts['demo']['reason']}")
-    return found
+    stranger = installation.stranger()
+    return found if stranger is None else [*found, stranger]

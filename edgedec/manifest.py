@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from edgedec import installation
 from edgedec.errors import BundleError
 from edgedec.fields import Fields, one_line
 
@@ -77,7 +78,7 @@ def check_version(manifest: Fields) -> None:
     if version > SCHEMA_VERSION:
         raise BundleError(
             f"{manifest.where} has schema {version}, this edgedec reads {SCHEMA_VERSION}:"
-            " upgrade with `pip install --upgrade edgedec`"
+            f" upgrade with `{installation.upgrade()}`"
         )
     if version < SCHEMA_VERSION:
         raise BundleError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgedec import installation
 from edgedec.errors import RuntimeUnavailable
 from edgedec.export.options import ExportOptions, ExportReport, ModelReport, Progress
 
@@ -25,7 +26,8 @@ def export_bundle(options: ExportOptions, progress: Progress | None = None) -> E
         from edgedec.export.bundling import write_bundle
     except ModuleNotFoundError as error:
         raise RuntimeUnavailable(
-            f"exporting needs {error.name}: install it with `pip install 'edgedec[export]'`"
+            f"exporting needs {error.name}: install it with"
+            f" `{installation.install(extra='export')}`"
         ) from None
     return write_bundle(options, progress or _silent)
 

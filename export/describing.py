@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgedec import __version__
 from edgedec.export import formats
 from edgedec.export.options import ExportOptions, ModelReport, Progress
 from edgedec.manifest import SCHEMA_VERSION, sha256_of
@@ -27,7 +28,7 @@ def manifest(
     packages = [name for format in options.formats for name in formats.exporter(format).PACKAGES]
     return {
         "schema_version": SCHEMA_VERSION,
-        "created_by": f"edgedec {_version('edgedec')}",
+        "created_by": f"edgedec {__version__}",
         "roles": {source.role: role for source, role in zip(sources, roles, strict=True)},
         "generation": {
             name: generation[name]

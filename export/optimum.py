@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from edgedec import installation
 from edgedec.errors import (
     CheckpointError,
     EdgedecError,
@@ -37,7 +38,6 @@ _FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 # Of models with position biases, whose configurations need not say any.
 _DEFAULT_CONTEXT = 2048
-_INSTALL = "install it with `pip install 'edgedec[optimum]'`"
 
 
 def check_installed() -> None:
@@ -53,7 +53,10 @@ def check_installed() -> None:
                 importlib.import_module(name)
             except ImportError as error:
                 missing = error.name or name
-                raise RuntimeUnavailable(f"this export needs {missing}: {_INSTALL}") from None
+                raise RuntimeUnavailable(
+                    f"this export needs {missing}: install it with"
+                    f" `{installation.install(extra='optimum')}`"
+                ) from None
 
 
 def architectures() -> list[str]:

@@ -14,7 +14,7 @@ import pkgutil
 from pathlib import Path
 from typing import Protocol, cast
 
-from edgedec import runtimes
+from edgedec import installation, runtimes
 from edgedec.decoding.session import Model
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.placement.device import Device, Speed
@@ -95,8 +95,9 @@ def adapter(name: str) -> Adapter:
         module = importlib.import_module(f"{runtimes.__name__}.{name}")
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(error.name or "")
-        install = f"'edgedec[{extra}]'" if extra else error.name
+        missing = error.name or name
+        install = installation.install(extra=extra) if extra else installation.install(missing)
         raise RuntimeUnavailable(
-            f"the runtime {name!r} needs the package {error.name!r}: pip install {install}"
+            f"the runtime {name!r} needs the package {missing!r}: {install}"
         ) from error
     return cast(Adapter, module)

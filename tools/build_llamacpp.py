@@ -42,7 +42,7 @@ def main() -> int:
     try:
         package = f"llama-cpp-python=={version('llama-cpp-python')}"
     except PackageNotFoundError:
-        print("llama-cpp-python is not installed: pip install 'edgedec[gguf]'", file=sys.stderr)
+        print("llama-cpp-python is not installed: make gguf", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as name:
         source = _source(package, Path(name))

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
+from edgedec import __version__
 from edgedec.placement.device import available_cores
 
 
@@ -46,7 +47,7 @@ def machine() -> dict[str, Any]:
         "cores": available_cores(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "edgedec": version("edgedec"),
+        "edgedec": __version__,
         "onnxruntime": version("onnxruntime"),
         "numpy": version("numpy"),
     }

@@ -6,7 +6,7 @@ import nothing heavy at its top.
 
 import click
 
-from edgedec import __version__
+from edgedec._version import __version__
 from edgedec.cli._group import FolderGroup
 
 

@@ -38,6 +38,7 @@ class FolderGroup(click.Group):
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with one_line_errors():
+            check_package()
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -45,6 +46,25 @@ class FolderGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()  # a full disk shows itself here, not at the interpreter's end
             return result
+
+
+def check_package() -> None:
+    """Refuse to run where another project's ``edgedec`` has overwritten this package.
+
+    Raises:
+        RuntimeUnavailable: it has, and how to mend it.
+
+    """
+    import edgedec
+
+    if "Pipeline" in getattr(edgedec, "__all__", ()):
+        return
+    from edgedec import installation
+    from edgedec.errors import RuntimeUnavailable
+
+    raise RuntimeUnavailable(
+        f"{edgedec.__file__} belongs to another project: {installation.stranger()}"
+    )
 
 
 @contextmanager

@@ -97,8 +97,8 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
 def command(format_names: str, exporter: str, as_json: bool, **chosen: Any) -> None:
     """Make a bundle of a target and a draft.
 
-    TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (pip install
-    "edgedec[export]"), for gguf also the extra `gguf`; no torch.
+    TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (see
+    `edgedec doctor`), for gguf also the extra `gguf`; no torch.
     Only --exporter optimum needs it (extra `optimum`).
 
     \b

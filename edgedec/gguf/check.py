@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from edgedec import isolated
+from edgedec import installation, isolated
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.fields import one_line
 from edgedec.gguf._remembered import Remembered
@@ -74,7 +74,7 @@ def _version() -> str:
         return importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         raise RuntimeUnavailable(
-            f"a GGUF file needs the package {PACKAGE}: pip install 'edgedec[gguf]'"
+            f"a GGUF file needs the package {PACKAGE}: {installation.install(extra='gguf')}"
         ) from None
 
 

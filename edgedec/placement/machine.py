@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from edgedec import __version__
 from edgedec.placement import cgroup
 from edgedec.placement.clusters import Cluster, clusters
 
 # Packages that compute, or that say how.
-_PACKAGES = ("edgedec", "llama-cpp-python", "numpy", "onnxruntime")
+_PACKAGES = ("llama-cpp-python", "numpy", "onnxruntime")
 # Other builds of ONNX Runtime, and the providers that plug into it, carry names of this form.
 _BUILDS = re.compile(r"onnxruntime-.+")
 _ROOT = Path("/")
@@ -96,7 +97,7 @@ def runtime_versions() -> dict[str, str]:
     A runtime's build can differ under one version (llama.cpp with other devices), so the
     version of one with compiled files ends with a hash of what was installed.
     """
-    found: dict[str, str] = {}
+    found = {"edgedec": __version__}
     for distribution in metadata.distributions():
         # Some tools write underscores; a damaged folder has no name at all.
         name = re.sub(r"[-_.]+", "-", distribution.name or "").lower()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
+from edgedec import installation
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.export.job import Exported, Figures, Job
 from edgedec.export.options import ExportOptions, Progress
@@ -83,7 +84,7 @@ def exporter(name: str) -> Exporter:
     except ModuleNotFoundError as error:
         raise RuntimeUnavailable(
             f"exporting to {name} needs {error.name}: install it with"
-            " `pip install 'edgedec[export]'`"
+            f" `{installation.install(extra='export')}`"
         ) from None
     return cast(Exporter, module)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edgedec import installation
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
@@ -51,7 +52,7 @@ def check(options: ExportOptions) -> None:
     if importlib.util.find_spec("llama_cpp") is None:
         raise RuntimeUnavailable(
             "exporting to gguf needs llama.cpp to quantise and to compare: install it with"
-            " `pip install 'edgedec[gguf]'`"
+            f" `{installation.install(extra='gguf')}`"
         )
 
 

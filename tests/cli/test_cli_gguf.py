@@ -13,7 +13,7 @@ import tiny_tokenizers
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.models.registry import spec_for
 
-pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (pip install 'edgedec[gguf]')")
+pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
 
 PROMPT = "def add(left, right):"
 FULL = ("--kv-type", "f32")  # what makes llama.cpp's numbers those of the fp32 graph

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from edgedec import doctor
+from edgedec import doctor, installation
 from edgedec.cli import main
 
 COMMANDS = {
@@ -148,14 +148,17 @@ def test_doctor(run, monkeypatch) -> None:
     monkeypatch.setattr("edgedec.doctor.RUNTIME", ("no-such-package",))
     broken = run("doctor")
     assert broken.exit_code == 1
-    assert "no-such-package is not installed: pip install no-such-package" in broken.stderr
+    assert (
+        f"no-such-package is not installed: {installation.install('no-such-package')}"
+        in broken.stderr
+    )
 
 
 def test_doctor_says_how_to_get_an_extra(run, monkeypatch) -> None:
     monkeypatch.setattr("edgedec.doctor.EXTRAS", {"export": ("numpy", "no-such-package")})
     shown = run("doctor")
     assert "no-such-package (missing); makes bundles of checkpoints; get it: " in shown.stdout
-    assert 'pip install "edgedec[export]"' in shown.stdout
+    assert installation.install(extra="export") in shown.stdout
     assert "problem" not in shown.stderr  # who does not need it lacks nothing
     (extra,) = json.loads(run("doctor", "--json").stdout)["extras"].values()
     assert extra["complete"] is False

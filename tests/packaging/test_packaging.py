@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import edgedec
+from edgedec.installation import DISTRIBUTION
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -22,6 +23,8 @@ else:
 
 MAPPED = ("export", "runtimes", "models")
 EXTRAS = ("ml_dtypes", "onnx", "pytest", "safetensors", "scipy", "torch", "transformers")
+# What a wheel's file name makes of the distribution's.
+DIST = DISTRIBUTION.replace("-", "_")
 MEGABYTE = 1_000_000
 
 
@@ -121,8 +124,9 @@ def test_symlinks_lead_to_the_mapped_folders(
 def test_version_is_the_same_everywhere(
     repository: Path, configuration: dict[str, Any], wheel: Path
 ) -> None:
-    assert configuration["project"]["version"] == edgedec.__version__ == version("edgedec")
-    assert wheel.name.startswith(f"edgedec-{edgedec.__version__}-")
+    assert configuration["project"]["version"] == edgedec.__version__
+    assert version(DISTRIBUTION) == edgedec.__version__
+    assert wheel.name.startswith(f"{DIST}-{edgedec.__version__}-")
     assert f"{edgedec.__version__}" in (repository / "CHANGELOG.md").read_text("utf-8")
 
 
@@ -154,7 +158,7 @@ def test_wheel_is_small(wheel: Path) -> None:
 
 def test_wheel_installs_one_name_only(wheel: Path, installed: Path) -> None:
     tops = {name.split("/")[0] for name in names(wheel)}
-    assert tops == {"edgedec", f"edgedec-{edgedec.__version__}.dist-info"}
+    assert tops == {"edgedec", f"{DIST}-{edgedec.__version__}.dist-info"}
     found = run_installed(
         installed,
         "from importlib.util import find_spec\n"

@@ -27,5 +27,5 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name="coremltools")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(RuntimeUnavailable, match="pip install coremltools"):
+    with pytest.raises(RuntimeUnavailable, match="install coremltools"):
         registry.adapter("onnx")

@@ -41,7 +41,7 @@ def expected() -> list[list[int]]:
 @pytest.fixture(scope="module")
 def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's draft for llama.cpp."""
-    pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (pip install 'edgedec[gguf]')")
+    pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
     if not (DRAFT / "config.json").is_file():
         pytest.skip("the checkpoints are not in the wheel: needs a clone")
     out = tmp_path_factory.mktemp("draft") / "bundle"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import edgedec
 from edgedec.placement import cgroup, machine
 from edgedec.placement.clusters import Cluster
 from edgedec.placement.machine import Memory, difference, machine_facts, memory, runtime_versions
@@ -117,8 +118,10 @@ def test_which_packages_count(monkeypatch: pytest.MonkeyPatch) -> None:
         Installed("onnxruntime_gpu", "1.31", ""),
         Installed("onnxruntime_gpu", "1.2", ""),  # an older one, further on the path
         Installed("onnx", "1.23", ""),
+        Installed("edgedec", "0.4", ""),  # another project's
         Installed(None, "1", ""),
     )
+    assert found.pop("edgedec") == edgedec.__version__
     assert found == {"onnxruntime-ep-openvino": "1.8.1", "onnxruntime-gpu": "1.31"}
 
 

@@ -1,0 +1,110 @@
+"""How this program was installed, and the commands that install what it lacks.
+
+The distribution is called ``edgedec-runtime``; ``edgedec`` on the package index is another
+project's, which happens to install a package of the same name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from importlib import metadata, util
+from pathlib import Path
+
+DISTRIBUTION = "edgedec-runtime"
+_FOREIGN = "edgedec"
+# What the metadata of this project says, under its present name and under its former one.
+_SUBJECT = "speculative decoding"
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def install(*packages: str, extra: str | None = None) -> str:
+    """The command that adds an extra of this distribution, or packages of others.
+
+    It can be pasted where it is shown: a clone names itself by its folder, and where ``pip`` is
+    not the one of this Python, the interpreter is named.
+
+    Args:
+        packages: distributions by their names.
+        extra: one of this distribution's extras.
+
+    """
+    own = [] if extra is None else [*_editable(), _quoted(f"{_source()}[{extra}]")]
+    return " ".join([_pip("install"), *own, *packages])
+
+
+def upgrade() -> str:
+    """The command that brings this distribution up to date."""
+    clone = _clone()
+    if clone is None or not (clone / ".git").exists():
+        return f"{_pip('install')} --upgrade {DISTRIBUTION}"
+    return "git pull" if clone == Path.cwd() else f"git -C {_quoted(str(clone))} pull"
+
+
+def stranger() -> str | None:
+    """What is wrong where a distribution ``edgedec`` is installed as well, and how to mend it."""
+    try:
+        found = metadata.distribution(_FOREIGN)
+    except metadata.PackageNotFoundError:
+        return None
+    if found.read_text("RECORD") is None:  # what a build left in a folder, not an installation
+        return None
+    ours = _SUBJECT in str(found.metadata["Summary"])
+    whose = "this project under its former name" if ours else "another project's"
+    again = " ".join(["--force-reinstall", "--no-deps", *_editable(), _quoted(_source())])
+    return (
+        f"the distribution {_FOREIGN} {found.version} is installed as well; it is {whose} and"
+        f" has a package of the same name: `{_pip('uninstall')} {_FOREIGN}`, then"
+        f" `{_pip('install')} {again}`"
+    )
+
+
+def _pip(verb: str) -> str:
+    """The beginning of a command of ``pip`` for this interpreter."""
+    folder = Path(sys.executable).parent
+    found = shutil.which("pip")
+    if found is not None and Path(found).parent == folder:
+        return f"pip {verb}"
+    executable = Path(sys.executable)
+    if executable.is_relative_to(Path.cwd()):
+        executable = executable.relative_to(Path.cwd())
+    if util.find_spec("pip") is None and shutil.which("uv"):
+        return f"uv pip {verb} --python {_quoted(str(executable))}"
+    return f"{_quoted(str(executable))} -m pip {verb}"
+
+
+def _source() -> str:
+    """What pip calls this distribution: its name, or the folder of the clone."""
+    clone = _clone()
+    if clone is None:
+        return DISTRIBUTION
+    return "." if clone == Path.cwd() else str(clone)
+
+
+def _clone() -> Path | None:
+    """The clone that this code is run from."""
+    try:
+        project = (_ROOT / "pyproject.toml").read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return _ROOT if f'name = "{DISTRIBUTION}"' in project else None
+
+
+def _editable() -> list[str]:
+    """The option that keeps an editable installation editable."""
+    try:
+        told = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+        editable = json.loads(told or "{}")["dir_info"]["editable"] is True
+    except (metadata.PackageNotFoundError, KeyError, TypeError, ValueError):
+        editable = False
+    return ["--editable"] if editable and _clone() is not None else []
+
+
+def _quoted(word: str) -> str:
+    """One word of a command line."""
+    if os.name == "nt":
+        return f'"{word}"' if set(word) & set(" []&()") else word
+    return shlex.quote(word)
