@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.assembly import OpenOptions
-from edgedec.bench import formats, never_slower
+from edgedec.bench import formats, never_slower, pair
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
 from edgedec.bench.grown import Workshop
@@ -204,6 +204,7 @@ _SECTIONS = (
     simulation_trust,
     identity_fp32,
     identity_quantised,
+    *pair.SECTIONS,
     *never_slower.SECTIONS,
     *formats.SECTIONS,
 )

@@ -1,0 +1,90 @@
+"""The trained pair itself: how well it predicts, how much it repeats itself, other vocabularies.
+
+Sections of the suite (``edgedec.bench.suite``). They depend on the weights alone, not on the
+machine's speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgedec.assembly import OpenOptions
+from edgedec.bench.compare import facts
+from edgedec.bench.perplexity import heldout_tokens, perplexity
+from edgedec.bench.records import Recorder
+from edgedec.pipeline import GenerateOptions, Pipeline
+
+if TYPE_CHECKING:
+    from edgedec.bench.suite import Suite
+
+Row = dict[str, Any]
+
+NGRAM = 8
+_TOKENS = 128
+_PERPLEXITY_TOKENS = 4096
+
+
+def repeated_share(tokens: Sequence[int], n: int = NGRAM) -> float:
+    """Share of the n-grams of a text that occurred in it before; 0 for a shorter text."""
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def pair(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Perplexity on held-out code and repetition of greedy texts, target and draft in fp32."""
+    rows = []
+    for role in ("target", "draft"):
+        options = OpenOptions(draft="none", threads=suite.threads, plan="none")
+        with Pipeline.open(suite.shop.alone("onnx", role, "fp32"), options) as pipeline:
+            shares = []
+            for name, prompt in suite.code():
+                run = pipeline.generate(prompt, GenerateOptions(_TOKENS, ignore_eos=True))
+                shares.append(repeated_share(run.token_ids))
+                recorder.add(kind="text", role=role, prompt=name, repeated=shares[-1])
+            tokens = heldout_tokens(pipeline.tokenizer, _PERPLEXITY_TOKENS)
+            rows.append(
+                {
+                    "role": role,
+                    "perplexity": perplexity(pipeline.target, tokens),
+                    "repeated_8_grams": sum(shares) / len(shares),
+                    "texts": len(shares),
+                }
+            )
+            recorder.add(kind="summary", **rows[-1])
+    return rows
+
+
+def vocabularies(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Drafts of four by the pair's own draft and by one with another tokenizer, greedy."""
+    other = suite.shop.alone("onnx", "draft_bpe2048", "int4")
+    entrants = {
+        "own vocabulary": OpenOptions(draft="model"),
+        "2,048 pieces, by tokens": OpenOptions(draft="model", draft_model=other),
+        "2,048 pieces, by text": OpenOptions(draft="strings", draft_model=other),
+    }
+    rows = []
+    for name, chosen in entrants.items():
+        with Pipeline.open(
+            suite.shop.bundle("int4"), chosen, draft_length=4, threads=suite.threads, plan="none"
+        ) as pipeline:
+            emitted = passes = drafted = accepted = 0
+            for label, prompt in suite.code():
+                run = pipeline.generate(prompt, GenerateOptions(_TOKENS, ignore_eos=True))
+                recorder.add(kind="run", candidate=name, prompt=label, **facts(run))
+                emitted += run.metrics.emitted
+                passes += run.metrics.target_passes
+                drafted += run.metrics.drafted_tokens
+                accepted += run.metrics.accepted_tokens
+        rows.append(
+            {
+                "draft": name,
+                "acceptance_rate": accepted / max(1, drafted),
+                "block_efficiency": emitted / passes,
+            }
+        )
+        recorder.add(kind="summary", **rows[-1])
+    return rows
+
+
+SECTIONS: tuple[Callable[[Suite, Recorder], list[Row]], ...] = (pair, vocabularies)
