@@ -211,6 +211,25 @@ class TestThresholds:
         path, _ = accept(BigLittle(5), Draft(branching()), logits)
         assert path == [0, 1, 3], "0.2 * 0.2 is more than 0.3 * 0.06"
 
+    @pytest.mark.parametrize("rule", [BigLittle(5), Typical(epsilon=0.01)], ids=["bild", "typical"])
+    def test_the_likeliest_of_equally_long_paths_wins_wherever_it_stands(self, rule: Any) -> None:
+        # Paths over 1 and 3, 2 and 4, 2 and 5; each row makes another one the likeliest.
+        for chances, likeliest in (
+            ([0.05, 0.4, 0.1, 0.25, 0.1, 0.1], [0, 1, 3]),
+            ([0.05, 0.1, 0.4, 0.1, 0.25, 0.1], [0, 2, 4]),
+            ([0.05, 0.1, 0.4, 0.1, 0.1, 0.25], [0, 2, 5]),
+            # The likeliest first token does not lead to the likeliest path.
+            ([0.05, 0.2, 0.4, 0.27, 0.04, 0.04], [0, 1, 3]),
+            ([0.05, 0.3, 0.2, 0.05, 0.1, 0.3], [0, 2, 5]),
+        ):
+            logits = [log(chances)] * 6
+            assert accept(rule, Draft(branching()), logits, SAMPLED)[0] == likeliest
+
+    @pytest.mark.parametrize("rule", [BigLittle(5), Typical(epsilon=0.01)], ids=["bild", "typical"])
+    def test_of_equally_likely_paths_the_first_wins(self, rule: Any) -> None:
+        logits = [log([0.05, 0.2, 0.2, 0.2, 0.2, 0.15])] * 6
+        assert accept(rule, Draft(branching()), logits, SAMPLED)[0] == [0, 1, 3]
+
 
 class TestRegistry:
     def test_by_name(self) -> None:

@@ -82,6 +82,29 @@ def test_a_target_alone(tmp_path):
     assert len(bundle.roles) == 1
 
 
+def test_a_format_counts_that_every_model_is_there_in(tmp_path):
+    def another(role):
+        def change(manifest):
+            variants = manifest["roles"][role]["variants"]
+            variants["gguf"] = variants["onnx"]
+
+        return change
+
+    def both(manifest):
+        another("target")(manifest)
+        another("draft")(manifest)
+
+    assert Bundle.open(make(tmp_path)).formats == ("onnx",)
+    assert Bundle.open(make(tmp_path, another("target"))).formats == ("onnx",)
+    assert Bundle.open(make(tmp_path, another("draft"))).formats == ("onnx",)
+    assert Bundle.open(make(tmp_path, both)).formats == ("onnx", "gguf")
+
+
+def test_a_manifest_that_is_a_folder(tmp_path):
+    (tmp_path / MANIFEST).mkdir()
+    refused(tmp_path, "manifest.json cannot be read: .*directory")
+
+
 def test_no_bundle(tmp_path):
     refused(tmp_path / "nothing", "is no folder")
     refused(tmp_path, "has no manifest.json")

@@ -10,7 +10,7 @@ from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import SamplingParams
-from edgedec.errors import InputError, Interrupted
+from edgedec.errors import InputError, Interrupted, StateError
 from edgedec.testing import FakeModel
 
 WITH_MODEL = ["model", "tree", "hybrid", "adaptive"]
@@ -188,6 +188,35 @@ def test_confidence_and_entropy_are_of_the_next_tokens_distribution() -> None:
     p = np.exp(logits) / np.exp(logits).sum()
     assert row[0] == pytest.approx(-(p * np.log(p)).sum(), rel=1e-4)
     assert p.max() <= row[1] <= p.max() / np.sort(p)[-8:].sum() + 1e-6
+
+
+@pytest.mark.parametrize("context", [3, None])
+def test_at_every_depth_the_figures_are_of_the_next_token(context: int | None) -> None:
+    table = Table("model", HOT, context=context)
+    seen: list[tuple[float, float]] = []
+
+    def look(step: DraftStep) -> bool:
+        seen.append((step.entropy(), step.confidence()))
+        return True
+
+    tree = table.propose(6, 6, look).tree
+    assert len(seen) == len(tree) - 1 == 6
+    for depth, (entropy, confidence) in enumerate(seen):
+        logits = table.draft.logits([*PROMPT, *tree.tokens[1 : depth + 1]]).astype(np.float64)
+        p = np.exp(logits) / np.exp(logits).sum()
+        assert entropy == pytest.approx(-(p * np.log(p)).sum(), rel=1e-4)
+        assert confidence == pytest.approx(p.max() / np.sort(p)[-8:].sum(), rel=1e-4)
+    for figures in zip(*seen, strict=True):
+        assert len(set(figures)) == 6, "no two depths look alike"
+
+
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_closing_a_drafter_closes_its_session(name: str) -> None:
+    table = Table(name)
+    table.propose(3)
+    table.drafter.close()
+    with pytest.raises(StateError, match="closed"):
+        table.session.prefill([1])
 
 
 @pytest.mark.parametrize("name", ["model", "lookup"])

@@ -1,6 +1,8 @@
 """An export is all or nothing: full disks, interrupts, two at a time."""
 
 import errno
+import os
+import stat
 import threading
 
 import pytest
@@ -9,6 +11,7 @@ from tiny_models import leftovers, tiny_checkpoint
 from edgedec.bundle import Bundle
 from edgedec.errors import ExportError, InputError
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.export.atomic import appearing
 from edgedec.manifest import MANIFEST
 
 
@@ -39,6 +42,21 @@ def test_only_a_bundle_is_overwritten(target, out):
     with pytest.raises(InputError, match="no bundle, so it is not replaced"):
         export_bundle(ExportOptions(target, out, overwrite=True))
     assert (out / "thesis.tex").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders have no such modes there")
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o755), (0o077, 0o700), (0o027, 0o750)])
+def test_a_bundle_has_the_modes_of_any_new_folder(out, mask, mode):
+    before = os.umask(mask)
+    try:
+        with appearing(out, overwrite=False) as folder:
+            (folder / "file").write_text("content")
+        after = os.umask(mask)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(out.stat().st_mode) == mode
+    assert stat.S_IMODE((out / "file").stat().st_mode) == mode & 0o666
+    assert after == mask, "what is made later has the modes that the user asked for"
 
 
 @pytest.mark.parametrize("stage", ["target", "target parity", "hashes"])

@@ -10,6 +10,7 @@ from tiny_models import random_tensors, save_checkpoint, tiny_config
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import MemoryTensors, PaddedTensors, chunks, read
 from edgedec.models.registry import spec_for
 
@@ -123,6 +124,22 @@ def test_a_file_that_is_cut_short(folder, keep):
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:keep])
     refused(folder, "no sound safetensors file")
+
+
+def test_a_file_that_is_cut_short_after_it_was_opened(folder):
+    file, name = folder / "model.safetensors", SPEC.name("q")
+    opened = SafetensorsFile(file)
+    rows = opened.shape(name)[0]
+    whole = opened.rows(name, 0, rows)
+    header = 8 + int.from_bytes(file.read_bytes()[:8], "little")
+    with file.open("r+b") as stream:
+        stream.truncate(header + opened._entries[name].stop - whole.itemsize)
+    np.testing.assert_array_equal(opened.rows(name, 0, rows - 1), whole[:-1])
+    with pytest.raises(CheckpointError, match="was cut short while it was read"):
+        opened.rows(name, 0, rows)
+    file.unlink()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        opened.rows(name, 0, 1)
 
 
 def rewrite_header(file, change):

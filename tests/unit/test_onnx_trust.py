@@ -40,6 +40,14 @@ class Shifted(Passes):
         self._cache.rows[...] = np.roll(self._cache.rows, 1, axis=2)
 
 
+class Lifted(Forgetting):
+    """As above, in a model whose logits are all far from zero, which changes no probability."""
+
+    def run(self, *args: Any, **more: Any) -> None:
+        super().run(*args, **more)
+        self.logits[: len(args[0])] += 1000
+
+
 class Rounding(Passes):
     """Half-precision arithmetic, which errs and is right."""
 
@@ -60,6 +68,7 @@ def test_what_holds_and_what_does_not(folder: Path, monkeypatch: pytest.MonkeyPa
     assert holds(folder, monkeypatch, Rounding)
     assert not holds(folder, monkeypatch, Forgetting)
     assert not holds(folder, monkeypatch, Shifted)
+    assert not holds(folder, monkeypatch, Lifted)
 
 
 class Foreign:
