@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import stat
-import tempfile
 from pathlib import Path
 
 from edgedec import profiling
@@ -77,16 +77,15 @@ def save(decision: Decision, path: Path) -> None:
 
     """
     check_out(path)
-    name = None
+    # A file of tempfile's could be read by its owner alone, whatever the umask says.
+    partial = path.with_name(f".plan-{secrets.token_hex(6)}")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        with partial.open("x", encoding="utf-8") as stream:
             json.dump(to_json(decision), stream, indent=1, allow_nan=False)
-        os.replace(name, path)
+        os.replace(partial, path)
     except BaseException as error:
-        if name is not None:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
+        with contextlib.suppress(OSError):
+            partial.unlink()
         if isinstance(error, OSError):
             raise PlanError(
                 f"{path} cannot be written: {error.strerror or error}: give another --out"
