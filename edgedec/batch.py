@@ -35,6 +35,7 @@ def record(result: Generation) -> dict[str, Any]:
         "ttft_s": metrics.ttft_s,
         "tpot_s": metrics.tpot_s,
         "tokens_per_second": metrics.tokens_per_second,
+        "speedup_estimate": metrics.speedup_estimate,
         "target_passes": metrics.target_passes,
         "drafted_tokens": metrics.drafted_tokens,
         "accepted_tokens": metrics.accepted_tokens,

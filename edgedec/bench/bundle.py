@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgedec.assembly import OpenOptions
-from edgedec.bench.compare import Comparison, compare
+from edgedec.bench.compare import Comparison, OnProgress, compare
 from edgedec.bench.records import Recorder, recording
 from edgedec.bundle import Bundle
 from edgedec.pair import is_gguf
@@ -40,6 +40,7 @@ def race(
     recorder: Recorder,
     *,
     repeats: int = 1,
+    on_progress: OnProgress | None = None,
 ) -> Comparison:
     """Open every entrant on one bundle and compare them; the first is the baseline."""
     with ExitStack() as stack:
@@ -47,7 +48,9 @@ def race(
             entrant.name: stack.enter_context(Pipeline.open(bundle, entrant.options))
             for entrant in entrants
         }
-        return compare(pipelines, prompts, options, recorder, repeats=repeats)
+        return compare(
+            pipelines, prompts, options, recorder, repeats=repeats, on_progress=on_progress
+        )
 
 
 def bench_bundle(
@@ -57,6 +60,7 @@ def bench_bundle(
     *,
     out: Path,
     common: OpenOptions | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Comparison:
     """Every drafter on these prompts; raw records in ``out/bundle.jsonl``.
 
@@ -65,10 +69,11 @@ def bench_bundle(
         prompts, options: what to decode.
         out: the folder of the records.
         common: of all entrants: threads, a draft model of its own, devices.
+        on_progress: see ``compare``.
 
     """
     common = common or OpenOptions()
     own_draft = not is_gguf(bundle) and Bundle.open(bundle).draft is not None
     entrants = candidates(common, has_draft=own_draft or common.draft_model is not None)
     with recording(out, "bundle") as recorder:
-        return race(bundle, entrants, prompts, options, recorder)
+        return race(bundle, entrants, prompts, options, recorder, on_progress=on_progress)

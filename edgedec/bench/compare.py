@@ -6,7 +6,7 @@ mean anything: every prompt is decoded by every candidate in turn, and who goes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Protocol
@@ -16,6 +16,9 @@ from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions, Generation, Prompt
 
 _LOSS = 0.98
+
+# Texts decoded so far, and how many there will be.
+OnProgress = Callable[[int, int], None]
 
 
 class Decodes(Protocol):
@@ -88,6 +91,7 @@ def compare(
     recorder: Recorder,
     *,
     repeats: int = 1,
+    on_progress: OnProgress | None = None,
 ) -> Comparison:
     """Decode every prompt with every candidate; the first one is the baseline.
 
@@ -97,6 +101,7 @@ def compare(
         options: one for all prompts, or one for each.
         recorder: gets one record per run.
         repeats: runs of each; the median TPOT counts.
+        on_progress: is called after each text, those that warm up included.
 
     A prompt whose whole text some candidate writes in one round has no TPOT there: it is
     recorded but not compared.
@@ -107,14 +112,17 @@ def compare(
     names = list(candidates)
     result = Comparison(names[0], {name: [] for name in names}, dict.fromkeys(names, 0))
     each = [options] * len(prompts) if isinstance(options, GenerateOptions) else options
+    done = _Count(len(names) * (1 + len(prompts) * repeats), on_progress)
     for pipeline in candidates.values():  # warm caches, calibration and lazy allocations
         pipeline.generate(prompts[0][1], each[0])
+        done.add()
     for index, ((label, prompt), chosen) in enumerate(zip(prompts, each, strict=True)):
         runs: dict[str, list[Generation]] = {name: [] for name in names}
         for turn in range(repeats):
             first = (index + turn) % len(names)
             for name in names[first:] + names[:first]:
                 runs[name].append(candidates[name].generate(prompt, chosen))
+                done.add()
         for name, generations in runs.items():
             for generation in generations:
                 recorder.add(kind="run", candidate=name, prompt=label, **facts(generation))
@@ -130,6 +138,18 @@ def compare(
             **result.summary(name),
         )
     return result
+
+
+class _Count:
+    """Counts texts for a listener."""
+
+    def __init__(self, total: int, on_progress: OnProgress | None) -> None:
+        self._done, self._total, self._on_progress = 0, total, on_progress
+
+    def add(self) -> None:
+        self._done += 1
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._total)
 
 
 def facts(generation: Generation) -> dict[str, object]:

@@ -130,9 +130,9 @@ class _Timed(Metrics):
         super().__init__()
         self.micros: list[float] = []
 
-    def observe(self, record: RoundRecord, total_s: float) -> None:
+    def observe(self, record: RoundRecord, total_s: float, plain_s: float | None = None) -> None:
         """Add one round."""
-        super().observe(record, total_s)
+        super().observe(record, total_s, plain_s)
         self.micros.append(total_s * 1e6)
 
 

@@ -71,7 +71,7 @@ def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
     if sys.stdout.isatty() and not result.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
-    for line in _wrapped(summary(result, sampled=sampled), _columns(sys.stderr)):
+    for line in _packed(_figures(result, sampled=sampled), _columns(sys.stderr)):
         click.secho(line, err=True, dim=True)
     return result, stopped.now
 
@@ -93,11 +93,19 @@ def finished(stream: Stream) -> Generation:
 
 
 def summary(result: Generation, *, sampled: bool) -> str:
-    """The figures in one line; the seed where it decided anything."""
-    metrics = result.metrics
+    """The figures in one line, the gain first; the seed where it decided anything."""
+    return ", ".join(_figures(result, sampled=sampled))
+
+
+def _figures(result: Generation, *, sampled: bool) -> list[str]:
+    """Short clauses that say how the text was decoded, and how much faster than plainly."""
+    metrics, plan = result.metrics, result.plan
+    plain = plan.get("drafter") == "none"
     parts = [f"{metrics.emitted} tokens ({result.finish_reason})"]
     if metrics.tokens_per_second:
         parts.append(f"{metrics.tokens_per_second:.0f} tokens/s")
+    if metrics.speedup_estimate is not None and not plain:
+        parts.append(f"about {metrics.speedup_estimate:.2f}x plain decoding")
     if metrics.emitted:
         parts.append(f"first token {metrics.ttft_s * 1000:.0f} ms")
         parts.append(f"{metrics.block_efficiency:.2f} tokens a target pass")
@@ -105,14 +113,32 @@ def summary(result: Generation, *, sampled: bool) -> str:
         parts.append(
             f"{metrics.acceptance_rate:.0%} of {metrics.drafted_tokens} drafted tokens accepted"
         )
-    if "shared_of_sample" in result.plan:
-        parts.append(f"vocabularies: {result.plan['vocabulary']}")
-    decoded_by = [str(result.plan[name]) for name in ("drafter", "format") if name in result.plan]
-    if metrics.emitted and decoded_by:
-        parts.append(f"drafter {', '.join(decoded_by)}")
+    if "shared_of_sample" in plan:
+        parts.append(f"vocabularies: {plan['vocabulary']}")
+    if metrics.emitted and "drafter" in plan:
+        drafted_by = "plain decoding" if plain else f"drafter {plan['drafter']}"
+        parts.append(f"{drafted_by} on {plan['format']}" if "format" in plan else drafted_by)
+    if plan.get("plan"):
+        parts.append(f"plan {plan['plan']}")
+    elif plan.get("no_plan"):
+        parts.append(f"no plan ({plan['no_plan']})")
     if sampled:
         parts.append(f"seed {result.seed}")
-    return " | ".join(parts)
+    return parts
+
+
+def _packed(parts: Iterable[str], room: int) -> list[str]:
+    """Clauses on lines of at most ``room`` characters, broken after a comma where possible."""
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]}, {part}" if lines[-1] else part
+        # One more than what stands there, for the comma after it.
+        if len(longer) < room or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines[-1] += ","
+            lines.append(part)
+    return [piece for line in lines for piece in _wrapped(line, room)]
 
 
 def table(rows: Iterable[tuple[str, str]]) -> None:

@@ -78,7 +78,8 @@ def command(
     common = _options.load_options(common, chosen)
     sampling = SamplingParams(temperature=temperature, seed=seed)
     options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling, ignore_eos=True)
-    found = bench_bundle(bundle, texts, options, out=out, common=common)
+    with _output.progress("decoding") as listen:
+        found = bench_bundle(bundle, texts, options, out=out, common=common, on_progress=listen)
     if as_json:
         _output.print_json({name: found.summary(name) for name in found.tpot_s})
     else:

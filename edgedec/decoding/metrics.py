@@ -19,6 +19,12 @@ TPOT (``tpot_s``)         seconds per token after the first round, over the toke
 tokens_per_second         1 / TPOT
 speed-up                  plain TPOT / speculative TPOT: same path, same prompts, tokens counted
                           the same way on both sides
+``speedup_estimate``      the same ratio estimated from one text's own rounds: a plain round's time
+                          (the median of the text's rounds of one row without the draft's share;
+                          where those are fewer than five, what the policy measured) times the
+                          tokens after the first round, over the rounds' time at the median of
+                          their width; None where no lone row was measured, and where a draft
+                          computes while the target does
 ========================  =====================================================================
 
 Why TPOT leaves out the whole first round: its tokens arrive with the first one, so counting
@@ -31,6 +37,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from edgedec.decoding.policy import RoundRecord
+from edgedec.decoding.speedup import RoundTimes
 
 
 @dataclass(slots=True)
@@ -49,6 +56,7 @@ class Metrics:
             so that the next draft was there at once.
         ahead_s: that an overlapped draft computed; ``overlapped_s`` of them while the target
             did. ``draft_s`` is then what rounds waited for drafts.
+        round_times: of the rounds after the first, for ``speedup_estimate``.
     """
 
     ttft_s: float = 0.0
@@ -66,9 +74,18 @@ class Metrics:
     reuse_hits: int = 0
     ahead_s: float = 0.0
     overlapped_s: float = 0.0
+    round_times: RoundTimes = field(default_factory=RoundTimes)
 
-    def observe(self, record: RoundRecord, total_s: float) -> None:
-        """Add one round, which took ``total_s`` with the policy's share of it."""
+    def observe(self, record: RoundRecord, total_s: float, plain_s: float | None = None) -> None:
+        """Add one round.
+
+        Args:
+            record: the round.
+            total_s: its seconds, the policy's share included.
+            plain_s: see ``DraftPolicy``.
+
+        """
+        self.round_times.observe(record, total_s, plain_s)
         if self.target_passes == 0:
             self.first_round = record.emitted
         else:
@@ -109,6 +126,12 @@ class Metrics:
     def tokens_per_second(self) -> float:
         """1 / TPOT; 0 when there is none."""
         return 1.0 / self.tpot_s if self.tpot_s else 0.0
+
+    @property
+    def speedup_estimate(self) -> float | None:
+        """Estimated plain time over the time it took; None where no estimate is honest."""
+        # A draft that computes meanwhile slows the target's lone rows as well.
+        return None if self.ahead_s else self.round_times.speedup
 
     @property
     def engine_s(self) -> float:

@@ -10,6 +10,7 @@ from edgedec.cli import _output
 from edgedec.cli._group import _end
 from edgedec.cli.demo import _totals
 from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import RoundRecord
 
 LONG = "one two three " * 20
 ROWS = [("first", LONG.strip()), ("the second", "short"), ("path", "/" + "x" * 90), ("none", "")]
@@ -49,8 +50,49 @@ def test_what_moves_a_terminal_is_not_shown(capsys) -> None:
 def test_the_line_of_figures_says_what_decoded() -> None:
     plan = {"drafter": "hybrid", "format": "gguf"}
     done = SimpleNamespace(metrics=Metrics(emitted=3), finish_reason="length", plan=plan, seed=7)
-    assert _output.summary(done, sampled=True).endswith(" | drafter hybrid, gguf | seed 7")
-    assert _output.summary(done, sampled=False).endswith(" | drafter hybrid, gguf")
+    assert _output.summary(done, sampled=True).endswith(", drafter hybrid on gguf, seed 7")
+    assert _output.summary(done, sampled=False).endswith(", drafter hybrid on gguf")
+
+
+def told(metrics: Metrics, **plan: object) -> SimpleNamespace:
+    plan = {"drafter": "hybrid", "format": "onnx", **plan}
+    return SimpleNamespace(metrics=metrics, finish_reason="length", plan=plan, seed=7)
+
+
+def gained(lone: int = 6) -> Metrics:
+    """Rounds of one row and of four: the latter emit three tokens in twice the time."""
+    metrics = Metrics()
+    for place in range(2 * lone + 1):
+        rows, emitted, seconds = (4, 3, 0.2) if place % 2 else (1, 1, 0.1)
+        record = RoundRecord(
+            rows - 1, rows - 1, emitted - 1, emitted, rows, 0.0, seconds, seconds, "model"
+        )
+        metrics.observe(record, seconds)
+    return metrics
+
+
+def test_the_line_of_figures_says_how_much_faster_it_was() -> None:
+    assert ", about 1.33x plain decoding, " in _output.summary(told(gained()), sampled=False)
+    assert "plain decoding" not in _output.summary(told(gained(lone=1)), sampled=False)
+    plain = _output.summary(told(gained(), drafter="none"), sampled=False)
+    assert plain.endswith(", plain decoding on onnx")
+    assert "about" not in plain
+
+
+def test_the_line_of_figures_names_the_plan_or_says_why_there_is_none() -> None:
+    planned = told(gained(), plan="lookup 4, onnx on 2 threads", no_plan=None)
+    assert ", plan lookup 4, onnx on 2 threads" in _output.summary(planned, sampled=False)
+    without = told(gained(), plan=None, no_plan="threads given")
+    assert _output.summary(without, sampled=False).endswith(", no plan (threads given)")
+
+
+@pytest.mark.parametrize("room", [40, 80, 120])
+def test_the_figures_break_after_commas(room: int) -> None:
+    parts = _output._figures(told(gained(), no_plan="none was made"), sampled=True)
+    lines = _output._packed(parts, room)
+    assert " ".join(lines) == ", ".join(parts)
+    assert max(map(len, lines)) <= room
+    assert all(line.endswith(",") for line in lines[:-1])
 
 
 def test_the_names_of_a_demo_stay_whole_at_80_columns() -> None:

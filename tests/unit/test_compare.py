@@ -55,6 +55,20 @@ def test_a_text_of_one_round_is_recorded_but_not_compared() -> None:
     assert [r["kind"] for r in records].count("run") == 6
 
 
+def test_progress_counts_every_text_once() -> None:
+    heard: list[tuple[int, int]] = []
+    one = Scripted(*[([1, 2], 0.2)] * 3)
+    compare(
+        {"plain": one, "other": one},  # type: ignore[dict-item]
+        [(f"p{n}", n) for n in range(3)],  # type: ignore[misc]
+        GenerateOptions(),
+        Recorder(io.StringIO(), "test"),
+        repeats=2,
+        on_progress=lambda done, total: heard.append((done, total)),
+    )
+    assert heard == [(done, 14) for done in range(1, 15)]
+
+
 def test_nothing_to_time_is_said() -> None:
     instant = Scripted(*[([1], 0.0)] * 3)
     with pytest.raises(InputError, match="longer"):

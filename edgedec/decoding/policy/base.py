@@ -45,6 +45,11 @@ class DraftPolicy(Protocol):
 
     name: str
 
+    @property
+    def plain_s(self) -> float | None:
+        """Seconds of a round without a draft, as measured; None where nothing was measured."""
+        ...
+
     def begin(self, remaining: int) -> None:
         """Another text begins, of so many tokens at most."""
         ...

@@ -17,6 +17,7 @@ class Fixed:
     """
 
     name = "fixed"
+    plain_s: float | None = None
 
     def __init__(self, draft_length: int, depth: int | None = None) -> None:
         if draft_length < 0 or (depth is not None and depth < 1):

@@ -63,6 +63,10 @@ class MeasuredCost:
         self._pace, self._reading = Pace(), Reading(self._draft_s)
         self._start_round()
 
+    @property
+    def plain_s(self) -> float | None:
+        return self._rates.plain_s
+
     def begin(self, remaining: int) -> None:
         self._start_round()
         self._rates.begin()

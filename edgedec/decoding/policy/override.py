@@ -24,6 +24,10 @@ class Only:
         self._policy = policy
         self._sources = frozenset(sources)
 
+    @property
+    def plain_s(self) -> float | None:
+        return self._policy.plain_s
+
     def begin(self, remaining: int) -> None:
         self._policy.begin(remaining)
 

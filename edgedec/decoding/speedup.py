@@ -1,0 +1,68 @@
+"""An estimate of how much faster than plain decoding a text was, from its own rounds alone."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from edgedec.decoding.policy import RoundRecord
+
+# Fewer lone rounds than this say too little about what plain decoding costs.
+_ENOUGH = 5
+
+
+class RoundTimes:
+    """Seconds of a text's rounds by the rows of their pass, the first round left out.
+
+    Rounds of equal width are taken at their median on both sides of the ratio, so that a pause
+    of the machine in one of them counts neither for nor against speculation.
+    """
+
+    __slots__ = ("_after_wide", "_alone", "_by_rows", "_first", "_known", "_tokens", "_wide")
+
+    def __init__(self) -> None:
+        self._by_rows: dict[int, list[float]] = {}
+        # Rounds of one row without the drafter's share. One right after a wide pass is slower
+        # than in plain decoding, so that the others are preferred.
+        self._alone: list[float] = []
+        self._after_wide: list[float] = []
+        self._known: list[float] = []
+        self._tokens = 0
+        self._first = self._wide = True
+
+    def observe(self, record: RoundRecord, total_s: float, plain_s: float | None) -> None:
+        """Add a round.
+
+        Args:
+            record: the round.
+            total_s: its seconds, the policy's share included.
+            plain_s: seconds of a plain round as the policy has measured them; None where it
+                measures nothing.
+
+        """
+        wide, self._wide = self._wide, record.rows > 1
+        if self._first:
+            self._first = False
+            return
+        self._tokens += record.emitted
+        if plain_s is not None:
+            self._known.append(plain_s)
+        self._by_rows.setdefault(record.rows, []).append(total_s)
+        if record.rows == 1:
+            times = self._after_wide if wide else self._alone
+            times.append(record.total_s - record.draft_s)
+
+    @property
+    def speedup(self) -> float | None:
+        """Estimated plain seconds over the rounds' seconds; None without a measured lone row."""
+        plain_s = self._plain_s()
+        seconds = sum(len(times) * median(times) for times in self._by_rows.values())
+        if plain_s is None or not seconds:
+            return None
+        return plain_s * self._tokens / seconds
+
+    def _plain_s(self) -> float | None:
+        """Seconds of a plain round: this text's own lone rounds, else what the policy knows."""
+        for times in (self._alone, self._alone + self._after_wide):
+            if len(times) >= _ENOUGH:
+                return median(times)
+        return median(self._known) if self._known else None

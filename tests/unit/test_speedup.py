@@ -1,0 +1,118 @@
+"""The estimated speed-up over plain decoding, held to costs that are known."""
+
+from __future__ import annotations
+
+import pytest
+from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, decode, request
+
+from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.engine import Engine
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, RoundRecord
+from edgedec.decoding.speedup import RoundTimes
+from edgedec.simulation.clock import VirtualClock
+from edgedec.testing import FakeModel, PacedModel
+
+CURVE = CostCurve((1, 2, 3, 4, 5, 6, 8, 16), (1, 1.05, 1.24, 1.32, 1.5, 1.63, 1.98, 3.31))
+# Drafts nothing that the target would say.
+STRANGER = FakeModel(VOCAB, seed=9, context=2, sharpness=3.0)
+
+
+class Sometimes(Fixed):
+    """Drafts in every other round only."""
+
+    def __init__(self, draft_length: int) -> None:
+        super().__init__(draft_length)
+        self._round = 0
+
+    def limits(self):
+        self._round += 1
+        return super().limits() if self._round % 2 else Fixed(0).limits()
+
+
+def run(
+    policy: DraftPolicy, drafter: str, *, draft: FakeModel = DRAFT, slower: float = 1
+) -> Metrics:
+    """A text in virtual time; the target's passes take ``slower`` times what CURVE says."""
+    with VirtualClock() as clock:
+        target = PacedModel(TARGET, lambda rows, context: slower * CURVE.at(rows), clock)
+        paced = PacedModel(draft, lambda rows, context: 0.1, clock)
+        drafts = drafting.create(drafter, vocab_size=VOCAB, draft=paced.open(600))
+        engine = Engine(target.open(400), drafts, policy, acceptance.rule(), clock.now)
+        metrics = Metrics()
+        decode(engine, request(SAMPLINGS["hot"], max_new_tokens=150), metrics)
+        return metrics
+
+
+def real(metrics: Metrics, *, slower: float = 1) -> float:
+    """The speed-up that plain decoding at CURVE's first width gives."""
+    return slower * CURVE.at(1) / metrics.tpot_s
+
+
+@pytest.mark.parametrize("slower", [1, 3])
+@pytest.mark.parametrize("draft", [DRAFT, STRANGER], ids=["good", "hopeless"])
+def test_the_estimate_is_the_real_ratio_where_the_policy_measures(
+    draft: FakeModel, slower: float
+) -> None:
+    metrics = run(MeasuredCost(CURVE, 0.1), "model", draft=draft, slower=slower)
+    assert metrics.speedup_estimate == pytest.approx(real(metrics, slower=slower), rel=0.08)
+
+
+def test_lone_rounds_of_the_text_itself_are_enough() -> None:
+    metrics = run(Sometimes(3), "model")
+    assert real(metrics) > 1.05
+    assert metrics.speedup_estimate == pytest.approx(real(metrics), rel=0.02)
+
+
+def test_a_useless_draft_is_estimated_as_slower_than_plain() -> None:
+    metrics = run(Sometimes(6), "model", draft=STRANGER)
+    assert real(metrics) < 0.9
+    assert metrics.speedup_estimate == pytest.approx(real(metrics), rel=0.02)
+
+
+def test_without_a_lone_row_there_is_no_estimate() -> None:
+    assert run(Fixed(3), "model").speedup_estimate is None
+    assert Metrics().speedup_estimate is None
+
+
+def test_plain_decoding_is_estimated_as_itself() -> None:
+    assert run(Fixed(0), "none").speedup_estimate == pytest.approx(1.0)
+
+
+def test_a_draft_that_computes_meanwhile_leaves_no_estimate() -> None:
+    metrics = run(Sometimes(3), "model")
+    metrics.ahead_s = 0.1
+    assert metrics.speedup_estimate is None
+
+
+def one(rows: int, emitted: int, seconds: float) -> RoundRecord:
+    return RoundRecord(rows - 1, rows - 1, emitted - 1, emitted, rows, 0.0, seconds, seconds, "m")
+
+
+def test_one_long_pause_counts_for_neither_side() -> None:
+    calm, disturbed = RoundTimes(), RoundTimes()
+    for place in range(40):
+        record = one(1, 1, 1.0) if place % 2 else one(4, 3, 1.5)
+        calm.observe(record, record.total_s, None)
+        disturbed.observe(record, 50.0 if place == 20 else record.total_s, None)
+    assert calm.speedup == pytest.approx(disturbed.speedup)
+
+
+class FirstRoundToo(RoundTimes):
+    """Broken twin: the first round, whose tokens came with the prompt, counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first = False
+
+
+def test_the_first_round_is_left_out() -> None:
+    found = {}
+    for kind in (RoundTimes, FirstRoundToo):
+        times = kind()
+        times.observe(one(5, 5, 99.0), 99.0, None)
+        for _ in range(10):
+            times.observe(one(1, 1, 1.0), 1.0, None)
+        found[kind] = times.speedup
+    assert found[RoundTimes] == pytest.approx(1.0)
+    assert found[FirstRoundToo] < 0.2
