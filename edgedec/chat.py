@@ -1,41 +1,43 @@
-"""Chat templates: Jinja programs that come with a model, run without trusting them."""
+"""Chat templates: Jinja programs that come with a model, rendered without trusting them.
+
+They are rendered in a child process with bounds on its memory and time (see ``confined``), which
+starts with the first conversation and stays for the next turns.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jinja2
-
+from edgedec.confined import Confined, Limits, Refused, Stopped
 from edgedec.errors import BundleError, InputError
-from edgedec.sandbox import Exhausted, Meter, MeteredEnvironment, check_size
 
 MAX_SOURCE = 256 << 10
+MAX_CHARS = 4_000_000
+# Python and Jinja take 25 MiB of address space; a text of MAX_CHARS and its answer 100 at most.
+# A turn takes a millisecond or two, on a slow device and in a long conversation perhaps fifty.
+LIMITS = Limits(memory_bytes=160 << 20, cpu_s=1.0, wall_s=10.0, answer_bytes=5 * MAX_CHARS)
+_IDLE_S = 600.0
+_CHILD = Confined("edgedec._template_child", idle_s=_IDLE_S)
 
 
 class ChatTemplate:
-    """One template, compiled once.
+    """One template; it is compiled at its first use.
 
     Args:
         source: Jinja source, as ``tokenizer_config.json`` holds it.
         bos_token, eos_token: given to the template under these names.
 
     Raises:
-        BundleError: it is too large, or no Jinja.
+        BundleError: it is too large.
 
     """
 
     def __init__(self, source: str, *, bos_token: str = "", eos_token: str = "") -> None:
         if len(source) > MAX_SOURCE:
             raise BundleError(f"the chat template: expected at most {MAX_SOURCE} characters")
-        self._environment = MeteredEnvironment()
-        self._globals = {"bos_token": bos_token, "eos_token": eos_token}
-        self._lock = threading.Lock()
-        try:
-            self._template = self._environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError, SyntaxError, MemoryError) as error:
-            raise BundleError(f"the chat template is no Jinja: {_line(error)}") from None
+        self._source = source
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
@@ -48,36 +50,26 @@ class ChatTemplate:
 
         Raises:
             InputError: the messages are not as expected, or the template refuses them.
-            BundleError: the template does not end within its bounds.
+            BundleError: the template is not Jinja, or does not end within its bounds.
 
         """
-        checked = check_messages(messages)
-        with self._lock:
-            self._environment.meter = Meter()
-            try:
-                return self._joined(
-                    self._template.generate(
-                        messages=checked,
-                        add_generation_prompt=add_generation_prompt,
-                        **self._globals,
-                    )
-                )
-            except Exhausted as error:
-                raise BundleError(f"the chat template was stopped: {error}") from None
-            except Exception as error:  # a template is a program: anything may come out of it
-                raise InputError(
-                    f"the chat template refuses these messages: {_line(error)}"
-                ) from None
-
-    @staticmethod
-    def _joined(pieces: Iterable[str]) -> str:
-        parts: list[str] = []
-        total = 0
-        for piece in pieces:
-            total += len(piece)
-            check_size(total)
-            parts.append(piece)
-        return "".join(parts)
+        variables = {
+            "messages": check_messages(messages),
+            "add_generation_prompt": add_generation_prompt,
+            **self._tokens,
+        }
+        task = {"source": self._source, "variables": variables, "max_chars": MAX_CHARS}
+        try:
+            text = _CHILD.ask(task, LIMITS)
+        except Stopped as error:
+            raise BundleError(f"the chat template was stopped: {error}") from None
+        except Refused as error:
+            if error.kind == "source":
+                raise BundleError(f"the chat template is not Jinja: {error}") from None
+            raise InputError(f"the chat template refuses these messages: {error}") from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"messages: expected JSON values only: {error}") from None
+        return str(text)
 
 
 def check_messages(messages: Any) -> list[dict[str, Any]]:
@@ -95,7 +87,3 @@ def check_messages(messages: Any) -> list[dict[str, Any]]:
         ):
             raise InputError(f"messages[{index}]: expected an object with text role and content")
     return [dict(message) for message in messages]
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,11 +1,15 @@
-"""A Python process of our own beside this one, for libraries that may end theirs."""
+"""Python processes of our own beside this one, for libraries and data that may end theirs."""
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
+from edgedec.fields import one_line
+
+MAX_OUTPUT_BYTES = 64 << 10
 _START = (
     "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "module = sys.argv.pop(1); runpy.run_module(module, run_name='__main__', alter_sys=True)"
@@ -21,3 +25,18 @@ def python(module: str, *arguments: str) -> list[str]:
     package = Path(__file__).resolve().parent
     paths = json.dumps([path for path in sys.path if path and Path(path).resolve() != package])
     return [sys.executable, "-I", "-c", _START, paths, module, *arguments]
+
+
+def signal_name(code: int) -> str:
+    """The signal that ended a process whose exit code is ``-code``, as ``SIGSEGV``."""
+    try:
+        return signal.Signals(code).name
+    except ValueError:
+        return f"signal {code}"
+
+
+def last_line(output: bytes) -> str:
+    """The last line a process wrote to its standard error, at most 300 characters."""
+    text = output[-MAX_OUTPUT_BYTES:].decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return one_line((lines or ["it gave no reason"])[-1])[:300]

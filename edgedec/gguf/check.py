@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -25,7 +24,6 @@ CHILD = "edgedec.gguf._child"
 # Enough for an SD card: a minute, and as long as its bytes take at 10 MB a second.
 BASE_TIMEOUT_S = 60.0
 BYTES_PER_SECOND = 10 << 20
-MAX_OUTPUT_BYTES = 64 << 10
 _QUIET_AND_SMALL = {
     "GGML_NO_BACKTRACE": "1",  # an abort would start a debugger to print one
     # Each thread and arena reserves address space, which the child bounds.
@@ -92,24 +90,17 @@ def _open_in_child(path: Path, timeout_s: float) -> None:
         if code == 0:
             return
         size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - MAX_OUTPUT_BYTES))
+        output.seek(max(0, size - isolated.MAX_OUTPUT_BYTES))
         reason = _last_error(output.read().decode("utf-8", "replace"))
     if code == EXIT_UNAVAILABLE:
         raise RuntimeUnavailable(f"{PACKAGE} cannot be used here: {reason}")
     if code < 0:
-        reason = f"it crashed with {_signal(-code)}: {reason}"
+        reason = f"it crashed with {isolated.signal_name(-code)}: {reason}"
     raise _refused(path, reason)
 
 
 def _refused(path: Path, reason: str) -> BundleError:
     return BundleError(f"{one_line(str(path))}: llama.cpp cannot open it: {reason}")
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _last_error(output: str) -> str:

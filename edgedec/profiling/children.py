@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -15,14 +14,12 @@ import numpy as np
 
 from edgedec import isolated
 from edgedec.errors import EdgedecError, ProfileError
-from edgedec.fields import one_line
 from edgedec.placement.profile import Contention, Measured, Parity
 from edgedec.placement.stored import from_json, to_json
 from edgedec.profiling.job import Job, Together
 from edgedec.profiling.parity import Rows
 
 CHILD, PAIR_CHILD = "edgedec.profiling._child", "edgedec.profiling._pair_child"
-_MAX_OUTPUT_BYTES = 64 << 10
 # An abort would start a debugger to print where.
 _QUIET = {"GGML_NO_BACKTRACE": "1"}
 
@@ -106,20 +103,8 @@ def _run(module: str, job: Any, folder: Path, limit_s: float) -> str:
         if code == 0:
             return ""
         size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - _MAX_OUTPUT_BYTES))
-        said = _last_line(output.read().decode("utf-8", "replace"))
+        output.seek(max(0, size - isolated.MAX_OUTPUT_BYTES))
+        said = isolated.last_line(output.read())
     if code < 0:
-        return f"it crashed with {_signal(-code)}: {said}"
+        return f"it crashed with {isolated.signal_name(-code)}: {said}"
     return said
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return one_line((lines or ["it gave no reason"])[-1])[:300]

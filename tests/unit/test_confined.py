@@ -1,0 +1,301 @@
+"""The child process for what comes from elsewhere: bounded, warm, and gone with its parent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from template_attacks import ATTACKS
+
+from edgedec import isolated
+from edgedec.chat import LIMITS
+from edgedec.confined import Confined, Limits, Refused, Stopped
+
+SMALL = Limits(memory_bytes=100 << 20, cpu_s=0.5, wall_s=20.0, answer_bytes=1 << 20)
+POSIX = pytest.mark.skipif(os.name != "posix", reason="bounds as POSIX systems keep them")
+MODULE = """
+import os, sys, time
+from edgedec import _confined_child
+from edgedec._confined_child import Refusal
+
+def handle(task):
+    if task == "pid":
+        return os.getpid()
+    if task == "spin":
+        while True:
+            pass
+    if task == "sleep":
+        time.sleep(60)
+    if task == "grow":
+        return len(bytes(1 << 30))
+    if task == "crash":
+        sys.stderr.write("assertion failed\\n")
+        sys.stderr.flush()
+        os.abort()
+    if task == "long":
+        return "x" * (2 << 20)
+    if task == "refuse":
+        raise Refusal("kind", "not\\nthis")
+    if task == "print":
+        print("what a library prints")
+    return task
+
+if __name__ == "__main__":
+    _confined_child.serve(handle)
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "some_child.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = Confined("some_child", idle_s=60)
+    yield made
+    made.close()
+
+
+def test_one_child_does_task_after_task(child: Confined) -> None:
+    assert child.ask("pid", SMALL) == child.ask("pid", SMALL)
+    assert child.ask({"a": ["é\n", None]}, SMALL) == {"a": ["é\n", None]}
+    assert child.ask("print", SMALL) == "print"
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        ("spin", "it took more than 0.5 s of processor time"),
+        ("grow", "it needs more than 100 MiB of memory"),
+        ("crash", "it crashed with SIGABRT: assertion failed"),
+        ("long", "its answer is longer than 1 MiB"),
+    ],
+)
+def test_a_bound_ends_the_task_and_the_next_one_is_done(
+    child: Confined, task: Any, reason: str
+) -> None:
+    if task == "grow" and not sys.platform.startswith("linux"):
+        pytest.skip("only Linux obeys RLIMIT_AS")
+    first = child.ask("pid", SMALL)
+    with pytest.raises(Stopped, match=f"^{reason}$"):
+        child.ask(task, SMALL)
+    assert child.ask("pid", SMALL) != first
+
+
+def test_elapsed_time_is_bounded(child: Confined) -> None:
+    child.ask("pid", SMALL)
+    with pytest.raises(Stopped, match=r"it took longer than 0\.3 s"):
+        child.ask("sleep", Limits(100 << 20, 5.0, 0.3, 1 << 20))
+
+
+@POSIX
+def test_processor_time_is_counted_for_each_task(child: Confined) -> None:
+    """Many tasks of one child may take more together than one of them may."""
+    limits = Limits(100 << 20, 0.2, 20.0, 1 << 20)
+    pid = child.ask("pid", limits)
+    begin = time.process_time()
+    while time.process_time() - begin < 0.5:
+        assert child.ask("pid", limits) == pid
+
+
+def test_a_refusal_leaves_the_child_as_it_is(child: Confined) -> None:
+    pid = child.ask("pid", SMALL)
+    with pytest.raises(Refused, match=r"^not this$") as refused:
+        child.ask("refuse", SMALL)
+    assert refused.value.kind == "kind"
+    assert child.ask("pid", SMALL) == pid
+
+
+def test_an_idle_child_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_child.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    child = Confined("some_child", idle_s=0.1)
+    pid = child.ask("pid", SMALL)
+    for _ in range(200):
+        if child._child is not None and child._child._process.poll() is not None:
+            break
+        time.sleep(0.05)
+    assert child.ask("pid", SMALL) != pid
+    child.close()
+
+
+def test_threads_take_turns(child: Confined) -> None:
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda n=n: found.append((n, child.ask(n, SMALL))))
+        for n in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [(n, n) for n in range(20)]
+
+
+@POSIX
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_process_starts_its_own(child: Confined) -> None:
+    mine = child.ask("pid", SMALL)
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(writing, str(child.ask("pid", SMALL)).encode())
+            child.close()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.wait()
+    theirs = int(os.read(reading, 64))
+    os.close(reading)
+    assert theirs != mine
+    assert child.ask("pid", SMALL) == mine
+
+
+def script(source: str, *arguments: str) -> subprocess.Popen[bytes]:
+    (folder := Path(arguments[0])).joinpath("script.py").write_text(textwrap.dedent(source))
+    (folder / "some_child.py").write_text(MODULE)
+    paths = os.pathsep.join([str(folder), *sys.path])
+    return subprocess.Popen(
+        [sys.executable, str(folder / "script.py"), *arguments[1:]],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+
+
+ASKING = """
+    import sys
+    from edgedec.confined import Confined, Limits
+    child = Confined("some_child", idle_s=60)
+    limits = Limits(100 << 20, 60.0, 120.0, 1 << 20)
+    print(child.ask("pid", limits), flush=True)
+    try:
+        child.ask("spin", limits)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def gone(pid: int) -> bool:
+    for _ in range(200):
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_ctrl_c_ends_at_once_and_a_child_never_outlives_its_parent(
+    tmp_path: Path, ending: signal.Signals
+) -> None:
+    process = script(ASKING.replace("spin", "sleep"), str(tmp_path))
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    time.sleep(0.2)  # the task is under way
+    process.send_signal(ending)
+    try:
+        output, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    if ending == signal.SIGINT:
+        assert (output, said) == (b"interrupted\n", b"")
+    assert gone(pid)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_a_killed_parent_takes_its_idle_child_along(tmp_path: Path) -> None:
+    process = script(ASKING.replace('child.ask("spin", limits)', "sys.stdin.read()"), str(tmp_path))
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.communicate(timeout=30)
+    assert gone(pid)
+
+
+def test_nothing_is_imported_or_started_before_a_template_is_rendered() -> None:
+    code = (
+        "import sys; import edgedec.chat as c; t = c.ChatTemplate('x'); "
+        "assert c._CHILD._child is None and 'jinja2' not in sys.modules; "
+        "t.render([{'role': 'user', 'content': ''}]); assert 'jinja2' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
+
+
+def test_the_child_imports_jinja_and_little_else() -> None:
+    code = (
+        "import runpy, sys; from edgedec import _template_child; "
+        "print([n for n in sys.modules if n.split('.')[0] in "
+        "('numpy', 'onnxruntime', 'tokenizers', 'click', 'rich')])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, env=_environment()
+    )
+    assert found.stdout == b"[]\n"
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+ATTACKED = """
+import json, resource, sys
+from edgedec import chat
+from edgedec.errors import EdgedecError
+try:
+    said = chat.ChatTemplate(sys.argv[1]).render([{"role": "user", "content": "Hi"}])
+except EdgedecError as error:
+    said = f"{type(error).__name__}: {error}"
+chat._CHILD.close()
+own, child = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+scale = 1 if sys.platform == "darwin" else 1024
+print(json.dumps([said, (own.ru_maxrss + child.ru_maxrss) * scale,
+                  sum(one.ru_utime + one.ru_stime for one in (own, child))]))
+"""
+
+
+def attacked(source: str) -> tuple[str, int, float]:
+    """What is said, the peak of both processes in bytes, and their processor time in seconds."""
+    done = subprocess.run(
+        [sys.executable, "-c", ATTACKED, source],
+        check=True, capture_output=True, env=_environment(), timeout=120,
+    )  # fmt: skip
+    assert done.stderr == b""
+    said, peak, seconds = json.loads(done.stdout)
+    return said, peak, seconds
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux obeys RLIMIT_AS")
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_an_error_of_one_line(name: str) -> None:
+    said, peak, seconds = attacked(ATTACKS[name])
+    assert said.startswith("BundleError: the chat template was stopped: it ")
+    assert "\n" not in said
+    assert peak <= 300e6
+    assert seconds <= 2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux obeys RLIMIT_AS")
+def test_a_harmless_template_of_the_same_kind_passes() -> None:
+    """The control: what is measured is not what every template takes or says."""
+    said, peak, seconds = attacked('{{ "{:>9}".format("x") }}')
+    assert said == "        x"
+    assert peak < LIMITS.memory_bytes
+    assert seconds < 2
+
+
+def test_signals_have_names() -> None:
+    assert isolated.signal_name(11) == "SIGSEGV"
+    assert isolated.signal_name(9999) == "signal 9999"
+    assert isolated.last_line(b"a\n\x1b[31mb\n\n") == "?[31mb"
+    assert isolated.last_line(b"") == "it gave no reason"
