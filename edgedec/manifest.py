@@ -16,6 +16,7 @@ from typing import Any
 from edgedec import installation
 from edgedec.errors import BundleError
 from edgedec.fields import Fields, one_line
+from edgedec.model_path import not_a_bundle
 
 SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
@@ -47,18 +48,11 @@ def read_manifest(root: Path) -> dict[str, Any]:
     file = root / MANIFEST
     try:
         if not root.is_dir():
-            raise BundleError(f"{root} is no folder: give a bundle that `edgedec export` wrote")
+            raise BundleError(not_a_bundle(root))
         with file.open("rb") as stream:
             data = stream.read(MAX_MANIFEST_BYTES + 1)
     except FileNotFoundError:
-        if (root / "config.json").is_file():
-            raise BundleError(
-                f"{root} is a checkpoint, not a bundle: make one with `edgedec export {root} --out"
-                " DIR`"
-            ) from None
-        raise BundleError(
-            f"{root} has no {MANIFEST}: give a bundle that `edgedec export` wrote, all of it"
-        ) from None
+        raise BundleError(not_a_bundle(root)) from None
     except (OSError, ValueError) as error:
         raise BundleError(f"{file} cannot be read: {error}") from None
     if len(data) > MAX_MANIFEST_BYTES:

@@ -167,6 +167,8 @@ def _within(bundle: str | Path, options: OpenOptions) -> Decision:
     from edgedec import planning
     from edgedec.profiling import ProfileOptions, read_cached
 
+    assert options.memory is not None
+    planning.check_memory(options.memory, bundle, options.draft_model)
     if read_cached(bundle, options.draft_model) is None:
         _log.warning("measuring what the models cost here, once; this takes a minute or so")
     return planning.plan(

@@ -9,9 +9,11 @@ from pathlib import Path
 from edgedec.bundle import Bundle, Role
 from edgedec.errors import InputError
 from edgedec.manifest import sha256_of
+from edgedec.model_path import GGUF, is_gguf
 from edgedec.text import Tokenizer
 
-GGUF = ".gguf"
+__all__ = ["Choose", "Pair", "Source", "every_format", "find", "is_gguf"]
+
 # From a role and the formats it is there in to the one that is used.
 Choose = Callable[[str, Sequence[str]], str]
 
@@ -61,11 +63,6 @@ class Pair:
     draft: Source | None
     bundle: Bundle | None
     shared_tokenizer: bool
-
-
-def is_gguf(path: str | Path) -> bool:
-    """Whether a path names a GGUF file rather than a bundle."""
-    return Path(path).suffix.lower() == GGUF
 
 
 def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import stat
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from edgedec import profiling
 from edgedec.decoding import drafting
-from edgedec.errors import PlanError
+from edgedec.errors import MemoryBudgetError, PlanError
 from edgedec.fields import printable
 from edgedec.pair import every_format
 from edgedec.placement import machine
@@ -35,6 +36,8 @@ _MOST_BYTES = 8 << 20
 _ANEW = "make one with `edgedec plan --out FILE`"
 # What no machine has more of.
 _MOST_THREADS, _MOST_CORES, _MOST_DRAFTED, _MOST_CONTEXT = 1024, 4096, 999, 1 << 31
+# Python with numpy, ONNX Runtime and the tokenizers, before it opens a model; measured.
+_LEAST_PROCESS = 50_000_000
 _LONGEST_NAME, _LONGEST_TEXT = 80, 240
 
 
@@ -64,9 +67,30 @@ def plan(
         MemoryBudgetError: nothing fits; names the smallest memory that something fits in.
 
     """
+    if memory is not None:
+        check_memory(memory, bundle, None if options is None else options.draft_model)
     measured = profiling.profile(bundle, options, on_progress)
     there = machine.memory().usable
     return decide(measured, workload or Workload(), memory, predict, there)
+
+
+def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = None) -> None:
+    """Refuse, before a minute of measuring, what cannot even hold the target's weights.
+
+    Raises:
+        BundleError: no such bundle or file, or damaged.
+        MemoryBudgetError: names the least that may do; what was measured names the exact one.
+
+    """
+    sources = every_format(bundle, draft_model)["target"]
+    weights = min(sum(file.stat().st_size for file in one.files.values()) for one in sources)
+    least = weights + _LEAST_PROCESS
+    if memory < least and profiling.read_cached(bundle, draft_model) is None:
+        raise MemoryBudgetError(
+            f"{memory / 1e6:.3g} MB are given, which hold no plan: the target's weights take"
+            f" {weights / 1e6:.0f} MB and a process that runs them {_LEAST_PROCESS / 1e6:.0f} MB:"
+            f" give --memory {math.ceil(least / 1e6)}MB or more"
+        )
 
 
 def save(decision: Decision, path: Path) -> None:

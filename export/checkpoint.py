@@ -15,6 +15,7 @@ from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import FloatArray
+from edgedec.model_path import how_to_fetch, is_hub_name
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 
@@ -58,6 +59,8 @@ class Checkpoint:
         """
         path = Path(path)
         if not path.is_dir():
+            if is_hub_name(str(path)):
+                raise CheckpointError(how_to_fetch(str(path), "`edgedec export {} --out DIR`"))
             raise CheckpointError(f"{path} is no folder: give a Hugging Face checkpoint folder")
         config = read_json(path / "config.json")
         try:

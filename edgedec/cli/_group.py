@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from edgedec.cli import _suggestions
 from edgedec.errors import EdgedecError
 from edgedec.fields import printable
 
@@ -28,6 +29,14 @@ class FolderGroup(click.Group):
 
         names = (module.name for module in pkgutil.iter_modules(folder.__path__))
         return sorted(name for name in names if not name.startswith("_"))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of this name; a misspelt one is told what was probably meant."""
+        if args[0] not in self.list_commands(ctx):
+            ctx.fail(_suggestions.for_command(args[0], self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the file of this name, if there is one."""
@@ -95,7 +104,10 @@ def describe(error: BaseException) -> tuple[str, int]:
     if isinstance(error, EdgedecError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        return f"{error.format_message()} (see {error.ctx.command_path} --help)", 2
+        what = error.format_message()
+        if isinstance(error, click.NoSuchOption):
+            what = _suggestions.for_option(error.option_name, error.ctx)
+        return f"{what} (see {error.ctx.command_path} --help)", 2
     if isinstance(error, click.ClickException):
         return error.format_message(), 2
     if isinstance(error, OSError):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 # The drafters by their files; importing their package would import numpy.
 _DRAFTERS = Path(__file__).parents[1] / "decoding" / "drafting"
 DRAFTS = ["auto", *sorted({file.stem for file in _DRAFTERS.glob("[a-z]*.py")} - {"base"})]
@@ -62,6 +63,11 @@ def bias(value: str | tuple[int, float]) -> tuple[int, float]:
         raise click.BadParameter(
             f"{value!r}: expected a token id and a number, as 17=-2.5"
         ) from None
+
+
+def stop_text(value: str) -> str:
+    """A stop string, whose ``\\n``, ``\\t`` and ``\\\\`` mean what they do in most languages."""
+    return re.sub(r"\\([nt\\])", lambda found: ESCAPES[found[1]], value)
 
 
 OPEN = [
@@ -120,8 +126,8 @@ LOAD = [
 ]  # fmt: skip
 
 SAMPLE = [
-    click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True,
-                 metavar="N", help="Tokens to write at most."),
+    click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128,
+                 show_default=True, metavar="N", help="Tokens to write at most."),
     click.option("--temperature", type=float, default=0.0, show_default=True,
                  help="0 is greedy."),
     click.option("--top-k", type=int, default=0, help="Keep the k most likely tokens."),
@@ -138,7 +144,8 @@ SAMPLE = [
     click.option("--logit-bias", type=bias, multiple=True, metavar="ID=VALUE",
                  help="Added to this token's logit; repeatable."),
     click.option("--seed", type=int, help="Of all random choices; default: drawn and reported."),
-    click.option("--stop", multiple=True, metavar="TEXT", help="Ends the text; repeatable."),
+    click.option("--stop", type=stop_text, multiple=True, metavar="TEXT",
+                 help="Ends the text; repeatable. \\n is a line end, \\t a tab, \\\\ a backslash."),
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
 ]  # fmt: skip
 
@@ -159,15 +166,6 @@ _LOADED = (
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-bundle = click.option(
-    "--bundle", "--target", "bundle",
-    default="demo",
-    show_default=True,
-    metavar="PATH|demo",
-    help="A folder that `edgedec export` wrote, the pair that ships, or a GGUF file.",
-)  # fmt: skip
-
-
 def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
     """Which prompts to decode and how far, for commands that compare texts."""
     return [
@@ -177,7 +175,7 @@ def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
                      "the demo pair was not trained on."),
         click.option("--count", type=click.IntRange(min=1), default=count, show_default=True,
                      help="How many of the default prompts."),
-        click.option("--max-new-tokens", type=click.IntRange(min=least_tokens), default=128,
+        click.option("-n", "--max-new-tokens", type=click.IntRange(min=least_tokens), default=128,
                      show_default=True, metavar="N", help="Tokens of each text."),
     ]  # fmt: skip
 

@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _model, _options
 
 if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions
 
 
 @click.command()
-@_options.bundle
+@_model.model
 @click.option("--system", metavar="TEXT", help="What the assistant is told first.")
 @_options.options(_options.SAMPLE, _options.OPEN, _options.LOAD)
 def command(bundle: str, system: str | None, **chosen: Any) -> None:
     """Talk with a model in the terminal.
 
-    The bundle or GGUF file needs a chat template. A line is a message; /reset starts anew, /draft
-    none decodes plainly from here on and /draft auto speculates again, /exit or Ctrl-D ends.
-    Ctrl-C stops an answer.
+    MODEL, a bundle's folder or a GGUF file, needs a chat template. A line is a message; /reset
+    starts anew, /draft none decodes plainly from here on and /draft auto speculates again, /exit
+    or Ctrl-D ends. Ctrl-C stops an answer.
 
     \b
     edgedec chat
-    edgedec chat --target large.gguf --draft small.gguf
-    edgedec chat --bundle ./qwen --system "Answer in one sentence." --temperature 0.7
+    edgedec chat large.gguf --draft small.gguf
+    edgedec chat ./qwen --system "Answer in one sentence." --temperature 0.7
     """  # fmt: skip
     options = _options.generate_options(chosen)
     from edgedec.cli import _output

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _model, _options
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -24,13 +24,7 @@ FRAMES_PER_SECOND = 12
 
 
 @click.command()
-@click.option(
-    "--bundle",
-    default="demo",
-    show_default=True,
-    metavar="PATH|demo",
-    help="A folder that `edgedec export` wrote, the pair that ships, or a GGUF file.",
-)
+@_model.model
 @click.option(
     "--count",
     type=click.IntRange(min=1),
@@ -39,6 +33,7 @@ FRAMES_PER_SECOND = 12
     help="How many function heads.",
 )
 @click.option(
+    "-n",
     "--max-new-tokens",
     type=click.IntRange(min=2),
     default=120,
@@ -73,7 +68,7 @@ def command(
     \b
     edgedec demo
     edgedec demo --count 5 --temperature 0.8 --seed 3
-    edgedec demo --draft lookup
+    edgedec demo large.gguf --draft small.gguf
     """  # fmt: skip
     from edgedec.bench.showcase import Showcase
     from edgedec.bench.workloads import heldout_prompts

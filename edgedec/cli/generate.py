@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _model, _options
 from edgedec.cli._group import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 
 
 @click.command()
-@click.argument("prompt", required=False)
-@_options.bundle
+@_model.model_and_prompt
 @_options.options(_options.SAMPLE, _options.OPEN, _options.LOAD)
+@click.option("--system", metavar="TEXT", help="What a chat model is told before the prompt.")
 @click.option(
     "--logprobs",
     type=click.IntRange(0, 100),
@@ -50,8 +50,9 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 )
 @_options.as_json
 def command(
-    prompt: str | None,
     bundle: str,
+    prompt: str | None,
+    system: str | None,
     messages: Path | None,
     prompts: Path | None,
     out: Path | None,
@@ -60,18 +61,20 @@ def command(
 ) -> None:
     """Write what follows PROMPT or standard input.
 
-    Without PROMPT, or with -, standard input is read. The text comes as it is written; figures
-    go to standard error.
+    MODEL is a bundle's folder, a GGUF file or demo. A single argument that names none of these is
+    the prompt, and the demo goes on with it. Without PROMPT, or with -, standard input is read. The
+    text comes as it is written; figures go to standard error. With --system the prompt is a
+    message to a chat model; otherwise the model goes on with the text as it stands.
 
     \b
     edgedec generate "def fibonacci(n):"
-    cat script.py | edgedec generate --max-new-tokens 64 --stop $'\\ndef '
-    edgedec generate --temperature 0.8 --seed 7 --json "import os"
-    edgedec generate --draft none --messages chat.json
-    edgedec generate --target large.gguf --draft small.gguf "Once upon a time"
-    edgedec generate --prompts in.jsonl --out out.jsonl
+    edgedec generate ./my-bundle "import os" --temperature 0.8 --seed 7 --json
+    edgedec generate large.gguf "Once upon a time" --draft small.gguf
+    cat script.py | edgedec generate demo -n 64 --stop '\\ndef '
+    edgedec generate ./my-bundle "Why is the sky blue?" --system "Answer in one sentence."
+    edgedec generate ./my-bundle --prompts in.jsonl --out out.jsonl
     """  # fmt: skip
-    _check(prompt, messages, prompts, out, as_json or prompts is not None, chosen["logprobs"])
+    _check(prompts, out, system, as_json, chosen["logprobs"])
     from edgedec import batch
     from edgedec.jobs import Job, read_jobs
 
@@ -79,9 +82,10 @@ def command(
     if prompts is not None:
         jobs = read_jobs(prompts)
     elif messages is not None:
-        jobs = [Job("1", read_messages(messages))]
+        jobs = [Job("1", with_system(read_messages(messages), system))]
     else:
-        jobs = [Job("1", read_text() if prompt in (None, "-") else str(prompt))]
+        text = read_text() if prompt in (None, "-") else str(prompt)
+        jobs = [Job("1", text if system is None else with_system(user(text), system))]
     options = _options.generate_options(chosen)
     from edgedec.cli import _output
     from edgedec.pipeline import Pipeline
@@ -102,20 +106,37 @@ def command(
 
 
 def _check(
-    prompt: str | None,
-    messages: Path | None,
-    prompts: Path | None,
-    out: Path | None,
-    facts: bool,
-    logprobs: int | None,
+    prompts: Path | None, out: Path | None, system: str | None, as_json: bool, logprobs: int | None
 ) -> None:
-    given = [value for value in (prompt, messages, prompts) if value is not None]
-    if len(given) > 1:
-        raise click.UsageError("give one of PROMPT, --messages and --prompts")
-    if out is not None and prompts is None:
+    if prompts is None and out is not None:
         raise click.UsageError("--out goes with --prompts; for one prompt redirect the output")
-    if logprobs is not None and not facts:
+    if prompts is None and logprobs is not None and not as_json:
         raise click.UsageError("--logprobs goes with --json or --prompts")
+    if prompts is not None and system is not None:
+        raise click.UsageError(
+            "--system goes with PROMPT or --messages; lines of --prompts have messages of their own"
+        )
+
+
+def user(text: str) -> list[dict[str, Any]]:
+    """A conversation that begins with this message."""
+    return [{"role": "user", "content": text}]
+
+
+def with_system(messages: list[Any], system: str | None) -> list[Any]:
+    """A conversation that begins with what the assistant is told.
+
+    Raises:
+        InputError: it has such a message already.
+
+    """
+    from edgedec.errors import InputError
+
+    if system is None:
+        return messages
+    if messages and isinstance(messages[0], dict) and messages[0].get("role") == "system":
+        raise InputError("the messages begin with one of the role system: leave --system out")
+    return [{"role": "system", "content": system}, *messages]
 
 
 def read_text() -> str:

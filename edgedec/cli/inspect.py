@@ -28,7 +28,7 @@ def command(bundle: str, quick: bool, as_json: bool) -> None:
     """
     from edgedec.bundle import Bundle
     from edgedec.cli import _output
-    from edgedec.pair import is_gguf
+    from edgedec.model_path import is_gguf
 
     if is_gguf(bundle):
         _gguf(bundle, as_json)

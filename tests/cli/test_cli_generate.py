@@ -164,7 +164,7 @@ def test_a_lossy_rule_is_noted_when_named(run, bundle) -> None:
     [
         ([""], "the prompt is empty"),
         ([], "the prompt is empty"),
-        (["a", "b"], "unexpected extra argument"),
+        (["a", "b"], "a prompt of several words goes in quotes"),
         (["a", "--messages", __file__], "give one of PROMPT, --messages and --prompts"),
         (["a", "--out", "x"], "--out goes with --prompts"),
         (["a", "--temperature", "-1"], "temperature -1.0: expected"),

@@ -1,0 +1,125 @@
+"""The model as the first argument of a command, and what else the words of a command line are.
+
+::
+
+    edgedec generate PROMPT                  the demo pair continues it
+    edgedec generate MODEL PROMPT
+    edgedec generate MODEL                   the prompt comes from standard input
+    edgedec generate --bundle MODEL PROMPT   as before; no word is taken for a model
+"""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from edgedec.model_path import DEMO, how_to_fetch, is_hub_name, names_model
+
+F = TypeVar("F", bound=Callable[..., Any])
+_WHAT = f"a folder that `edgedec export` wrote, a .gguf file, or {DEMO}"
+_option = click.option(
+    "--bundle", "--target", "named",
+    metavar="MODEL",
+    help=f"The same as MODEL: {_WHAT}.",
+)  # fmt: skip
+
+
+def model(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the argument MODEL, by default the demo, as ``bundle``."""
+
+    @functools.wraps(command)
+    def with_model(model: str | None, named: str | None, **values: Any) -> None:
+        if model is not None and named is not None:
+            raise _twice(model, named)
+        command(bundle=named or model or DEMO, **values)
+
+    return click.argument("model", required=False)(_option(with_model))
+
+
+def model_and_prompt(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command MODEL and PROMPT, as ``bundle`` and ``prompt``, which may be None.
+
+    The prompt is not asked for where the values ``messages`` or ``prompts`` are given.
+    """
+
+    @functools.wraps(command)
+    def with_both(words: Sequence[str], named: str | None, **values: Any) -> None:
+        elsewhere = [name for name in ("messages", "prompts") if values.get(name) is not None]
+        bundle, prompt = meant(words, named)
+        if prompt is not None and elsewhere:
+            raise click.UsageError("give one of PROMPT, --messages and --prompts")
+        command(bundle=bundle, prompt=prompt, **values)
+
+    decorated = _option(with_both)
+    return click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]")(decorated)
+
+
+def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
+    """The model and the prompt that the words of a command line mean.
+
+    Args:
+        words: without the options.
+        named: the model that an option names; then all words are the prompt.
+
+    Raises:
+        click.UsageError: an unquoted prompt, a model that is named twice, or a hub's name.
+
+    """
+    if named is not None:
+        if len(words) == 2 and names_model(words[0]):
+            raise _twice(words[0], named)
+        if len(words) > 1:
+            raise _unquoted(["--bundle", named], words)
+        return named, next(iter(words), None)
+    if not words:
+        return DEMO, None
+    first = words[0]
+    a_model = names_model(first)
+    if len(words) == 1:
+        if a_model:
+            _check_there(first)
+            return first, None
+        if is_hub_name(first) and any(character.isdigit() for character in first):
+            raise click.UsageError(
+                how_to_fetch(first, "`edgedec export {} --out DIR`")
+                + f"; if it is the prompt: edgedec generate {DEMO} {first}"
+            )
+        return DEMO, first
+    if len(words) == 2 and (a_model or _like_a_path(first) or _in_quotes(words[1])):
+        return first, words[1]
+    if a_model:
+        raise _unquoted([first], words[1:])
+    raise _unquoted([], words)
+
+
+def _like_a_path(word: str) -> bool:
+    """Whether a word that names no model was meant as one; opening it says what is wrong."""
+    return is_hub_name(word) or word.startswith(("./", "../", "/", "~"))
+
+
+def _in_quotes(word: str) -> bool:
+    """Whether a word can only have come in quotes, so that the one before it is the model."""
+    return any(character.isspace() for character in word)
+
+
+def _check_there(model: str) -> None:
+    """Refuse a missing file before standard input is waited for."""
+    if model != DEMO and not Path(model).exists():
+        raise click.UsageError(f"{model}: no such file")
+
+
+def _twice(model: str, named: str) -> click.UsageError:
+    return click.UsageError(f"the model is given twice, {model} and {named}: leave one out")
+
+
+def _unquoted(before: list[str], words: Sequence[str]) -> click.UsageError:
+    """The prompt in quotes, as it can be pasted."""
+    prompt = " ".join(words)
+    command = " ".join(["edgedec generate", *map(shlex.quote, before), shlex.quote(prompt)])
+    what = "" if before else f"{shlex.quote(words[0])} is no model ({_WHAT}), and "
+    return click.UsageError(f"{what}a prompt of several words goes in quotes: {command}")

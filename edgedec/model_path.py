@@ -1,0 +1,91 @@
+"""What a user may give as a model, and what to say where it is something else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+DEMO = "demo"
+GGUF = ".gguf"
+_HOLDS = _MANIFEST, _CHECKPOINT = "manifest.json", "config.json"
+# A model's name on a hub, as Qwen/Qwen3-0.6B.
+_HUB_NAME = re.compile(r"([A-Za-z][\w.-]*)/([A-Za-z][\w.-]*)")
+_MOST_FILES = 10_000
+_NAMED = 3
+
+
+def is_gguf(path: str | Path) -> bool:
+    """Whether a path names a GGUF file rather than a folder."""
+    return Path(path).suffix.lower() == GGUF
+
+
+def names_model(word: str) -> bool:
+    """Whether a word means a model rather than a text.
+
+    It does when it is ``demo``, a path that ends with ``.gguf``, or an existing folder that holds
+    a bundle, a checkpoint or GGUF files. For the last two, opening it says what to give instead.
+    """
+    if word == DEMO:
+        return True
+    path = Path(word)
+    try:
+        if is_gguf(word):  # one that is missing is a mistake; a sentence is none
+            return path.exists() or not any(character.isspace() for character in word)
+        if not word or not path.is_dir():
+            return False
+        return any((path / name).exists() for name in _HOLDS) or bool(gguf_files(path))
+    except (OSError, ValueError):  # longer than a path may be, or with a null byte
+        return False
+
+
+def is_hub_name(word: str) -> bool:
+    """Whether a word looks like a model's name on a hub and is nothing on this disk."""
+    found = _HUB_NAME.fullmatch(word)
+    return found is not None and not is_gguf(word) and not Path(word).exists()
+
+
+def gguf_files(folder: Path) -> list[Path]:
+    """The GGUF files in a folder; the first part of one that is split."""
+    found = []
+    for seen, path in enumerate(folder.iterdir()):
+        if seen == _MOST_FILES:
+            break
+        if is_gguf(path) and not re.search(r"-(?!00001)\d{5}-of-\d{5}\.", path.name):
+            found.append(path)
+    return sorted(found)
+
+
+def how_to_fetch(name: str, then: str) -> str:
+    """What to do with a model's name on a hub.
+
+    Args:
+        name: as ``Qwen/Qwen3-0.6B``.
+        then: what to do with the folder, where ``{}`` stands for it.
+
+    """
+    folder = f"./{name.split('/')[-1]}"
+    return (
+        f"{name} is no folder here, and models are not fetched from a hub: get it with"
+        f" `hf download {name} --local-dir {folder}`, then {then.format(folder)}"
+    )
+
+
+def not_a_bundle(root: Path) -> str:
+    """Why a path cannot be opened as a bundle: there is no manifest in it."""
+    name = str(root)
+    if is_hub_name(name):
+        return how_to_fetch(name, "`edgedec export {} --out DIR`, or give a GGUF file in it")
+    if not root.is_dir():
+        kind = "a file" if root.exists() else "no folder"
+        return (
+            f"{root} is {kind}: give a bundle that `edgedec export` wrote, a {GGUF} file, or {DEMO}"
+        )
+    if (root / _CHECKPOINT).is_file():
+        return (
+            f"{root} is a checkpoint, not a bundle: make one with `edgedec export {root} --out DIR`"
+        )
+    files = [str(path) for path in gguf_files(root)]
+    if files:
+        more = f" or {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+        return f"{root} is a folder with GGUF files: give a file, {', '.join(files[:_NAMED])}{more}"
+    return f"{root} has no {_MANIFEST}: give a bundle that `edgedec export` wrote, all of it"

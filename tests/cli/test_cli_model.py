@@ -1,0 +1,249 @@
+"""The model as the first argument, and what is said where it or a command's name is wrong."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from edgedec.cli import _options, _suggestions, main
+from edgedec.cli._model import meant
+from edgedec.errors import BundleError, CheckpointError
+from edgedec.export.checkpoint import Checkpoint
+from edgedec.manifest import read_manifest
+from edgedec.model_path import names_model
+
+LENGTH = ["-n", 6]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The present folder: a bundle's and a checkpoint's folder, and one with GGUF files."""
+    monkeypatch.chdir(tmp_path)
+    for name, file in (
+        ("bundle", "manifest.json"),
+        ("checkpoint", "config.json"),
+        ("downloads", "b.gguf"),
+        ("downloads", "a-00001-of-00002.gguf"),
+        ("downloads", "a-00002-of-00002.gguf"),
+        ("notes", "notes.txt"),
+        ("with space", "manifest.json"),
+    ):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / file).touch()
+    (tmp_path / "model.gguf").touch()
+    (tmp_path / "my model.gguf").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ("demo", None)),
+        (["def f(x):"], ("demo", "def f(x):")),
+        (["notes"], ("demo", "notes")),
+        (["downloading"], ("demo", "downloading")),
+        ([""], ("demo", "")),
+        (["-"], ("demo", "-")),
+        (["either/or"], ("demo", "either/or")),
+        (["what is model.gguf"], ("demo", "what is model.gguf")),
+        (["x" * 5000], ("demo", "x" * 5000)),
+        (["nul\0byte"], ("demo", "nul\0byte")),
+        (["demo"], ("demo", None)),
+        (["bundle"], ("bundle", None)),
+        (["with space"], ("with space", None)),
+        (["model.gguf"], ("model.gguf", None)),
+        (["my model.gguf"], ("my model.gguf", None)),
+        (["downloads"], ("downloads", None)),
+        (["bundle", "notes"], ("bundle", "notes")),
+        (["demo", "bundle"], ("demo", "bundle")),
+        (["demo", "either/or"], ("demo", "either/or")),
+        (["./missing", "x"], ("./missing", "x")),
+        (["missing", "two words"], ("missing", "two words")),
+        (["model.gguf", ""], ("model.gguf", "")),
+    ],
+)
+def test_what_words_mean(folder: Path, words: list[str], expected: tuple[str, str | None]) -> None:
+    assert meant(words, None) == expected
+
+
+@pytest.mark.parametrize("word", ["bundle", "demo", "def f(x):", "Qwen/Qwen3-0.6B", "model.gguf"])
+def test_after_an_option_for_the_model_every_word_is_the_prompt(folder: Path, word: str) -> None:
+    assert meant([word], "bundle") == ("bundle", word)
+    assert meant([], "bundle") == ("bundle", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "named", "expected"),
+    [
+        (["Once", "upon"], None, "edgedec generate 'Once upon'"),
+        (["Once", "upon", "a"], None, "edgedec generate 'Once upon a'"),
+        (["demo", "Once", "upon"], None, "edgedec generate demo 'Once upon'"),
+        (["Once", "upon"], "demo", "edgedec generate --bundle demo 'Once upon'"),
+        (["model.gguf", "x"], "demo", "given twice, model.gguf and demo"),
+        (["Qwen/Qwen3-0.6B"], None, "not fetched from a hub"),
+        (["missing.gguf"], None, "missing.gguf: no such file"),
+    ],
+)
+def test_words_that_mean_nothing_are_explained(folder: Path, words, named, expected) -> None:
+    with pytest.raises(click.UsageError) as caught:
+        meant(words, named)
+    assert expected in str(caught.value)
+
+
+def test_a_hub_name_that_is_a_folder_is_that_folder(folder: Path) -> None:
+    (folder / "Qwen" / "Qwen3-0.6B").mkdir(parents=True)
+    assert meant(["Qwen/Qwen3-0.6B"], None) == ("demo", "Qwen/Qwen3-0.6B")
+    (folder / "Qwen" / "Qwen3-0.6B" / "manifest.json").touch()
+    assert meant(["Qwen/Qwen3-0.6B"], None) == ("Qwen/Qwen3-0.6B", None)
+
+
+def test_both_orders_give_the_same_text(run, bundle) -> None:
+    ask = [*LENGTH, "--json"]
+    before = json.loads(run("generate", "--bundle", bundle, "def f(x):", *ask).stdout)
+    for words in ([bundle, "def f(x):"], ["--target", bundle, "def f(x):"]):
+        assert json.loads(run("generate", *words, *ask).stdout)["text"] == before["text"]
+    read = run("generate", bundle, *ask, stdin="def f(x):")
+    assert json.loads(read.stdout)["text"] == before["text"]
+    another = json.loads(run("generate", "def f(x):", *ask).stdout)  # the demo's
+    assert another["text"] != before["text"]
+
+
+def test_prompts_and_messages_take_a_model(run, bundle, one_line, tmp_path: Path) -> None:
+    lines = tmp_path / "in.jsonl"
+    lines.write_text('{"prompt": "def f(x):"}\n', "utf-8")
+    assert run("generate", bundle, "--prompts", lines, *LENGTH).exit_code == 0
+    assert "give one of" in one_line(run("generate", bundle, "x", "--prompts", lines))
+    assert "give one of" in one_line(run("generate", "x", "--messages", lines))
+
+
+@pytest.mark.parametrize("command", ["chat", "demo"])
+def test_the_model_of_other_commands(run, bundle, one_line, command) -> None:
+    ask = {"chat": [], "demo": ["--json", "--count", 1]}[command]
+    for words in ([bundle], ["--bundle", bundle], ["--target", bundle]):
+        assert run(command, *words, *ask, *LENGTH, stdin="").exit_code == 0
+    twice = one_line(run(command, bundle, "--bundle", "demo", *ask, stdin=""))
+    assert "the model is given twice" in twice
+
+
+def test_a_system_message(run, bundle, one_line, tmp_path: Path) -> None:
+    ask = [*LENGTH, "--json"]
+    told = {"role": "system", "content": "Be brief."}
+    asked = {"role": "user", "content": "Hello"}
+    file = tmp_path / "chat.json"
+
+    def of(*messages: dict[str, str]) -> str:
+        file.write_text(json.dumps(messages), "utf-8")
+        found = json.loads(run("generate", bundle, "--messages", file, *ask).stdout)
+        return str(found["prompt_tokens"]) + found["text"]
+
+    def with_system(*words: object) -> str:
+        found = json.loads(run("generate", bundle, *words, "--system", "Be brief.", *ask).stdout)
+        return str(found["prompt_tokens"]) + found["text"]
+
+    assert with_system("Hello") == of(told, asked) != of(asked)
+    file.write_text(json.dumps([asked]), "utf-8")
+    assert with_system("--messages", file) == of(told, asked)
+    of(told, asked)
+    again = one_line(run("generate", bundle, "--messages", file, "--system", "x"))
+    assert "leave --system out" in again
+    lines = one_line(run("generate", bundle, "--prompts", file, "--system", "x"))
+    assert "--system goes with PROMPT or --messages" in lines
+
+
+@pytest.mark.parametrize(
+    ("written", "meaning"),
+    [
+        ("\\n", "\n"),
+        ("\\ndef ", "\ndef "),
+        ("\\t\\n", "\t\n"),
+        ("\\\\n", "\\n"),
+        ("\\d+", "\\d+"),
+        ("\n", "\n"),
+        ("end", "end"),
+        ("\\", "\\"),
+    ],
+)
+def test_a_line_end_in_a_stop_string(written: str, meaning: str) -> None:
+    assert _options.stop_text(written) == meaning
+
+
+def test_a_line_end_stops_the_text(run) -> None:
+    result = run("generate", "def f(x):", "--stop", "\\n", "-n", 20, "--json")
+    found = json.loads(result.stdout)
+    assert (found["finish_reason"], found["text"].count("\n")) == ("stop", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["genrate", "x"], "No such command 'genrate': did you mean generate?"),
+        (["def f(x):"], "edgedec generate 'def f(x):'"),
+        (["model.gguf"], 'edgedec generate model.gguf "PROMPT", or edgedec chat model.gguf'),
+        (["Qwen/Qwen3-0.6B"], "hf download Qwen/Qwen3-0.6B --local-dir ./Qwen3-0.6B"),
+        (["zzz"], "No such command 'zzz' (see edgedec --help)"),
+        (["generate", "--temprature", "1"], "'--temprature': did you mean --temperature"),
+        (["generate", "--max-tokens", "1"], "did you mean --max-new-tokens?"),
+        (["generate", "-o", "x"], "did you mean --out?"),
+        (["doctor", "-o", "x"], "No such option '-o' (see"),
+        (["generate", "-m", "x"], "the model is the first argument"),
+        (["generate", "- one"], "goes after --"),
+        (["plan", "--jso"], "did you mean --json"),
+    ],
+)
+def test_misspelt_names_are_told_what_was_meant(folder, run, one_line, words, expected) -> None:
+    assert expected in one_line(run(*words))
+
+
+def test_nothing_near_is_suggested_for_nothing_near() -> None:
+    assert _suggestions.for_command("zzz", ["generate"]) == "No such command 'zzz'"
+    context = click.Context(main)
+    assert _suggestions.for_option("--zzz", context) == "No such option '--zzz'"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("downloads", "give a file, downloads/a-00001-of-00002.gguf, downloads/b.gguf"),
+        ("checkpoint", "make one with `edgedec export checkpoint --out DIR`"),
+        ("notes", "has no manifest.json"),
+        ("notes/notes.txt", "is a file: give a bundle"),
+        ("missing", "is no folder"),
+        ("Qwen/Qwen3-0.6B", "then `edgedec export ./Qwen3-0.6B --out DIR`"),
+    ],
+)
+def test_what_is_no_bundle(folder: Path, name: str, expected: str) -> None:
+    with pytest.raises(BundleError) as caught:
+        read_manifest(Path(name))
+    assert expected in str(caught.value)
+
+
+def test_a_hub_name_is_no_checkpoint(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="hf download Qwen"):
+        Checkpoint.open("Qwen/Qwen3-0.6B")
+
+
+def test_a_folder_that_cannot_be_listed_is_no_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert not names_model("notes")
+
+
+@pytest.mark.parametrize("command", [["plan"], ["generate", "demo", "x"]])
+def test_too_little_memory_is_refused_before_measuring(
+    run, one_line, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def measured(*args: object, **options: object) -> None:
+        raise AssertionError("it was measured")
+
+    monkeypatch.setattr("edgedec.profiling.profile", measured)
+    line = one_line(run(*command, "--memory", "1MB"))
+    assert "1 MB are given, which hold no plan" in line
+    assert "give --memory 60MB or more" in line
+    assert isinstance(run(*command, "--memory", "1GB").exception, AssertionError)
