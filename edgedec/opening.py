@@ -120,7 +120,7 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
     if not ways:
         reason = "--row-invariant takes chains, and the plan drafts trees"
         return Opener(bundle, ways_without_plan(options), planned=False, no_plan=reason)
-    return Opener(bundle, ways, planned=True)
+    return Opener(bundle, ways, planned=True, made_on=found.texts)
 
 
 def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
@@ -207,7 +207,8 @@ class Opener:
         bundle: as ``Pipeline.open`` takes it.
         ways: most wanted first.
         planned: whether a planner chose them; where the user did, loading them must work.
-        no_plan: why none did, in a few words.
+        made_on: the texts that the plan was made on, in words.
+        no_plan: why there is no plan, in a few words.
 
     Attributes:
         notes: why earlier ways were left, one line each; each was said once, as a warning of
@@ -216,11 +217,18 @@ class Opener:
     """
 
     def __init__(
-        self, bundle: str | Path, ways: Sequence[Way], *, planned: bool, no_plan: str = ""
+        self,
+        bundle: str | Path,
+        ways: Sequence[Way],
+        *,
+        planned: bool,
+        made_on: str = "",
+        no_plan: str = "",
     ) -> None:
         self.notes: list[str] = []
         self._bundle = bundle
         self._in_force = planned
+        self._made_on = printable(made_on)
         self._no_plan = no_plan
         self._planned = planned
         self._ways: Iterator[Way] = iter(ways)
@@ -245,10 +253,10 @@ class Opener:
                 return parts
 
     def _plan_facts(self) -> dict[str, str | None]:
-        """``plan``: a short name of the plan in force; ``no_plan``: why there is none."""
+        """The plan in force by its short name, and its texts; or why there is none."""
         if self._in_force:
-            return {"plan": self._way.name, "no_plan": None}
-        return {"plan": None, "no_plan": self._no_plan}
+            return {"plan": self._way.name, "plan_made_on": self._made_on, "no_plan": None}
+        return {"plan": None, "plan_made_on": None, "no_plan": self._no_plan}
 
     def reopen(self, parts: Parts, error: EdgedecError) -> Parts:
         """After a failure in the middle of a text: close what there is and open the next way.

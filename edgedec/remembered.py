@@ -37,10 +37,13 @@ def remember(decision: Decision, of: Identity) -> bool:
     return True
 
 
-def forget(of: Identity) -> None:
-    """As if there had been none."""
-    with contextlib.suppress(OSError):
+def forget(of: Identity) -> bool:
+    """Forget the stored plan; False where there is none."""
+    try:
         _file(of).unlink()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def recall(target: str | Path, draft: Path | None) -> Decision | None:
@@ -69,7 +72,8 @@ def recall(target: str | Path, draft: Path | None) -> Decision | None:
             raise PlanError(f"runtimes changed since it was made: {changed}")
     except PlanError as error:
         _log.warning("the plan of %s is not used (%s): make one with `edgedec plan`", target, error)
-        forget(now)
+        with contextlib.suppress(OSError):
+            forget(now)
         return None
     return decision
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -162,6 +162,26 @@ WORKLOAD = [
 _LOADED = (
     "format", "batch_threads", "kv", "flash_attention", "device", "gpu_layers", "mmap", "mlock",
 )  # fmt: skip
+
+
+def alone(option: str, allowed: Collection[str], advice: str) -> None:
+    """Refuse what the user gave beside an option that needs nothing else.
+
+    Args:
+        option: as the user writes it.
+        allowed: names of the parameters that may stand beside it, its own among them.
+        advice: for the end of the message.
+
+    Raises:
+        UsageError: something else was given.
+
+    """
+    context = click.get_current_context()
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in allowed and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option}: {advice}")
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 

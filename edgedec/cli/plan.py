@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _options, _prompts
+
+if TYPE_CHECKING:
+    from edgedec.placement.plan import Decision
+    from edgedec.placement.store import Identity
 
 
 @click.command()
@@ -39,7 +44,16 @@ from edgedec.cli import _options
     metavar="FILE.json",
     help="Write the plan to a file, for `edgedec generate --plan`.",
 )
+@_prompts.option
 @click.option("--refresh", is_flag=True, help="Measure anew.")
+@click.option(
+    "--remember-busy",
+    is_flag=True,
+    help="Keep the plan even if other programs disturbed the measurement.",
+)
+@click.option(
+    "--forget", is_flag=True, help="Forget the plan that was kept for these models, and no more."
+)
 @_options.as_json
 def command(
     bundle: str,
@@ -50,7 +64,10 @@ def command(
     prompt_tokens: int,
     new_tokens: int,
     out: Path | None,
+    prompts: Path | None,
     refresh: bool,
+    remember_busy: bool,
+    forget: bool,
     show_all: bool,
     as_json: bool,
 ) -> None:
@@ -58,36 +75,72 @@ def command(
 
     Measures every place first, as `edgedec profile` does, where that was not done yet. Shows
     what each plan is predicted to give, the choice, and why. From then on these models are run
-    here as decided, unless told otherwise (--plan none).
+    here as decided, unless told otherwise (--plan none). A plan is made on texts: with
+    --prompts on texts like your own. One that was measured while other programs used more than
+    a tenth of the processor is shown and not kept.
 
     \b
     edgedec plan demo
     edgedec plan ./my-bundle --memory 2GB --max-context 4096 --out plan.json
+    edgedec plan ./my-bundle --prompts prompts.jsonl
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
+    edgedec plan ./my-bundle --forget
     """  # fmt: skip
-    from edgedec import planning, remembered
+    from edgedec import planning
     from edgedec.cli import _decision, _output
-    from edgedec.pair import every_format
     from edgedec.placement.stored import to_json
     from edgedec.placement.workload import Workload
     from edgedec.profiling import ProfileOptions
-    from edgedec.profiling.identity import identity
 
+    if forget:
+        _forget(bundle, draft_model)
+        return
     workload = Workload(prompt_tokens, new_tokens, temperature, max_context)
     if out is not None:
         planning.check_out(out)  # before a minute of measuring
+    options = ProfileOptions(
+        draft_model=draft_model,
+        prompts=_prompts.read(prompts),
+        prompts_name=None if prompts is None else prompts.name,
+        refresh=refresh,
+    )
     with _output.stages() as on_progress:
         decision = planning.plan(
-            bundle,
-            workload,
-            memory=memory,
-            options=ProfileOptions(draft_model=draft_model, refresh=refresh),
-            on_progress=on_progress,
+            bundle, workload, memory=memory, options=options, on_progress=on_progress
         )
     if out is not None:
         planning.save(decision, out)
-    remembered.remember(decision, identity(bundle, draft_model, every_format(bundle, draft_model)))
     if as_json:
         _output.print_json(to_json(decision))
     else:
         _decision.show(decision, show_all=show_all)
+    _keep(decision, bundle, draft_model, anyway=remember_busy)
+
+
+def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: bool) -> None:
+    """Remember a decision, or say on stderr why it is not."""
+    from edgedec import remembered
+
+    if decision.disturbed and not anyway:
+        click.echo(
+            f"This plan is not kept: the machine was busy ({decision.disturbed}). Make it again"
+            " with --refresh when the machine is quiet, or keep it with --remember-busy.",
+            err=True,
+        )
+        return
+    remembered.remember(decision, _identity(bundle, draft_model))
+
+
+def _forget(bundle: str, draft_model: Path | None) -> None:
+    from edgedec import remembered
+
+    _options.alone("--forget", {"forget", "bundle", "draft_model"}, "give BUNDLE and --draft only")
+    was_kept = remembered.forget(_identity(bundle, draft_model))
+    click.echo("The plan is forgotten." if was_kept else "There is no plan to forget.")
+
+
+def _identity(bundle: str, draft_model: Path | None) -> Identity:
+    from edgedec.pair import every_format
+    from edgedec.profiling.identity import identity
+
+    return identity(bundle, draft_model, every_format(bundle, draft_model))

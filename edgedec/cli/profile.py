@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _options, _prompts
 
 if TYPE_CHECKING:
     from edgedec.placement.profile import Measured, Profile
-    from edgedec.profiling import Prompt
 
 ROWS = (4, 8, 16)
 
@@ -53,12 +52,7 @@ ROWS = (4, 8, 16)
     is_flag=True,
     help="More places, widths and contexts; takes several times as long.",
 )
-@click.option(
-    "--prompts",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE.jsonl",
-    help='Calibration texts like your own, lines such as {"prompt": "Hello"}.',
-)
+@_prompts.option
 @click.option("--refresh", is_flag=True, help="Measure again what was measured before.")
 @_options.as_json
 def command(
@@ -91,7 +85,8 @@ def command(
     options = ProfileOptions(
         draft_model=draft_model,
         wanted=Wanted(formats, threads, places, thorough),
-        prompts=None if prompts is None else read_prompts(prompts),
+        prompts=_prompts.read(prompts),
+        prompts_name=None if prompts is None else prompts.name,
         refresh=refresh,
     )
     with _progress() as on_progress:
@@ -100,19 +95,6 @@ def command(
         _output.print_json(to_json(found))
     else:
         show(found)
-
-
-def read_prompts(path: Path) -> tuple[Prompt, ...]:
-    """Calibration texts from a file."""
-    from edgedec.errors import InputError
-    from edgedec.jobs import read_jobs
-    from edgedec.profiling import Prompt
-
-    jobs = read_jobs(path)
-    found = tuple(Prompt(job.id, job.prompt) for job in jobs if isinstance(job.prompt, str))
-    if len(found) < len(jobs) or not all(prompt.text for prompt in found):
-        raise InputError(f"{path}: expected lines with a prompt here, not empty, nor messages")
-    return found
 
 
 @contextmanager
@@ -176,6 +158,7 @@ def _cells(measured: Measured) -> list[str]:
 def notes(profile: Profile) -> Iterator[str]:
     """What the table does not say, a line each."""
     from edgedec.fields import one_line
+    from edgedec.placement.busy import BUSY
 
     for measured in profile.measured:
         if not measured.parity.usable:
@@ -204,5 +187,10 @@ def notes(profile: Profile) -> Iterator[str]:
     )
     for note in profile.notes:
         yield f"left out: {one_line(note)}"
-    if not all(measured.steady for measured in profile.measured):
-        yield "? the machine was busy: measure again with --refresh when it is quiet"
+    if profile.busy is not None and profile.busy > BUSY:
+        yield (
+            f"? the machine was busy, other programs used {profile.busy:.0%} of the processor's"
+            " time: measure again with --refresh when it is quiet"
+        )
+    elif not all(measured.steady for measured in profile.measured):
+        yield "? passes were interrupted: measure again with --refresh when the machine is quiet"

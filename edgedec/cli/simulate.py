@@ -88,7 +88,11 @@ def command(
     from edgedec.cli import _output
 
     if papers or list_cards:
-        _alone("--papers" if papers else "--cards")
+        option = "--papers" if papers else "--cards"
+        name = "papers" if papers else "list_cards"
+        _options.alone(
+            option, {name, "as_json"}, "it tells of all there are: give it alone, or with --json"
+        )
     if papers:
         _papers(as_json)
         return
@@ -110,18 +114,6 @@ def command(
         _output.print_json(to_json(found))
     else:
         _print(found, show_all=show_all)
-
-
-def _alone(option: str) -> None:
-    """What is only told takes no choices."""
-    context = click.get_current_context()
-    allowed = ("papers" if option == "--papers" else "list_cards", "as_json")
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if name not in allowed and source is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(
-                f"{option} tells of all there are: give it alone, or with --json"
-            )
 
 
 def _print(found: Elsewhere, *, show_all: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from edgedec.placement.place import Place
 
-SCHEMA = 1
+SCHEMA = 2
 SEQUENTIAL, OVERLAPPED = "sequential", "overlapped"
 
 
@@ -61,6 +61,7 @@ class Prediction:
         ttft_s: of a prompt of the workload's length.
         peak_bytes: of everything the plan holds.
         block_efficiency: emitted tokens a target pass.
+        texts: tokens per second of each text it was predicted from; empty by formula.
 
     """
 
@@ -68,6 +69,7 @@ class Prediction:
     ttft_s: float
     peak_bytes: int
     block_efficiency: float
+    texts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,12 @@ class Decision:
         candidates: all that were weighed: replayed ones, those by formula, those refused; each
             best first.
         reasons: in whole sentences, for the user.
+        interval: tokens per second between which nine of ten other texts should lie, of the
+            kind that the plan was made on; see ``planner.spread``.
+        texts: what it was made on, in words.
+        busy: share of the processor that other programs used while the profile was measured, 0
+            to 1; None where it is unknown.
+        disturbed: why that is too much to rely on the plan, in words; empty where it is not.
 
     """
 
@@ -114,3 +122,7 @@ class Decision:
     fallbacks: tuple[Plan, ...]
     candidates: tuple[Candidate, ...]
     reasons: tuple[str, ...]
+    interval: tuple[float, float] = (0.0, 0.0)
+    texts: str = ""
+    busy: float | None = None
+    disturbed: str = ""

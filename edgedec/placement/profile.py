@@ -9,7 +9,7 @@ from edgedec.errors import ProfileError
 from edgedec.placement.place import CPU, Place
 from edgedec.placement.trace import Trace
 
-SCHEMA = 1
+SCHEMA = 2
 NOT_AT_ONCE = "how much the two slow each other was not measured"
 
 
@@ -144,6 +144,9 @@ class Profile:
         notes: what was left out and why, one line each.
         rounds: seconds that a round takes beyond its passes, by ``Plan.kind``; where a kind is
             missing, ``overhead_s`` and a drafter's usual share stand in.
+        texts: what the traces are of, in words for the user.
+        busy: share of the processor that other programs used while it was measured, 0 to 1;
+            None where the system does not say.
 
     """
 
@@ -160,6 +163,8 @@ class Profile:
     thorough: bool = False
     notes: tuple[str, ...] = ()
     rounds: dict[str, float] = field(default_factory=dict)
+    texts: str = ""
+    busy: float | None = None
 
     def of(self, role: str) -> list[Measured]:
         """The places a role can be used at."""

@@ -30,6 +30,7 @@ def check(profile: Profile) -> None:
     _within("draft_overhead_s", profile.draft_overhead_s, 0, _MOST_S)
     for seconds in profile.rounds.values():
         _within("rounds", seconds, 0, _MOST_S)
+    _within("busy", profile.busy or 0.0, 0, 1)
     seen = [(one.role, one.place) for one in profile.measured]
     if len(set(seen)) != len(seen):
         raise ProfileError("measured: a place comes twice")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgedec.errors import InputError
 from edgedec.models.demo import BUNDLE
 from edgedec.models.demo.heldout import heldout_prompts
+from edgedec.text import Tokenizer
 
 BUILT_IN = "built-in"
 _ALL, _OF_DEMO = 1 << 20, 6
@@ -55,10 +58,29 @@ A checklist for the first day of a hiking trip:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A text to go on from."""
+    """A text to go on from.
+
+    Attributes:
+        name: of the prompt.
+        text: plain text; empty where there are messages.
+        messages: a conversation, which the model's chat template renders.
+
+    """
 
     name: str
     text: str
+    messages: tuple[Mapping[str, Any], ...] = ()
+
+    def encode(self, tokenizer: Tokenizer) -> list[int]:
+        """The prompt's tokens.
+
+        Raises:
+            InputError: messages, and the model has no chat template or it refuses them.
+
+        """
+        if self.messages:
+            return tokenizer.encode_chat(self.messages)
+        return tokenizer.encode(self.text)
 
 
 CODE = (Prompt("function", _PYTHON), Prompt("class", _PYTHON_CLASS))
@@ -82,5 +104,7 @@ def digest(prompts: Sequence[Prompt]) -> str:
     """A short name of the texts."""
     found = hashlib.sha256()
     for prompt in prompts:
-        found.update(f"{len(prompt.text)} {prompt.text}".encode())
+        found.update(f"{len(prompt.text)} {prompt.text}".encode("utf-8", "surrogatepass"))
+        if prompt.messages:
+            found.update(json.dumps(prompt.messages).encode())
     return found.hexdigest()[:16]

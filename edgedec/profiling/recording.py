@@ -63,7 +63,7 @@ def record(
         return found
     # Half of a short context is for what is written.
     half = min(one.max_context for one in (target, draft) if one is not None) // 2
-    prompts = _encoded(_source(sources, target), texts, min(_PROMPT_TOKENS, half))
+    prompts = encoded(_source(sources, target), texts, min(_PROMPT_TOKENS, half))
     new_tokens = min(half, _affordable(target, draft, len(texts) * len(TEMPERATURES)))
     capacity = max(len(tokens) for _, tokens in prompts) + new_tokens + _SLACK
     draft, translation = _understood(sources, target, draft, found.notes)
@@ -88,11 +88,17 @@ def record(
     return found
 
 
-def _encoded(source: Source, texts: Sequence[Prompt], most: int) -> list[tuple[str, list[int]]]:
-    """Texts by name, the last ``most`` tokens of each; those without any are left out."""
+def encoded(source: Source, texts: Sequence[Prompt], most: int) -> list[tuple[str, list[int]]]:
+    """Texts by name, the last ``most`` tokens of each; those without any are left out.
+
+    Raises:
+        ProfileError: none of them has a token.
+        InputError: messages that the model's chat template cannot render.
+
+    """
     tokenizer = source.read_tokenizer()
-    encoded = [(text.name, tokenizer.encode(text.text)[-most:]) for text in texts]
-    found = [(name, tokens) for name, tokens in encoded if tokens]
+    every = [(text.name, text.encode(tokenizer)[-most:]) for text in texts]
+    found = [(name, tokens) for name, tokens in every if tokens]
     if not found:
         raise ProfileError(
             "no calibration text has a token: expected one at least that is not empty: give"

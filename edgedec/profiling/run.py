@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgedec.errors import ProfileError
+from edgedec.fields import printable
 from edgedec.pair import Source, every_format
-from edgedec.placement import store
+from edgedec.placement import busy, store
 from edgedec.placement.profile import SCHEMA, Measured, Profile
+from edgedec.placement.trace import Trace
 from edgedec.profiling import prompts
 from edgedec.profiling.identity import identity
 from edgedec.profiling.job import TARGET
 from edgedec.profiling.measuring import Measuring
 from edgedec.profiling.places import Site, Wanted, sites
 from edgedec.profiling.prompts import Prompt
-from edgedec.profiling.recording import record
+from edgedec.profiling.recording import encoded, record
 
 _log = logging.getLogger("edgedec")
 
@@ -33,6 +35,7 @@ class ProfileOptions:
         draft_model: as ``OpenOptions`` takes it.
         wanted: which places; the default is a few that differ.
         prompts: the user's own calibration texts; None is what ``prompts`` has.
+        prompts_name: what to call them, such as the name of their file.
         refresh: measure even where a stored profile holds.
 
     """
@@ -40,6 +43,7 @@ class ProfileOptions:
     draft_model: Path | None = None
     wanted: Wanted = field(default_factory=Wanted)
     prompts: tuple[Prompt, ...] | None = None
+    prompts_name: str | None = None
     refresh: bool = False
 
 
@@ -136,6 +140,7 @@ def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions) -> 
 
 
 def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
+    encoded(task.sources[TARGET][0], task.texts, 1)  # refused before a minute of measuring
     measuring = Measuring(task.sources, task.sites, thorough=task.options.wanted.thorough)
     steps = measuring.steps + 1
 
@@ -143,6 +148,7 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
         if on_progress is not None:
             on_progress(what, done, steps)
 
+    before = busy.usage()
     measured = measuring.places(tell)
     _check_usable(measured)
     contention = measuring.contention(measured, tell)
@@ -164,4 +170,14 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
         prompts=prompts.BUILT_IN if own is None else prompts.digest(own),
         thorough=task.options.wanted.thorough,
         notes=(*task.left_out, *measuring.notes, *recorded.notes),
+        texts=_described(recorded.traces, task.options),
+        busy=busy.by_others(before, busy.usage()),
     )
+
+
+def _described(traces: Sequence[Trace], options: ProfileOptions) -> str:
+    """How many texts there are, and which: ``6 built-in texts``, ``16 texts of chat.jsonl``."""
+    count = len({trace.name for trace in traces})
+    kind = "built-in text" if options.prompts is None else "text"
+    of = "" if options.prompts_name is None else f" of {options.prompts_name}"
+    return printable(f"{count} {kind}{'' if count == 1 else 's'}{of}")

@@ -47,6 +47,7 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
         ttft_s=mean(text.ttft_s for text in told),
         peak_bytes=footprint(profile, plan, context).total,
         block_efficiency=sum(t.emitted for t in told) / sum(t.target_passes for t in told),
+        texts=tuple(tokens_per_second([text]) for text in told),
     )
 
 

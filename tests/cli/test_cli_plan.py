@@ -1,7 +1,10 @@
 """`edgedec plan`: a tiny pair measured for real, decided, kept and followed."""
 
+import dataclasses
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,13 +12,17 @@ import pytest
 
 from edgedec import profiling
 from edgedec.errors import PlanError
+from edgedec.pair import every_format
 from edgedec.placement import store
+from edgedec.placement.place import Place
 from edgedec.placement.plan import Decision
 from edgedec.placement.profile import Contention
 from edgedec.placement.stored import from_json
 from edgedec.profiling import measuring
+from edgedec.profiling.identity import identity
 from tests.profiles import FIRST, SECOND, draft, profile, target
 
+CPU_ALONE = Place("onnx", threads=1)
 SHORT = ("--prompt-tokens", "20", "--new-tokens", "40")
 
 
@@ -142,3 +149,122 @@ def test_another_machines_plan_is_refused(
     line = one_line(run("generate", "x", "--plan", out))
     assert "of another machine" in line
     assert "cpu was a processor" in line
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """As if the pair that ships had been measured on this machine, with other programs about."""
+    here = identity("demo", None, every_format("demo", None))
+
+    def measured_with(busy: float | None, **changes: object) -> None:
+        found = dataclasses.replace(
+            profile(target(CPU_ALONE), draft(CPU_ALONE)), machine=dict(here.machine),
+            bundle=here.bundle, versions=dict(here.versions), busy=busy, **changes,
+        )  # fmt: skip
+        monkeypatch.setattr(profiling, "profile", lambda *args: found)
+
+    return measured_with
+
+
+def kept(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.glob("*.plan.json")) if folder.is_dir() else []
+
+
+@pytest.mark.parametrize(
+    ("busy", "is_kept"), [(None, True), (0.0, True), (0.1, True), (0.37, False), (1.0, False)]
+)
+def test_a_plan_measured_on_a_busy_machine_is_not_kept_unless_told_to(
+    run: Callable, measured: Callable, tmp_path: Path, busy: float | None, is_kept: bool
+) -> None:
+    measured(busy)
+    result = run("plan", "demo", *SHORT)
+    assert result.exit_code == 0, result.output
+    assert bool(kept(tmp_path / "profiles")) == is_kept
+    if is_kept:
+        assert "not kept" not in result.stderr
+        return
+    assert "This plan is not kept" in result.stderr
+    assert f"other programs used {busy:.0%} of the processor's time" in result.stderr
+    assert "--refresh" in result.stderr
+    out = tmp_path / "plan.json"
+    found = json.loads(run("plan", "demo", *SHORT, "--json", "--out", out).stdout)
+    assert found["busy"] == json.loads(out.read_text())["busy"] == busy
+    assert run("plan", "demo", *SHORT, "--remember-busy").exit_code == 0
+    assert len(kept(tmp_path / "profiles")) == 1
+
+
+def test_passes_that_were_interrupted_are_not_kept_either(
+    run: Callable, measured: Callable, tmp_path: Path
+) -> None:
+    measured(0.0, measured=(target(CPU_ALONE, steady=False),))
+    result = run("plan", "demo", *SHORT)
+    assert "the passes on onnx cpu x1 were interrupted too often" in result.stderr
+    assert kept(tmp_path / "profiles") == []
+
+
+def test_a_real_busy_loop_while_a_pair_is_measured_is_noticed(
+    run: Callable, bundle: Path, tmp_path: Path
+) -> None:
+    loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        result = run("plan", bundle, *SHORT)
+    finally:
+        loop.kill()
+        loop.wait()
+    assert result.exit_code == 0, result.output
+    assert "This plan is not kept" in result.stderr
+    assert kept(tmp_path / "profiles") == []
+
+
+def test_a_plan_is_made_on_text_like_the_users(run: Callable, bundle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(
+        '{"prompt": "one two", "id": "first"}\n{"messages": [{"role": "user", "content": "hi"}]}\n'
+    )
+    result = run("plan", bundle, *SHORT, "--prompts", file, "--remember-busy", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["texts"] == "2 texts of mine.jsonl"
+    text = run("generate", "x", "--bundle", bundle, "--json", "--max-new-tokens", 4)
+    assert json.loads(text.stdout)["plan"]["plan_made_on"] == "2 texts of mine.jsonl"
+    # The same texts are not measured again; without any they stay in force.
+    shown = run("plan", bundle, *SHORT, "--prompts", file)
+    assert "It was made on 2 texts of mine.jsonl" in shown.stdout
+    assert "It was made on 2 texts of mine.jsonl" in run("plan", bundle, *SHORT).stdout
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('{"messages": []}\n', "not empty"),
+        ('{"prompt": ""}\n', "not empty"),
+        ("no json\n", "expected a JSON object"),
+        # The pair that ships was not made to chat.
+        ('{"messages": [{"role": "user", "content": "hello"}]}\n', "no chat template"),
+    ],
+)
+def test_prompts_that_cannot_be_measured_are_refused_before_measuring(
+    run: Callable, one_line: Callable, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, lines: str, words: str,
+) -> None:  # fmt: skip
+    def never(*args: object) -> None:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(measuring.Measuring, "places", never)
+    file = tmp_path / "mine.jsonl"
+    file.write_text(lines)
+    assert words in one_line(run("plan", "demo", "--prompts", file))
+
+
+def test_a_plan_is_forgotten_and_nothing_else(
+    run: Callable, one_line: Callable, measured: Callable, tmp_path: Path
+) -> None:
+    assert "There is no plan to forget" in run("plan", "demo", "--forget").stdout
+    measured(0.0)
+    assert run("plan", "demo", *SHORT).exit_code == 0
+    (tmp_path / "profiles" / "other.plan.json").write_text("{}")
+    assert len(kept(tmp_path / "profiles")) == 2
+    assert "--forget: give BUNDLE" in one_line(run("plan", "demo", "--forget", "--memory", "1GB"))
+    assert len(kept(tmp_path / "profiles")) == 2
+    assert "forgotten" in run("plan", "demo", "--forget").stdout
+    assert kept(tmp_path / "profiles") == ["other.plan.json"]
+    assert "There is no plan to forget" in run("plan", "demo", "--forget").stdout

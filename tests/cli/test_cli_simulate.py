@@ -97,8 +97,11 @@ def test_the_bundles_own_models_with_its_texts(run, bundle, recorded) -> None:
             ),
             "larger than the target (1B int4, 562.5 MB): swap them",
         ),
-        (("--cards", "--card", "raspberry-pi-5"), "--cards tells of all there are: give it alone"),
-        (("--papers", "--memory", "1GB"), "--papers tells of all there are: give it alone"),
+        (
+            ("--cards", "--card", "raspberry-pi-5"),
+            "--cards: it tells of all there are: give it alone",
+        ),
+        (("--papers", "--memory", "1GB"), "--papers: it tells of all there are: give it alone"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(run, arguments, told) -> None:

@@ -10,7 +10,7 @@ from edgedec import GenerateOptions, OpenOptions, Pipeline, planning, remembered
 from edgedec.errors import InputError, PlanError
 from edgedec.pair import every_format
 from edgedec.placement.place import Place
-from edgedec.placement.plan import Candidate, Decision, Plan, Prediction
+from edgedec.placement.plan import SCHEMA, Candidate, Decision, Plan, Prediction
 from edgedec.placement.store import Identity
 from edgedec.profiling.identity import identity
 
@@ -33,7 +33,7 @@ def demo() -> Identity:
 def decision(demo: Identity) -> Decision:
     candidate = Candidate(CHOSEN, Prediction(100.0, 0.1, 1 << 20, 2.0))
     return Decision(
-        schema=1,
+        schema=SCHEMA,
         machine=dict(demo.machine),
         bundle=demo.bundle,
         versions=dict(demo.versions),

@@ -17,8 +17,9 @@ from edgedec.placement.plan import SCHEMA, Candidate, Decision, Plan, Prediction
 from edgedec.placement.planner.analytic import Estimate, Forecast
 from edgedec.placement.planner.footprint import drafted_at_most
 from edgedec.placement.planner.options import Family, families
-from edgedec.placement.planner.reasons import Findings, reasons
+from edgedec.placement.planner.reasons import Findings, disturbed, reasons
 from edgedec.placement.planner.retreat import Memory
+from edgedec.placement.planner.spread import interval, with_texts
 from edgedec.placement.planner.weighed import Weighed
 from edgedec.placement.profile import Measured, Profile
 from edgedec.placement.workload import Workload
@@ -72,8 +73,9 @@ def decide(
     plain = min((w for w in looked if w.plan.plain), key=_best_first)
     chosen = choose(looked)
     rivals = sorted((w for w in looked if not w.plan.plain), key=_best_first)
+    found = interval(chosen, looked)
     findings = Findings(
-        profile, workload, planner.memory, chosen, plain, tuple(rivals), tuple(refused)
+        profile, workload, planner.memory, chosen, plain, tuple(rivals), tuple(refused), found
     )
     return Decision(
         schema=SCHEMA,
@@ -86,6 +88,10 @@ def decide(
         fallbacks=planner.fallbacks(usable, chosen),
         candidates=tuple(w.candidate for w in (*usable, *refused)),
         reasons=tuple(reasons(findings)),
+        interval=found,
+        texts=profile.texts,
+        busy=profile.busy,
+        disturbed=disturbed(findings),
     )
 
 
@@ -131,7 +137,9 @@ class _Planner:
         prediction = dataclasses.replace(self.forecast.predict(plan), peak_bytes=fit.peak_bytes)
         candidate = Candidate(plan, prediction, fit.refused, replayed=False)
         estimate = estimates[plan]
-        return Weighed(candidate, fit.context, estimate, self._uncertainty(plan, estimate))
+        measured = self._measured(plan, estimate)
+        uncertainty = math.hypot(measured, estimate.error)
+        return Weighed(candidate, fit.context, estimate, uncertainty, measured)
 
     def check(self, usable: list[Weighed], refused: list[Weighed]) -> None:
         """There must be a way to decode."""
@@ -184,7 +192,7 @@ class _Planner:
         found = predict(self.profile, weighed.plan, workload)
         known = weighed.candidate.prediction
         candidate = Candidate(weighed.plan, dataclasses.replace(found, peak_bytes=known.peak_bytes))
-        return dataclasses.replace(weighed, candidate=candidate)
+        return with_texts(dataclasses.replace(weighed, candidate=candidate))
 
     def fallbacks(self, usable: list[Weighed], chosen: Weighed) -> tuple[Plan, ...]:
         """Plans to go on with when a place of the chosen one fails; the last is plain."""
@@ -201,15 +209,15 @@ class _Planner:
         rest = [one for one in dict.fromkeys(found) if one != plan and one not in last]
         return (*rest, *last)
 
-    def _uncertainty(self, plan: Plan, estimate: Estimate) -> float:
-        """How far the ratio to plain decoding may be off: two measurements and a text."""
+    def _measured(self, plan: Plan, estimate: Estimate) -> float:
+        """How far the ratio to plain decoding may be off by what was measured."""
         target = self.profile.at("target", plan.target)
         context = self.workload.middle
         parts = [_spread(target, 1, context), _spread(target, drafted_at_most(plan) + 1, context)]
         if plan.draft is not None:
             share = estimate.draft_s / estimate.seconds
             parts.append(share * _spread(self.profile.at("draft", plan.draft), 1, context))
-        return math.hypot(*parts, estimate.error)
+        return math.hypot(*parts)
 
 
 def _spread(measured: Measured, rows: int, context: int) -> float:

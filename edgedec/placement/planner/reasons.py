@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from edgedec.placement.busy import BUSY
 from edgedec.placement.plan import OVERLAPPED
 from edgedec.placement.planner.analytic import Estimate
 from edgedec.placement.planner.retreat import Memory, size
@@ -26,6 +27,7 @@ class Findings:
         chosen, plain: the plan to use and the fastest without drafts; one of them may be both.
         drafting: usable plans that draft, best first; those that were replayed, where any was.
         refused: the others.
+        interval: tokens per second of other texts with the chosen plan.
 
     """
 
@@ -36,6 +38,7 @@ class Findings:
     plain: Weighed
     drafting: tuple[Weighed, ...]
     refused: tuple[Weighed, ...]
+    interval: tuple[float, float]
 
 
 def reasons(findings: Findings) -> Iterator[str]:
@@ -44,6 +47,7 @@ def reasons(findings: Findings) -> Iterator[str]:
         yield from _plain(findings)
     else:
         yield from _speculative(findings)
+    yield _other_texts(findings)
     yield from _overlap(findings)
     yield from _memory(findings)
     yield from _places(findings)
@@ -53,7 +57,11 @@ def reasons(findings: Findings) -> Iterator[str]:
 
 def _speed(option: Weighed) -> str:
     """Tokens a second, with a decimal where there are few."""
-    return f"{option.rate:.{1 if option.rate < 20 else 0}f}"
+    return _tokens(option.rate)
+
+
+def _tokens(rate: float) -> str:
+    return f"{rate:.{1 if rate < 20 else 0}f}"
 
 
 def _against(option: Weighed, other: Weighed) -> str:
@@ -76,6 +84,13 @@ def _speculative(findings: Findings) -> Iterator[str]:
             f" {_share(estimate.overhead_s, estimate)} to the loop:"
             f" {_limit(estimate)} limits the speed."
         )
+
+
+def _other_texts(findings: Findings) -> str:
+    low, high = (_tokens(rate) for rate in findings.interval)
+    texts = findings.profile.texts
+    of = f"It was made on {texts}; nine in ten others" if texts else "Nine in ten other texts"
+    return f"{of} of that kind should decode at {low} to {high} tokens/s."
 
 
 def _share(seconds: float, estimate: Estimate) -> str:
@@ -181,8 +196,21 @@ def _places(findings: Findings) -> Iterator[str]:
             why = measured.parity.reason or "its numbers are too far from the reference's"
             seen.add(f"The {measured.role} is not used at {measured.place.label}: {why}.")
     yield from sorted(seen)
-    used = [findings.profile.at("target", findings.chosen.plan.target)]
-    draft = findings.chosen.plan.draft
-    used += [] if draft is None else [findings.profile.at("draft", draft)]
-    if not all(measured.steady for measured in used):
-        yield "The machine was busy when it was measured: profile it again when it is quiet."
+    why = disturbed(findings)
+    if why:
+        yield f"The machine was busy when it was measured, {why}: profile it again in quiet."
+
+
+def disturbed(findings: Findings) -> str:
+    """Why what was measured of the chosen plan may not last, in words; empty where it should."""
+    busy = findings.profile.busy
+    if busy is not None and busy > BUSY:
+        return (
+            f"other programs used {busy:.0%} of the processor's time, and above {BUSY:.0%} pass"
+            " times are theirs as well"
+        )
+    plan = findings.chosen.plan
+    used = [findings.profile.at("target", plan.target)]
+    used += [] if plan.draft is None else [findings.profile.at("draft", plan.draft)]
+    unsteady = [one.place.label for one in used if not one.steady]
+    return f"the passes on {unsteady[0]} were interrupted too often to agree" if unsteady else ""

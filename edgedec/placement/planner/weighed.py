@@ -18,7 +18,8 @@ class Weighed:
         candidate: as the decision lists it.
         context: tokens that a text may have.
         estimate: its mean round by formula; None where it is refused.
-        uncertainty: of its speed beside plain decoding's, as a share.
+        uncertainty: of its speed beside plain decoding's on another text, as a share.
+        measured: the part of it that pass times have.
 
     """
 
@@ -26,6 +27,7 @@ class Weighed:
     context: int
     estimate: Estimate | None = None
     uncertainty: float = 0.0
+    measured: float = 0.0
 
     @property
     def margin(self) -> float:
