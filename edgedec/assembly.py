@@ -138,8 +138,9 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
             target.info.vocab_size,
             _open(draft, caches.capacity, stack) if draft else None,
             # What row invariance promises holds for chains.
-            branching=target.capabilities.tree and not target.capabilities.row_invariant,
+            branches=1 if target.capabilities.row_invariant else target.capabilities.branches,
             translation=translation,
+            draft_branches=draft.capabilities.branches if draft else None,
         )
         ingredients = Ingredients(
             target=session,
@@ -149,7 +150,6 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
             parts=parts,
             target_load=chosen,
             draft_load=options.of_draft(),
-            draft_trees=draft is None or draft.capabilities.tree,
         )
         engine = scheduling.engine(options.schedule, ingredients, stack)
         plan = _describe(options, engine, target, caches)

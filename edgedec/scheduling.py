@@ -32,7 +32,6 @@ class Ingredients:
         drafter: a drafter's name.
         parts: what it is built from.
         target_load, draft_load: how the models were put on their devices.
-        draft_trees: whether the draft's session computes branching trees.
 
     """
 
@@ -43,7 +42,6 @@ class Ingredients:
     parts: DrafterParts
     target_load: LoadOptions
     draft_load: LoadOptions
-    draft_trees: bool = True
 
 
 def engine(schedule: str, of: Ingredients, stack: ExitStack) -> Engine:
@@ -64,7 +62,8 @@ def _sequential(of: Ingredients, stack: ExitStack) -> Engine:
         of.drafter,
         vocab_size=parts.vocab_size,
         draft=parts.draft,
-        branching=parts.branching,
+        branches=parts.branches,
+        draft_branches=parts.draft_branches,
         translation=parts.translation,
     )
     if of.target_load.cores is None:
@@ -79,7 +78,7 @@ def _overlapped(of: Ingredients, stack: ExitStack) -> Engine:
             " or hybrid, or the sequential schedule"
         )
     clock = WallClock()
-    ahead = Ahead(of.parts, clock, cores=of.draft_load.cores, branching=of.draft_trees)
+    ahead = Ahead(of.parts, clock, cores=of.draft_load.cores)
     stack.callback(ahead.close)
     lookup = None
     if of.drafter == "hybrid":

@@ -122,7 +122,7 @@ class Harness:
         lookup: bool = False,
         target: Model = TARGET,
         draft: Model = DRAFT,
-        branching: bool = True,
+        branches: int | None = None,
         capacity: int = 400,
         draft_capacity: int = 600,
         translation: Translation | None = None,
@@ -130,8 +130,8 @@ class Harness:
         **more: Any,
     ) -> None:
         self.draft = draft.open(draft_capacity)
-        parts = DrafterParts(VOCAB, self.draft, True, translation)
-        self.ahead = Ahead(parts, CLOCK, branching=branching)
+        parts = DrafterParts(VOCAB, self.draft, None, translation, branches)
+        self.ahead = Ahead(parts, CLOCK)
         asked = LookupDrafter(VOCAB, rivals=("model",)) if lookup else None
         self.drafter = AheadDrafter(self.ahead, CLOCK, lookup=asked, **more)
         self.target, rule = target.open(capacity), acceptance.rule()

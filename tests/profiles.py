@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from edgedec.placement.place import Place
 from edgedec.placement.plan import Candidate, Decision
-from edgedec.placement.profile import Contention, Measured, PassTimes, Profile
+from edgedec.placement.profile import SCHEMA, Contention, Measured, PassTimes, Profile
 from edgedec.placement.trace import Trace
 from edgedec.placement.workload import Workload
 from tests.simulated import measured, trace
@@ -52,7 +52,9 @@ def profile(
     made = [trace(right, seed=seed) for seed in range(4)] if texts is None else texts
     if not any(model.role == "draft" for model in models):
         made = [replace(text, draft=None) for text in made]
-    return Profile(1, MACHINE, "a bundle", {}, models, tuple(contention), tuple(made), overhead_s)
+    return Profile(
+        SCHEMA, MACHINE, "a bundle", {}, models, tuple(contention), tuple(made), overhead_s
+    )
 
 
 PAIR = profile(target(), draft())

@@ -46,7 +46,7 @@ def measured(
         max_context=4096,
         vocab_size=VOCAB,
         row_widths=None,
-        tree=True,
+        branches=None,
         parity=Parity(1.0, 0.0, True),
         steady=True,
     )

@@ -155,7 +155,7 @@ def _like(role: str, share: float, model: Model) -> Measured:
         max_context=info.max_context,
         vocab_size=info.vocab_size,
         row_widths=None,
-        tree=model.capabilities.tree,
+        branches=model.capabilities.branches,
         parity=Parity(1.0, 0.0, usable=True),
         steady=True,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
+from edgedec.errors import StateError
 
 OnChunk = Callable[[int, int], None]
 
@@ -75,7 +76,7 @@ class Capabilities:
     """What a runtime can do; the engine asks before it plans.
 
     Attributes:
-        tree: verifies branching trees. False: chains only.
+        branches: most leaves a pending tree may have. 1: chains only; None: any number.
         rollback: how far back ``rollback`` can go.
         row_widths: None when a pass may have any number of rows, else the static widths
             of a compiled graph; a pass is padded to the next one.
@@ -87,13 +88,34 @@ class Capabilities:
 
     """
 
-    tree: bool = True
+    branches: int | None = None
     rollback: Rollback = Rollback.ANY
     row_widths: tuple[int, ...] | None = None
     top_k: int = 8
     row_invariant: bool = False
     snapshot: bool = False
     phases: bool = False
+
+    @property
+    def tree(self) -> bool:
+        """Whether branching trees are verified."""
+        return self.branches != 1
+
+    def check_branches(self, tree: TokenTree) -> None:
+        """Refuse a tree of more branches than a session verifies; sessions call it.
+
+        Raises:
+            StateError: names both numbers.
+
+        """
+        if self.branches is None or tree.is_chain or tree.leaves <= self.branches:
+            return
+        if self.branches == 1:
+            raise StateError("a branching tree: this session verifies chains only, give a chain")
+        raise StateError(
+            f"a tree of {tree.leaves} branches: this session verifies at most {self.branches},"
+            " draft fewer"
+        )
 
 
 @dataclass(slots=True)
@@ -158,7 +180,7 @@ class Session(Protocol):
 
         Raises:
             StateError: ``start`` is not the number of pending nodes, or there is nothing
-                to compute, or a branching tree is given to a session without trees.
+                to compute, or the tree has more branches than ``Capabilities.branches``.
             CapacityExceeded: before anything is computed.
             Interrupted: nodes pending before this call stay pending.
 

@@ -55,6 +55,11 @@ class TokenTree:
         """True when no node has two children, so that a causal mask is enough."""
         return self._chain
 
+    @property
+    def leaves(self) -> int:
+        """Nodes without children: the branches of the tree."""
+        return len(self.parents) + 1 - len(set(self.parents))  # the root's parent, -1, is no node
+
     def children(self, node: int) -> list[int]:
         """Child nodes in draw order."""
         return [i for i in range(node + 1, len(self.parents)) if self.parents[i] == node]

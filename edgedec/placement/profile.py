@@ -69,7 +69,7 @@ class Measured:
         load_s: seconds to load it and open a session.
         rss_bytes: that the process grew by, weights, buffers and a short cache.
         weight_bytes, kv_bytes_per_token, max_context, vocab_size: as ``ModelInfo``.
-        row_widths, tree: as ``Capabilities``.
+        row_widths, branches: as ``Capabilities``.
         parity: of its numbers.
         steady: False when the machine was too busy to measure.
         rolls_back: False for a recurrent model, which cannot take back a rejected token.
@@ -91,11 +91,16 @@ class Measured:
     max_context: int
     vocab_size: int
     row_widths: tuple[int, ...] | None
-    tree: bool
+    branches: int | None
     parity: Parity
     steady: bool
     rolls_back: bool = True
     process_bytes: int = 0
+
+    @property
+    def tree(self) -> bool:
+        """Whether branching trees are verified."""
+        return self.branches != 1
 
     def seconds(self, rows: int, context: int) -> float:
         """Of a pass; between measured contexts a straight line, beyond them the last one's."""

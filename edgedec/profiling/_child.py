@@ -80,7 +80,7 @@ def measure(job: Job) -> tuple[Measured, parity.Rows]:
         max_context=info.max_context,
         vocab_size=info.vocab_size,
         row_widths=can.row_widths,
-        tree=can.tree,
+        branches=can.branches,
         parity=Parity(1.0, 0.0, usable=True),
         steady=steady,
         rolls_back=can.rollback is not Rollback.NONE,

@@ -74,7 +74,7 @@ def failed(job: Job, reason: str) -> Measured:
     return Measured(
         role=job.role, name=Path(job.path).name, place=job.place, times=(), prefill_s=0.0,
         launch_s=0.0, transfer_s=0.0, load_s=0.0, rss_bytes=0, weight_bytes=0,
-        kv_bytes_per_token=0, max_context=0, vocab_size=0, row_widths=None, tree=False,
+        kv_bytes_per_token=0, max_context=0, vocab_size=0, row_widths=None, branches=1,
         parity=Parity(0.0, 0.0, usable=False, reason=reason), steady=True, rolls_back=True,
     )  # fmt: skip
 

@@ -102,7 +102,7 @@ def _decode(stage: Stage, plan: Plan, policies: Mapping[bool, DraftPolicy], text
         plan.drafter,
         vocab_size=vocab_size,
         draft=stage.draft,
-        branching=stage.model.capabilities.tree and not stage.model.capabilities.row_invariant,
+        branches=1 if stage.model.capabilities.row_invariant else stage.model.capabilities.branches,
         translation=stage.translation,
     )
     policy = Fixed(0) if plan.plain else policies[plan.draft_length is None]

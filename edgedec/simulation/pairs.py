@@ -82,7 +82,8 @@ class Pair:
             around = Surroundings(clock, Shared(clock, factors), self.round_s)
             target = self._open(TARGET, text, around)
             draft = self._open(DRAFT, text, Surroundings(clock, around.shared))
-            ahead = Ahead(DrafterParts(VOCAB, draft), clock, branching=branching)
+            parts = DrafterParts(VOCAB, draft, draft_branches=None if branching else 1)
+            ahead = Ahead(parts, clock)
             engine = OverlappedEngine(
                 target,
                 AheadDrafter(ahead, clock),
@@ -119,7 +120,7 @@ class Pair:
             max_context=_CONTEXT,
             vocab_size=VOCAB,
             row_widths=None,
-            tree=True,
+            branches=None,
             parity=Parity(1.0, 0.0, True),
             steady=True,
         )

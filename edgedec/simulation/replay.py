@@ -147,18 +147,24 @@ class _Stage:
 
     def _put_together(self, plan: Plan, target: TraceSession, draft: TraceSession | None) -> Engine:
         rule, chosen = acceptance.rule(), self._policy(plan)
-        vocab_size, branching = self._setting.target.vocab_size, self._setting.target.tree
+        vocab_size, branches = self._setting.target.vocab_size, self._setting.target.branches
+        drafts = self._setting.draft
+        draft_branches = drafts.branches if drafts else None
         if plan.schedule == SEQUENTIAL:
             drafter = drafting.create(
-                plan.drafter, vocab_size=vocab_size, draft=draft, branching=branching
+                plan.drafter,
+                vocab_size=vocab_size,
+                draft=draft,
+                branches=branches,
+                draft_branches=draft_branches,
             )
             return Engine(target, drafter, chosen, rule, self._clock.now)
-        if draft is None or self._setting.draft is None or plan.drafter not in _AHEAD:
+        if draft is None or drafts is None or plan.drafter not in _AHEAD:
             raise InputError(
                 f"drafter {plan.drafter!r} cannot draft ahead: expected {' or '.join(_AHEAD)}"
             )
-        parts = DrafterParts(vocab_size, draft, branching)
-        ahead = Ahead(parts, self._clock, branching=self._setting.draft.tree)
+        parts = DrafterParts(vocab_size, draft, branches, draft_branches=draft_branches)
+        ahead = Ahead(parts, self._clock)
         lookup = LookupDrafter(vocab_size, rivals=("model",)) if plan.drafter == "hybrid" else None
         overlapped = AheadDrafter(ahead, self._clock, lookup=lookup, on_failure=_raise)
         return OverlappedEngine(target, overlapped, chosen, rule, self._clock)

@@ -189,7 +189,7 @@ class Roofline:
             max_context=size.max_context,
             vocab_size=size.vocab_size,
             row_widths=None,
-            tree=True,
+            branches=None,
             parity=Parity(1.0, 0.0, usable, "" if usable else self._too_large()),
             steady=True,
         )

@@ -58,7 +58,7 @@ class TraceModel:
         measured = cost.measured
         self.rows, self.role, self.cost, self.around = rows, role, cost, around
         self.capabilities = Capabilities(
-            tree=measured.tree,
+            branches=measured.branches,
             row_widths=measured.row_widths,
             top_k=rows.ids.shape[1],
             row_invariant=True,
@@ -124,8 +124,7 @@ class TraceSession:
             raise StateError(f"forward() from node {start}: {len(self._true)} nodes are pending")
         if start >= len(tree):
             raise StateError(f"forward() from node {start}: the tree has {len(tree)} nodes")
-        if not self._model.capabilities.tree and not tree.is_chain:
-            raise StateError(f"{self._model.info.name} verifies chains only: give no branches")
+        self._model.capabilities.check_branches(tree)
         self._check_fits(len(tree), tree.tokens[start:])
         self._compute(self._model.cost.seconds(len(tree) - start, self.length + start))
         if self._model.role == DRAFT:

@@ -15,15 +15,15 @@ from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import EdgedecError
 
 
-def expect(kind: type[EdgedecError], call: Callable[[], object]) -> None:
-    """``call()`` raises ``kind``, with a message in one line."""
+def expect(kind: type[EdgedecError], call: Callable[[], object]) -> str:
+    """The message of ``kind``, which ``call()`` raises: one line."""
     try:
         call()
     except kind as error:
         message = str(error)
         assert message, "an error without a word"
         assert "\n" not in message, "more than one line"
-        return
+        return message
     raise AssertionError(f"expected {kind.__name__}")
 
 

@@ -7,6 +7,9 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CapacityExceeded, Interrupted, StateError
 from edgedec.testing._comparisons import Comparisons, expect
 
+# Branches of a tree for sessions that set no limit: more than any limit that is known.
+_MANY = 70
+
 
 class Misuse(Comparisons):
     """What must be refused, and what must survive it."""
@@ -30,6 +33,32 @@ class Misuse(Comparisons):
         expect(CapacityExceeded, lambda: session.forward(TokenTree.chain(tokens[:3])))
         expect(CapacityExceeded, lambda: model.open(0))
         expect(CapacityExceeded, lambda: model.open(model.info.max_context + 1))
+        self.check_next(model, session, tokens)
+
+    def test_more_branches_than_it_verifies_change_nothing(self, model: Model) -> None:
+        tokens, most = self.text(model, 5), model.capabilities.branches
+        width = _MANY if most is None else most
+        words = self.text(model, width + 2, seed=22)
+        tree = TokenTree(words[0])
+        for word in words[1 : width + 1]:
+            tree.add(word, 0)
+        session = model.open(width + 8)
+        session.prefill(tokens)
+        got = self.logits(session, tree)
+        for node in (0, 1, width // 2, width):
+            self.same(got[node], self.row(model, tokens + tree.tokens_on(tree.path_to(node))))
+        tree.add(words[-1], 0)
+        if most is None:
+            self.logits(session, tree, width + 1)
+        else:
+            told = expect(StateError, lambda: session.forward(tree, width + 1))
+            assert most == 1 or str(most) in told, "the limit is not named"
+            expect(StateError, lambda: session.commit([0, width + 1]))  # it was not computed
+            session.commit([0])
+            tokens.append(words[0])
+            expect(StateError, lambda: session.forward(tree))
+            assert session.length == len(tokens)
+        session.rollback(len(tokens))
         self.check_next(model, session, tokens)
 
     def test_calls_out_of_order_change_nothing(self, model: Model) -> None:

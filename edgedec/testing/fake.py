@@ -116,6 +116,7 @@ class FakeSession:
             raise StateError(f"forward() from node {start}: {self._pending} nodes are pending")
         if start >= len(tree):
             raise StateError(f"forward() from node {start}: the tree has {len(tree)} nodes")
+        self._model.capabilities.check_branches(tree)
         self._check_room(len(tree))
         self._check_tokens(tree.tokens[start:])
         self._check_interrupt()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import BinaryIO, ClassVar, Protocol
 
 from edgedec.decoding import snapshot
-from edgedec.decoding.session import ModelInfo, OnChunk
+from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CapacityExceeded, StateError
 from edgedec.runtimes._ort.runner import Runner
@@ -19,6 +19,11 @@ class Saveable(Protocol):
     @property
     def info(self) -> ModelInfo:
         """Facts about the model."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its sessions can do."""
         ...
 
     @property
@@ -156,6 +161,7 @@ class OrtSession:
             raise StateError(f"forward() from node {start}: {self._pending} nodes are pending")
         if start >= count:
             raise StateError(f"forward() from node {start}: the tree has {count} nodes")
+        self._saveable.capabilities.check_branches(tree)
         self._check_room(count)
         tokens = tree.tokens[start:]
         self._check_tokens(tokens)

@@ -18,7 +18,7 @@ from edgedec.errors import (
 from edgedec.placement.device import available_cores
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes.llamacpp import opening
-from edgedec.runtimes.llamacpp.context import Context, Settings
+from edgedec.runtimes.llamacpp.context import Context, Settings, head_rows
 from edgedec.runtimes.llamacpp.facts import (
     Facts,
     eos_ids,
@@ -60,7 +60,7 @@ class LlamaModel:
         self.first_padding = first_padding(weights)
         self.state_bytes = facts.state_bytes
         self.capabilities = Capabilities(
-            tree=facts.rollback is Rollback.ANY,
+            branches=head_rows(vocab_size) if facts.rollback is Rollback.ANY else 1,
             rollback=facts.rollback,
             top_k=min(_TOP_K, vocab_size),
             row_invariant=settings.paired,

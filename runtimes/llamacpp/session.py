@@ -87,10 +87,7 @@ class LlamaSession:
             raise StateError(f"forward() from node {start}: {self._pending} nodes are pending")
         if start >= count:
             raise StateError(f"forward() from node {start}: the tree has {count} nodes")
-        if self._keeps_all and not tree.is_chain:
-            raise StateError(
-                "a branching tree for a recurrent model: its state follows one path, give a chain"
-            )
+        self._model.capabilities.check_branches(tree)
         self._check_room(count)
         self._check_tokens(tree.tokens[start:] if start else tree.tokens)
         self._check_interrupt()

@@ -35,7 +35,7 @@ class OptimumModel(OrtModel[Graph]):
         super().__init__(file, graph)
         self._token_bytes = graph.numbers * graph.kv_dtype.itemsize
         self.capabilities = Capabilities(
-            tree=False, top_k=min(_TOP_K, facts.vocab_size), snapshot=True
+            branches=1, top_k=min(_TOP_K, facts.vocab_size), snapshot=True
         )
         self.info = ModelInfo(
             name=facts.name,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from edgedec.decoding.ranking import Scored
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import StateError
 from edgedec.runtimes._ort.saved import Rows
 from edgedec.runtimes._ort.session import OrtSession
 from edgedec.runtimes.optimum.passes import Passes
@@ -40,9 +39,6 @@ class OptimumSession(OrtSession):
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
         """Rows for ``nodes[start:]`` of a chain."""
-        if not tree.is_chain:
-            self._check_open()
-            raise StateError("a branching tree: this graph sees tokens in order only, draft chains")
         tokens = self._next_tokens(tree, start)
         self._passes.run(tokens, self._length + start, head=True)
         self._tree, self._pending = tree, len(tree)

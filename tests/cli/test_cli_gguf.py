@@ -212,3 +212,19 @@ def test_demo_of_a_file(run: Run, files: dict[str, Path], monkeypatch: pytest.Mo
     assert asked[0] is True
     assert json.loads(result.stdout)[0]["identical"] is True
     assert run(*ask, "--row-invariant").exit_code == 2
+
+
+@pytest.mark.parametrize("drafter", ["tree", "recycle", "adaptive"])
+def test_a_draft_of_more_nodes_than_the_target_takes_branches(
+    generate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, drafter: str
+) -> None:
+    # As few rows of logits as a large vocabulary leaves; the flatter the draft, the wider its tree.
+    monkeypatch.setattr("edgedec.runtimes.llamacpp.context._LEAST_ROWS", 5)
+    monkeypatch.setattr("edgedec.runtimes.llamacpp.context._MOST_ROWS", 5)
+    sampling = ("--temperature", 3, "--seed", 5)
+    plain = generate("target", *FULL, *sampling, "--draft", "none")
+    drafts = ("--draft", drafter) if drafter == "recycle" else ("--draft", "draft")
+    more = () if drafter == "recycle" else ("--drafter", drafter)
+    found = generate("target", *FULL, *sampling, *drafts, *more, "--draft-length", 40)
+    assert found["text"] == plain["text"]
+    assert found["drafted_tokens"] > 0

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from edgedec import profiling
-from edgedec.placement.profile import Profile
+from edgedec.placement.profile import SCHEMA, Profile
 from edgedec.simulation import cards
 from edgedec.simulation.synthetic import independent, text
 
@@ -17,7 +17,7 @@ SIZES = ("--target", "7B int4", "--draft", "0.5B int4", "--new-tokens", 24)
 def recorded(monkeypatch):
     """Texts as if a profile of the bundle had been made."""
     texts = tuple(text(independent(0.8, 30, seed), seed) for seed in range(2))
-    made = Profile(1, {}, "", {}, (), (), texts, 1e-4, 2e-5)
+    made = Profile(SCHEMA, {}, "", {}, (), (), texts, 1e-4, 2e-5)
     monkeypatch.setattr(profiling, "profile", lambda *of: made)
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import StateError
 from edgedec.testing import FakeModel, FakeSession, SessionContract
 
 
@@ -13,6 +17,20 @@ class TestFake(SessionContract):
     @pytest.fixture
     def model(self) -> FakeModel:
         return FakeModel(vocab_size=32)
+
+
+def few_branches(most: int) -> FakeModel:
+    model = FakeModel(vocab_size=32)
+    model.capabilities = replace(model.capabilities, branches=most)
+    return model
+
+
+class TestFakeOfFewBranches(SessionContract):
+    """A limit, and none but chains."""
+
+    @pytest.fixture(params=[1, 3, 40])
+    def model(self, request: pytest.FixtureRequest) -> FakeModel:
+        return few_branches(request.param)
 
 
 class ForgetsToDropSiblings(FakeSession):
@@ -32,6 +50,43 @@ class KeepsPendingOnRollback(FakeSession):
         tree, pending = self._tree, self._pending
         super().rollback(length)
         self._tree, self._pending = tree, pending
+
+
+class NoticesTooLate(FakeSession):
+    """Computes a tree before it refuses its branches, as one that runs out of sequences does."""
+
+    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+        limited, self._model.capabilities = self._model.capabilities, ANY_BRANCHES
+        try:
+            scored = super().forward(tree, start, want)
+        finally:
+            self._model.capabilities = limited
+        limited.check_branches(tree)
+        return scored
+
+
+class NamesNoLimit(FakeSession):
+    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+        try:
+            return super().forward(tree, start, want)
+        except StateError as error:
+            raise StateError("too much") from error
+
+
+ANY_BRANCHES = FakeModel(vocab_size=32).capabilities
+TOO_MANY = "test_more_branches_than_it_verifies_change_nothing"
+
+
+@pytest.mark.parametrize("twin", [NoticesTooLate, NamesNoLimit])
+def test_the_contract_catches_a_limit_that_is_not_kept(twin: type[FakeSession]) -> None:
+    model = few_branches(3)
+    model.open = lambda capacity: twin(model, capacity)  # type: ignore[method-assign]
+    with pytest.raises((AssertionError, StateError)):
+        getattr(SessionContract(), TOO_MANY)(model)
+    model.capabilities = ANY_BRANCHES  # nor is a limit that is there and was not told
+    model.open = lambda capacity: FakeSession(few_branches(3), capacity)  # type: ignore[method-assign]
+    with pytest.raises(StateError, match="at most 3"):
+        getattr(SessionContract(), TOO_MANY)(model)
 
 
 TWINS = {

@@ -81,6 +81,7 @@ BRANCHING = {
     "test_a_tree_scores_every_path",
     "test_a_tree_right_after_a_one_token_prompt",
     "test_a_pending_tree_grows_branches",
+    "test_more_branches_than_it_verifies_change_nothing",
     "test_commit_keeps_one_branch",
     "test_rounds_follow_one_another",
 }

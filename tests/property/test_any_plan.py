@@ -13,7 +13,7 @@ from edgedec.placement.planner import decide
 from edgedec.placement.planner.drafts import Recording
 from edgedec.placement.planner.footprint import footprint
 from edgedec.placement.planner.sizes import padded
-from edgedec.placement.profile import Contention, Measured, Parity, PassTimes, Profile
+from edgedec.placement.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
 from edgedec.placement.stored import from_json, to_json
 from edgedec.placement.workload import Workload
 from tests.profiles import MACHINE
@@ -50,7 +50,7 @@ def models(draw: st.DrawFn, role: str) -> Measured:
         kv_bytes_per_token=draw(st.integers(10, 20_000)),
         max_context=draw(st.sampled_from([1000, 4096])),
         row_widths=draw(st.sampled_from([None, None, (1,), (1, 4), (1, 4, 32)])),
-        tree=draw(st.booleans()),
+        branches=draw(st.sampled_from([None, 1, 4])),
         parity=Parity(1.0, 0.0, usable=draw(st.sampled_from([True, True, True, False]))),
         steady=draw(st.booleans()),
         rolls_back=draw(st.sampled_from([True, True, False])),
@@ -73,7 +73,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         for draft in drafts
     ]
     return Profile(
-        1,
+        SCHEMA,
         MACHINE,
         "a bundle",
         {},

@@ -296,4 +296,4 @@ def test_a_model_is_needed() -> None:
             drafting.create(name, vocab_size=VOCAB)
     session = FakeModel(VOCAB).open(9)
     with pytest.raises(InputError, match="only chains"):
-        drafting.create("tree", vocab_size=VOCAB, draft=session, branching=False)
+        drafting.create("tree", vocab_size=VOCAB, draft=session, branches=1)

@@ -45,6 +45,24 @@ def test_the_template_holds_the_best_nodes_in_order() -> None:
         assert rank == 0 or (parent, rank - 1) in pairs
 
 
+@pytest.mark.parametrize("most", [1, 2, 7, 80])
+def test_no_more_branches_than_the_target_verifies(most: int) -> None:
+    table = Table("recycle")
+    drafter = RecycleDrafter(VOCAB, branches=most)
+    for tokens in range(VOCAB):
+        best = [(tokens + step) % VOCAB for step in range(1, 9)]
+        drafter.observe(feedback(TokenTree(tokens), [best]))
+    tree = drafter.propose(0, DraftLimits(80, 6), always, table.sampler.streams).tree
+    free = RecycleDrafter(VOCAB)
+    free._matrix = drafter._matrix
+    whole = free.propose(0, DraftLimits(80, 6), always, table.sampler.streams).tree
+    assert whole.leaves > 7
+    assert tree.leaves == min(most, whole.leaves)
+    # What is left out is left out last: the best nodes are those of the whole tree.
+    paths = {tuple(whole.tokens_on(whole.path_to(node))) for node in range(len(whole))}
+    assert {tuple(tree.tokens_on(tree.path_to(node))) for node in range(len(tree))} <= paths
+
+
 def test_a_chain_template_has_one_child_a_node() -> None:
     template = Template(80, 6, 1)
     assert template.parents == [0, 1, 2, 3, 4, 5]
@@ -82,7 +100,7 @@ def test_the_tree_reads_the_matrix() -> None:
     assert max(propose(drafter, 1, 80, 2).depths) == 2
     assert len(propose(drafter, 11, 80)) == 1
     assert len(propose(drafter, 1, 0)) == 1
-    chain = RecycleDrafter(16, branching=False)
+    chain = RecycleDrafter(16, branches=1)
     chain._matrix[:] = drafter._matrix
     assert propose(chain, 1, 80).tokens == [1, 2, 3, 7]
 

@@ -58,6 +58,27 @@ def test_a_tree_fills_exactly_the_slots_above_the_threshold(threshold: float) ->
     assert sorted(got) == sorted(expected)
 
 
+@pytest.mark.parametrize("coupled", [True, False])
+@pytest.mark.parametrize("limits", [(3, None), (None, 3), (5, 3), (9, 9)])
+def test_no_more_branches_than_both_models_take(
+    limits: tuple[int | None, int | None], *, coupled: bool
+) -> None:
+    params = SamplingParams(temperature=2.0, seed=1)
+    whole = Table("tree", params, coupled=coupled).propose(40, 4).tree
+    assert whole.leaves > 9
+    table, (branches, draft_branches) = Table("tree", params, coupled=coupled), limits
+    most = min(limit for limit in limits if limit)
+    session = table.draft.open(400)
+    parts = DrafterParts(VOCAB, session, branches, draft_branches=draft_branches)
+    table.drafter = TreeDrafter(parts)
+    table.begin(PROMPT)
+    for _ in range(5):
+        draft = table.propose(40, 4)
+        assert draft.tree.leaves == most
+        assert draft.drafted > most
+        table.settle(draft)
+
+
 def test_a_limit_on_nodes_drops_the_least_likely() -> None:
     small, large = Table("tree").propose(5, 3), Table("tree").propose(20, 3)
     assert small.drafted == 5

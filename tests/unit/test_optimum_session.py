@@ -110,7 +110,7 @@ def decode(
     target: OptimumModel, drafter: str, draft: OptimumModel, temperature: float
 ) -> tuple[list[int], Metrics]:
     built = drafting.create(
-        drafter, vocab_size=VOCAB, draft=draft.open(256), branching=target.capabilities.tree
+        drafter, vocab_size=VOCAB, draft=draft.open(256), branches=target.capabilities.branches
     )
     rule = acceptance.rule("coupling")
     engine = Engine(target.open(256), built, Fixed(3), rule)

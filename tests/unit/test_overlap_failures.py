@@ -89,9 +89,9 @@ def test_the_target_s_capacity_ends_the_text() -> None:
     assert len(outcome.events) == 90 - len(PROMPT) + 1
 
 
-@pytest.mark.parametrize("branching", [True, False])
-def test_beyond_the_draft_s_capacity_the_text_goes_on_plainly(branching: bool) -> None:
-    with Harness(draft_capacity=40, target=Slow(TARGET, 1e-3), branching=branching) as harness:
+@pytest.mark.parametrize("branches", [None, 1])
+def test_beyond_the_draft_s_capacity_the_text_goes_on_plainly(branches: int | None) -> None:
+    with Harness(draft_capacity=40, target=Slow(TARGET, 1e-3), branches=branches) as harness:
         outcome, metrics = harness.run(HOT, max_new_tokens=100)
         assert outcome == plain(HOT, max_new_tokens=100)
         assert 0 < metrics.accepted_tokens < 40
@@ -318,7 +318,7 @@ def test_a_draft_that_drafts_by_text_is_refused() -> None:
     translation = Translation.of_ids(range(VOCAB), VOCAB)
     object.__setattr__(translation, "level", "string")
     with pytest.raises(InputError, match="share"):
-        Ahead(DrafterParts(VOCAB, DRAFT.open(8), True, translation), CLOCK)
+        Ahead(DrafterParts(VOCAB, DRAFT.open(8), translation=translation), CLOCK)
     with pytest.raises(InputError, match="needs a draft model"):
         Ahead(DrafterParts(VOCAB), CLOCK)
 

@@ -9,7 +9,7 @@ import pytest
 from edgedec.placement.place import Place
 from edgedec.placement.plan import Plan
 from edgedec.placement.planner.footprint import AUTO_LENGTH, Footprint, footprint
-from edgedec.placement.profile import Measured, PassTimes, Profile
+from edgedec.placement.profile import SCHEMA, Measured, PassTimes, Profile
 from tests.simulated import OTHER, PLACE, measured
 
 MB = 1_000_000
@@ -29,7 +29,7 @@ def model(role: str, rss_bytes: int, kv: int, **changes: object) -> Measured:
 
 
 def profile(*models: Measured) -> Profile:
-    return Profile(1, {}, "", {}, models, (), (), 0.0)
+    return Profile(SCHEMA, {}, "", {}, models, (), (), 0.0)
 
 
 PAIR = profile(model("target", 50 * MB, 8000), model("draft", 10 * MB, 2000, place=OTHER))

@@ -138,8 +138,11 @@ def test_recycling_learns_from_the_targets_rows():
     found = measure([Recording(repetitive(60))], "recycle", 6)["recycle"]
     assert found.survival.accepted(6) > 1
     assert 1 <= found.nodes <= 6
-    chain = list(Recording(repetitive(60)).rounds("recycle", 6, branching=False))
+    chain = list(Recording(repetitive(60)).rounds("recycle", 6, branches=1))
     assert all(r.nodes == r.depth for r in chain)
+    few = list(Recording(repetitive(60)).rounds("recycle", 16, branches=2))
+    many = list(Recording(repetitive(60)).rounds("recycle", 16))
+    assert max(r.nodes for r in chain) < max(r.nodes for r in few) < max(r.nodes for r in many)
 
 
 def test_children_are_counted_by_rank():

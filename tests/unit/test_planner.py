@@ -174,7 +174,7 @@ def test_a_recurrent_target_decodes_plainly():
 
 
 def test_a_target_that_verifies_chains_only_gets_chains():
-    decision = decide(profile(target(tree=False), draft()), WORK)
+    decision = decide(profile(target(branches=1), draft()), WORK)
     assert not of(decision, drafter="tree")
     assert of(decision, drafter="recycle")
 

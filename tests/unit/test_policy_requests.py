@@ -98,7 +98,7 @@ def test_only_chains_are_drafted_where_only_chains_are_verified() -> None:
         return DrafterParts(VOCAB, DRAFT.open(100), **changes)
 
     assert AdaptiveDrafter(parts()).arms == ("lookup", "model", "tree", "recycle")
-    assert AdaptiveDrafter(parts(branching=False)).arms == ("lookup", "model", "recycle")
+    assert AdaptiveDrafter(parts(branches=1)).arms == ("lookup", "model", "recycle")
     assert AdaptiveDrafter(DrafterParts(VOCAB)).arms == ("lookup", "recycle")
     with pytest.raises(InputError, match="'text'"):
         drafting.create("adaptive", vocab_size=VOCAB)

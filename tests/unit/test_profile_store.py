@@ -20,7 +20,7 @@ def profile(name: str = "target") -> Profile:
     times = (PassTimes(32, (1, 2), (0.01, 0.015), (0.0, 0.1)),)
     measured = Measured(
         "target", name, Place("onnx", threads=2, cores=(0, 1)), times, 1e-3, 1e-5, 0.0, 0.5,
-        10**8, 10**7, 8192, 4096, 512, None, True, Parity(1.0, 0.0, True), True,
+        10**8, 10**7, 8192, 4096, 512, None, None, Parity(1.0, 0.0, True), True,
     )  # fmt: skip
     choices = Choices(((3, 4), (5, 6)), ((0.5, 0.25), (0.75, 0.125)))
     trace = Trace("text", 0.8, 1, (1, 3, 5), choices, None)

@@ -9,7 +9,7 @@ import pytest
 from edgedec.decoding.session import Session
 from edgedec.errors import ProfileError
 from edgedec.placement.plan import Plan
-from edgedec.placement.profile import Measured, PassTimes, Profile
+from edgedec.placement.profile import SCHEMA, Measured, PassTimes, Profile
 from edgedec.placement.soundness import check
 from edgedec.profiling.residuals import Stage, residuals
 from edgedec.profiling.traces import Recorder
@@ -96,6 +96,6 @@ def test_a_replay_charges_each_round_with_it(plan):
 
 
 def test_no_stored_figure_of_it_is_negative():
-    profile = Profile(1, {}, "", {}, (measured(),), (), (), 0.0, rounds={"none": -1e-6})
+    profile = Profile(SCHEMA, {}, "", {}, (measured(),), (), (), 0.0, rounds={"none": -1e-6})
     with pytest.raises(ProfileError, match="rounds"):
         check(profile)

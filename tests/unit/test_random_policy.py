@@ -79,7 +79,9 @@ def text(
 ) -> tuple[list[int], Metrics]:
     """Sixty tokens, and the figures."""
     draft = DRAFT.open(200)
-    built = drafting.create(drafter, vocab_size=VOCAB, draft=draft, branching=branching)
+    built = drafting.create(
+        drafter, vocab_size=VOCAB, draft=draft, branches=None if branching else 1
+    )
     engine = Engine(TARGET.open(200), built, policy, rule or acceptance.rule())
     sampler, metrics = Sampler(params, VOCAB, PROMPT), Metrics()
     for _ in engine.run(Request(PROMPT, sampler, StopRule(max_new_tokens=60)), metrics):

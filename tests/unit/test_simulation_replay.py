@@ -8,7 +8,7 @@ from simulated import OTHER, PLACE, VOCAB, measured, trace
 
 from edgedec.errors import InputError, ProfileError
 from edgedec.placement.plan import Plan
-from edgedec.placement.profile import Profile
+from edgedec.placement.profile import SCHEMA, Profile
 from edgedec.placement.workload import Workload
 from edgedec.simulation.predict import predict, tokens_per_second
 from edgedec.simulation.replay import Setting, replay
@@ -128,6 +128,24 @@ def test_a_draft_that_is_right_is_accepted_and_one_that_is_wrong_is_not():
     assert replay(SETTING, plan("tree", 8), [wrong], 60)[0].accepted_tokens > 5
 
 
+def test_no_more_branches_are_drafted_than_were_measured():
+    text, sizes = trace(0.5, count=60), {}
+    for branches, draft_branches in ((None, None), (3, None), (None, 3), (1, 1)):
+        setting = replace(
+            SETTING,
+            target=replace(SETTING.target, branches=branches),
+            draft=replace(SETTING.draft, branches=draft_branches),
+        )
+        for drafter in ("recycle", "adaptive", "tree"):
+            if drafter == "tree" and branches == 1:
+                continue
+            (found,) = replay(setting, plan(drafter, 20), [text], 60)
+            assert found.emitted == 60
+            sizes[drafter, branches] = found.drafted_tokens
+    # What the limit leaves out would have been drafted.
+    assert sizes["recycle", 3] < sizes["recycle", None]
+
+
 def test_a_repeating_text_is_what_lookup_is_for():
     text = trace(count=20, prompt=40, seed=3)
     again = replace(text, tokens=text.tokens[40:60] + text.tokens[40:60] + text.tokens[40:60])
@@ -155,7 +173,7 @@ def test_a_plan_that_cannot_be_replayed_is_refused():
 
 def profile(**changes) -> Profile:
     known = Profile(
-        schema=1,
+        schema=SCHEMA,
         machine={},
         bundle="",
         versions={},

@@ -33,7 +33,7 @@ class TestContract(SessionContract):
 class TestContractOfChains(SessionContract):
     @pytest.fixture
     def model(self) -> TraceModel:
-        return model(tree=False, role="draft")
+        return model(branches=1, role="draft")
 
 
 def test_the_target_says_the_text_and_the_draft_what_it_was_recorded_to_say():

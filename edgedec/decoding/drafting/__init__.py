@@ -37,7 +37,8 @@ def create(
     *,
     vocab_size: int,
     draft: Session | None = None,
-    branching: bool = True,
+    branches: int | None = None,
+    draft_branches: int | None = None,
     translation: Translation | None = None,
 ) -> Drafter:
     """A drafter by name; its file is imported now, not before.
@@ -47,7 +48,7 @@ def create(
         vocab_size: columns of a logits row of the target.
         draft: an empty session of the draft model, which the drafter will own; ``model``,
             ``tree``, ``hybrid`` and ``strings`` need one.
-        branching: whether the target can verify branching trees.
+        branches, draft_branches: most branches of a tree, as ``DrafterParts`` has them.
         translation: between the target's vocabulary and the draft's, where they differ.
 
     Raises:
@@ -56,7 +57,7 @@ def create(
     """
     if name not in names():
         raise InputError(f"no drafter {name!r}: expected one of {', '.join(names())}")
-    parts = DrafterParts(vocab_size, draft, branching, translation)
+    parts = DrafterParts(vocab_size, draft, branches, translation, draft_branches)
     drafter: Drafter = _module(name).build(parts)
     return drafter
 

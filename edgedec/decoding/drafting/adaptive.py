@@ -51,12 +51,12 @@ class AdaptiveDrafter:
         names = ["lookup"]
         if parts.draft is not None:
             names.append("strings" if by_text else "model")
-        if "model" in names and parts.branching:
+        if "model" in names and parts.both_branches != 1:
             names.append("tree")
         names.append("recycle")
         self.arms = tuple(names)
         self._drafters: list[Drafter] = []
-        self._recycle = RecycleDrafter(parts.vocab_size, branching=parts.branching)
+        self._recycle = RecycleDrafter(parts.vocab_size, branches=parts.branches)
         if "model" in names:
             self._follower = Follower(parts, self.name)
         for place, name in enumerate(names):

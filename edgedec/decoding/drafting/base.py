@@ -124,12 +124,20 @@ class DrafterParts:
         vocab_size: columns of a logits row of the target.
         draft: an empty session of the draft model, for the drafters that have one; theirs
             from now on. It speaks the draft model's own tokens.
-        branching: whether the target can verify a branching tree.
+        branches: of the target's ``Capabilities``: 1 means chains only, None any number.
+        draft_branches: likewise of the draft's.
         translation: between the target's vocabulary and the draft's; None where they are one.
 
     """
 
     vocab_size: int
     draft: Session | None = None
-    branching: bool = True
+    branches: int | None = None
     translation: Translation | None = None
+    draft_branches: int | None = None
+
+    @property
+    def both_branches(self) -> int | None:
+        """Most branches of a tree that the draft computes and the target verifies."""
+        limits = [most for most in (self.branches, self.draft_branches) if most is not None]
+        return min(limits, default=None)

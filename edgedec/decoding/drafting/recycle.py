@@ -78,16 +78,17 @@ class RecycleDrafter:
 
     Args:
         vocab_size: rows of the matrix; it takes ``vocab_size * 32`` bytes.
-        branching: False reads best successors only, a chain.
+        branches: most leaves of a tree; 1 reads best successors only, None sets no limit.
 
     """
 
     name = "recycle"
 
-    def __init__(self, vocab_size: int, *, branching: bool = True) -> None:
+    def __init__(self, vocab_size: int, *, branches: int | None = None) -> None:
         self._matrix: npt.NDArray[np.int32]
         self._matrix = np.full((vocab_size, _SUCCESSORS), _UNKNOWN, dtype=np.int32)
-        self._template = Template(_NODES, _LEVELS, _SUCCESSORS if branching else 1)
+        self._template = Template(_NODES, _LEVELS, 1 if branches == 1 else _SUCCESSORS)
+        self._most = _NODES if branches is None else branches
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         tokens = np.asarray(prompt, dtype=np.int64)
@@ -109,6 +110,7 @@ class RecycleDrafter:
         step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
         step.token = lambda: token
         nodes = [0] + [_UNKNOWN] * len(template.parents)
+        inner, leaves = set(), 1
         for place, parent in enumerate(template.parents):
             above = nodes[parent]
             depth = template.depths[place]
@@ -117,13 +119,15 @@ class RecycleDrafter:
             if above == _UNKNOWN or depth > limits.depth:
                 continue
             token = successor(tree.tokens[above], template.ranks[place])
-            if token == _UNKNOWN:
+            if token == _UNKNOWN or (above in inner and leaves == self._most):
                 continue
             step.value = above_value = template.values[parent - 1] if parent else 1.0
             step.depth, step.nodes = depth - 1, len(tree) - 1
             if not go_on(step):
                 break
             nodes[place + 1] = tree.add(token, above)
+            leaves += above in inner
+            inner.add(above)
         return draft
 
     def observe(self, feedback: RoundFeedback) -> None:
@@ -143,4 +147,4 @@ BRANCHES = True
 
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
-    return RecycleDrafter(parts.vocab_size, branching=parts.branching)
+    return RecycleDrafter(parts.vocab_size, branches=parts.branches)

@@ -8,5 +8,5 @@ from edgedec.decoding.drafting.base import Drafter, DrafterParts
 
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
-    alone = DrafterParts(parts.vocab_size, branching=parts.branching)
+    alone = DrafterParts(parts.vocab_size, branches=parts.branches)
     return AdaptiveDrafter(alone, "text")

@@ -86,14 +86,14 @@ class TreeDrafter:
         follower: Follower | None = None,
         rivals: Sequence[str] = (),
     ) -> None:
-        if not parts.branching:
+        if parts.both_branches == 1:
             raise InputError(
                 "drafter 'tree' branches, and only chains are verified here, "
                 "as with --row-invariant: use 'model'"
             )
         self._follower = follower or Follower(parts, self.name)
         self.rivals = rivals
-        self._threshold = threshold
+        self._threshold, self._branches = threshold, parts.both_branches
         self._habits = Habits()
         self._places: dict[int, int] = {}
 
@@ -116,6 +116,7 @@ class TreeDrafter:
             if not layer or len(tree) > room or len(tree) > nodes:
                 break
             slots = _Slots(self, tree, layer, None if streams.coupled else q)
+            slots.forks = len(tree) if self._branches is None else self._branches - tree.leaves
             layer = slots.fill(depth, nodes, threshold, go_on)
         draft.passes = self._follower.passes(tree)
         return draft
@@ -155,7 +156,12 @@ class TreeDrafter:
 
 
 class _Slots:
-    """The slots of one layer, best first."""
+    """The slots of one layer, best first.
+
+    Attributes:
+        forks: how many more second and later children the tree may have.
+
+    """
 
     def __init__(
         self,
@@ -165,6 +171,7 @@ class _Slots:
         q: dict[int, FloatArray] | None,
     ) -> None:
         self._drafter, self._tree, self._q = drafter, tree, q
+        self.forks = 0
         self._reach = layer
         # (-value, parent, children it has): of equal ones the lower node comes first.
         self._heap = [(-value, node, 0) for node, value in layer.items()]
@@ -180,10 +187,14 @@ class _Slots:
         step.rivals, step.costly = self._drafter.rivals, True
         while self._heap and len(tree) <= nodes:
             value = -self._heap[0][0]
+            if self._heap[0][2] and not self.forks:
+                heapq.heappop(self._heap)
+                continue
             step.nodes, step.value = len(tree) - 1, value
             if value <= threshold or not go_on(step):
                 break
             parent, rank = heapq.heappop(self._heap)[1:]
+            self.forks -= rank > 0
             tokens, chances = self._look(parent)
             child = self._reach[parent] * chances[rank]
             drawn[tree.add(tokens[rank], parent)] = child

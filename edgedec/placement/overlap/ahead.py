@@ -26,11 +26,10 @@ class Ahead:
     all that the two threads share.
 
     Args:
-        parts: a draft model.
+        parts: a draft model; where ``draft_branches`` is 1 no branches are thought of.
         clock: of everything that waits.
         name: of the drafter.
         cores: to keep the draft's thread on; None is any.
-        branching: whether the draft's session computes branching trees.
 
     Attributes:
         news: set whenever there may be something new, or nothing new will come.
@@ -49,7 +48,6 @@ class Ahead:
         *,
         name: str = "model",
         cores: Sequence[int] | None = None,
-        branching: bool = True,
     ) -> None:
         if parts.translation is not None and parts.translation.level == "string":
             raise InputError(
@@ -58,7 +56,7 @@ class Ahead:
             )
         self._follower = Follower(parts, name)
         self._session = parts.draft
-        self._clock, self._branching = clock, branching
+        self._clock, self._branches = clock, parts.draft_branches
         self._habits, self._pace = Habits(), Pace()
         self._thicket: Thicket | None = None
         self._paused = self._resting = self._still = False
@@ -145,7 +143,7 @@ class Ahead:
         self.failure = None
         self._follower.begin(sampler.history, sampler)
         self._thicket = Thicket(
-            self._follower, sampler, root, self._habits, branching=self._branching
+            self._follower, sampler, root, self._habits, branches=self._branches
         )
 
     def _advance(self, root: Twig, kept: Sequence[int]) -> None:

@@ -27,7 +27,7 @@ from edgedec.placement.overlap.twig import Twig
 _CHILDREN = 6
 # Nodes that are pending in the session at most; then those that lead to the root are committed.
 _MOST = 64
-# Times that the pending tree forks at most: llama.cpp has a sequence for each branch, 32 or more.
+# Times that the pending tree forks at most.
 _FORKS = 28
 # Nodes that a pass is worth computing for, at most.
 _WIDEST = 16
@@ -100,7 +100,7 @@ class Thicket:
         sampler: this thread's own, of the same text and seed.
         root: the last token known.
         habits: what was learned of the draft's choices.
-        branching: whether the draft's session computes branching trees.
+        branches: of the draft's ``Capabilities``.
 
     Attributes:
         computing: the twigs that the running pass is for.
@@ -108,11 +108,18 @@ class Thicket:
     """
 
     def __init__(
-        self, follower: Follower, sampler: Sampler, root: Twig, habits: Habits, *, branching: bool
+        self,
+        follower: Follower,
+        sampler: Sampler,
+        root: Twig,
+        habits: Habits,
+        *,
+        branches: int | None,
     ) -> None:
         self.computing: Sequence[Twig] = ()
         self._follower, self._sampler, self._habits = follower, sampler, habits
-        self._branching = branching
+        self._branching = branches != 1
+        self._most_forks = _FORKS if branches is None else min(_FORKS, branches - 1)
         self._root = root
         self._done = 0  # nodes computed
         self._start()
@@ -214,7 +221,7 @@ class Thicket:
             inner.add(twig.above)
         nodes = len(self._tree) + len(missing)
         enough = nodes <= min(_MOST, self._follower.room())
-        return enough and forks <= (_FORKS if self._branching else 0)
+        return enough and forks <= self._most_forks
 
     def _missing(self, wanted: Sequence[Twig]) -> list[Twig]:
         """Those, and those above them, that are not pending; parents before children."""

@@ -67,7 +67,7 @@ class Forecast:
     def __init__(self, profile: Profile, workload: Workload) -> None:
         self.profile, self.workload = profile, workload
         self._recordings = [Recording(trace) for trace in nearest(profile.traces, workload)]
-        self._measured: dict[tuple[str, int, bool], dict[str, Drafts]] = {}
+        self._measured: dict[tuple[str, int, int | None], dict[str, Drafts]] = {}
         self._estimates: dict[Plan, Estimate] = {}
         self._sizes: dict[tuple[Place, Place], Size] = {}
         self.chances = child_chances(self._recordings)
@@ -113,18 +113,20 @@ class Forecast:
         lengths = (replace(plan, draft_length=length) for length in LENGTHS)
         return max((self.estimate(one) for one in lengths), key=lambda found: found.rate)
 
-    def drafts(self, drafter: str, length: int, *, branching: bool = True) -> dict[str, Drafts]:
+    def drafts(
+        self, drafter: str, length: int, *, branches: int | None = None
+    ) -> dict[str, Drafts]:
         """What came of a drafter's rounds on the recorded texts, by source.
 
         Raises:
             PlanError: there is no formula for this drafter.
 
         """
-        key = (drafter, length, branching)
+        key = (drafter, length, branches)
         if key not in self._measured:
             if drafter not in ("hybrid", "lookup", "model", "recycle"):
                 raise PlanError(f"drafter {drafter!r}: its rounds cannot be foretold by formula")
-            self._measured[key] = measure(self._recordings, drafter, length, branching=branching)
+            self._measured[key] = measure(self._recordings, drafter, length, branches=branches)
         return self._measured[key]
 
     def best_tree(self, plan: Plan) -> Size | None:
@@ -146,8 +148,8 @@ class Forecast:
 
     def _fixed(self, plan: Plan) -> Estimate:
         length = plan.draft_length or 0
-        branching = self.profile.at("target", plan.target).tree
-        found = self.drafts(plan.drafter, length, branching=branching)
+        branches = self.profile.at("target", plan.target).branches
+        found = self.drafts(plan.drafter, length, branches=branches)
         target, plain_share = self._target(plan), 1.0
         target_s = draft_s = error = 0.0
         tokens = 1.0

@@ -72,14 +72,14 @@ class Recording:
         self.trace = trace
         self.text = trace.tokens[trace.prompt :]
 
-    def rounds(self, drafter: str, length: int, *, branching: bool = True) -> Iterator[Round]:
+    def rounds(self, drafter: str, length: int, *, branches: int | None = None) -> Iterator[Round]:
         """The rounds of a drafter whose drafts have at most so many tokens.
 
         ``hybrid`` asks lookup first, as the drafter of this name does. Trees of a draft
         model are no drafts of the text alone: see ``ranks``.
         """
         if drafter == "recycle":
-            return self._recycled(length, branching=branching)
+            return self._recycled(length, branches=branches)
         runs = {
             "lookup": [("lookup", self._looked_up)],
             "model": [("model", self._agreed)],
@@ -125,7 +125,7 @@ class Recording:
     @cached_property
     def _looked_up(self) -> list[int]:
         """The same for prompt lookup; ``_NONE`` where it finds nothing."""
-        sampler, drafter = self._start("lookup", branching=False)
+        sampler, drafter = self._start("lookup", branches=1)
         runs = []
         for position, token in enumerate(self.text):
             draft = drafter.propose(sampler.history[-1], _limits(MOST), _always, sampler.streams)
@@ -134,8 +134,8 @@ class Recording:
             sampler.push([token])
         return runs
 
-    def _recycled(self, length: int, *, branching: bool) -> Iterator[Round]:
-        sampler, drafter = self._start("recycle", branching=branching)
+    def _recycled(self, length: int, *, branches: int | None) -> Iterator[Round]:
+        sampler, drafter = self._start("recycle", branches=branches)
         position, end = 0, len(self.text)
         while position < end:
             limits = _limits(min(length, end - position - 1))
@@ -157,25 +157,25 @@ class Recording:
         draft = Draft(TokenTree.chain(path), source="recycle")
         return RoundFeedback(draft, Verdict(list(range(len(path))), kept[-1]), scored, kept)
 
-    def _start(self, name: str, *, branching: bool) -> tuple[Sampler, drafting.Drafter]:
+    def _start(self, name: str, *, branches: int | None) -> tuple[Sampler, drafting.Drafter]:
         trace = self.trace
         vocab_size = 1 + max(max(trace.tokens), max(map(max, trace.target.ids), default=0))
         prompt = trace.tokens[: trace.prompt]
         # Nothing is drawn, so any seed will do; none would be drawn at random.
         sampler = Sampler(SamplingParams(seed=0), vocab_size, prompt)
-        drafter = drafting.create(name, vocab_size=vocab_size, branching=branching)
+        drafter = drafting.create(name, vocab_size=vocab_size, branches=branches)
         drafter.begin(prompt, sampler)
         return sampler, drafter
 
 
 def measure(
-    recordings: Sequence[Recording], drafter: str, length: int, *, branching: bool = True
+    recordings: Sequence[Recording], drafter: str, length: int, *, branches: int | None = None
 ) -> dict[str, Drafts]:
     """What came of a drafter's rounds over all texts, by the source of the draft."""
     rounds = [
         one
         for recording in recordings
-        for one in recording.rounds(drafter, length, branching=branching)
+        for one in recording.rounds(drafter, length, branches=branches)
     ]
     found = {}
     for source in sorted({one.source for one in rounds if one.nodes}):
