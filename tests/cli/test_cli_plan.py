@@ -238,8 +238,7 @@ def test_a_plan_is_made_on_text_like_the_users(run: Callable, bundle: Path, tmp_
         ('{"messages": []}\n', "not empty"),
         ('{"prompt": ""}\n', "not empty"),
         ("no json\n", "expected a JSON object"),
-        # The pair that ships was not made to chat.
-        ('{"messages": [{"role": "user", "content": "hello"}]}\n', "no chat template"),
+        ('{"messages": [{"role": "user"}]}\n', "expected an object with text role and content"),
     ],
 )
 def test_prompts_that_cannot_be_measured_are_refused_before_measuring(
