@@ -5,7 +5,7 @@ r"""Lossless speculative decoding on small devices.
     from edgedec import Pipeline
 
     with Pipeline.open("demo") as pipeline:
-        for event in pipeline.stream("def fibonacci(n):\n"):
+        for event in pipeline.stream("def fibonacci(n):\n", max_new_tokens=64):
             print(event.text, end="")
 """
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from edgedec.decoding.metrics import Metrics
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.errors import EdgedecError
-    from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
+    from edgedec.generation import Generation
+    from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
 # Imported when first asked for: `edgedec --help` needs none of them.
 _HOMES = {
@@ -30,7 +31,7 @@ _HOMES = {
     "EdgedecError": "edgedec.errors",
     "Emission": "edgedec.decoding.engine",
     "GenerateOptions": "edgedec.pipeline",
-    "Generation": "edgedec.pipeline",
+    "Generation": "edgedec.generation",
     "Metrics": "edgedec.decoding.metrics",
     "OpenOptions": "edgedec.assembly",
     "Pipeline": "edgedec.pipeline",

@@ -3,7 +3,7 @@ r"""The composition root: a bundle and a few choices become something to call.
 ::
 
     with Pipeline.open("demo") as pipeline:
-        for event in pipeline.stream("def fibonacci(n):\n"):
+        for event in pipeline.stream("def fibonacci(n):\n", max_new_tokens=64):
             print(event.text, end="")
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgedec import assembly
 from edgedec.assembly import OpenOptions
@@ -27,12 +27,18 @@ from edgedec.decoding.policy import for_request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
+from edgedec.generation import Generation, Plan
+from edgedec.keywords import TextOptions, replaced, with_changes
 from edgedec.opening import Opener, opener
 from edgedec.text import Tokenizer
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["GenerateOptions", "Generation", "Message", "Pipeline", "Plan", "Prompt", "Stream"]
+
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
-Plan = dict[str, Any]
 Rounds = Callable[[Request, Metrics], Iterator[list[Emission]]]
 
 
@@ -74,34 +80,6 @@ class GenerateOptions:
             raise InputError(f"timeout is {self.timeout_s} s: expected more than 0")
         if self.logprobs is not None and not 0 <= self.logprobs <= 100:
             raise InputError(f"logprobs is {self.logprobs}: expected 0 to 100")
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """A finished text.
-
-    Attributes:
-        text: without any stop string.
-        events: every emitted token with its text, source and logprobs.
-        prompt_tokens: tokens of the prompt.
-        finish_reason: ``eos``, ``length``, ``stop``, ``timeout`` or ``cancelled``.
-        metrics: see ``edgedec.decoding.metrics``.
-        seed: of the random choices, given or drawn.
-        plan: what decoded it: drafter, draft length rule, threads, provider and so on.
-    """
-
-    text: str
-    events: list[Emission]
-    prompt_tokens: int
-    finish_reason: str
-    metrics: Metrics
-    seed: int
-    plan: Plan
-
-    @property
-    def token_ids(self) -> list[int]:
-        """Ids of the emitted tokens."""
-        return [event.token for event in self.events]
 
 
 class Stream(Iterator[Emission]):
@@ -204,20 +182,31 @@ class Pipeline:
 
         Raises:
             BundleError, RuntimeUnavailable, MemoryBudgetError, PlanError, InputError.
+            TypeError: there is no option of a name.
         """
-        chosen = dataclasses.replace(options or OpenOptions(), **changes)
-        return cls(opener(bundle, chosen))
+        return cls(opener(bundle, replaced(options or OpenOptions(), changes)))
 
-    def stream(self, prompt: Prompt, options: GenerateOptions | None = None) -> Stream:
+    def stream(
+        self,
+        prompt: Prompt,
+        options: GenerateOptions | None = None,
+        **changes: Unpack[TextOptions],
+    ) -> Stream:
         """Decode after ``prompt`` (text, or token ids); yields events as they come.
 
         The events raise StateError while another stream of this pipeline is half read.
 
+        Args:
+            prompt: what the text goes on from.
+            options: choices; ``changes`` overrides single ones by name, those of
+                ``options.sampling`` as well, as in ``max_new_tokens=10, temperature=0.8``.
+
         Raises:
+            TypeError: there is no option of a name.
             InputError: an empty prompt, or an option or a token id out of range.
             PromptTooLong: when the prompt does not fit the context.
         """
-        options = options or GenerateOptions()
+        options = with_changes(options or GenerateOptions(), changes)
         tokens = self._tokens(prompt)
         room = self.engine.room(tokens)
         sampler = Sampler(
@@ -243,21 +232,31 @@ class Pipeline:
             )
         return Stream(self._rounds, request, lambda: self.plan)
 
-    def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
+    def generate(
+        self,
+        prompt: Prompt,
+        options: GenerateOptions | None = None,
+        **changes: Unpack[TextOptions],
+    ) -> Generation:
         """Decode to the end; see ``stream``."""
-        stream = self.stream(prompt, options)
+        stream = self.stream(prompt, options, **changes)
         for _ in stream:
             pass
         assert stream.result is not None
         return stream.result
 
-    def chat(self, messages: Sequence[Message], options: GenerateOptions | None = None) -> Stream:
-        """The assistant's next message, by the bundle's chat template.
+    def chat(
+        self,
+        messages: Sequence[Message],
+        options: GenerateOptions | None = None,
+        **changes: Unpack[TextOptions],
+    ) -> Stream:
+        """The assistant's next message, by the bundle's chat template; see ``stream``.
 
         Raises:
             InputError: the bundle has no chat template, or the messages do not fit it.
         """
-        return self.stream(self.tokenizer.encode_chat(messages), options)
+        return self.stream(self.tokenizer.encode_chat(messages), options, **changes)
 
     def close(self) -> None:
         """Give back sessions, caches and weights."""

@@ -1,6 +1,7 @@
 """The wheel holds what the repository promises, and nothing else."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -193,6 +194,70 @@ def test_runtime_needs_no_extra(installed: Path) -> None:
         "import edgedec, edgedec.cli, edgedec.export, edgedec.runtimes, edgedec.models.demo\n"
         "for name in edgedec.__all__: getattr(edgedec, name)",
     )
+
+
+def test_import_is_cheap(installed: Path) -> None:
+    """Only the version is read; what is used is imported when it is first asked for."""
+    loaded = run_installed(
+        installed,
+        "before = set(sys.modules)\nimport edgedec\nprint(*set(sys.modules) - before)",
+    ).split()
+    own = {"edgedec", "edgedec._version"}
+    standard = {"__future__", "_typing", "typing", "collections", "functools", "re", "_collections"}
+    assert own <= set(loaded)
+    foreign = {name for name in loaded if name.split(".")[0] not in sys.stdlib_module_names}
+    assert foreign == own
+    # typing is the one module of weight, and nearly every program has it.
+    assert {name.split(".")[0] for name in loaded} - own <= standard | typing_needs()
+
+
+def typing_needs() -> set[str]:
+    """What ``typing`` imports in this version of Python."""
+    code = "import sys; before = set(sys.modules); import typing; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.decode().split()}
+
+
+SAMPLE = """
+from pathlib import Path
+
+import edgedec
+from edgedec import GenerateOptions, Generation, Pipeline, SamplingParams, Stream
+
+with Pipeline.open("demo", draft="lookup") as pipeline:
+    found: Generation = pipeline.generate("x", max_new_tokens=10, temperature=0.8, stop="end")
+    stream: Stream = pipeline.stream([1, 2], GenerateOptions(), stop=("a", "b"), seed=3)
+    pipeline.chat([{"role": "user", "content": "Hi"}], top_p=0.9, logit_bias={3: 1.5})
+    text: str = found.text
+    ids: list[int] = found.token_ids
+    rate: float = found.metrics.acceptance_rate
+    reveal_type(next(stream).token)
+    pipeline.generate("x", max_tokens=10)  # WRONG
+    pipeline.generate("x", temperature="hot")  # WRONG
+    pipeline.stream("x", stop=3)  # WRONG
+    found.no_such_field  # WRONG
+SamplingParams(temperature="hot")  # WRONG
+version: str = edgedec.__version__
+"""
+
+
+@pytest.mark.slow
+def test_the_wheel_is_typed(installed: Path, tmp_path: Path) -> None:
+    """A user's program under mypy --strict: each of its mistakes is found, and nothing else."""
+    sample = tmp_path / "sample.py"
+    sample.write_text(SAMPLE, "utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", "sample.py"]
+    environment = {**os.environ, "MYPYPATH": str(installed)}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    # mypy is silent about what site-packages holds; on its own path it lists what has no types.
+    own = [line for line in done.stdout.splitlines() if line.startswith("sample.py:")]
+    errors = {int(line.split(":")[1]) for line in own if ": error:" in line}
+    wrong = [number for number, line in enumerate(SAMPLE.split("\n"), 1) if "# WRONG" in line]
+    assert sorted(errors) == wrong, done.stdout
+    assert 'Revealed type is "int"' in done.stdout.replace("builtins.", "")
 
 
 def test_command_line_starts_light(installed: Path) -> None:

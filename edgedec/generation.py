@@ -1,0 +1,39 @@
+"""A finished text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edgedec.decoding.engine import Emission
+from edgedec.decoding.metrics import Metrics
+
+Plan = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A finished text.
+
+    Attributes:
+        text: without any stop string.
+        events: every emitted token with its text, source and logprobs.
+        prompt_tokens: tokens of the prompt.
+        finish_reason: ``eos``, ``length``, ``stop``, ``timeout`` or ``cancelled``.
+        metrics: see ``edgedec.decoding.metrics``.
+        seed: of the random choices, given or drawn.
+        plan: what decoded it: drafter, draft length rule, threads, provider and so on.
+    """
+
+    text: str
+    events: list[Emission]
+    prompt_tokens: int
+    finish_reason: str
+    metrics: Metrics
+    seed: int
+    plan: Plan
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Ids of the emitted tokens."""
+        return [event.token for event in self.events]

@@ -1,0 +1,109 @@
+"""Single options of a text by their names."""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
+from edgedec.errors import InputError
+from edgedec.keywords import TextOptions, check_names, replaced, with_changes
+
+PROMPT = "def read_lines(path):"
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Iterator[Pipeline]:
+    with Pipeline.open("demo", threads=1) as opened:
+        yield opened
+
+
+def test_every_option_has_its_name_and_its_type() -> None:
+    hints = typing.get_type_hints(TextOptions)
+    own = typing.get_type_hints(GenerateOptions)
+    drawn = typing.get_type_hints(SamplingParams)
+    # Wider than what is kept: any mapping, any sequence of texts, one text.
+    assert hints.pop("logit_bias") == Mapping[int, float]
+    assert hints.pop("stop") == str | Sequence[str]
+    kept = {k: v for k, v in {**own, **drawn}.items() if k not in ("logit_bias", "stop")}
+    assert hints == kept
+
+
+def test_options_by_name_are_those_of_the_objects(pipeline: Pipeline) -> None:
+    sampling = SamplingParams(temperature=0.8, seed=4, top_k=50)
+    told = pipeline.generate(PROMPT, GenerateOptions(max_new_tokens=12, sampling=sampling))
+    named = pipeline.generate(PROMPT, max_new_tokens=12, temperature=0.8, seed=4, top_k=50)
+    assert named.token_ids == told.token_ids
+    assert len(named.token_ids) == 12
+    streamed = list(pipeline.stream(PROMPT, max_new_tokens=12, temperature=0.8, seed=4, top_k=50))
+    assert [event.token for event in streamed] == told.token_ids
+    assert pipeline.generate(PROMPT, max_new_tokens=12).token_ids != told.token_ids
+
+
+def test_names_override_what_the_object_says() -> None:
+    base = GenerateOptions(max_new_tokens=9, sampling=SamplingParams(top_k=5, seed=1))
+    changed = with_changes(base, {"seed": 2, "stop": "end", "logit_bias": {3: 1.0}})
+    assert changed == GenerateOptions(
+        max_new_tokens=9,
+        sampling=SamplingParams(top_k=5, seed=2, logit_bias={3: 1.0}),
+        stop=("end",),
+    )
+    both = with_changes(base, {"sampling": SamplingParams(top_p=0.5), "seed": 7})
+    assert both.sampling == SamplingParams(top_p=0.5, seed=7)
+    assert with_changes(base, {"stop": ["a", "b"]}).stop == ("a", "b")
+    assert with_changes(base, {}) is base
+    assert base.sampling.seed == 1
+
+
+@pytest.mark.parametrize("name", ["generate", "stream", "chat"])
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("max_tokens", "did you mean max_new_tokens?"),
+        ("temprature", "did you mean temperature"),
+        ("timeout", "did you mean timeout_s?"),
+        ("stop_strings", "did you mean stop?"),
+        ("zzz", "there are max_new_tokens, sampling, stop"),
+    ],
+)
+def test_a_wrong_name_says_the_right_one(pipeline: Pipeline, name, given, meant) -> None:
+    ask: Callable[..., Any] = getattr(pipeline, name)
+    prompt: Any = [{"role": "user", "content": "x"}] if name == "chat" else PROMPT
+    if name == "chat" and pipeline.tokenizer.chat_template is None:
+        pytest.skip("the demo has no chat template")
+    with pytest.raises(TypeError) as caught:
+        ask(prompt, **{given: 1})
+    assert f"there is no option {given!r}: {meant}" in str(caught.value)
+
+
+def test_opening_says_the_right_name_as_well() -> None:
+    with pytest.raises(TypeError, match=r"no option 'n_threads': did you mean threads\?"):
+        Pipeline.open("demo", n_threads=2)
+    assert replaced(OpenOptions(), {"threads": 2}).threads == 2
+
+
+@pytest.mark.parametrize("wrong", [10, {"temperature": 1}, GenerateOptions, SamplingParams()])
+def test_something_else_in_the_place_of_options(pipeline: Pipeline, wrong: Any) -> None:
+    with pytest.raises(TypeError, match="expected GenerateOptions, or single options by name"):
+        pipeline.generate(PROMPT, wrong)
+
+
+def test_values_are_checked_as_ever(pipeline: Pipeline) -> None:
+    with pytest.raises(InputError, match="temperature -1: expected"):
+        pipeline.generate(PROMPT, temperature=-1)
+    with pytest.raises(InputError, match="max_new_tokens is 0"):
+        pipeline.generate(PROMPT, max_new_tokens=0)
+
+
+def test_every_name_of_another_library_leads_to_an_option() -> None:
+    from edgedec.keywords import _ELSEWHERE
+
+    known = {f.name for c in (GenerateOptions, SamplingParams, OpenOptions)
+             for f in dataclasses.fields(c)}  # fmt: skip
+    assert set(_ELSEWHERE.values()) <= known
+    assert not set(_ELSEWHERE) & known
+    for name, meant in _ELSEWHERE.items():
+        with pytest.raises(TypeError, match=rf"did you mean {meant}\?"):
+            check_names({name: 1}, sorted(known))
