@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import stat
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +21,9 @@ from edgedec.placement.planner import decide
 from edgedec.placement.store import Identity
 from edgedec.placement.stored import to_json
 from edgedec.placement.workload import Workload
-from tests.profiles import CPU, GPU, MACHINE, WORK, draft, profile, target
+from edgedec.simulation.predict import predict
+from tests.conftest import REPOSITORY
+from tests.profiles import CPU, FIRST, GPU, MACHINE, SECOND, WORK, draft, profile, target
 
 PROFILE = profile(target(), draft(GPU))
 DECISION = decide(PROFILE, WORK)
@@ -219,7 +223,7 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
     assert decision.memory is None
     assert any("there are, with a context of" in reason for reason in decision.reasons)
     assert planning.plan("demo", WORK, memory=10**9).memory == 10**9
-    with pytest.raises(MemoryBudgetError, match="the smallest possible"):
+    with pytest.raises(MemoryBudgetError, match="hold no plan"):
         planning.plan("demo", WORK, memory=1000)
     little = SimpleNamespace(usable=1000)
     monkeypatch.setattr(planning.machine, "memory", lambda: little)
@@ -227,9 +231,52 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
         planning.plan("demo", WORK)
 
 
-def test_plans_are_always_the_same(monkeypatch):
-    monkeypatch.setattr(profiling, "profile", lambda *args: PROFILE)
-    assert planning.plan("demo", WORK) == planning.plan("demo", WORK)
+_DECIDE = """
+import json, sys
+from dataclasses import replace
+from edgedec.placement.planner import decide
+from edgedec.placement.stored import to_json
+from edgedec.simulation.predict import predict
+from tests.profiles import FIRST, SECOND, WORK, draft, profile, target
+models = [target(), target(FIRST), target(SECOND), draft(), draft(FIRST), draft(SECOND)]
+found = decide(profile(*models), WORK, None, predict)
+if sys.argv[1:] == ["twin"]:  # what a set of strings does to an order
+    found = replace(found, reasons=tuple({*found.reasons, *map(str, range(50))}))
+print(json.dumps(to_json(found)))
+"""
+
+
+def decided(hash_seed: int, *arguments: str) -> str:
+    """A decision of an interpreter that hashes strings in its own way."""
+    there = dict(os.environ, PYTHONHASHSEED=str(hash_seed))
+    there["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), there.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", _DECIDE, *arguments],
+        env=there, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_plans_are_the_same_in_every_process():
+    first, second = decided(1), decided(2)
+    assert first == second
+    assert json.loads(first)["candidates"]
+    assert decided(1, "twin") != decided(2, "twin")
+
+
+def test_plans_are_the_same_in_whatever_order_places_were_measured():
+    models = [target(), target(FIRST), target(SECOND), draft(), draft(FIRST), draft(SECOND)]
+    there = profile(*models)
+    expected = decide(there, WORK, None, predict)
+    for order in (models[::-1], models[3:] + models[:3], models[::2] + models[1::2]):
+        shuffled = dataclasses.replace(
+            there, measured=tuple(order), contention=there.contention[::-1],
+            traces=there.traces[::-1],
+        )  # fmt: skip
+        assert decide(shuffled, WORK, None, predict) == expected
+    # A place that is a little faster makes another decision.
+    quicker = dataclasses.replace(there, measured=(target(one_row_s=7e-3), *models[1:]))
+    assert decide(quicker, WORK, None, predict) != expected
 
 
 @pytest.mark.parametrize(
