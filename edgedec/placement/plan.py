@@ -109,6 +109,7 @@ class Decision:
         busy: share of the processor that other programs used while the profile was measured, 0
             to 1; None where it is unknown.
         disturbed: why that is too much to rely on the plan, in words; empty where it is not.
+        models: names of the target and of the draft, where there is one.
 
     """
 
@@ -126,3 +127,4 @@ class Decision:
     texts: str = ""
     busy: float | None = None
     disturbed: str = ""
+    models: str = ""

@@ -171,6 +171,12 @@ class Profile:
     texts: str = ""
     busy: float | None = None
 
+    @property
+    def models(self) -> str:
+        """The names of the target and of the draft, where there is one."""
+        names = {one.role: one.name for one in self.measured}
+        return " + ".join(names[role] for role in ("target", "draft") if role in names)
+
     def of(self, role: str) -> list[Measured]:
         """The places a role can be used at."""
         return [m for m in self.measured if m.role == role and m.parity.usable]

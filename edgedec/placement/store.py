@@ -64,14 +64,22 @@ def folder() -> Path:
 
     """
     own = os.environ.get(FOLDER, "")
-    if own:
-        return Path(own)
+    return Path(own) if own else caches() / "profiles"
+
+
+def caches() -> Path:
+    """The part of the user's cache folder that edgedec uses.
+
+    Raises:
+        OSError: see ``folder``.
+
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        caches = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+        above = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     except RuntimeError as error:
         raise OSError(str(error)) from None
-    return caches / "edgedec" / "profiles"
+    return above / "edgedec"
 
 
 def file_of(identity: Identity) -> Path:
@@ -91,7 +99,19 @@ def file_of(identity: Identity) -> Path:
 def read(identity: Identity) -> Found:
     """The stored profile, if it still holds; never raises."""
     try:
-        with file_of(identity).open("rb") as stream:
+        found = read_file(file_of(identity))
+    except OSError as error:
+        return Found(None, f"the stored profile cannot be read ({error.strerror or error})")
+    if found.profile is None:
+        return found
+    reason = stale(found.profile, identity)
+    return Found(None, reason) if reason else found
+
+
+def read_file(file: Path) -> Found:
+    """A stored profile, whatever it is of; never raises."""
+    try:
+        with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return Found(None)
@@ -110,8 +130,7 @@ def read(identity: Identity) -> Found:
         soundness.check(profile)
     except (ProfileError, RecursionError):
         return Found(None, "the stored profile is damaged")
-    reason = stale(profile, identity)
-    return Found(None, reason) if reason else Found(profile)
+    return Found(profile)
 
 
 def stale(profile: Profile, identity: Identity) -> str:

@@ -92,6 +92,7 @@ def decide(
         texts=profile.texts,
         busy=profile.busy,
         disturbed=disturbed(findings),
+        models=profile.models,
     )
 
 
