@@ -36,6 +36,8 @@ def record(result: Generation) -> dict[str, Any]:
         "tpot_s": metrics.tpot_s,
         "tokens_per_second": metrics.tokens_per_second,
         "speedup_estimate": metrics.speedup_estimate,
+        "waited_s": metrics.waited_s,
+        "slowdown": metrics.slowdown,
         "target_passes": metrics.target_passes,
         "drafted_tokens": metrics.drafted_tokens,
         "accepted_tokens": metrics.accepted_tokens,

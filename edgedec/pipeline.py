@@ -30,6 +30,7 @@ from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
 from edgedec.generation import Generation, Plan
 from edgedec.keywords import TextOptions, replaced, with_changes
 from edgedec.opening import Opener, opener
+from edgedec.placement.contention import longest_wait, waiting_times
 from edgedec.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -275,9 +276,12 @@ class Pipeline:
 
     def _rounds(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
         """The engine's rounds; after a device's failure another engine's, with the same text."""
+        before = waiting_times()
         while True:
             try:
                 yield from self.engine.run(request, metrics)
+                metrics.waited_s = longest_wait(before, waiting_times())
+                metrics.slowdown = (request.policy or self.engine.policy).slowdown
                 return
             except (PassFailed, RuntimeUnavailable) as error:
                 self._use(self._opener.reopen(self._parts, error))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.assembly import OpenOptions
-from edgedec.bench import formats, never_slower, pair
+from edgedec.bench import busy, formats, never_slower, pair
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
 from edgedec.bench.grown import Workshop
@@ -207,6 +207,7 @@ _SECTIONS = (
     *pair.SECTIONS,
     *never_slower.SECTIONS,
     *formats.SECTIONS,
+    *busy.SECTIONS,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 

@@ -16,7 +16,12 @@ import click
 
 from edgedec.fields import printable
 
+# A thread that waits this share of the time for a core makes passes clearly slower; and passes
+# so much slower than at opening are worth a figure.
+_BUSY, _SLOWER = 0.15, 1.5
+
 if TYPE_CHECKING:
+    from edgedec.decoding.metrics import Metrics
     from edgedec.pipeline import Generation, Stream
 
 
@@ -113,6 +118,7 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
         parts.append(
             f"{metrics.acceptance_rate:.0%} of {metrics.drafted_tokens} drafted tokens accepted"
         )
+    parts += _busy(metrics)
     if "shared_of_sample" in plan:
         parts.append(f"vocabularies: {plan['vocabulary']}")
     if metrics.emitted and "drafter" in plan:
@@ -125,6 +131,15 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
     if sampled:
         parts.append(f"seed {result.seed}")
     return parts
+
+
+def _busy(metrics: Metrics) -> list[str]:
+    """What other work on the machine cost; nothing where it hardly did."""
+    if metrics.waited_share < _BUSY:
+        return []
+    if metrics.slowdown is not None and metrics.slowdown >= _SLOWER:
+        return [f"busy machine: {metrics.slowdown:.1f}x slower passes"]
+    return [f"busy machine: {min(metrics.waited_share, 1):.0%} of the time waiting for a core"]
 
 
 def _packed(parts: Iterable[str], room: int) -> list[str]:

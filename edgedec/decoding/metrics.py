@@ -17,6 +17,9 @@ reuse hit                 a round that leaves the text where an overlapped draft
 TTFT (``ttft_s``)         start of decoding (a stream's first read) to first token, with prefill
 TPOT (``tpot_s``)         seconds per token after the first round, over the tokens after it
 tokens_per_second         1 / TPOT
+waited_s                  the longest time that one thread of the process was ready to run and
+                          waited for a core; its share of the time is how busy the machine was
+slowdown                  pass time at the end of the text relative to the calibration at opening
 speed-up                  plain TPOT / speculative TPOT: same path, same prompts, tokens counted
                           the same way on both sides
 ``speedup_estimate``      the same ratio estimated from one text's own rounds: a plain round's time
@@ -56,6 +59,8 @@ class Metrics:
             so that the next draft was there at once.
         ahead_s: that an overlapped draft computed; ``overlapped_s`` of them while the target
             did. ``draft_s`` is then what rounds waited for drafts.
+        waited_s: longest wait of one thread for a core; None where the system does not count it.
+        slowdown: pass time relative to calibration; None where nothing was calibrated.
         round_times: of the rounds after the first, for ``speedup_estimate``.
     """
 
@@ -74,6 +79,8 @@ class Metrics:
     reuse_hits: int = 0
     ahead_s: float = 0.0
     overlapped_s: float = 0.0
+    waited_s: float | None = None
+    slowdown: float | None = None
     round_times: RoundTimes = field(default_factory=RoundTimes)
 
     def observe(self, record: RoundRecord, total_s: float, plain_s: float | None = None) -> None:
@@ -132,6 +139,12 @@ class Metrics:
         """Estimated plain time over the time it took; None where no estimate is honest."""
         # A draft that computes meanwhile slows the target's lone rows as well.
         return None if self.ahead_s else self.round_times.speedup
+
+    @property
+    def waited_share(self) -> float:
+        """Share of the time that a thread waited for a core; 0 where that is not counted."""
+        seconds = self.ttft_s + self.decode_s
+        return (self.waited_s or 0.0) / seconds if seconds else 0.0
 
     @property
     def engine_s(self) -> float:

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.errors import RuntimeUnavailable
+from edgedec.runtimes.llamacpp.waiting import suited_to_the_load
 
 try:
-    import llama_cpp
-    from llama_cpp import llama_cpp as _api
+    with suited_to_the_load():
+        import llama_cpp
+        from llama_cpp import llama_cpp as _api
 except (RuntimeError, OSError, AttributeError) as error:  # a library of another machine or age
     raise RuntimeUnavailable(
         f"llama-cpp-python does not load: {str(error).splitlines()[0]}: install it again"

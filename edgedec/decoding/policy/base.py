@@ -50,6 +50,11 @@ class DraftPolicy(Protocol):
         """Seconds of a round without a draft, as measured; None where nothing was measured."""
         ...
 
+    @property
+    def slowdown(self) -> float | None:
+        """Current pass time relative to calibration; None where nothing was calibrated."""
+        ...
+
     def begin(self, remaining: int) -> None:
         """Another text begins, of so many tokens at most."""
         ...

@@ -18,6 +18,7 @@ class Fixed:
 
     name = "fixed"
     plain_s: float | None = None
+    slowdown: float | None = None
 
     def __init__(self, draft_length: int, depth: int | None = None) -> None:
         if draft_length < 0 or (depth is not None and depth < 1):

@@ -67,6 +67,10 @@ class MeasuredCost:
     def plain_s(self) -> float | None:
         return self._rates.plain_s
 
+    @property
+    def slowdown(self) -> float | None:
+        return self._rates.mood
+
     def begin(self, remaining: int) -> None:
         self._start_round()
         self._rates.begin()

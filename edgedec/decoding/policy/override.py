@@ -28,6 +28,10 @@ class Only:
     def plain_s(self) -> float | None:
         return self._policy.plain_s
 
+    @property
+    def slowdown(self) -> float | None:
+        return self._policy.slowdown
+
     def begin(self, remaining: int) -> None:
         self._policy.begin(remaining)
 

@@ -26,6 +26,7 @@ class Svip:
 
     name = "svip"
     plain_s: float | None = None
+    slowdown: float | None = None
 
     def __init__(self, threshold: float = _THRESHOLD, cap: int = _CAP) -> None:
         self._entropy_bound = threshold**2 / _WEIGHT

@@ -1,0 +1,129 @@
+"""How fast the grown target decodes while other processes compute, by how its threads wait.
+
+Each run is a process of its own, since OpenMP reads its settings once. Settings take turns, with
+and without two busy processes; only ratios within one turn mean anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from edgedec.bench.records import Recorder
+from edgedec.errors import EdgedecError
+
+if TYPE_CHECKING:
+    from edgedec.bench.suite import Suite
+
+_TURNS = 3
+_TOKENS = 16
+_BUSY = 2
+_LIMIT_S = 58  # no busy process outlives this
+_LOOP = f"import time; end = time.monotonic() + {_LIMIT_S}\nwhile time.monotonic() < end: pass"
+_USERS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+# What GNU's OpenMP does where nobody says anything.
+_LONG = {"GOMP_SPINCOUNT": "300000"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How the threads of one runtime wait.
+
+    Attributes:
+        name: for the table.
+        format: of the model.
+        environment: what the user would have set.
+        spin_us: of ONNX Runtime's threads; empty is the runtime's choice here.
+
+    """
+
+    name: str
+    format: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    spin_us: str = ""
+
+
+SETTINGS = (
+    Setting("gguf, OpenMP's default", "gguf", _LONG),
+    Setting("gguf, chosen by load", "gguf"),
+    Setting("gguf, passive", "gguf", {"OMP_WAIT_POLICY": "passive"}),
+    Setting("onnx, 100 us as chosen", "onnx"),
+    Setting("onnx, 2000 us", "onnx", spin_us="2000"),
+    Setting("onnx, 10 us", "onnx", spin_us="10"),
+)
+
+
+def busy(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
+    """Plain decoding of the grown target while two other processes compute, and without them."""
+    from edgedec.bench.suite import GROWN
+
+    shop = suite.shop
+    bundles = {
+        "gguf": shop.alone("gguf", "target", "q4_0", GROWN),
+        "onnx": shop.alone("onnx", "target", "int4", GROWN),
+    }
+    seconds: dict[tuple[str, int], list[float]] = {}
+    for turn in range(_TURNS):
+        for load in (0, _BUSY):
+            for setting in SETTINGS[:: 1 if turn % 2 else -1]:
+                with others(load):
+                    found = decode(setting, bundles[setting.format])
+                recorder.add(kind="run", setting=setting.name, others=load, turn=turn, **found)
+                seconds.setdefault((setting.name, load), []).append(found["tpot_s"])
+    rows = [_row(setting.name, seconds) for setting in SETTINGS]
+    for row in rows:
+        recorder.add(kind="summary", **row)
+    return rows
+
+
+def _row(name: str, seconds: Mapping[tuple[str, int], list[float]]) -> dict[str, Any]:
+    """Tokens a second in the median turn, alone and with the others."""
+    return {
+        "setting": name,
+        "tokens_per_second_alone": 1 / median(seconds[name, 0]),
+        "tokens_per_second_with_others": 1 / median(seconds[name, _BUSY]),
+    }
+
+
+@contextmanager
+def others(count: int) -> Iterator[None]:
+    """So many processes that compute and do nothing else; gone afterwards."""
+    running = [subprocess.Popen([sys.executable, "-c", _LOOP]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def decode(setting: Setting, bundle: Path) -> dict[str, Any]:
+    """One run in a process of its own.
+
+    Raises:
+        EdgedecError: it failed.
+
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in _USERS} | dict(
+        setting.environment
+    )
+    command = [sys.executable, "-m", "edgedec.bench._busy_child", os.fspath(bundle)]
+    done = subprocess.run(
+        [*command, str(_TOKENS), setting.spin_us],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise EdgedecError(f"{setting.name}: {done.stderr.strip().splitlines()[-1:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+SECTIONS = (busy,)

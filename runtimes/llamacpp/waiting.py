@@ -1,0 +1,50 @@
+"""How long llama.cpp's threads wait awake for each other, chosen before the library is loaded.
+
+GNU's OpenMP reads its settings once, when it is loaded. By default a waiting thread spins for
+milliseconds before it sleeps: best where every thread has a core to itself, and several times
+slower where other work competes for the cores, since a thread that spins keeps one from the
+thread it waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgedec.placement.contention import machine_is_busy
+
+SPIN_COUNT = "GOMP_SPINCOUNT"
+# Some microseconds of spinning: enough for threads that meet on time.
+_SHORT = "1000"
+_USERS = (SPIN_COUNT, "OMP_WAIT_POLICY")
+_MAPS = Path("/proc/self/maps")
+
+
+@contextmanager
+def suited_to_the_load() -> Iterator[None]:
+    """Load OpenMP within this: on a busy machine its threads wait awake for a short time only.
+
+    The environment is afterwards as it was. What the user set stays, and an OpenMP that is
+    loaded already cannot be changed any more.
+    """
+    chosen = _can_choose() and machine_is_busy()
+    if chosen:
+        os.environ[SPIN_COUNT] = _SHORT
+    try:
+        yield
+    finally:
+        if chosen:
+            del os.environ[SPIN_COUNT]
+
+
+def _can_choose() -> bool:
+    """Whether GNU's OpenMP may come and the user has not decided."""
+    if not sys.platform.startswith("linux") or any(name in os.environ for name in _USERS):
+        return False
+    try:
+        return "libgomp" not in _MAPS.read_text("utf-8", "replace")
+    except OSError:
+        return True
