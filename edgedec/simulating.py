@@ -2,7 +2,8 @@ r"""Plans for a machine that is not here, from its device card.
 
 ::
 
-    found = elsewhere("demo", "snapdragon-8-gen-3", Wish(target="7B int4", draft="0.5B int4"))
+    wish = Wish(target="7B int4", draft="0.5B int4", acceptance=0.7)
+    found = elsewhere("demo", "snapdragon-8-gen-3", wish)
     print(found.decision.chosen.plan.label, found.slow, found.fast)
 """
 
@@ -20,7 +21,7 @@ from edgedec.pair import is_gguf
 from edgedec.placement.plan import Decision, Plan, Prediction
 from edgedec.placement.planner import decide
 from edgedec.placement.planner.retreat import size
-from edgedec.placement.trace import Trace
+from edgedec.placement.trace import Choices, Trace
 from edgedec.placement.workload import Workload
 from edgedec.profiling import OnProgress, ProfileOptions
 from edgedec.simulation import cards, synthetic
@@ -32,6 +33,9 @@ from edgedec.simulation.roofline import ModelSize, parse
 _KV_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 _FORMATS = ("onnx", "gguf", "optimum")
 _TEXTS, _TOKENS = 3, 160
+# Between these a plan is shown for models whose acceptance nobody has measured: an assumption that
+# is shown with it.
+ASSUMED = (0.5, 0.8)
 # How often a draft's second choice is right where the first is not: the pair that ships, greedy.
 _SECOND = 0.26
 
@@ -59,6 +63,11 @@ class Wish:
     def __post_init__(self) -> None:
         if self.acceptance is not None and not 0 <= self.acceptance <= 1:
             raise InputError(f"acceptance is {self.acceptance}: expected a chance, 0 to 1")
+
+    @property
+    def unknown(self) -> bool:
+        """Whether there is a draft model whose acceptance is neither given nor recorded."""
+        return self.acceptance is None and self.draft is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +108,17 @@ def elsewhere(
         on_progress: hears what is being measured, where the bundle has no profile here yet.
 
     Raises:
-        InputError: no such card or device, a size that is none, a draft without a size or
-            larger than the target.
+        InputError: no such card or device, a size that is none, a draft without a size, without
+            an acceptance, or larger than the target.
         BundleError, ProfileError: see ``profiling.profile``.
         PlanError, MemoryBudgetError: see ``planner.decide``.
 
     """
     wish, workload = wish or Wish(), workload or Workload()
+    if wish.unknown:
+        raise InputError(
+            f"how often a draft of {wish.draft} is right was not recorded here: give --acceptance"
+        )
     machine = cards.load(card)
     models = _models(bundle, wish)
     said, texts = _said(bundle, wish, on_progress)
@@ -122,6 +135,25 @@ def elsewhere(
     plain_slow, plain_fast = span(machine, models, said, Plan(chosen.target), workload)
     assumed = _assumed(machine, said, texts)
     return Elsewhere(decision, slow, fast, plain_slow, plain_fast, assumed)
+
+
+def between(
+    bundle: str | Path, card: str | Path, wish: Wish, workload: Workload | None = None
+) -> tuple[Elsewhere, Elsewhere]:
+    """Plan for models whose acceptance is unknown: at both ends of ``ASSUMED``.
+
+    Args:
+        bundle, card, workload: as ``elsewhere`` takes them.
+        wish: without an acceptance.
+
+    Raises:
+        InputError, BundleError, PlanError, MemoryBudgetError: see ``elsewhere``.
+
+    """
+    low, high = (
+        elsewhere(bundle, card, replace(wish, acceptance=chance), workload) for chance in ASSUMED
+    )
+    return low, high
 
 
 def _assumed(machine: Card, said: Said, texts: str) -> tuple[str, ...]:
@@ -209,6 +241,11 @@ def _said(bundle: str | Path, wish: Wish, on_progress: OnProgress | None) -> tup
         return made, (
             f"A drafted token is right with chance {wish.acceptance:g}, whatever came before."
         )
+    if wish.target is not None:
+        return _unheard_of(), (
+            "No text was recorded of such a target: what drafts without a model of its own counts"
+            " as finding nothing in it."
+        )
     profile = profiling.profile(bundle, ProfileOptions(), on_progress)
     said = Said(profile.traces, profile.overhead_s, profile.draft_overhead_s)
     return said, f"What is accepted was recorded here, of {bundle} on calibration texts."
@@ -218,6 +255,14 @@ def _made_up(acceptance: float) -> Said:
     rights = [synthetic.independent(acceptance, _TOKENS, seed) for seed in range(_TEXTS)]
     texts = (synthetic.text(right, seed) for seed, right in enumerate(rights))
     return Said(tuple(_second_choices(text, seed) for seed, text in enumerate(texts)))
+
+
+def _unheard_of() -> Said:
+    """A text without a draft, in which no token comes twice."""
+    tokens = tuple(range(2 * _TOKENS))
+    written = tokens[_TOKENS:]
+    choices = Choices(tuple((token,) for token in written), ((1.0,),) * _TOKENS)
+    return Said((Trace("unheard of", 0.0, _TOKENS, tokens, choices, None),))
 
 
 def _second_choices(text: Trace, seed: int) -> Trace:

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     "--acceptance",
     type=click.FloatRange(0, 1),
     metavar="CHANCE",
-    help="That a drafted token is right; default: as it was recorded with BUNDLE.",
+    help="That a drafted token is right; default: as it was recorded with BUNDLE, or for models "
+    "of other sizes a span, from 0.5 to 0.8.",
 )
 @click.option(
     "--memory",
@@ -77,7 +78,8 @@ def command(
     """Decide where models would run on a machine that is not here, and how fast.
 
     The real loop, drafters, policies and scheduler run in virtual time; passes take what the
-    card's bandwidth and peak allow. What is accepted is BUNDLE's, recorded on this machine.
+    card's bandwidth and peak allow. What is accepted is BUNDLE's, recorded on this machine; for
+    models of other sizes say it with --acceptance.
 
     \b
     edgedec simulate --cards
@@ -102,10 +104,13 @@ def command(
             raise click.UsageError("give --card one of these, or a .toml file")
         return
     from edgedec.placement.workload import Workload
-    from edgedec.simulating import Wish, elsewhere
+    from edgedec.simulating import Wish, between, elsewhere
 
     wish = Wish(target, draft, target_devices, draft_devices, acceptance, memory)
     workload = Workload(prompt_tokens, new_tokens, temperature)
+    if wish.unknown:
+        _span(between(bundle, card, wish, workload), as_json=as_json)
+        return
     with _output.stages() as on_progress:
         found = elsewhere(bundle, card, wish, workload, on_progress=on_progress)
     if as_json:
@@ -131,6 +136,37 @@ def _print(found: Elsewhere, *, show_all: bool) -> None:
     )
     for sentence in found.assumed:
         click.echo(sentence)
+
+
+def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
+    """What two chances of acceptance give, which says how far the speed is unknown."""
+    from edgedec.cli import _decision, _output
+    from edgedec.placement.stored import to_json
+    from edgedec.simulating import ASSUMED
+
+    if as_json:
+        _output.print_json({"acceptance": ASSUMED, "span": [to_json(one) for one in ends]})
+        return
+    rows, gains, speed = [], [], _decision.speed
+    for chance, one in zip(ASSUMED, ends, strict=True):
+        slow, fast, plain_slow, plain_fast = (
+            end.tokens_per_second for end in (one.slow, one.fast, one.plain_slow, one.plain_fast)
+        )
+        gains += [slow / plain_slow, fast / plain_fast]
+        rows.append((
+            one.decision.chosen.plan.label, f"{chance:g}", f"{speed(slow)} to {speed(fast)}",
+            f"{speed(plain_slow)} to {speed(plain_fast)}",
+        ))  # fmt: skip
+    _decision.columns([("plan", "acceptance", "tokens/s", "plain"), *rows])
+    click.echo()
+    click.echo(
+        f"Between {min(gains):.2f} and {max(gains):.2f} times plain decoding, over the card's"
+        f" ranges and where a drafted token is right with chance {ASSUMED[0]:g} to {ASSUMED[1]:g}."
+        " Nobody measured that of these models: give --acceptance once you have (`edgedec bench`)."
+    )
+    for sentence in ends[0].assumed:
+        if "chance" not in sentence:
+            click.echo(sentence)
 
 
 def _cards(as_json: bool) -> None:

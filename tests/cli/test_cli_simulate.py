@@ -6,7 +6,9 @@ import re
 import pytest
 
 from edgedec import profiling
+from edgedec.errors import InputError
 from edgedec.placement.profile import SCHEMA, Profile
+from edgedec.simulating import Wish, elsewhere
 from edgedec.simulation import cards
 from edgedec.simulation.synthetic import independent, text
 
@@ -39,6 +41,43 @@ def test_a_plan_for_sizes_and_a_chance(run) -> None:
     assert span is not None
     assert float(span[1]) < float(span[2])
     assert "right with chance 0.8" in result.stdout
+
+
+def test_sizes_without_an_acceptance_give_a_span_and_borrow_no_text(run, monkeypatch) -> None:
+    def borrowed(*of: object) -> None:
+        raise AssertionError("the text of another pair was read")
+
+    monkeypatch.setattr(profiling, "profile", borrowed)
+    card = ("simulate", "--card", "raspberry-pi-5")
+    sizes = ("--target", "3B int4", "--draft", "0.2B int4", "--new-tokens", 40)
+    result = run(*card, *sizes)
+    assert result.exit_code == 0, result.stderr
+    span = re.search(r"Between ([\d.]+) and ([\d.]+) times plain decoding", result.stdout)
+    assert span is not None
+    low, high = float(span[1]), float(span[2])
+    assert high > 1.3 * low
+    assert "chance 0.5 to 0.8" in result.stdout
+    assert "give --acceptance" in result.stdout
+    assert "uncertainty" not in result.stdout
+    found = json.loads(run(*card, *sizes, "--json").stdout)
+    assert found["acceptance"] == [0.5, 0.8]
+    # The ends are what is given with these chances.
+    for chance, end in zip(found["acceptance"], found["span"], strict=True):
+        given = json.loads(run(*card, *sizes, "--acceptance", chance, "--json").stdout)
+        assert given == end
+
+
+def test_a_target_alone_borrows_no_text_either(run, monkeypatch) -> None:
+    monkeypatch.setattr(profiling, "profile", lambda *of: 1 / 0)
+    result = run("simulate", "--card", "raspberry-pi-5", "--target", "3B int4")
+    assert result.exit_code == 0, result.stderr
+    assert "* plain on card cpu" in result.stdout
+    assert "No text was recorded of such a target" in result.stdout
+
+
+def test_a_draft_of_another_size_is_not_the_bundles(bundle, recorded) -> None:
+    with pytest.raises(InputError, match="give --acceptance"):
+        elsewhere(bundle, "raspberry-pi-5", Wish(draft="0.1B int4"))
 
 
 def test_a_better_draft_is_predicted_to_be_faster(run) -> None:

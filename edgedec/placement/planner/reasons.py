@@ -89,8 +89,10 @@ def _speculative(findings: Findings) -> Iterator[str]:
 def _other_texts(findings: Findings) -> str:
     low, high = (_tokens(rate) for rate in findings.interval)
     texts = findings.profile.texts
-    of = f"It was made on {texts}; nine in ten others" if texts else "Nine in ten other texts"
-    return f"{of} of that kind should decode at {low} to {high} tokens/s."
+    others = "Nine in ten other texts"
+    if texts:
+        others = f"It was made on {texts}; nine in ten others of that kind"
+    return f"{others} should decode at {low} to {high} tokens/s."
 
 
 def _share(seconds: float, estimate: Estimate) -> str:
