@@ -124,9 +124,9 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
     if metrics.emitted and "drafter" in plan:
         drafted_by = "plain decoding" if plain else f"drafter {plan['drafter']}"
         parts.append(f"{drafted_by} on {plan['format']}" if "format" in plan else drafted_by)
-    if plan.get("plan"):
+    if metrics.emitted and plan.get("plan"):
         parts.append(f"plan {plan['plan']}")
-    elif plan.get("no_plan"):
+    elif metrics.emitted and plan.get("no_plan"):
         parts.append(f"no plan ({plan['no_plan']})")
     if sampled:
         parts.append(f"seed {result.seed}")

@@ -8,7 +8,8 @@ import pytest
 
 KEYS = {
     "text", "token_ids", "prompt_tokens", "finish_reason", "ttft_s", "tpot_s", "tokens_per_second",
-    "target_passes", "speedup_estimate", "waited_s", "slowdown", "drafted_tokens", "accepted_tokens", "acceptance_rate", "block_efficiency",
+    "target_passes", "speedup_estimate", "waited_s", "slowdown",
+    "drafted_tokens", "accepted_tokens", "acceptance_rate", "block_efficiency",
     "peak_memory_bytes", "plan", "seed",
 }  # fmt: skip
 PROMPT = "def add(left, right):"
@@ -49,7 +50,7 @@ def test_text_streams_to_stdout_and_figures_to_stderr(run, bundle, generate) -> 
     assert result.exit_code == 0
     assert result.stdout == generate(PROMPT, "--max-new-tokens", 24)["text"]
     (line,) = result.stderr.splitlines()
-    assert line.startswith("24 tokens (length) | ")
+    assert line.startswith("24 tokens (length), ")
 
 
 @pytest.mark.parametrize("draft", ["model", "tree", "lookup", "recycle", "hybrid", "auto"])
