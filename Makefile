@@ -5,16 +5,19 @@
 #   make gguf        add the runtime llama.cpp (built from source: minutes, needs a C++ compiler)
 #   make check       formatting, lint, types, import rules, help pages
 #   make bench       measure, raw records under bench-out/
+#   make mutants     change single places of the code, list the changes that no test notices (hours)
 #   make format      let ruff rewrite what it can
 #   make help-pages  write docs/cli.md from the commands
 #   make train-demo  train the demo pair again (needs torch, hours)
 #
-# Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS.
+# Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
+# MUTANTS_ARGS (as --count 100 --paths edgedec/decoding).
 
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?= -n auto --maxprocesses 4
 BENCH_ARGS ?=
+MUTANTS_ARGS ?=
 
 BIN := $(VENV)/bin
 # Without the warning that setuptools prints, at length, for every editable install.
@@ -28,7 +31,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup gguf demo test check bench format help-pages train-demo clean
+.PHONY: help setup gguf demo test check bench mutants format help-pages train-demo clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -81,6 +84,9 @@ check: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python -m edgedec.bench $(BENCH_ARGS)
+
+mutants: $(DEV)
+	nice -n 15 $(BIN)/python tools/mutants.py $(MUTANTS_ARGS)
 
 format: $(DEV)
 	$(BIN)/ruff format .
