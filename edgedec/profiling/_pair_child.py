@@ -87,7 +87,7 @@ class _Looper:
 
     def _pass(self) -> float:
         begin = perf_counter()
-        self._session.forward(self._tree, want=Want.TOP).first_ids()
+        self._session.forward(self._tree, want=Want.TOP).first()
         seconds = max(perf_counter() - begin, 1e-9)
         self._session.rollback(32)
         return seconds

@@ -177,7 +177,7 @@ def _once(
     tree = TokenTree.chain(repeated(sample, length, width))
     begin = now()
     scored = session.forward(tree, want=want)
-    scored.first_ids()
+    scored.first()
     # A clock may not have moved during a pass of microseconds.
     seconds = max(now() - begin, 1e-9)
     try:

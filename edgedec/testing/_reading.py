@@ -104,7 +104,7 @@ class Reading(Comparisons):
         assert scored.top_ids.shape == scored.top_logits.shape == (3, k)
         order = np.argsort(-scored.logits, axis=1, kind="stable")[:, :k]
         np.testing.assert_array_equal(scored.top_ids, order)
-        assert scored.first_ids() == order[:, 0].tolist()
+        assert scored.first() == (order[:, 0].tolist(), scored.top_logits[:, 0].tolist())
         np.testing.assert_array_equal(
             scored.top_logits, np.take_along_axis(scored.logits, order, axis=1)
         )

@@ -113,12 +113,16 @@ def test_stop_strings_end_the_text_and_are_not_in_it(run, bundle, generate) -> N
     assert run(*ask).stdout == found["text"]
 
 
-def test_logprobs_of_the_tokens_and_of_the_best(generate) -> None:
-    found = generate(PROMPT, "--max-new-tokens", 8, "--logprobs", 3)
+@pytest.mark.parametrize("best", [0, 3])
+def test_logprobs_of_the_tokens_and_of_the_best(generate, best) -> None:
+    found = generate(PROMPT, "--max-new-tokens", 8, "--logprobs", best)
     assert [entry["token"] for entry in found["logprobs"]] == found["token_ids"]
     for entry in found["logprobs"]:
-        assert len(entry["top"]) == 3
-        assert entry["top"][0] == {"token": entry["token"], "logprob": entry["logprob"]}
+        assert len(entry["top"]) == best
+        assert best == 0 or entry["top"][0] == {
+            "token": entry["token"],
+            "logprob": entry["logprob"],
+        }
         assert entry["logprob"] < 0
 
 

@@ -1,6 +1,6 @@
 """The matrix: with speculation the same tokens, text, logprobs and reason as without.
 
-Samplers x penalties x bias x ends x drafters; the model is a hash of all it sees, so one
+Samplers x penalties x bias x ends x logprobs x drafters; the model is a hash of all it sees, so one
 wrong token changes every number after it.
 """
 
@@ -56,6 +56,8 @@ class End:
     max_new_tokens: int = 30
 
 
+# None at all, each token's own, and the three best beside it.
+LOGPROBS = (None, 0, 3)
 ENDS = [End(), End(eos_ids=(EOS,)), End(stops=("ac", "dbb", "fee")), End(max_new_tokens=7)]
 
 
@@ -78,6 +80,7 @@ def decode(
     params: SamplingParams,
     end: End,
     *,
+    logprobs: int | None = 3,
     rule: str = "coupling",
     twin: Twin | None = None,
     stop: type[StopRule] = StopRule,
@@ -96,7 +99,7 @@ def decode(
         stream=Letters(),
     )
     metrics = Metrics()
-    request = Request(PROMPT, sampler, ending, logprobs=3)
+    request = Request(PROMPT, sampler, ending, logprobs=logprobs)
     rounds = engine.run(request, metrics)
     # Who proposed a token is the one thing that may differ.
     events = [replace(event, source="") for round in rounds for event in round]
@@ -104,12 +107,12 @@ def decode(
 
 
 @functools.cache
-def settings(sampler: str) -> list[tuple[SamplingParams, End, Outcome]]:
+def settings(sampler: str, logprobs: int | None = 3) -> list[tuple[SamplingParams, End, Outcome]]:
     """All settings of a sampler with what plain decoding makes of them."""
     found = []
     for penalties, bias, end in itertools.product(PENALTIES, BIASES, ENDS):
         params = SamplingParams(**SAMPLERS[sampler], **penalties, logit_bias=bias)
-        found.append((params, end, decode("none", params, end)[0]))
+        found.append((params, end, decode("none", params, end, logprobs=logprobs)[0]))
     return found
 
 
@@ -117,11 +120,12 @@ def settings(sampler: str) -> list[tuple[SamplingParams, End, Outcome]]:
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_the_same_with_and_without_speculation(drafter: str, sampler: str) -> None:
     accepted = drafted = 0
-    for params, end, plain in settings(sampler):
-        speculative, metrics = decode(drafter, params, end)
-        assert speculative == plain
-        accepted += metrics.accepted_tokens
-        drafted += metrics.drafted_tokens
+    for logprobs in LOGPROBS:
+        for params, end, plain in settings(sampler, logprobs):
+            speculative, metrics = decode(drafter, params, end, logprobs=logprobs)
+            assert speculative == plain
+            accepted += metrics.accepted_tokens
+            drafted += metrics.drafted_tokens
     assert 0 < accepted < drafted, "a matrix in which drafts are never or always right"
 
 
@@ -130,6 +134,18 @@ def test_the_same_with_and_without_speculation(drafter: str, sampler: str) -> No
 def test_the_same_for_a_draft_with_noise_of_its_own(drafter: str, sampler: str) -> None:
     for params, end, plain in settings(sampler):
         assert decode(drafter, params, end, rule="match")[0] == plain
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_logprobs_change_nothing_but_themselves(sampler: str) -> None:
+    kinds = zip(*(settings(sampler, logprobs) for logprobs in LOGPROBS), strict=True)
+    for (_, _, none), (_, _, own), (_, _, best) in kinds:
+        assert none[1:] == own[1:] == best[1:]
+        for nothing, alone, whole in zip(none[0], own[0], best[0], strict=True):
+            assert (nothing.logprob, nothing.top_logprobs) == (None, None)
+            assert alone == replace(whole, top_logprobs=[])
+            assert nothing == replace(alone, logprob=None, top_logprobs=None)
+            assert len(whole.top_logprobs or ()) == 3
 
 
 def test_every_end_is_met() -> None:

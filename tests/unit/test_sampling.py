@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from edgedec.decoding.randomness import Purpose
+from edgedec.decoding.ranking import Scored
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams, filters
 from edgedec.decoding.sampling.penalties import Penalties
 from edgedec.decoding.session import Pass, Want
@@ -189,7 +191,48 @@ PENALTIES = [
 ]
 
 
+PENALISED = {"logit_bias": {3: 1.0}, "repetition_penalty": 1.2}
+
+
 class TestLogitsThatAreNoNumbers:
+    @pytest.mark.parametrize("whole", [True, False])
+    @pytest.mark.parametrize("start", [0, 2])
+    @pytest.mark.parametrize("value", [np.nan, -np.inf])
+    def test_are_refused_by_greedy_where_they_are_looked_at(
+        self, value: float, start: int, *, whole: bool
+    ) -> None:
+        logits = random_logits(4)
+        logits[1] = value
+        passes: list[Pass] = [scored(logits, top_only=not whole, start=start)]
+        passes += [Scored(start, logits, 8, Want.LOGITS)] if whole else []
+        for given in passes:
+            tree = TokenTree.chain([PROMPT[-1], *range(start + 3)])
+            for changes in ({}, PENALISED) if whole else ({},):
+                sampler = Sampler(SamplingParams(**changes), VOCAB, PROMPT)
+                rows = sampler.rows(given, tree, Purpose.DRAFT)
+                for node in (0, 2, 3):
+                    assert rows.draw(start + node) == rows.best(start + node, 3)[0]
+                for look in (rows.draw, partial(rows.best, count=3)):
+                    with (
+                        np.errstate(invalid="ignore"),
+                        pytest.raises(SessionError, match="the draft's logits are NaN"),
+                    ):
+                        look(start + 1)
+
+    @pytest.mark.parametrize("place", [0, 9, VOCAB - 1])
+    def test_one_is_enough_for_greedy(self, place: int) -> None:
+        logits = random_logits(2)
+        logits[1, place] = np.nan
+        sampler = Sampler(SamplingParams(), VOCAB, PROMPT)
+        rows = sampler.rows(Scored(0, logits, 8, Want.TOP), TokenTree.chain([9, 1]), Purpose.TARGET)
+        assert rows.draw(0) == int(logits[0].argmax())
+        with pytest.raises(SessionError):
+            rows.draw(1)
+        # TopK leaves a NaN where it stumbled over it, the order of the others is chance.
+        ids, best = np.array([[6, 7, 2]]), np.array([[1.3, np.nan, 0.6]], np.float32)
+        with pytest.raises(SessionError):
+            sampler.rows(Pass(0, ids, best, None), TokenTree(9), Purpose.TARGET).draw(0)
+
     @pytest.mark.parametrize("chosen", FILTERS, ids=str)
     @pytest.mark.parametrize("value", [np.nan, -np.inf])
     def test_are_refused(self, chosen: dict[str, Any], value: float) -> None:
@@ -197,7 +240,7 @@ class TestLogitsThatAreNoNumbers:
         rows = rows_of(SamplingParams(temperature=1, seed=1, **chosen), logits)
         with (
             np.errstate(invalid="ignore"),
-            pytest.raises(SessionError, match="the logits are no numbers"),
+            pytest.raises(SessionError, match="the target's logits are NaN"),
         ):
             rows.draw(0)
 

@@ -64,7 +64,7 @@ def test_a_branch_that_leaves_the_text_never_comes_back_to_it():
     assert session._true == [False]
     session.rollback(text.prompt)
     scored = session.forward(TokenTree.chain(text.tokens[text.prompt : text.prompt + 2]))
-    assert scored.first_ids() == list(text.tokens[text.prompt + 1 : text.prompt + 3])
+    assert scored.first()[0] == list(text.tokens[text.prompt + 1 : text.prompt + 3])
     assert deeper == 4
 
 

@@ -87,10 +87,10 @@ class TreeDrafter:
         rivals: Sequence[str] = (),
     ) -> None:
         if parts.both_branches == 1:
-            raise InputError(
-                "drafter 'tree' branches, and only chains are verified here, "
-                "as with --row-invariant: use 'model'"
-            )
+            only = "verified here, as with --row-invariant"
+            if parts.branches != 1:
+                only = "computed by the draft model"
+            raise InputError(f"drafter 'tree' branches, and only chains are {only}: use 'model'")
         self._follower = follower or Follower(parts, self.name)
         self.rivals = rivals
         self._threshold, self._branches = threshold, parts.both_branches
@@ -116,7 +116,7 @@ class TreeDrafter:
             if not layer or len(tree) > room or len(tree) > nodes:
                 break
             slots = _Slots(self, tree, layer, None if streams.coupled else q)
-            slots.forks = len(tree) if self._branches is None else self._branches - tree.leaves
+            slots.forks = nodes if self._branches is None else self._branches - tree.leaves
             layer = slots.fill(depth, nodes, threshold, go_on)
         draft.passes = self._follower.passes(tree)
         return draft

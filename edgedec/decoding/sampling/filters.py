@@ -17,7 +17,7 @@ from edgedec.decoding.tree import FloatArray, IntArray
 def survivors(scores: FloatArray, params: SamplingParams) -> IntArray:
     """Ids that keep their probability, ascending; ``scores`` are logits over temperature.
 
-    None are left where the scores are no numbers.
+    None are left where the scores are NaN.
     """
     ids: IntArray | None = None
     if 0 < params.top_k < len(scores):
@@ -44,6 +44,8 @@ def largest(scores: FloatArray, count: int) -> IntArray:
     Scores of ``-inf`` are never among them.
     """
     size = len(scores)
+    if count < 1:
+        return np.zeros(0, np.int64)
     least = np.float32(-np.inf)
     if count < size:
         least = np.partition(scores, size - count)[size - count]

@@ -35,7 +35,7 @@ class Rows:
         self._tree = tree
         self._purpose = purpose
         self._position = len(sampler.history)
-        self._argmax: list[int] | None = None
+        self._first: tuple[list[int], list[float]] | None = None
         self._drawn: dict[int, int] = {}
         self._scaled: dict[int, tuple[IntArray | None, FloatArray]] = {}
 
@@ -46,15 +46,19 @@ class Rows:
     def draw(self, node: int) -> int:
         """The token plain decoding emits after this node: argmax of log p + noise."""
         if self._sampler.plain_greedy:
-            if self._argmax is None:
-                self._argmax = self._scored.first_ids()
-            return self._argmax[node - self._scored.start]
+            if self._first is None:
+                self._first = self._scored.first()
+            first, logits = self._first
+            row = node - self._scored.start
+            if not logits[row] > -np.inf:
+                raise self._no_numbers()
+            return first[row]
         token = self._drawn.get(node)
         if token is None:
             ids, race = self._race(node)
             place = int(race.argmax())
             if not race[place] > -np.inf:  # argmax stops at a NaN
-                raise _no_numbers()
+                raise self._no_numbers()
             token = self._drawn[node] = place if ids is None else int(ids[place])
         return token
 
@@ -62,14 +66,18 @@ class Rows:
         """The ``count`` best tokens of log p + noise, best first (Gumbel-top-k).
 
         Greedy: the most likely ones (at most the pass's ``top_k`` where it brought no
-        logits). Fewer when fewer tokens have any probability.
+        logits). Fewer when fewer tokens have any probability, but at least one.
         """
         scored, row = self._scored, node - self._scored.start
         if self._sampler.plain_greedy and (scored.logits is None or count <= _width(scored)):
-            return scored.top_ids[row, :count][scored.top_logits[row, :count] > -np.inf]
-        ids, race = self._race(node)
-        order = filters.ranked(race, min(count, len(race)))
-        return order if ids is None else ids[order]
+            best = scored.top_ids[row, :count][scored.top_logits[row, :count] > -np.inf]
+        else:
+            ids, race = self._race(node)
+            order = filters.ranked(race, min(count, len(race)))
+            best = order if ids is None else ids[order]
+        if not len(best):
+            raise self._no_numbers()
+        return best
 
     def probs(self, node: int) -> FloatArray:
         """The processed distribution, ``[vocab]`` float32; greedy is one-hot."""
@@ -136,7 +144,7 @@ class Rows:
             if sampler.params.filtered:
                 ids = filters.survivors(row, sampler.params)
                 if not len(ids):
-                    raise _no_numbers()
+                    raise self._no_numbers()
                 row = row[ids]
         self._scaled[node] = ids, row
         return ids, row
@@ -160,9 +168,12 @@ class Rows:
             noise = noise if ids is None else noise[ids]
         return ids, scores + noise
 
-
-def _no_numbers() -> SessionError:
-    return SessionError("the logits are no numbers: check the model with `edgedec verify`")
+    def _no_numbers(self) -> SessionError:
+        model = "draft" if self._purpose is Purpose.DRAFT else "target"
+        return SessionError(
+            f"the {model}'s logits are NaN or -inf: its file is damaged or its numbers overflow,"
+            " download or export it again"
+        )
 
 
 def _width(scored: Pass) -> int:
