@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,24 @@ from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import InputError
 
 WIDTHS = (2, 3, 4, 5, 8)
-# Gaps are looked at among the tokens that could win.
+# Only the tokens that could win are compared.
 CANDIDATES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WidthChanges:
+    """How much passes of several rows change numbers of the likeliest tokens of one text.
+
+    Attributes:
+        gaps: absolute changes of each candidate's distance from the best token, in logits,
+            ``[widths, positions, candidates - 1]``.
+        logprobs: absolute changes of the candidates' log-probabilities, in nats,
+            ``[widths, positions, candidates]``.
+
+    """
+
+    gaps: FloatArray
+    logprobs: FloatArray
 
 
 def replay(model: Model, prompt: Sequence[int], text: Sequence[int], width: int) -> FloatArray:
@@ -30,7 +47,7 @@ def replay(model: Model, prompt: Sequence[int], text: Sequence[int], width: int)
             tree = TokenTree.chain(inputs[start : start + width])
             scored = session.forward(tree, want=Want.TOP | Want.LOGITS)
             if scored.logits is None:
-                raise InputError("this runtime gives no logits: near-ties cannot be told")
+                raise InputError("this runtime returns no logits: near-ties cannot be recognised")
             rows.append(scored.logits.copy())
             session.commit(list(range(len(tree))))
     finally:
@@ -38,20 +55,27 @@ def replay(model: Model, prompt: Sequence[int], text: Sequence[int], width: int)
     return np.concatenate(rows)
 
 
-def width_changes(model: Model, prompt: Sequence[int], text: Sequence[int]) -> FloatArray:
-    """How much passes of several rows change the gaps between likely tokens and the best.
-
-    Returns one absolute change per position, candidate and width, float32.
-    """
+def width_changes(model: Model, prompt: Sequence[int], text: Sequence[int]) -> WidthChanges:
+    """What passes of several rows change in a text."""
     single = replay(model, prompt, text, 1)
     best = np.argsort(-single, axis=1, kind="stable")[:, :CANDIDATES]
-    gaps = _gaps(single, best)
-    changes = [np.abs(_gaps(replay(model, prompt, text, w), best) - gaps) for w in WIDTHS]
-    pooled: FloatArray = np.concatenate(changes).ravel()
-    return pooled
+    gaps, logprobs = _gaps(single, best), _logprobs(single, best)
+    gap_changes, logprob_changes = [], []
+    for width in WIDTHS:
+        rows = replay(model, prompt, text, width)
+        gap_changes.append(np.abs(_gaps(rows, best) - gaps))
+        logprob_changes.append(np.abs(_logprobs(rows, best) - logprobs))
+    return WidthChanges(np.stack(gap_changes), np.stack(logprob_changes))
 
 
 def _gaps(logits: FloatArray, ids: Any) -> FloatArray:
     chosen: FloatArray = np.take_along_axis(logits, ids, axis=1)
     gaps: FloatArray = chosen[:, :1] - chosen[:, 1:]
     return gaps
+
+
+def _logprobs(logits: FloatArray, ids: Any) -> FloatArray:
+    best = logits.max(axis=1, keepdims=True)
+    total = best + np.log(np.exp(logits - best).sum(axis=1, keepdims=True, dtype=np.float64))
+    chosen: FloatArray = np.take_along_axis(logits, ids, axis=1) - total.astype(np.float32)
+    return chosen

@@ -117,11 +117,12 @@ def _identity(suite: Suite, recorder: Recorder, weights: str, *, invariant: bool
             "weights": weights,
             "row_invariant": invariant,
             "drafter": drafter,
-            "texts": found.texts,
-            "identical": found.identical,
+            "texts": found.total("texts"),
+            "identical": found.total("identical"),
             "near_ties": found.near_ties,
-            "unexplained": len(found.divergences) - found.near_ties,
-            "acceptance_rate": found.accepted_tokens / max(1, found.drafted_tokens),
+            "unexplained": found.total("differ"),
+            "acceptance_rate": found.total("accepted_tokens")
+            / max(1, found.total("drafted_tokens")),
         }
         recorder.add(kind="verification", **{**found.to_json(), **row})
         rows.append(row)

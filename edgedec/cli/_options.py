@@ -13,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from edgedec.assembly import OpenOptions
+    from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -125,11 +126,8 @@ LOAD = [
     click.option("-v", "--verbose", is_flag=True, help="Let the runtime's own log through."),
 ]  # fmt: skip
 
-SAMPLE = [
-    click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128,
-                 show_default=True, metavar="N", help="Tokens to write at most."),
-    click.option("--temperature", type=float, default=0.0, show_default=True,
-                 help="0 is greedy."),
+# What bends the target's distribution.
+SHAPE = [
     click.option("--top-k", type=int, default=0, help="Keep the k most likely tokens."),
     click.option("--top-p", type=float, default=1.0,
                  help="Keep the most likely tokens that hold this probability together."),
@@ -143,9 +141,20 @@ SAMPLE = [
                  help="The same for each time they occurred."),
     click.option("--logit-bias", type=bias, multiple=True, metavar="ID=VALUE",
                  help="Added to this token's logit; repeatable."),
+]  # fmt: skip
+
+STOP = click.option("--stop", type=stop_text, multiple=True, metavar="TEXT",
+                    help="Ends the text; repeatable. \\n is a line end, \\t a tab, \\\\ a "
+                    "backslash.")  # fmt: skip
+
+SAMPLE = [
+    click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128,
+                 show_default=True, metavar="N", help="Tokens to write at most."),
+    click.option("--temperature", type=float, default=0.0, show_default=True,
+                 help="0 is greedy."),
+    *SHAPE,
     click.option("--seed", type=int, help="Of all random choices; default: drawn and reported."),
-    click.option("--stop", type=stop_text, multiple=True, metavar="TEXT",
-                 help="Ends the text; repeatable. \\n is a line end, \\t a tab, \\\\ a backslash."),
+    STOP,
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
 ]  # fmt: skip
 
@@ -266,23 +275,29 @@ def _of_draft(chosen: dict[str, Any]) -> dict[str, Any]:
 
 def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
     """``GenerateOptions`` from the values of ``SAMPLE``."""
-    from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
     return GenerateOptions(
         max_new_tokens=chosen["max_new_tokens"],
-        sampling=SamplingParams(
-            temperature=chosen["temperature"],
-            top_k=chosen["top_k"],
-            top_p=chosen["top_p"],
-            min_p=chosen["min_p"],
-            repetition_penalty=chosen["repetition_penalty"],
-            presence_penalty=chosen["presence_penalty"],
-            frequency_penalty=chosen["frequency_penalty"],
-            logit_bias=dict(chosen["logit_bias"]),
-            seed=chosen["seed"],
-        ),
+        sampling=sampling_params(chosen),
         stop=tuple(chosen["stop"]),
         logprobs=chosen.get("logprobs"),
         timeout_s=chosen["timeout"],
+    )
+
+
+def sampling_params(chosen: dict[str, Any]) -> SamplingParams:
+    """``SamplingParams`` from the values of ``SHAPE``, a temperature and a seed."""
+    from edgedec.decoding.sampling import SamplingParams
+
+    return SamplingParams(
+        temperature=chosen["temperature"],
+        top_k=chosen["top_k"],
+        top_p=chosen["top_p"],
+        min_p=chosen["min_p"],
+        repetition_penalty=chosen["repetition_penalty"],
+        presence_penalty=chosen["presence_penalty"],
+        frequency_penalty=chosen["frequency_penalty"],
+        logit_bias=dict(chosen["logit_bias"]),
+        seed=chosen["seed"],
     )

@@ -10,61 +10,134 @@ import click
 from edgedec.cli import _options
 
 if TYPE_CHECKING:
-    from edgedec.bench.verify import Verification
-    from edgedec.pipeline import Prompt
+    from edgedec.bench.verification import Verification
+    from edgedec.pipeline import GenerateOptions, Prompt
+
+# What --matrix decodes unless other numbers are given.
+MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
+# Divergences that are printed; all are in the JSON.
+_SHOWN = 20
 
 
 @click.command()
 @click.argument("bundle", default="demo")
 @_options.options(_options.texts(count=20, least_tokens=1))
 @click.option(
-    "--temperature", type=float, default=0.8, show_default=True, help="Of the sampled texts."
+    "--matrix",
+    is_flag=True,
+    help="Go through all sampling options, stop strings, logprobs, ends of text, drafters and "
+    f"acceptance rules; {MATRIX_PROMPTS} prompts and {MATRIX_TOKENS} tokens unless --count and "
+    "--max-new-tokens say otherwise.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the sampled texts.")
+@click.option(
+    "--temperature",
+    type=float,
+    default=0.8,
+    show_default=True,
+    help="Temperature of the sampled texts; 0 is greedy.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampled texts.")
+@_options.options(_options.SHAPE, [_options.STOP])
+@click.option(
+    "--logprobs",
+    type=click.IntRange(0, 100),
+    metavar="N",
+    help="Compare log-probabilities as well, those of the N likeliest tokens included.",
+)
+@click.option(
+    "--ignore-eos/--respect-eos",
+    default=True,
+    show_default=True,
+    help="Whether texts run on past an end-of-text token, so that more is compared.",
+)
 @_options.options(_options.OPEN, _options.LOAD)
 @_options.as_json
 def command(
     bundle: str,
     prompts: Path | None,
     count: int,
-    max_new_tokens: int,
-    temperature: float,
-    seed: int,
+    matrix: bool,
     as_json: bool,
     **chosen: Any,
 ) -> None:
     """Check that speculative text is plain text.
 
-    BUNDLE is a folder, the demo, or a GGUF file. Prompts are decoded both ways, greedily and
-    sampled with a seed. Exit code 1 when a text differs by more than a near-tie of arithmetic.
-    Where the runtime can, passes are padded so that quantised numbers do not depend on drafting;
-    with --no-row-invariant near-ties show.
+    BUNDLE is a folder, the demo, or a GGUF file. Every prompt is decoded plainly and
+    speculatively, greedily and as the sampling options say; tokens, text, finish reason and
+    log-probabilities are compared. Without --prompts the prompts are Python: heads of functions
+    from this interpreter's standard library that the demo pair was not trained on.
+
+    Exit code 0: every text is plain decoding's own, or parts from it at a near-tie, where two
+    tokens are so close that a pass over several tokens rounds them the other way round. Near-ties
+    are counted and listed; fp32 weights and --row-invariant have none. Exit code 1: some text
+    differs by more, or nothing was drafted.
 
     \b
     edgedec verify demo
+    edgedec verify demo --matrix --row-invariant
     edgedec verify ./my-bundle --prompts prompts.jsonl --max-new-tokens 128 --json
-    edgedec verify demo --draft tree --no-row-invariant
+    edgedec verify demo --temperature 1 --top-p 0.9 --repetition-penalty 1.1 --stop "def "
     edgedec verify large.gguf --draft small.gguf
     """  # fmt: skip
-    from edgedec.bench.verify import verify
-    from edgedec.cli import _output
-    from edgedec.decoding.sampling import SamplingParams
-
-    with _output.progress("texts") as on_text:
-        found = verify(
-            bundle,
-            default_or_read(prompts, count),
-            max_new_tokens=max_new_tokens,
-            sampling=SamplingParams(temperature=temperature, seed=seed),
-            options=_options.open_options(chosen),
-            on_text=on_text,
-        )
+    if matrix:
+        count, chosen = _of_matrix(count, chosen)
+    found = _verified(bundle, default_or_read(prompts, count), matrix, chosen)
+    source = described(prompts, count)
     if as_json:
-        _output.print_json(found.to_json())
+        from edgedec.cli import _output
+
+        _output.print_json({"prompts": source, **found.to_json()})
     else:
-        _print(found)
+        _print(found, source)
     if not found.holds:
         raise click.exceptions.Exit(1)
+
+
+def _of_matrix(count: int, chosen: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """The matrix's own numbers where none were given; it sets all other sampling options."""
+    context = click.get_current_context()
+
+    def given(name: str) -> bool:
+        return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+    own = [param for param in context.command.params if param.name in _SET_BY_MATRIX]
+    clash = [param.opts[0] for param in own if given(str(param.name))]
+    if clash:
+        raise click.UsageError(f"--matrix sets {', '.join(clash)} itself: leave it out")
+    tokens = chosen["max_new_tokens"] if given("max_new_tokens") else MATRIX_TOKENS
+    chosen = {**chosen, "max_new_tokens": tokens, "temperature": chosen["temperature"] or 0.8}
+    return count if given("count") else MATRIX_PROMPTS, chosen
+
+
+_SET_BY_MATRIX = {
+    "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "logit_bias", "stop", "logprobs", "ignore_eos",
+}  # fmt: skip
+
+
+def _verified(
+    bundle: str, texts: list[tuple[str, Prompt]], matrix: bool, chosen: dict[str, Any]
+) -> Verification:
+    from edgedec.bench.matrix import verify_matrix
+    from edgedec.bench.verify import verify
+    from edgedec.cli import _output
+
+    check = verify_matrix if matrix else verify
+    options = _options.open_options(chosen)
+    with _output.progress("texts") as on_text:
+        return check(bundle, texts, _asked(chosen), options=options, on_text=on_text)
+
+
+def _asked(chosen: dict[str, Any]) -> GenerateOptions:
+    from edgedec.pipeline import GenerateOptions
+
+    return GenerateOptions(
+        max_new_tokens=chosen["max_new_tokens"],
+        sampling=_options.sampling_params(chosen),
+        stop=tuple(chosen["stop"]),
+        logprobs=chosen["logprobs"],
+        ignore_eos=chosen["ignore_eos"],
+    )
 
 
 def default_or_read(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
@@ -82,26 +155,68 @@ def default_or_read(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
     return named
 
 
-def _print(found: Verification) -> None:
+def described(path: Path | None, count: int) -> str:
+    """Which prompts ``default_or_read`` gives, for people."""
+    if path is not None:
+        return str(path)
+    return f"Python: {count} function heads from this interpreter's standard library"
+
+
+def _print(found: Verification, prompts: str) -> None:
     from edgedec.cli._output import table
 
-    rate = found.accepted_tokens / found.drafted_tokens if found.drafted_tokens else 0.0
-    table(
-        [
-            ("texts", f"{found.texts} pairs, {found.tokens} tokens"),
-            ("identical", f"{found.identical} of {found.texts}"),
-            ("near-ties", str(found.near_ties)),
-            ("differ", str(len(found.divergences) - found.near_ties)),
-            ("drafted", f"{found.drafted_tokens} tokens, {rate:.0%} accepted"),
-            ("verdict", "holds" if found.holds else "DOES NOT HOLD"),
-        ]
-    )
-    for d in found.divergences:
-        gap = "one text had ended" if d.gap is None else f"gap {d.gap:.2g}"
-        what = "near-tie" if d.near_tie else "not a near-tie"
+    way = ""
+    for row in found.rows:
+        if row.way != way or row is found.rows[0]:
+            way = row.way
+            head = f"{way or found.plan['drafter']:27}"
+            click.secho(
+                f"{head}{'texts':>6}{'same':>6}{'near-ties':>11}{'differ':>8}{'drafted':>9}"
+                f"{'accepted':>10}",
+                bold=True,
+            )
+        rate = row.accepted_tokens / row.drafted_tokens if row.drafted_tokens else 0.0
         click.echo(
-            f"  {d.mode} {d.prompt} at token {d.position}: {d.plain} plain, {d.speculative} "
-            f"speculative; {gap}, tolerance {d.tolerance:.2g}: {what}"
+            f"  {row.case:25}{row.texts:>6}{row.identical:>6}{row.near_ties:>11}{row.differ:>8}"
+            f"{row.drafted_tokens:>9}{rate:>10.0%}"
         )
-    if not found.drafted_tokens:
+    click.echo()
+    table([("prompts", prompts), ("verdict", _verdict(found))])
+    for note in found.notes:
+        click.echo(f"note: {note}", err=True)
+    _print_divergences(found)
+    if not found.total("drafted_tokens"):
         click.echo("nothing was drafted, so nothing is shown: try --draft-length 3", err=True)
+
+
+def _verdict(found: Verification) -> str:
+    """One sentence."""
+    texts, same, near = (found.total(name) for name in ("texts", "identical", "near_ties"))
+    differ = sum(not one.near_tie for one in found.divergences)
+    if differ:
+        return f"DOES NOT HOLD: {differ} of {texts} texts differ by more than a near-tie"
+    if not found.holds:
+        return "DOES NOT HOLD: nothing was drafted"
+    if near:
+        return (
+            f"holds up to near-ties: {same} of {texts} texts are plain decoding's; where two "
+            f"tokens are nearly tied, {near} took the other one (--row-invariant avoids that)"
+        )
+    return f"holds: all {texts} texts are plain decoding's"
+
+
+def _print_divergences(found: Verification) -> None:
+    worst_first = sorted(found.divergences, key=lambda one: one.near_tie)
+    for one in worst_first[:_SHOWN]:
+        where = f"{one.way}, {one.case}" if one.way else one.case
+        click.echo(
+            f"  {where}: {one.prompt} at token {one.position}: {one.what} {one.plain} plain, "
+            f"{one.speculative} speculative"
+        )
+        if one.gap is None:
+            click.echo("    not a near-tie")
+        else:
+            what = "a near-tie" if one.near_tie else "not a near-tie"
+            click.echo(f"    {what}: gap {one.gap:.2g}, arithmetic changes {one.tolerance:.2g}")
+    if len(worst_first) > _SHOWN:
+        click.echo(f"  and {len(worst_first) - _SHOWN} more: --json lists them all")

@@ -1,0 +1,194 @@
+"""The ways of asking for a text that ``edgedec verify --matrix`` goes through.
+
+What must really happen in a text (a stop string that occurs, an end-of-text token that is
+chosen, a bias that changes something) is chosen from what plain decoding wrote.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from edgedec.decoding.engine import Emission
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.decoding.tree import FloatArray
+from edgedec.pipeline import GenerateOptions, Generation
+
+# The case that near-ties are measured on.
+GREEDY = "greedy"
+# Hot enough that filters decide something on a confident model.
+HOT = 1.5
+FILTERS: dict[str, dict[str, Any]] = {
+    "top-k": {"top_k": 4},
+    "top-p": {"top_p": 0.7},
+    "min-p": {"min_p": 0.15},
+}
+# Long enough to span tokens, short enough to occur.
+_STOP_LENGTHS = (5, 4, 6, 3, 7, 8, 2)
+# A stop string that begins as the text does and then never comes.
+_NEVER = "\N{BLACK CHESS KNIGHT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way of asking for a text, for every prompt.
+
+    Attributes:
+        name: for tables.
+        options: one for each prompt.
+        ends: the finish reason that plain decoding must give for each prompt; None is any.
+        base: the case that this one's texts should differ from, where its option does
+            anything.
+
+    """
+
+    name: str
+    options: tuple[GenerateOptions, ...]
+    ends: tuple[str | None, ...] = ()
+    base: str | None = None
+
+
+def alike(name: str, options: GenerateOptions, count: int, base: str | None = None) -> Case:
+    """A case that asks the same of every prompt."""
+    return Case(name, (options,) * count, base=base)
+
+
+def sampled(asked: GenerateOptions, **changes: Any) -> GenerateOptions:
+    """``asked`` with these sampling parameters and no others but its temperature and seed."""
+    params = SamplingParams(temperature=asked.sampling.temperature, seed=asked.sampling.seed)
+    return replace(asked, sampling=replace(params, **changes))
+
+
+def by_options(asked: GenerateOptions, count: int) -> list[Case]:
+    """Cases that need no text to be made: sampling, filters, penalties, limits, logprobs.
+
+    Args:
+        asked: length, temperature and seed; nothing else of it is used.
+        count: of prompts.
+
+    """
+    greedy = replace(asked, sampling=SamplingParams())
+    hot = sampled(asked, temperature=HOT)
+
+    def case(name: str, options: GenerateOptions, base: str | None = None) -> Case:
+        return alike(name, options, count, base)
+
+    def greedily(**changes: Any) -> GenerateOptions:
+        return replace(greedy, sampling=SamplingParams(**changes))
+
+    return [
+        case(GREEDY, greedy),
+        case("sampled", sampled(asked)),
+        case("hot", hot),
+        *(case(name, sampled(hot, **filters), "hot") for name, filters in FILTERS.items()),
+        case("repetition penalty", greedily(repetition_penalty=1.3), GREEDY),
+        case("presence penalty", sampled(asked, presence_penalty=1.5), "sampled"),
+        case("frequency penalty", greedily(frequency_penalty=0.7), GREEDY),
+        case("logprobs 0", replace(greedy, logprobs=0)),
+        case("logprobs 4", replace(sampled(asked), logprobs=4)),
+        case("one token", replace(greedy, max_new_tokens=1)),
+        case("few tokens", replace(sampled(asked), max_new_tokens=6)),
+    ]
+
+
+def biased(asked: GenerateOptions, plain: Sequence[Generation]) -> Case:
+    """The commonest tokens of the sampled texts are made less likely, others more likely."""
+    options = []
+    for text in plain:
+        often = [token for token, _ in Counter(text.token_ids).most_common(4)]
+        bias = {token: -4.0 if place % 2 == 0 else 1.5 for place, token in enumerate(often)}
+        options.append(sampled(asked, logit_bias=bias))
+    return Case("logit bias", tuple(options), base="sampled")
+
+
+def everything(asked: GenerateOptions, count: int) -> Case:
+    """Filters, penalties and logprobs together, hot; stop strings are added from its text."""
+    filters = {name: value for one in FILTERS.values() for name, value in one.items()}
+    penalties = {"repetition_penalty": 1.1, "presence_penalty": 0.3, "frequency_penalty": 0.2}
+    params = {**filters, **penalties}
+    options = replace(sampled(asked, temperature=HOT, **params), logprobs=2)
+    return alike("all at once", options, count)
+
+
+def stopped(name: str, case: Case, plain: Sequence[Generation]) -> Case:
+    """A case with stop strings that occur in its texts, across the edges of tokens.
+
+    Beside each stands one whose beginning occurs, so that text is held back and released.
+    """
+    options, ends = [], []
+    for asked, text in zip(case.options, plain, strict=True):
+        stop = _across_tokens(text.events)
+        strings = (stop, text.text[1:4] + _NEVER) if stop else ()
+        options.append(replace(asked, stop=strings))
+        ends.append("stop" if stop else None)
+    return Case(name, tuple(options), tuple(ends))
+
+
+def ended(
+    greedy: Case, plain: Sequence[Generation], logits: Sequence[FloatArray], eos: int
+) -> list[Case]:
+    """The end-of-text token, respected and ignored, made to be chosen once by a bias.
+
+    Args:
+        greedy: the case the texts are of.
+        plain: its texts.
+        logits: the rows each text was chosen by, ``[tokens, vocab]``.
+        eos: the token.
+
+    """
+    respected, ignored, ends = [], [], []
+    for options, text, rows in zip(greedy.options, plain, logits, strict=True):
+        bias = _bias_that_ends(rows, eos)
+        # A text that ends by itself needs no help.
+        params = options.sampling if bias is None else SamplingParams(logit_bias={eos: bias})
+        respected.append(replace(options, sampling=params, ignore_eos=False))
+        ignored.append(replace(options, sampling=params, ignore_eos=True))
+        ends.append("eos" if bias is not None or eos in text.token_ids else None)
+    limits = tuple("length" for _ in ignored)
+    return [
+        Case("end of text", tuple(respected), tuple(ends)),
+        Case("end of text ignored", tuple(ignored), limits),
+    ]
+
+
+def _across_tokens(events: Sequence[Emission]) -> str | None:
+    """A string that first occurs as late as half of the text and spans an edge of tokens."""
+    text = "".join(event.text for event in events)
+    edges = set(itertools.accumulate(len(event.text) for event in events))
+    half = len(text) // 2
+    places = [*range(half, len(text)), *range(half - 1, 0, -1)]
+    # Best is one that begins and ends inside tokens; where tokens are characters there is none.
+    for inside in (True, False):
+        for start, length in itertools.product(places, _STOP_LENGTHS):
+            end = start + length
+            if end >= len(text) or edges.isdisjoint(range(start + 1, end)):
+                continue
+            if inside and not edges.isdisjoint((start, end)):
+                continue
+            if text.find(text[start:end]) == start:
+                return text[start:end]
+    return None
+
+
+def _bias_that_ends(rows: FloatArray, eos: int) -> float | None:
+    """What to add to a token's logit so that it is chosen first near the middle of a text.
+
+    None where it is chosen without. Half-way between what is enough there and what was enough
+    before, so that rounding does not decide.
+    """
+    missing = (rows.max(axis=1) - rows[:, eos]).astype(np.float64)
+    if missing.min() <= 0 or not np.isfinite(missing).all():
+        return None
+    lows = [0]
+    for place in range(1, len(missing)):
+        if missing[place] < missing[lows[-1]]:
+            lows.append(place)
+    chosen = min(range(len(lows)), key=lambda i: abs(lows[i] - len(missing) // 2))
+    enough = missing[lows[chosen]]
+    before = missing[lows[chosen - 1]] if chosen else enough + 2.0
+    return float(enough + before) / 2

@@ -1,0 +1,151 @@
+"""Near-ties of arithmetic: what the width of a pass can change in a text, and what it cannot.
+
+A row's logits can depend on how many rows its pass has. How much they do is measured by
+decoding texts of other prompts, and the text in question, in passes of several rows, without
+any speculation. A different token is a **near-tie** when a change of that size makes plain
+decoding choose it as well, after penalties, filters and noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from edgedec.bench.replay import WidthChanges, replay, width_changes
+from edgedec.decoding.randomness import Purpose
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.session import Model, Pass
+from edgedec.decoding.tree import FloatArray, TokenTree
+
+PERCENTILE = 99.9
+# Prompts that the changes are measured on.
+SAMPLE = 8
+# A reported log-probability may differ by this many times the largest change measured.
+_LOGPROB_MARGIN = 2.0
+# Rounding changes less than this, in logits or nats; a runtime whose wide passes are wrong more.
+_ROUNDING = 1.0
+_LARGEST_GAP = 1e4
+_HALVINGS = 30
+
+
+class NearTies:
+    """Says how large a change of logits it takes to explain another token.
+
+    Args:
+        model: the target, opened as plain decoding opens it.
+        prompts: token ids of each prompt.
+        texts: token ids that plain decoding wrote after each.
+
+    """
+
+    def __init__(
+        self, model: Model, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]
+    ) -> None:
+        self._model = model
+        self._prompts = prompts
+        self._texts = texts
+        self._changes: dict[int, WidthChanges] = {}
+
+    def tolerance(self, number: int, text: Sequence[int]) -> float:
+        """By how many logits the width of a pass changes a gap between two tokens.
+
+        The larger of two: the 99.9th percentile on the prompts other than this one (on this
+        one, if it is alone), and the largest change at the last token of ``text`` itself.
+        Rounding by the edge of a quantised activation is rare and large, so that other texts
+        alone may not show it.
+        """
+        gaps = np.concatenate([one.gaps.ravel() for one in self._elsewhere(number)])
+        own = width_changes(self._model, self._prompts[number], text).gaps[:, -1]
+        return min(_ROUNDING, max(float(np.percentile(gaps, PERCENTILE)), float(own.max())))
+
+    def logprob_tolerances(self, number: int, text: Sequence[int]) -> FloatArray:
+        """By how many nats the log-probabilities at each token of ``text`` may differ.
+
+        Twice the largest change, measured on the same texts.
+        """
+        elsewhere = max(float(one.logprobs.max()) for one in self._elsewhere(number))
+        own = width_changes(self._model, self._prompts[number], text).logprobs.max(axis=(0, 2))
+        bounds: FloatArray = _LOGPROB_MARGIN * np.maximum(own, elsewhere)
+        return np.minimum(bounds, _ROUNDING)
+
+    def gap(
+        self,
+        params: SamplingParams,
+        prompt: Sequence[int],
+        text: Sequence[int],
+        tokens: tuple[int, int],
+    ) -> float | None:
+        """The smallest change of gaps between logits that turns one token into the other.
+
+        Args:
+            params: how the token is chosen.
+            prompt: the prompt's token ids.
+            text: the tokens between the prompt and the two that differ.
+            tokens: what plain decoding chose there, and what the other side chose.
+
+        Returns:
+            Logits; None where decoding the text again does not choose the first of them, and
+            where no change chooses the second.
+
+        """
+        row = replay(self._model, prompt, [*text, tokens[0]], 1)[-1]
+        sampler = Sampler(params, len(row), prompt)
+        sampler.push(text)
+        if _drawn(sampler, row) != tokens[0]:
+            return None
+
+        def explains(change: float) -> bool:
+            return any(_drawn(sampler, one) == tokens[1] for one in _changed(row, tokens, change))
+
+        return _smallest(explains)
+
+    def _elsewhere(self, number: int) -> list[WidthChanges]:
+        others = [n for n in range(len(self._prompts)) if n != number] or [number]
+        for other in others[:SAMPLE]:
+            if other not in self._changes:
+                self._changes[other] = width_changes(
+                    self._model, self._prompts[other], self._texts[other]
+                )
+        return [self._changes[other] for other in others[:SAMPLE]]
+
+
+def _smallest(explains: Callable[[float], bool]) -> float | None:
+    """The smallest change that explains, to a billionth of itself; None where none does."""
+    enough = 1e-6
+    while not explains(enough):
+        enough *= 2
+        if enough > _LARGEST_GAP:
+            return None
+    too_little = 0.0
+    for _ in range(_HALVINGS):
+        middle = (too_little + enough) / 2
+        if explains(middle):
+            enough = middle
+        else:
+            too_little = middle
+    return enough
+
+
+def _changed(row: FloatArray, tokens: tuple[int, int], change: float) -> Iterator[FloatArray]:
+    """Rows in which no gap between two logits differs from the given row's by more.
+
+    Besides the two tokens' own logits, those of all likelier tokens move together: that is
+    what pushes a token over the edge of top-p or min-p.
+    """
+    ours, theirs = tokens
+    step = np.float32(change)
+    for chosen, by in (
+        (np.arange(len(row)) == theirs, step),
+        (np.arange(len(row)) == ours, -step),
+        (row > row[theirs], -step),
+        (row > row[ours], step),
+    ):
+        yield np.where(chosen, row + by, row)
+
+
+def _drawn(sampler: Sampler, row: FloatArray) -> int:
+    """What plain decoding chooses by this row."""
+    best = np.array([[int(row.argmax())]])
+    scored = Pass(0, best, row[best[0]][None], row[None])
+    return sampler.rows(scored, TokenTree.chain([sampler.history[-1]]), Purpose.TARGET).draw(0)

@@ -1,0 +1,114 @@
+"""What a verification compared, and what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgedec.assembly import OpenOptions
+from edgedec.bench.outcomes import Divergence
+
+OnText = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to draft and accept.
+
+    Attributes:
+        name: for tables.
+        options: how the pipeline is opened.
+        cases: names of the cases it goes through; None is all.
+
+    """
+
+    name: str
+    options: OpenOptions
+    cases: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of one case decoded in one way.
+
+    Attributes:
+        way, case: their names.
+        texts: pairs compared.
+        identical: pairs with equal tokens, text and finish reason, and log-probabilities that
+            differ by no more than rounding.
+        near_ties: pairs whose first divergence is a near-tie.
+        differ: pairs that differ by more.
+        drafted_tokens, accepted_tokens: of the speculative side.
+
+    """
+
+    way: str
+    case: str
+    texts: int
+    identical: int
+    near_ties: int
+    differ: int
+    drafted_tokens: int
+    accepted_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was compared and what came of it.
+
+    Attributes:
+        rows: one for each way and case.
+        tokens: tokens of the plain texts.
+        plan: of the speculative side; of the first way where there are several.
+        divergences: one for each pair that differs.
+        notes: what was left out or shows nothing, one line each.
+
+    """
+
+    rows: list[Row]
+    tokens: int
+    plan: dict[str, Any]
+    divergences: list[Divergence] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def total(self, name: str) -> int:
+        """The sum of one of the rows' numbers."""
+        return sum(getattr(row, name) for row in self.rows)
+
+    @property
+    def near_ties(self) -> int:
+        """Divergences that arithmetic explains."""
+        return self.total("near_ties")
+
+    @property
+    def holds(self) -> bool:
+        """Every text is identical up to a near-tie, and something was drafted."""
+        unexplained = [one for one in self.divergences if not one.near_tie]
+        return not unexplained and self.total("drafted_tokens") > 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as a JSON object."""
+        names = ("texts", "identical", "near_ties", "differ", "drafted_tokens", "accepted_tokens")
+        totals = {name: self.total(name) for name in names}
+        return {"holds": self.holds, **totals, **dataclasses.asdict(self)}
+
+
+class Progress:
+    """Counts texts for a listener ``(done, total)``."""
+
+    def __init__(self, listener: OnText | None) -> None:
+        self._listener = listener
+        self._total = 0
+        self._done = 0
+
+    def expect(self, texts: int) -> None:
+        """So many more are to be decoded."""
+        self._total += texts
+
+    def step(self) -> None:
+        """One is done."""
+        self._done += 1
+        if self._listener is not None:
+            self._listener(self._done, self._total)
