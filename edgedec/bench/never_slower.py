@@ -123,24 +123,8 @@ def _pairs(suite: Suite) -> list[tuple[str, Path]]:
 def _race(
     bundle: Path, ways: Sequence[Candidate], work: Workload, recorder: Recorder, pair: str
 ) -> Row:
-    """One workload decoded each way in turn."""
-    spent: dict[str, list[float]] = {way.name: [] for way in ways}
-    with _opened(bundle, ways) as pipelines:
-        options = GenerateOptions(_TOKENS, work.sampling, ignore_eos=True)
-        for pipeline in pipelines.values():
-            pipeline.generate(work.prompts[0][1], options)
-        for index, (label, prompt) in enumerate(work.prompts):
-            sums = dict.fromkeys(pipelines, 0.0)
-            for turn in range(_REPEATS):
-                for name in list(pipelines)[:: 1 if (index + turn) % 2 else -1]:
-                    cpu_s, done = _timed(pipelines[name], prompt, options)
-                    sums[name] += cpu_s
-                    recorder.add(
-                        kind="run", pair=pair, workload=work.name, candidate=name, prompt=label,
-                        cpu_s=cpu_s, **facts(done),
-                    )  # fmt: skip
-            for name, total in sums.items():
-                spent[name].append(total)
+    """What ``auto`` loses against plain on one workload."""
+    spent = in_turn(bundle, ways, work, recorder, pair).spent
     lost, upper = loss(spent[PLAIN], spent[AUTO])
     row: Row = {
         "workload": work.name,
@@ -150,6 +134,51 @@ def _race(
     }
     recorder.add(kind="summary", pair=pair, **row)
     return row
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One workload decoded in several ways, by name; a prompt an entry.
+
+    Attributes:
+        spent: processor time in seconds, all repeats together.
+        texts: tokens that were written.
+
+    """
+
+    spent: dict[str, list[float]]
+    texts: dict[str, list[Sequence[int]]]
+
+
+def in_turn(
+    bundle: Path,
+    ways: Sequence[Candidate],
+    work: Workload,
+    recorder: Recorder,
+    pair: str,
+    repeats: int = _REPEATS,
+) -> Decoded:
+    """One workload decoded each way in turn, prompt by prompt, in one process."""
+    found = Decoded({way.name: [] for way in ways}, {way.name: [] for way in ways})
+    with _opened(bundle, ways) as pipelines:
+        options = GenerateOptions(_TOKENS, work.sampling, ignore_eos=True)
+        for pipeline in pipelines.values():
+            pipeline.generate(work.prompts[0][1], options)
+        for index, (label, prompt) in enumerate(work.prompts):
+            sums = dict.fromkeys(pipelines, 0.0)
+            for turn in range(repeats):
+                for name in list(pipelines)[:: 1 if (index + turn) % 2 else -1]:
+                    cpu_s, done = _timed(pipelines[name], prompt, options)
+                    sums[name] += cpu_s
+                    if not turn:
+                        found.texts[name].append(done.token_ids)
+                    recorder.add(
+                        kind="run", pair=pair, workload=work.name, candidate=name, prompt=label,
+                        cpu_s=cpu_s, **facts(done),
+                    )  # fmt: skip
+            for name, total in sums.items():
+                found.spent[name].append(total)
+    return found
 
 
 def _search(

@@ -16,6 +16,7 @@ from edgedec.assembly import OpenOptions
 from edgedec.bench import busy, formats, never_slower, pair
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
+from edgedec.bench.exact import exact
 from edgedec.bench.grown import Workshop
 from edgedec.bench.overlap import overlap, overlap_sampled
 from edgedec.bench.plans import planner
@@ -207,6 +208,7 @@ _SECTIONS = (
     identity_quantised,
     *pair.SECTIONS,
     *never_slower.SECTIONS,
+    exact,
     *formats.SECTIONS,
     *busy.SECTIONS,
 )

@@ -1,0 +1,89 @@
+"""What exact text costs: passes padded so that a seed's text is the same whatever is drafted.
+
+By default a row of quantised weights is computed as its pass has it, and a drafted text may part
+from the plain one where two tokens are nearly tied. Padded passes rule that out and cost most
+where a row is alone: in plain decoding, and in rounds that draft nothing. Each workload is decoded
+plainly and with drafts, padded and not, in turn in one process; losses are of processor time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgedec.bench.bundle import PLAIN
+from edgedec.bench.never_slower import AUTO, Workload, in_turn, loss, unpredictable
+from edgedec.bench.records import Recorder
+from edgedec.bench.workloads import heldout_files
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.pipeline import Prompt
+
+if TYPE_CHECKING:
+    from edgedec.bench.suite import Suite
+
+Row = dict[str, Any]
+
+EXACT, EXACT_PLAIN, EXACT_FILLED = "exact auto", "exact plain", "exact filled"
+_REPEATS = 2
+_LONG_CHARACTERS = 3000
+# What is compared with what it would take the place of.
+_INSTEAD_OF = ((EXACT_PLAIN, PLAIN), (EXACT, AUTO), (EXACT_FILLED, AUTO), (AUTO, PLAIN))
+
+
+def exact(suite: Suite, recorder: Recorder) -> list[Row]:
+    """What row-invariant passes cost, and how many texts are plain decoding's without them."""
+    ways = [
+        suite.plain(),
+        suite.candidate(EXACT_PLAIN, draft="none", row_invariant=True),
+        suite.candidate(AUTO, row_invariant=False),
+        suite.candidate(EXACT, row_invariant=True),
+        # Where nothing else is worth drafting, the likeliest successor rides in the padding.
+        suite.candidate(EXACT_FILLED, draft="adaptive", row_invariant=True),
+    ]
+    rows: list[Row] = []
+    for pair, bundle in _bundles(suite):
+        for work in _workloads(suite):
+            found = in_turn(bundle, ways, work, recorder, pair, _REPEATS)
+            row: Row = {"pair": pair, "workload": work.name, "prompts": len(work.prompts)}
+            for name, baseline in _INSTEAD_OF:
+                lost, upper = loss(found.spent[baseline], found.spent[name])
+                row[f"{name} for {baseline}"] = lost
+                row[f"{name} for {baseline}, upper_95"] = upper
+            for reference, *others in ((PLAIN, AUTO), (EXACT_PLAIN, EXACT, EXACT_FILLED)):
+                for name in others:
+                    row[f"{name} same as {reference}"] = _same(found.texts, reference, name)
+            recorder.add(kind="summary", **row)
+            rows.append(row)
+    return rows
+
+
+def _bundles(suite: Suite) -> list[tuple[str, Path]]:
+    from edgedec.bench.suite import GROWN
+
+    shop = suite.shop
+    return [
+        (f"{name}, blocks of {block}", shop.bundle("int4", target=target, block_size=block))
+        for name, target in (("shipped", None), ("grown", GROWN))
+        for block in (32, 128)
+    ]
+
+
+def _workloads(suite: Suite) -> list[Workload]:
+    """Text that drafts predict, briefly and after a long prompt, and text that none predicts."""
+    hot = [work for work in unpredictable(suite.prompts) if "1.6" in work.name]
+    return [
+        Workload("held-out code, greedy", suite.code(), SamplingParams()),
+        Workload("long held-out code, greedy", _long(suite.prompts), SamplingParams()),
+        *hot[:2],
+    ]
+
+
+def _long(count: int) -> list[tuple[str, Prompt]]:
+    """The beginnings of held-out files."""
+    texts = [(path.name, path.read_text(encoding="utf-8")) for path in heldout_files()]
+    return [(name, text[:_LONG_CHARACTERS]) for name, text in texts if len(text) > 4000][:count]
+
+
+def _same(texts: dict[str, list[Sequence[int]]], one: str, other: str) -> int:
+    return sum(list(a) == list(b) for a, b in zip(texts[one], texts[other], strict=True))
