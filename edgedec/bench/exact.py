@@ -81,8 +81,12 @@ def _workloads(suite: Suite) -> list[Workload]:
 
 def _long(count: int) -> list[tuple[str, Prompt]]:
     """The beginnings of held-out files."""
-    texts = [(path.name, path.read_text(encoding="utf-8")) for path in heldout_files()]
-    return [(name, text[:_LONG_CHARACTERS]) for name, text in texts if len(text) > 4000][:count]
+    texts: list[tuple[str, Prompt]] = []
+    for path in heldout_files():
+        text = path.read_text(encoding="utf-8")
+        if len(text) > _LONG_CHARACTERS:
+            texts.append((path.name, text[:_LONG_CHARACTERS]))
+    return texts[:count]
 
 
 def _same(texts: dict[str, list[Sequence[int]]], one: str, other: str) -> int:
