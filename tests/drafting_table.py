@@ -36,10 +36,11 @@ class Table:
         capacity: int = 400,
         prompt: Sequence[int] = PROMPT,
         context: int | None = 3,
+        sharpness: float = 3.0,
     ) -> None:
-        self.target = FakeModel(VOCAB, context=context, sharpness=3.0)
+        self.target = FakeModel(VOCAB, context=context, sharpness=sharpness)
         self.draft = FakeModel(
-            VOCAB, seed=1, context=context, sharpness=3.0, like=(self.target, 0.8)
+            VOCAB, seed=1, context=context, sharpness=sharpness, like=(self.target, 0.8)
         )
         self.session = self.draft.open(capacity)
         self.scorer = self.target.open(4000)

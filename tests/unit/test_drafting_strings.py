@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import tiny_tokenizers
 from crossing import Respelled, Translated, permutation
@@ -187,7 +188,13 @@ def test_the_policy_sees_how_sure_the_draft_is() -> None:
     assert draft.drafted == 2
     assert draft.passes == 3
     assert [depth for depth, _, _ in seen] == [0, 1, 2]
-    assert all(0 < confidence <= 1 and entropy >= 0 for _, confidence, entropy in seen)
+    # The draft says what the target says, and its best eight tokens are all that it looks at.
+    for depth, confidence, entropy in seen:
+        best = np.sort(table.target.logits([*PROMPT, *draft.tree.tokens[1 : depth + 1]]))[-8:]
+        p = np.exp(best.astype(float)) / np.exp(best.astype(float)).sum()
+        assert confidence == pytest.approx(p.max(), rel=1e-5)
+        assert entropy == pytest.approx(-(p * np.log(p)).sum(), rel=1e-5)
+    assert len({entropy for _, _, entropy in seen}) == 3
 
 
 def test_it_needs_a_draft_and_another_vocabulary() -> None:

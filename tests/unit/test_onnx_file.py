@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tiny_models import write_tiny_model
 
 from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.runtimes._ort import file as file_module
 from edgedec.runtimes._ort.file import read_model_file
 from edgedec.runtimes.onnx import OnnxModel
 
@@ -182,11 +183,47 @@ def test_a_provider_that_is_not_there(folder: Path) -> None:
         OnnxModel.load(folder, providers=["NoSuchProvider", "CPUExecutionProvider"])
 
 
-@given(at=st.floats(0, 0.999), bits=st.integers(1, 255))
-def test_any_changed_byte_is_read_or_refused(written: Path, at: float, bits: int) -> None:
+def sound(file: Path) -> bool:
+    """Whether the file is read, all that it claims then being there and inside its folder."""
+    try:
+        found = read_model_file(file)
+    except BundleError:
+        return False
+    assert found.inline_bytes <= file.stat().st_size
+    for location, offset, length in found.stored:
+        place = (file.parent / location).resolve()
+        assert place.is_relative_to(file.parent.resolve())
+        assert 0 <= offset <= offset + length <= place.stat().st_size
+    return True
+
+
+def changed(written: Path, at: int, bits: int) -> Path:
     content = bytearray((written / "model.onnx").read_bytes())
-    content[int(at * len(content))] ^= bits
+    content[at] ^= bits
     file = written / "changed.onnx"
     file.write_bytes(content)
-    with contextlib.suppress(BundleError):
-        assert read_model_file(file).weight_bytes >= 0
+    return file
+
+
+@given(at=st.floats(0, 0.999), bits=st.integers(1, 255))
+def test_any_changed_byte_is_read_or_refused(written: Path, at: float, bits: int) -> None:
+    sound(changed(written, int(at * (written / "model.onnx").stat().st_size), bits))
+
+
+def test_changed_bytes_where_it_matters(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = (written / "model.onnx").read_bytes()
+    assert sound(written / "model.onnx")
+    assert not sound(changed(written, 0, 255))
+    assert sound(changed(written, content.index(b'"name"') + 2, 1)), "a name decides nothing"
+    # The first file's name, and the first digit of the last tensor's offset.
+    name = content.index(b"model.onnx.data")
+    assert not sound(changed(written, name, 1))
+    offsets = re.finditer(rb"offset\x12.([1-8]\d+)", content, re.DOTALL)
+    last = max(offsets, key=lambda found: int(found[1]))
+    digit, more = last.start(1), last[1][0] ^ ord("9")
+    assert not sound(changed(written, digit, more))
+    # A walk that believes what the file says is noticed.
+    monkeypatch.setattr(file_module, "_check_external", lambda *claimed: None)
+    for at, bits in ((name, 1), (digit, more)):
+        with pytest.raises((AssertionError, FileNotFoundError)):
+            sound(changed(written, at, bits))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import threading
@@ -169,14 +168,20 @@ class TestStreamsThatEndEarly:
             if left[0] == 0:
                 raise KeyboardInterrupt
 
-        for count in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(OnnxSession, "rollback", rollback)
             pipeline.generate(LONG[:40], OPTIONS)
-            left[0] = count
-            with monkeypatch.context() as patch:
-                patch.setattr(OnnxSession, "rollback", rollback)
-                with contextlib.suppress(KeyboardInterrupt):
+            left[0] = 0
+            pipeline.generate(PROMPT, OPTIONS)
+            rollbacks = -left[0]
+            assert rollbacks >= 1
+            for count in range(1, rollbacks + 1):
+                left[0] = 0
+                pipeline.generate(LONG[:40], OPTIONS)
+                left[0] = count
+                with pytest.raises(KeyboardInterrupt):
                     pipeline.generate(PROMPT, OPTIONS)
-            unharmed(pipeline)
+        unharmed(pipeline)
 
 
 class TestOneAtATime:
