@@ -63,10 +63,6 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
     own = _names(options)
     check_names(changes, own + drawn)
     changed = {name: value for name, value in changes.items() if name in own}
-    if isinstance(changed.get("stop"), str):
-        changed["stop"] = (changed["stop"],)
-    elif "stop" in changed:
-        changed["stop"] = tuple(changed["stop"])
     sampling = {name: value for name, value in changes.items() if name in drawn}
     if "logit_bias" in sampling:
         sampling["logit_bias"] = dict(sampling["logit_bias"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -25,12 +25,14 @@ from edgedec.decoding.engine import Emission, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import for_request
 from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.sampling.params import check_whole
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
 from edgedec.generation import Generation, Plan
 from edgedec.keywords import TextOptions, replaced, with_changes
 from edgedec.opening import Opener, opener
 from edgedec.placement.contention import longest_wait, waiting_times
+from edgedec.streaming import Stream
 from edgedec.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ __all__ = ["GenerateOptions", "Generation", "Message", "Pipeline", "Plan", "Prom
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
-Rounds = Callable[[Request, Metrics], Iterator[list[Emission]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class GenerateOptions:
     Attributes:
         max_new_tokens: tokens at most; the context may end the text earlier.
         sampling: how tokens are chosen; the default is greedy.
-        stop: strings that end the text; they are not part of it.
+        stop: strings that end the text, or a single one; they are not part of it.
         logprobs: None for none; 0 for each token's own; n for the n best as well.
         timeout_s: seconds after which the text ends with ``"timeout"``.
         ignore_eos: let the text run on past an end-of-text token, for measuring.
@@ -69,6 +70,11 @@ class GenerateOptions:
     draft_length: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", _texts("stop", self.stop))
+        for name in ("max_new_tokens", "logprobs", "draft_length"):
+            check_whole(f"{name} is", getattr(self, name))
+        if not isinstance(self.sampling, SamplingParams):
+            raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
         if self.draft not in (None, *drafting.names()):
             raise InputError(
                 f"no drafter {self.draft!r}: expected one of {', '.join(drafting.names())}"
@@ -83,62 +89,15 @@ class GenerateOptions:
             raise InputError(f"logprobs is {self.logprobs}: expected 0 to 100")
 
 
-class Stream(Iterator[Emission]):
-    """Events of one generation as they come; ``result`` is there when it has ended.
-
-    Decoding starts with the first event that is asked for; from then on the pipeline is
-    taken until the stream has ended. ``close`` (or garbage collection) abandons it and
-    leaves the pipeline usable. Text held back as the possible beginning of a stop string
-    reaches ``result.text`` only, when a timeout or a cancellation ends the stream before
-    its fate is known.
-    """
-
-    def __init__(self, rounds: Rounds, request: Request, plan: Callable[[], Plan]) -> None:
-        self.metrics = Metrics()
-        self.result: Generation | None = None
-        self._request = request
-        self._plan = plan
-        self._events: list[Emission] = []
-        self._rounds = rounds(request, self.metrics)
-        self._ready: Iterator[Emission] = iter(())
-        self._abandoned = False
-
-    def __next__(self) -> Emission:
-        while True:
-            for event in self._ready:
-                self._events.append(event)
-                return event
-            try:
-                self._ready = iter(next(self._rounds))
-            except StopIteration:
-                if self.result is None and not self._abandoned:
-                    self._finish()
-                raise
-            except BaseException:
-                self._abandoned = True
-                raise
-
-    def cancel(self) -> None:
-        """From any thread: end after the running pass, with reason ``cancelled``."""
-        self._request.cancelled.set()
-
-    def close(self) -> None:
-        """Abandon the stream: no further events, and no result if there is none yet."""
-        self._abandoned = True
-        self._ready = iter(())
-        self._rounds.close()  # type: ignore[attr-defined]
-
-    def _finish(self) -> None:
-        stop, sampler = self._request.stop, self._request.sampler
-        self.result = Generation(
-            text=stop.finish(),
-            events=self._events,
-            prompt_tokens=len(self._request.prompt),
-            finish_reason=stop.reason or "cancelled",
-            metrics=self.metrics,
-            seed=sampler.streams.seed,
-            plan=self._plan(),
-        )
+def _texts(name: str, given: object) -> tuple[str, ...]:
+    """Texts from one, or from several of them."""
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray)):
+        texts = tuple(given)
+        if all(isinstance(text, str) for text in texts):
+            return texts
+    raise InputError(f"{name} is {given!r:.60}: expected a text or several")
 
 
 class Pipeline:
@@ -290,6 +249,8 @@ class Pipeline:
     def _tokens(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
+        if isinstance(prompt, (bytes, bytearray, memoryview)):
+            raise InputError("the prompt is bytes: expected text, as prompt.decode() gives it")
         try:
             # Plain integers, whatever the caller's are: numpy's overflow in hashes of n-grams.
             return [operator.index(token) for token in prompt]

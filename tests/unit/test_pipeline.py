@@ -16,10 +16,12 @@ import tiny_models
 import tiny_tokenizers
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
+from edgedec.decoding.engine import Emission
 from edgedec.errors import InputError, MemoryBudgetError, PromptTooLong, StateError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx import OnnxSession
+from edgedec.streaming import Stream
 
 CONTEXT, DRAFT_CONTEXT = 1024, 48
 PROMPT = [5, 6, 7, 8, 5, 6, 7]
@@ -358,3 +360,136 @@ def test_row_invariance_lets_no_drafter_branch(bundle: Path) -> None:
             pipeline.generate(PROMPT, GenerateOptions(max_new_tokens=300, ignore_eos=True))
     assert shapes[True] == {True}
     assert False in shapes[False]
+
+
+# -- streams and threads ------------------------------------------------------------------------
+
+
+def read_apart(stream: Stream) -> tuple[threading.Thread, list[Emission], list[BaseException]]:
+    """A thread that reads a stream, what it got, and what it raised."""
+    got: list[Emission] = []
+    raised: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            got.extend(stream)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    return thread, got, raised
+
+
+@pytest.mark.parametrize("drafter", ["none", "model"])
+def test_a_stream_is_closed_from_another_thread(
+    opened: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch, drafter: str
+) -> None:
+    pipeline = opened(draft=drafter)
+    expected = pipeline.generate(PROMPT, OPTIONS)
+    inside, go_on = threading.Event(), threading.Event()
+    honest = OnnxSession.forward
+
+    def slow(self: OnnxSession, *args: Any, **named: Any) -> Any:
+        inside.set()
+        assert go_on.wait(60)
+        return honest(self, *args, **named)
+
+    monkeypatch.setattr(OnnxSession, "forward", slow)
+    stream = pipeline.stream(PROMPT, OPTIONS)
+    thread, got, raised = read_apart(stream)
+    assert inside.wait(60)
+    threading.Timer(0.05, go_on.set).start()
+    stream.close()  # in the middle of a pass
+    assert go_on.is_set(), "it did not wait for the pass"
+    thread.join(60)
+    assert not thread.is_alive()
+    assert (got, raised, stream.result) == ([], [], None)
+    assert list(stream) == []
+    stream.close()
+    monkeypatch.undo()
+    assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected.token_ids
+
+
+def test_a_stream_is_closed_between_the_events_of_another_thread(
+    opened: Callable[..., Pipeline],
+) -> None:
+    pipeline = opened(draft="none")
+    stream = pipeline.stream(PROMPT, OPTIONS)
+    first = next(stream)
+    thread = threading.Thread(target=stream.close)
+    thread.start()
+    thread.join(60)
+    assert first.token == pipeline.generate(PROMPT, OPTIONS).token_ids[0]
+    assert list(stream) == []
+
+
+def test_a_stream_is_closed_by_a_signal_amid_its_own_round(
+    opened: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = opened(draft="none")
+    stream = pipeline.stream(PROMPT, OPTIONS)
+    next(stream)
+    honest = OnnxSession.forward
+
+    def signalled(self: OnnxSession, *args: Any, **named: Any) -> Any:
+        stream.close()
+        return honest(self, *args, **named)
+
+    monkeypatch.setattr(OnnxSession, "forward", signalled)
+    assert list(stream) == []
+    monkeypatch.undo()
+    assert len(pipeline.generate(PROMPT, OPTIONS).events) == 24
+
+
+def test_two_threads_may_read_one_stream(opened: Callable[..., Pipeline]) -> None:
+    pipeline = opened(draft="none")
+    stream = pipeline.stream(PROMPT, OPTIONS)
+    readers = [read_apart(stream) for _ in range(2)]
+    for thread, _, raised in readers:
+        thread.join(60)
+        assert raised == []
+    assert stream.result is not None
+    assert sum(len(got) for _, got, _ in readers) == 24
+
+
+# -- options of another type --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", ["ab", ["ab"], ("ab",), iter(["ab"])])
+def test_one_stop_string_is_one_and_not_its_characters(stop: Any) -> None:
+    assert GenerateOptions(stop=stop).stop == ("ab",)
+
+
+WRONG: dict[str, Callable[[Pipeline], object]] = {
+    "stop is b'ab': expected a text": lambda _: GenerateOptions(stop=b"ab"),  # type: ignore[arg-type]
+    "stop is [1]: expected a text": lambda _: GenerateOptions(stop=[1]),  # type: ignore[arg-type]
+    "stop is None: expected a text": lambda _: GenerateOptions(stop=None),  # type: ignore[arg-type]
+    "max_new_tokens is '8': expected": lambda p: p.generate(PROMPT, max_new_tokens="8"),  # type: ignore[arg-type]
+    "max_new_tokens is 8.0: expected": lambda p: p.generate(PROMPT, max_new_tokens=8.0),  # type: ignore[arg-type]
+    "logprobs is 1.5: expected": lambda _: GenerateOptions(logprobs=1.5),  # type: ignore[arg-type]
+    "draft_length is '2': expected": lambda _: GenerateOptions(draft_length="2"),  # type: ignore[arg-type]
+    "sampling is {'seed': 1}: expected": lambda _: GenerateOptions(sampling={"seed": 1}),  # type: ignore[arg-type]
+    "temperature '0.8': expected": lambda _: SamplingParams(temperature="0.8"),  # type: ignore[arg-type]
+    "top_p None: expected": lambda _: SamplingParams(top_p=None),  # type: ignore[arg-type]
+    "top_k '5': expected": lambda _: SamplingParams(top_k="5"),  # type: ignore[arg-type]
+    "logit_bias [1]: expected": lambda _: SamplingParams(logit_bias=[1]),  # type: ignore[arg-type]
+    "logit_bias of token 1 '2': expected": lambda _: SamplingParams(logit_bias={1: "2"}),  # type: ignore[dict-item]
+    "the prompt is bytes: expected text": lambda p: p.generate(b"def"),  # type: ignore[arg-type]
+    "the prompt: expected text": lambda p: p.generate({"role": "user"}),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_options_of_another_type_are_refused_by_name(
+    opened: Callable[..., Pipeline], message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        WRONG[message](opened(draft="none"))
+    assert str(caught.value).startswith(message)
+
+
+def test_bytes_like_prompts_are_refused_too(opened: Callable[..., Pipeline]) -> None:
+    for prompt in (bytearray(b"def"), memoryview(b"def")):
+        with pytest.raises(InputError, match="the prompt is bytes"):
+            opened(draft="none").generate(prompt)  # type: ignore[arg-type]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 
 from edgedec.errors import InputError
 
@@ -48,16 +50,17 @@ class SamplingParams:
         limit = _LARGEST_LOGIT_CHANGE
         if self.temperature != 0:
             _check("temperature", self.temperature, _COLDEST, limit, f"0 (greedy) or {_COLDEST} to")
-        _check_whole("top_k", self.top_k)
+        check_whole("top_k", self.top_k)
         if self.top_k < 0:
             raise InputError(f"top_k {self.top_k}: expected 1 or more, or 0 to keep all tokens")
-        if self.seed is not None:
-            _check_whole("seed", self.seed)
+        check_whole("seed", self.seed)
         _check("top_p", self.top_p, math.nextafter(0, 1), 1, "more than 0, at most")
         _check("min_p", self.min_p, 0, 1, "0 to")
         _check("repetition_penalty", self.repetition_penalty, 1 / limit, limit, "more than 0, to")
         _check("presence_penalty", self.presence_penalty, -limit, limit, f"{-limit:g} to")
         _check("frequency_penalty", self.frequency_penalty, -limit, limit, f"{-limit:g} to")
+        if not isinstance(self.logit_bias, Mapping):
+            raise InputError(f"logit_bias {self.logit_bias!r:.60}: expected token ids with numbers")
         for token, bias in self.logit_bias.items():
             _check(f"logit_bias of token {token}", bias, -limit, limit, f"{-limit:g} to")
 
@@ -81,11 +84,13 @@ class SamplingParams:
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
 
-def _check(name: str, value: float, low: float, high: float, expected: str) -> None:
-    if not low <= value <= high:  # false for NaN as well
-        raise InputError(f"{name} {value}: expected {expected} {high:g}")
+def _check(name: str, value: object, low: float, high: float, expected: str) -> None:
+    number = float(value) if isinstance(value, Real) else math.nan
+    if not low <= number <= high:  # false for NaN
+        raise InputError(f"{name} {value!r:.60}: expected {expected} {high:g}")
 
 
-def _check_whole(name: str, value: object) -> None:
-    if not isinstance(value, int):
-        raise InputError(f"{name} {value}: expected a whole number")
+def check_whole(name: str, value: object) -> None:
+    """Refuse what is neither None nor a whole number."""
+    if value is not None and not isinstance(value, int):
+        raise InputError(f"{name} {value!r:.60}: expected a whole number")
