@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.assembly import OpenOptions
-from edgedec.bench import busy, formats, never_slower, pair
+from edgedec.bench import busy, formats, identity, never_slower, pair
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
 from edgedec.bench.exact import exact
@@ -22,7 +22,6 @@ from edgedec.bench.overlap import overlap, overlap_sampled
 from edgedec.bench.plans import planner
 from edgedec.bench.records import Recorder, recording
 from edgedec.bench.trust import simulation_trust
-from edgedec.bench.verify import Texts, verify
 from edgedec.bench.workloads import heldout_prompts, random_prompts
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
@@ -88,46 +87,6 @@ def papers(suite: Suite, recorder: Recorder) -> list[Row]:
     from edgedec.bench import papers as reproduced
 
     return reproduced.run(recorder)
-
-
-def identity_fp32(suite: Suite, recorder: Recorder) -> list[Row]:
-    """fp32: speculative text against plain text, greedy and with a seed, every drafter."""
-    # Identical without padding: rows differ by a millionth.
-    return _identity(suite, recorder, "fp32", invariant=False)
-
-
-def identity_quantised(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The same with int8 and int4 weights, row-invariant and not."""
-    return [
-        row
-        for weights in ("int8", "int4")
-        for invariant in (True, False)
-        for row in _identity(suite, recorder, weights, invariant=invariant)
-    ]
-
-
-def _identity(suite: Suite, recorder: Recorder, weights: str, *, invariant: bool) -> list[Row]:
-    rows: list[Row] = []
-    plain: Texts = {}
-    for drafter in ("model", "lookup", "recycle", "hybrid") + (() if invariant else ("tree",)):
-        options = OpenOptions(
-            draft=drafter, threads=suite.threads, row_invariant=invariant, plan="none"
-        )
-        found = verify(suite.shop.bundle(weights), suite.code(), options=options, plain=plain)
-        row: Row = {
-            "weights": weights,
-            "row_invariant": invariant,
-            "drafter": drafter,
-            "texts": found.total("texts"),
-            "identical": found.total("identical"),
-            "near_ties": found.near_ties,
-            "unexplained": found.total("differ"),
-            "acceptance_rate": found.total("accepted_tokens")
-            / max(1, found.total("drafted_tokens")),
-        }
-        recorder.add(kind="verification", **{**found.to_json(), **row})
-        rows.append(row)
-    return rows
 
 
 def shipped(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -204,8 +163,7 @@ _SECTIONS = (
     overlap_sampled,
     planner,
     simulation_trust,
-    identity_fp32,
-    identity_quantised,
+    *identity.SECTIONS,
     *pair.SECTIONS,
     *never_slower.SECTIONS,
     exact,

@@ -1,0 +1,102 @@
+"""Sections on whether speculative text is plain text, by weights, drafter and row invariance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgedec.assembly import OpenOptions
+from edgedec.bench.matrix import verify_matrix
+from edgedec.bench.records import Recorder
+from edgedec.bench.verification import Verification
+from edgedec.bench.verify import Texts, verify
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.pipeline import GenerateOptions
+
+if TYPE_CHECKING:
+    from edgedec.bench.suite import Suite
+
+Row = dict[str, Any]
+
+# What the matrix decodes: it takes fifty texts for each prompt.
+_MATRIX_PROMPTS = 8
+_MATRIX_TEXT = GenerateOptions(48, SamplingParams(temperature=0.8, seed=0), ignore_eos=True)
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "4 tokens a round": {"draft_length": 4},
+    "row-invariant": {"row_invariant": True},
+}
+
+
+def identity_fp32(suite: Suite, recorder: Recorder) -> list[Row]:
+    """fp32: speculative text against plain text, greedy and with a seed, every drafter."""
+    # Identical without padding: rows differ by a millionth.
+    return _identity(suite, recorder, "fp32", invariant=False)
+
+
+def identity_quantised(suite: Suite, recorder: Recorder) -> list[Row]:
+    """The same with int8 and int4 weights, row-invariant and not."""
+    return [
+        row
+        for weights in ("int8", "int4")
+        for invariant in (True, False)
+        for row in _identity(suite, recorder, weights, invariant=invariant)
+    ]
+
+
+def near_ties(suite: Suite, recorder: Recorder) -> list[Row]:
+    """The pair that ships, opened as it is by default: texts that part from plain decoding's.
+
+    Draft lengths by measured cost depend on the machine and on what else it does, and so do
+    the counts by default; those of four tokens a round do not.
+    """
+    return [
+        _recorded(
+            recorder,
+            verify("demo", suite.code(), options=OpenOptions(plan="none", **options)),
+            {"setting": name},
+        )
+        for name, options in _SETTINGS.items()
+    ]
+
+
+def matrix(suite: Suite, recorder: Recorder) -> list[Row]:
+    """`edgedec verify --matrix` on the pair that ships, by default and row-invariant."""
+    prompts = suite.code()[:_MATRIX_PROMPTS]
+    rows = []
+    for invariant in (None, True):
+        options = OpenOptions(plan="none", row_invariant=invariant)
+        found = verify_matrix("demo", prompts, _MATRIX_TEXT, options=options)
+        rows.append(_recorded(recorder, found, {"row_invariant": invariant}))
+    return rows
+
+
+def _identity(suite: Suite, recorder: Recorder, weights: str, *, invariant: bool) -> list[Row]:
+    rows: list[Row] = []
+    plain: Texts = {}
+    for drafter in ("model", "lookup", "recycle", "hybrid") + (() if invariant else ("tree",)):
+        options = OpenOptions(
+            draft=drafter, threads=suite.threads, row_invariant=invariant, plan="none"
+        )
+        found = verify(suite.shop.bundle(weights), suite.code(), options=options, plain=plain)
+        names = {"weights": weights, "row_invariant": invariant, "drafter": drafter}
+        rows.append(_recorded(recorder, found, names))
+    return rows
+
+
+def _recorded(recorder: Recorder, found: Verification, names: Row) -> Row:
+    """The row of a table; everything goes to the record."""
+    drafted = found.total("drafted_tokens")
+    row: Row = {
+        **names,
+        "texts": found.total("texts"),
+        "identical": found.total("identical"),
+        "near_ties": found.near_ties,
+        "unexplained": sum(not one.near_tie for one in found.divergences),
+        "drafted_tokens": drafted,
+        "acceptance_rate": found.total("accepted_tokens") / max(1, drafted),
+    }
+    recorder.add(kind="verification", **{**found.to_json(), **row})
+    return row
+
+
+SECTIONS = (identity_fp32, identity_quantised, near_ties, matrix)
