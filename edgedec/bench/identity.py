@@ -44,11 +44,9 @@ def identity_quantised(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def near_ties(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The pair that ships, opened as it is by default: texts that part from plain decoding's.
-
-    Draft lengths by measured cost depend on the machine and on what else it does, and so do
-    the counts by default; those of four tokens a round do not.
-    """
+    """The pair that ships, as it opens by default: texts that part from plain decoding's."""
+    # Lengths by measured cost depend on what else the machine does, and so do these counts; those
+    # of four tokens a round do not.
     return [
         _recorded(
             recorder,
