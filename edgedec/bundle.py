@@ -29,8 +29,9 @@ from edgedec.manifest import (
     check_version,
     file_fact,
     listed,
+    read_file,
     read_manifest,
-    sha256_of,
+    unlisted,
 )
 
 # Files up to this size are hashed whenever a bundle is opened: tens of milliseconds at most.
@@ -144,7 +145,7 @@ class Bundle:
         root = root.resolve()
         files = {name: file_fact(facts) for name, facts in manifest.objects("files")}
         for name, fact in files.items():
-            check_file(root, name, fact)
+            check_file(root, name, fact, hashed=False)
         roles = manifest.object("roles")
         bundle = cls(
             path=root,
@@ -178,13 +179,30 @@ class Bundle:
         """Bytes of all files but the manifest."""
         return sum(fact.size_bytes for fact in self.files.values())
 
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Files in the folder that the manifest does not list; nothing reads them."""
+        return unlisted(self.path, self.files)
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """A listed file's bytes, which have the sha256 of the manifest; None where none is.
+
+        Raises:
+            BundleError: it was altered, is larger than ``limit``, or is no regular file
+                inside the folder.
+
+        """
+        fact = self.files.get(name)
+        if fact is None:
+            return None
+        if fact.size_bytes > limit:
+            raise BundleError(f"{self.path / name}: expected at most {limit >> 20} MiB")
+        return read_file(self.path, name, fact)
+
     def _check_hashes(self, largest: int) -> None:
         for name, fact in self.files.items():
-            if fact.size_bytes <= largest and sha256_of(self.path / name) != fact.sha256:
-                raise BundleError(
-                    f"{self.path / name} was altered: its sha256 is not the manifest's;"
-                    " export or copy the bundle again"
-                )
+            if fact.size_bytes <= largest:
+                check_file(self.path, name, fact, hashed=True)
 
 
 def _role(root: Path, role: str, fields: Fields, files: _Files) -> Role:

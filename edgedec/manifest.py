@@ -5,22 +5,26 @@ A bundle comes from elsewhere: types are checked, sizes bounded, and no path lea
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-import stat
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from edgedec import installation
 from edgedec.errors import BundleError
 from edgedec.fields import Fields, one_line
+from edgedec.files import open_inside, open_regular
 from edgedec.model_path import not_a_bundle
 
 SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
+MAX_UNLISTED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +36,18 @@ class FileFact:
 
 
 def sha256_of(file: Path) -> str:
-    """Hexadecimal sha256 of a file's bytes."""
-    digest = hashlib.sha256()
+    """Hexadecimal sha256 of a regular file's bytes."""
     try:
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
+        with open_regular(file) as stream:
+            return _sha256(stream)
     except OSError as error:
         raise BundleError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _sha256(stream: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while block := stream.read(1 << 20):
+        digest.update(block)
     return digest.hexdigest()
 
 
@@ -49,12 +57,13 @@ def read_manifest(root: Path) -> dict[str, Any]:
     try:
         if not root.is_dir():
             raise BundleError(not_a_bundle(root))
-        with file.open("rb") as stream:
+        with open_inside(root, [MANIFEST]) as stream:
             data = stream.read(MAX_MANIFEST_BYTES + 1)
     except FileNotFoundError:
         raise BundleError(not_a_bundle(root)) from None
     except (OSError, ValueError) as error:
-        raise BundleError(f"{file} cannot be read: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise BundleError(f"{file} cannot be read: {reason}") from None
     if len(data) > MAX_MANIFEST_BYTES:
         raise BundleError(f"{file} is larger than {MAX_MANIFEST_BYTES >> 20} MiB")
     try:
@@ -81,6 +90,22 @@ def check_version(manifest: Fields) -> None:
         )
 
 
+def listed_files(root: Path) -> dict[str, FileFact]:
+    """What a bundle's manifest says about its files, whether or not they are there.
+
+    Older schemas list them in the same way.
+
+    Raises:
+        BundleError: the folder has no manifest that edgedec wrote.
+
+    """
+    manifest = Fields(read_manifest(root), str(root / MANIFEST))
+    if not 1 <= manifest.size("schema_version") <= SCHEMA_VERSION:
+        raise manifest.wrong("schema_version", f"1 to {SCHEMA_VERSION}")
+    manifest.object("roles").object("target")
+    return {name: file_fact(facts) for name, facts in manifest.objects("files")}
+
+
 def file_fact(facts: Fields) -> FileFact:
     """Hash and size of a file, as the manifest states them."""
     digest = facts.text("sha256")
@@ -89,36 +114,95 @@ def file_fact(facts: Fields) -> FileFact:
     return FileFact(digest, facts.size("bytes"))
 
 
-def check_file(root: Path, name: str, fact: FileFact) -> None:
-    """The file is there, inside the folder, with its size."""
-    file = _inside(root, name)
+def check_file(root: Path, name: str, fact: FileFact, *, hashed: bool) -> None:
+    """Check that a file is what the manifest says.
+
+    Args:
+        root: the bundle's folder.
+        name: the file's path in it.
+        fact: what the manifest says.
+        hashed: compare the sha256 as well as the size.
+
+    Raises:
+        BundleError: it is missing, not a regular file, behind a link, outside the folder, or
+            altered.
+
+    """
+    with _opened(root, name, fact) as stream:
+        if hashed and _sha256(stream) != fact.sha256:
+            raise _altered(root, name)
+
+
+def read_file(root: Path, name: str, fact: FileFact) -> bytes:
+    """A file's bytes, which have the sha256 that the manifest says.
+
+    Raises:
+        BundleError: as ``check_file``.
+
+    """
+    with _opened(root, name, fact) as stream:
+        data = stream.read(fact.size_bytes)
+    if hashlib.sha256(data).hexdigest() != fact.sha256:
+        raise _altered(root, name)
+    return data
+
+
+@contextmanager
+def _opened(root: Path, name: str, fact: FileFact) -> Iterator[BinaryIO]:
+    """A file of the bundle with its size; opened once, so that it stays the one checked."""
+    parts = _parts(root, name)
+    file = root.joinpath(*parts)
     try:
-        status = file.stat()
-    except OSError:
+        with open_inside(root, parts) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size != fact.size_bytes:
+                raise BundleError(
+                    f"{file} has {size} bytes, the manifest says {fact.size_bytes}:"
+                    " export or copy the bundle again"
+                )
+            yield stream
+    except FileNotFoundError:
         raise BundleError(f"{file} is missing: export or copy the bundle again") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise BundleError(f"{file} is no regular file")
-    if status.st_size != fact.size_bytes:
-        raise BundleError(
-            f"{file} has {status.st_size} bytes, the manifest says {fact.size_bytes}:"
-            " export or copy the bundle again"
-        )
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise BundleError(
+                f"{file} is behind a link, which may lead out of the bundle: put the file itself"
+                " there"
+            ) from None
+        raise BundleError(f"{file} cannot be read: {error.strerror}") from None
 
 
-def _inside(root: Path, name: str) -> Path:
-    """The file of this name; BundleError when it is or leads anywhere outside."""
+def _altered(root: Path, name: str) -> BundleError:
+    return BundleError(
+        f"{root / name} was altered: its sha256 is not the manifest's; export or copy the bundle"
+        " again"
+    )
+
+
+def _parts(root: Path, name: str) -> tuple[str, ...]:
+    """The steps to the file of this name; BundleError when it is no path inside."""
     pure = PurePosixPath(name)
     plain = name == str(pure) and not pure.is_absolute() and ".." not in pure.parts
     if not plain or name == "." or any(c in name for c in "\\:") or one_line(name) != name:
         raise BundleError(f"{root / MANIFEST}: {one_line(name)!r} is no path inside the bundle")
-    file = root / pure
-    try:
-        inside = file.resolve().is_relative_to(root)
-    except (OSError, RuntimeError):  # a loop of links
-        inside = False
-    if not inside:
-        raise BundleError(f"{file} leads out of the bundle")
-    return file
+    return pure.parts
+
+
+def unlisted(root: Path, files: Collection[str]) -> tuple[str, ...]:
+    """Paths of what is in a bundle's folder though its manifest does not list it.
+
+    At most ``MAX_UNLISTED``; a folder counts only by what is in it. Nothing reads these files.
+    """
+    found: list[str] = []
+    for folder, folders, names in os.walk(root):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in sorted([*names, *links]):
+            path = Path(folder, name).relative_to(root).as_posix()
+            if path != MANIFEST and path not in files:
+                found.append(path)
+                if len(found) == MAX_UNLISTED:
+                    return tuple(found)
+    return tuple(found)
 
 
 def listed(root: Path, where: Fields, name: str, files: Mapping[str, FileFact]) -> Path:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from edgedec.bundle import Bundle, Role
-from edgedec.errors import InputError
+from edgedec.errors import BundleError, InputError
 from edgedec.manifest import sha256_of
 from edgedec.model_path import GGUF, is_gguf
-from edgedec.text import Tokenizer
+from edgedec.onnx_file import check_listed
+from edgedec.text import TOKENIZER, Tokenizer
 
 __all__ = ["Choose", "Pair", "Source", "every_format", "find", "is_gguf"]
 
@@ -142,17 +143,27 @@ def _open(
 
 def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
     variant = role.variant(format)
+    files = {name: bundle.path / name for name in variant.files}
+    folder = PurePosixPath(role.tokenizer.relative_to(bundle.path).as_posix())
 
     def admit() -> None:
         if format == "gguf":
+            _check_parts(variant.path, files.values())
             _admit_gguf(variant.path)
+        else:
+            check_listed(variant.path, files.values())
+
+    def read_tokenizer() -> Tokenizer:
+        return Tokenizer.read(
+            lambda name, limit: bundle.read(str(folder / name), limit), role.tokenizer / TOKENIZER
+        )
 
     return Source(
         role=role.role,
         format=format,
         path=variant.path,
-        files={name: bundle.path / name for name in variant.files},
-        read_tokenizer=lambda: Tokenizer.load(role.tokenizer),
+        files=files,
+        read_tokenizer=read_tokenizer,
         admit=admit,
         stated={name: bundle.files[name].sha256 for name in variant.files},
     )
@@ -172,6 +183,20 @@ def _gguf(path: Path, role: str) -> Source:
         read_tokenizer=lambda: load_tokenizer(header),
         admit=lambda: _admit_gguf(path),
     )
+
+
+def _check_parts(path: Path, files: Iterable[Path]) -> None:
+    """The parts of a split file in a bundle are among the model's own files."""
+    from edgedec.gguf import GgufHeader
+    from edgedec.gguf.parts import decodable_parts
+
+    listed = set(files)
+    for part in decodable_parts(GgufHeader.read(path)):
+        if part not in listed:
+            raise BundleError(
+                f"{path}: its part {part.name} is not listed in the manifest among the model's"
+                " files: export the bundle again"
+            )
 
 
 def _admit_gguf(path: Path) -> None:

@@ -7,21 +7,34 @@ and whatever cannot be used is a BundleError of one line.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgedec.confined import Confined, Limits, Refused, Stopped
 from edgedec.detokenize import Scheme
 from edgedec.errors import BundleError, InputError
+from edgedec.files import open_regular
+from edgedec.vetted import Vetted
 
 if TYPE_CHECKING:
     import tokenizers
 
     from edgedec.chat import ChatTemplate
 
+TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MAX_TOKENIZER_BYTES = 128 << 20
 MAX_CONFIG_BYTES = 8 << 20
+# What the first look at a tokenizer may take; a slow device reads a megabyte a second.
+BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 160 << 20, 40
+BASE_CPU_S, BYTES_PER_SECOND = 1.0, 1 << 20
+CHECK_VERSION = 1
+CHECKER = Confined("edgedec._tokenizer_child", idle_s=5.0)
+Read = Callable[[str, int], "bytes | None"]
 
 
 class Tokenizer:
@@ -62,13 +75,43 @@ class Tokenizer:
 
         """
         path = Path(path)
-        file = path / "tokenizer.json" if path.is_dir() else path
-        backend = _parse(_read(file, MAX_TOKENIZER_BYTES), file)
-        beside = file.with_name("tokenizer_config.json")
-        config = _read_object(beside) if beside.exists() else {}
-        template = file.with_name("chat_template.jinja")
-        if template.exists():
-            config["chat_template"] = _read(template, MAX_CONFIG_BYTES)
+        file = path / TOKENIZER if path.is_dir() else path
+
+        def read(name: str, limit: int) -> bytes | None:
+            beside = file if name == TOKENIZER else file.with_name(name)
+            return _read(beside, limit) if beside == file or os.path.lexists(beside) else None
+
+        return cls.read(read, file)
+
+    @classmethod
+    def read(cls, read: Read, file: Path) -> Tokenizer:
+        """Read the files that belong to a tokenizer.
+
+        A tokenizer that was never opened before is tried in a child process first.
+
+        Args:
+            read: a file's bytes by its name and their greatest number, None where there is
+                no such file.
+            file: what messages call ``tokenizer.json``.
+
+        Raises:
+            BundleError: as ``load``.
+
+        """
+
+        def text(name: str, limit: int) -> str | None:
+            data = read(name, limit)
+            return None if data is None else _decoded(data, file.with_name(name))
+
+        tokenizer = text(TOKENIZER, MAX_TOKENIZER_BYTES)
+        if tokenizer is None:
+            raise BundleError(f"{file}: expected this file: export or copy the bundle again")
+        backend = _parse(tokenizer, file)
+        beside = text(CONFIG, MAX_CONFIG_BYTES)
+        config = {} if beside is None else _object(beside, file.with_name(CONFIG))
+        template = text(TEMPLATE, MAX_CONFIG_BYTES)
+        if template is not None:
+            config["chat_template"] = template
         return cls(backend, config)
 
     @property
@@ -109,6 +152,7 @@ class Tokenizer:
 
         Raises:
             InputError: the text holds half a surrogate pair, as invalid UTF-8 leaves behind.
+            BundleError: the tokenizer fails at this text.
 
         """
         try:
@@ -117,7 +161,8 @@ class Tokenizer:
             raise InputError(
                 f"the text is not valid UTF-8 at character {error.start}: give it as UTF-8"
             ) from None
-        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        with one_line_errors("the tokenizer cannot encode this text"):
+            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -134,7 +179,8 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ``ids``, without special tokens; ids that are no token are skipped."""
-        text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+        with one_line_errors("the tokenizer cannot decode these tokens"):
+            text: str = self._backend.decode(list(ids), skip_special_tokens=True)
         return text
 
     def stream(self, prompt: Sequence[int] = ()) -> TextStream:
@@ -198,37 +244,74 @@ class TextStream:
 def _parse(text: str, file: Path) -> tokenizers.Tokenizer:
     import tokenizers
 
+    expected = f"{file}: expected a Hugging Face tokenizer.json"
+    _check_first(text, expected, tokenizers.__version__)
+    with one_line_errors(expected):
+        return tokenizers.Tokenizer.from_str(text)
+
+
+def _check_first(text: str, expected: str, version: str) -> None:
+    """Have a tokenizer that nobody opened yet loaded and tried in a child process."""
+    data = text.encode()
+    vetted = Vetted("tokenizers", f"{version} {CHECK_VERSION}")
+    digest = hashlib.sha256(data).hexdigest()
+    if vetted.opened(digest):
+        return
+    limits = Limits(
+        memory_bytes=BASE_MEMORY_BYTES + MEMORY_PER_BYTE * len(data),
+        cpu_s=BASE_CPU_S + len(data) / BYTES_PER_SECOND,
+        wall_s=10 * (BASE_CPU_S + len(data) / BYTES_PER_SECOND),
+        answer_bytes=1 << 16,
+    )
     try:
-        backend = tokenizers.Tokenizer.from_str(text)
-        # Some files are accepted first and fail at use.
-        backend.encode("a")
-        if not backend.get_vocab(with_added_tokens=True):
-            raise ValueError("it has no tokens")
-    except (KeyboardInterrupt, SystemExit, MemoryError):
+        CHECKER.ask({"tokenizer": text}, limits)
+    except Stopped as error:
+        raise BundleError(f"{expected}: it was stopped: {error}") from None
+    except Refused as error:
+        raise BundleError(f"{expected}: {error}") from None
+    vetted.remember(digest)
+    vetted.save()
+
+
+@contextmanager
+def one_line_errors(expected: str) -> Iterator[None]:
+    """Whatever the library raises becomes a BundleError.
+
+    A panic in it is a BaseException of a class that cannot be imported.
+    """
+    try:
+        yield
+    except MemoryError:
         raise
-    except BaseException as error:  # a panic in the library is no Exception
-        reason = " ".join(str(error).split())[:200]
-        raise BundleError(f"{file}: expected a Hugging Face tokenizer.json: {reason}") from None
-    return backend
+    except BaseException as error:
+        panicked = any(kind.__name__ == "PanicException" for kind in type(error).__mro__)
+        if not isinstance(error, Exception) and not panicked:
+            raise  # KeyboardInterrupt, SystemExit
+        reason = " ".join(str(error)[:1000].split())[:200]
+        raise BundleError(f"{expected}: {reason}") from None
 
 
-def _read(file: Path, limit: int) -> str:
+def _read(file: Path, limit: int) -> bytes:
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             data = stream.read(limit + 1)
     except OSError as error:
         raise BundleError(f"{file}: cannot be read: {error.strerror}") from None
     if len(data) > limit:
         raise BundleError(f"{file}: expected at most {limit >> 20} MiB")
+    return data
+
+
+def _decoded(data: bytes, file: Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BundleError(f"{file}: not UTF-8 at byte {error.start}: the file is damaged") from None
 
 
-def _read_object(file: Path) -> dict[str, Any]:
+def _object(text: str, file: Path) -> dict[str, Any]:
     try:
-        parsed = json.loads(_read(file, MAX_CONFIG_BYTES))
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from edgedec.errors import ExportError, InputError
-from edgedec.manifest import MANIFEST
+from edgedec.errors import BundleError, ExportError, InputError
+from edgedec.fields import one_line
+from edgedec.manifest import listed_files, unlisted
 
 
 def check_free(out: Path, *, overwrite: bool) -> None:
@@ -25,8 +26,10 @@ def check_free(out: Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InputError(f"{out} exists: give another --out, or --overwrite to replace it")
-    if not out.is_dir() or out.is_symlink() or (any(out.iterdir()) and not _is_bundle(out)):
+    if not out.is_dir() or out.is_symlink():
         raise InputError(f"{out} is no bundle, so it is not replaced: give another --out")
+    if any(out.iterdir()):
+        _check_bundle(out)
 
 
 @contextmanager
@@ -104,8 +107,20 @@ def _sync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def _is_bundle(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file()
+def _check_bundle(folder: Path) -> None:
+    """Refuse a folder that holds anything but a bundle, whole or damaged: it will be deleted."""
+    try:
+        files = listed_files(folder)
+    except BundleError:
+        raise InputError(
+            f"{folder} is no bundle, so it is not replaced: give another --out"
+        ) from None
+    foreign = unlisted(folder, files)
+    if foreign:
+        raise InputError(
+            f"{folder} also holds {one_line(foreign[0])!r}, which is no part of the bundle, so it"
+            " is not replaced: move that away or give another --out"
+        )
 
 
 def _umask() -> int:

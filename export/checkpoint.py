@@ -15,6 +15,7 @@ from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import FloatArray
+from edgedec.files import open_regular
 from edgedec.model_path import how_to_fetch, is_hub_name
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
@@ -211,7 +212,7 @@ class _Stored:
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON object from a file of bounded size."""
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             data = stream.read(MAX_JSON_BYTES + 1)
     except OSError as error:
         raise CheckpointError(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import CheckpointError
+from edgedec.files import open_regular
 
 # The reference implementation's own limit.
 MAX_HEADER_BYTES = 100_000_000
@@ -50,8 +52,8 @@ class SafetensorsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            size = path.stat().st_size
-            with path.open("rb") as stream:
+            with open_regular(path) as stream:
+                size = os.fstat(stream.fileno()).st_size
                 self._data_start, header = self._read_header(stream.read, size)
             self._entries = {
                 name: self._entry(name, entry, size - self._data_start)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def command(bundle: str, quick: bool, as_json: bool) -> None:
     """Show what BUNDLE, or a GGUF file, holds.
 
-    Every byte of a bundle is compared with its manifest. Of a GGUF file the header is read.
+    Every byte of a bundle is compared with its manifest; files that it does not list are named.
+    Of a GGUF file the header is read.
 
     \b
     edgedec inspect demo
@@ -36,7 +37,7 @@ def command(bundle: str, quick: bool, as_json: bool) -> None:
     opened = Bundle.open(bundle, verify=not quick)
     if as_json:
         facts = {"path": str(opened.path), "size_bytes": opened.size_bytes, "hashed": not quick}
-        _output.print_json({**facts, "manifest": opened.manifest})
+        _output.print_json({**facts, "unlisted": opened.unlisted, "manifest": opened.manifest})
     else:
         _print(opened, quick)
 
@@ -60,9 +61,21 @@ def _print(bundle: Bundle, quick: bool) -> None:
         ("bundle", str(bundle.path)),
         ("size", f"{size(bundle.size_bytes)} in {len(bundle.files)} files, "
                  + ("small ones as the manifest says" if quick else "all as the manifest says")),
+        *_unlisted(bundle),
         *(row for role in bundle.roles for row in _role(bundle, role)),
     ]  # fmt: skip
     table(rows)
+
+
+def _unlisted(bundle: Bundle) -> list[tuple[str, str]]:
+    """Files that stand in the folder and are no part of the bundle."""
+    from edgedec.fields import one_line
+
+    names = [one_line(name) for name in bundle.unlisted]
+    if not names:
+        return []
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return [("not listed", f"{shown}: the manifest does not list them, and nothing reads them")]
 
 
 def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:

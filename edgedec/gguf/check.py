@@ -15,9 +15,9 @@ from pathlib import Path
 from edgedec import installation, isolated
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.fields import one_line
-from edgedec.gguf._remembered import Remembered
 from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.parts import decodable_parts
+from edgedec.vetted import Vetted
 
 PACKAGE = "llama-cpp-python"
 CHILD = "edgedec.gguf._child"
@@ -54,7 +54,7 @@ def first_open(path: str | Path, *, timeout_s: float | None = None) -> GgufHeade
     header = GgufHeader.read(path)
     files = decodable_parts(header)
     try:
-        remembered = Remembered(_version())
+        remembered = Vetted("gguf", _version())
         digest = remembered.digest(files)
         if not remembered.opened(digest):
             size = sum(file.stat().st_size for file in files)

@@ -9,7 +9,7 @@ BundleError of one line. Neither llama.cpp nor the ``gguf`` package is needed.
 from __future__ import annotations
 
 import math
-import stat
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from typing import Any
 
 from edgedec.errors import BundleError
 from edgedec.fields import one_line
+from edgedec.files import open_regular
 from edgedec.gguf._source import Source
 from edgedec.gguf.types import ARRAY, BOOL, FILE_TYPES, NUMBERS, STRING, TENSOR_TYPES
 
@@ -91,10 +92,8 @@ class GgufHeader:
         """
         path = Path(path)
         try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise BundleError(f"{one_line(str(path))} is no file: give a GGUF file")
-            with path.open("rb") as file:
-                size = path.stat().st_size
+            with open_regular(path) as file:
+                size = os.fstat(file.fileno()).st_size
                 return _read(Source(file, size, path), path, size)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)

@@ -23,7 +23,7 @@ from edgedec.gguf.vocabulary import (
     Vocabulary,
     wrong,
 )
-from edgedec.text import Tokenizer
+from edgedec.text import Tokenizer, one_line_errors
 
 if TYPE_CHECKING:
     import tokenizers
@@ -211,13 +211,10 @@ def _build(
     }
     ids = {token: id for id, token in enumerate(vocabulary.tokens)}
     added = _added(header, vocabulary)
-    try:
+    # The file decides its tokens alone, not what is put around them: no child tries it first.
+    with one_line_errors(f"{one_line(str(header.path))}: its tokenizer is damaged"):
         backend = tokenizers.Tokenizer.from_str(json.dumps(document))
         backend.model = tokenizers.models.BPE(vocab=ids, **model)
         backend.add_tokens(added)
         backend.encode("a")
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:  # a panic in the library is no Exception
-        raise wrong(header, f"it is damaged: {one_line(str(error))}") from None
     return backend

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgedec.errors import BundleError
+from edgedec.files import open_regular
 from edgedec.pair import Source, is_gguf
 from edgedec.placement.machine import machine_facts, runtime_versions
 from edgedec.placement.store import Identity
@@ -48,7 +49,7 @@ def sampled(file: Path) -> str:
     try:
         size = file.stat().st_size
         digest = hashlib.sha256(str(size).encode())
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             for index in range(_SAMPLES):
                 stream.seek(index * max(0, size - _SAMPLE) // (_SAMPLES - 1))
                 digest.update(stream.read(_SAMPLE))

@@ -25,7 +25,7 @@ def model_file(path: Path | str, name: str) -> Path:
 def open_inference(
     file: Path, threads: int, providers: Sequence[str], device: str | None = None
 ) -> ort.InferenceSession:
-    """Load a graph. Its external data must have been checked: see ``file.py``.
+    """Load a graph. Its external data must have been checked: see ``edgedec.onnx_file``.
 
     Args:
         file: the graph's.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import SnapshotError
-from edgedec.runtimes._ort.file import read_model_file
+from edgedec.onnx_file import read_model_file
 
 # Of each file of weights: enough to tell two trainings of one architecture apart.
 _SAMPLE = 1 << 20

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.files import open_regular
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends, load_plugins
 from edgedec.runtimes.llamacpp.library import (
@@ -40,7 +41,7 @@ def find_file(path: Path) -> Path:
             raise BundleError(f"{path}: expected one .gguf file, found {found}: name the file")
         path = files[0]
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             magic = stream.read(len(_MAGIC))
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from error

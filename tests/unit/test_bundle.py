@@ -148,14 +148,14 @@ def test_a_link_that_leads_out(tmp_path):
     root = make(tmp_path / "bundle")
     (root / "draft/model.onnx").unlink()
     (root / "draft/model.onnx").symlink_to(outside)
-    refused(root, "leads out of the bundle")
+    refused(root, "is behind a link")
 
 
 def test_a_folder_link_that_leads_out(tmp_path):
     root = make(tmp_path / "bundle")
     (root / "draft").rename(tmp_path / "elsewhere")
     (root / "draft").symlink_to(tmp_path / "elsewhere")
-    refused(root, "leads out of the bundle")
+    refused(root, "is behind a link")
 
 
 def test_a_bundle_behind_a_link_is_a_bundle(tmp_path):
@@ -171,7 +171,7 @@ def test_files_missing_short_or_strange(tmp_path):
     (root / "target/model.onnx.data").unlink()
     refused(root, "is missing")
     (root / "target/model.onnx.data").mkdir()
-    refused(root, "no regular file")
+    refused(root, "cannot be read: Is a directory")
 
 
 def test_an_altered_small_file_is_noticed_at_once(tmp_path):

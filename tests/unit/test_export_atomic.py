@@ -1,6 +1,7 @@
 """An export is all or nothing: full disks, interrupts, two at a time."""
 
 import errno
+import json
 import os
 import stat
 import threading
@@ -11,7 +12,7 @@ from tiny_models import leftovers, tiny_checkpoint
 from edgedec.bundle import Bundle
 from edgedec.errors import ExportError, InputError
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.export.atomic import appearing
+from edgedec.export.atomic import appearing, check_free
 from edgedec.manifest import MANIFEST
 
 
@@ -57,6 +58,51 @@ def test_a_bundle_has_the_modes_of_any_new_folder(out, mask, mode):
     assert stat.S_IMODE(out.stat().st_mode) == mode
     assert stat.S_IMODE((out / "file").stat().st_mode) == mode & 0o666
     assert after == mask, "what is made later has the modes that the user asked for"
+
+
+FOREIGN = {
+    "a browser's extension": {"manifest_version": 3, "name": "x", "version": "1"},
+    "a web app": {"name": "x", "files": {}, "roles": []},
+    "a container image": {"schemaVersion": 2, "layers": []},
+    "another schema": {"schema_version": 2, "files": {}},
+    "a list": [1],
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_another_program_s_manifest_is_no_bundle(tmp_path, kind):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / MANIFEST).write_text(json.dumps(FOREIGN[kind]), "utf-8")
+    (out / "work.js").write_text("years of work")
+    with pytest.raises(InputError, match="no bundle, so it is not replaced"):
+        check_free(out, overwrite=True)
+
+
+def test_a_manifest_behind_a_link_is_no_bundle(target, out):
+    export_bundle(ExportOptions(target, out, parity=False))
+    (out / MANIFEST).rename(out.parent / "elsewhere")
+    (out / MANIFEST).symlink_to(out.parent / "elsewhere")
+    with pytest.raises(InputError, match="no bundle, so it is not replaced"):
+        check_free(out, overwrite=True)
+
+
+def test_what_stands_beside_a_bundle_is_not_deleted(target, out):
+    export_bundle(ExportOptions(target, out, parity=False))
+    (out / "target" / "notes.md").write_text("mine")
+    with pytest.raises(InputError, match=r"also holds 'target/notes\.md', which is no part"):
+        export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
+    assert (out / "target" / "notes.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("schema", [1, 2])
+def test_a_damaged_or_older_bundle_is_overwritten(target, out, schema):
+    export_bundle(ExportOptions(target, out, parity=False))
+    manifest = json.loads((out / MANIFEST).read_text("utf-8"))
+    (out / MANIFEST).write_text(json.dumps({**manifest, "schema_version": schema}), "utf-8")
+    (out / "target/model.onnx").write_bytes(b"cut")
+    (out / "target/model.onnx.data").unlink()
+    check_free(out, overwrite=True)
 
 
 @pytest.mark.parametrize("stage", ["target", "target parity", "hashes"])

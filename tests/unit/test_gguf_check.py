@@ -14,9 +14,9 @@ from tiny_llama import GOOD, TENSORS, TOKENS, VOCABULARY
 
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.gguf import check, first_open
-from edgedec.gguf._remembered import cache_file
 from edgedec.placement.load import LoadOptions
 from edgedec.runtimes import registry
+from edgedec.vetted import cache_file
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
@@ -24,7 +24,7 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return cache_file()
+    return cache_file("gguf")
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 @pytest.fixture
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were read whole, in order."""
-    from edgedec.gguf import _remembered
+    from edgedec import vetted
 
     read: list[Path] = []
-    real = _remembered._sha256
-    monkeypatch.setattr(_remembered, "_sha256", lambda file: [read.append(file), real(file)][1])
+    real = vetted._sha256
+    monkeypatch.setattr(vetted, "_sha256", lambda file: [read.append(file), real(file)][1])
     return read
 
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import write_tiny_model
 
+from edgedec import onnx_file as file_module
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.runtimes._ort import file as file_module
-from edgedec.runtimes._ort.file import read_model_file
+from edgedec.onnx_file import read_model_file
 from edgedec.runtimes.onnx import OnnxModel
 
 
@@ -227,3 +227,40 @@ def test_changed_bytes_where_it_matters(written: Path, monkeypatch: pytest.Monke
     for at, bits in ((name, 1), (digit, more)):
         with pytest.raises((AssertionError, FileNotFoundError)):
             sound(changed(written, at, bits))
+
+
+def hidden(tag: bytes, field: bytes) -> bytes:
+    """A field of a message with its one-byte tag written otherwise."""
+    assert field[0] < 128
+    return tag + field[1:]
+
+
+@pytest.mark.parametrize(
+    ("tag", "read"),
+    [
+        (b"\xba\x80\x80\x80\x10", False),  # 1 << 32 above the graph's: ONNX Runtime drops it
+        (b"\xba\x80\x80\x80\x80\x80\x80\x80\x80\x01", False),
+        (b"\xba\x80\x80\x80\x80\x80\x80\x80\x80\x7f", False),
+        (b"\xba\x80\x80\x80\x00", True),  # longer than needed, the same value
+        (b"\x3a", True),
+    ],
+)
+def test_no_tag_hides_a_graph(tmp_path: Path, tag: bytes, read: bool) -> None:
+    """A graph whose tag is not read as one would keep its weights out of the check."""
+    tensor = onnx.TensorProto(name="t", data_type=1, dims=[1], data_location="EXTERNAL")
+    for key, value in (("location", "../outside"), ("offset", "0"), ("length", "4")):
+        tensor.external_data.add(key=key, value=value)
+    model = onnx.ModelProto(graph=onnx.GraphProto(name="g", initializer=[tensor]))
+    content = model.SerializeToString()
+    assert content[0] == 7 << 3 | 2
+    file = tmp_path / "model.onnx"
+    file.write_bytes(hidden(tag, content))
+    with pytest.raises(BundleError, match="out of its folder" if read else "damaged"):
+        read_model_file(file)
+
+
+@pytest.mark.parametrize("content", [b"\x02\x00", b"\x00\x00", b"\x05abcd"])
+def test_there_is_no_field_0(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(BundleError, match="damaged"):
+        read_model_file(tmp_path / "model.onnx")

@@ -7,11 +7,13 @@ bytes of the weights and the files that hold them. Nothing is copied and no tens
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from edgedec.errors import BundleError
+from edgedec.fields import one_line
+from edgedec.files import open_regular
 
 # Which fields lead from a message to a tensor. Tensors also stand in node attributes.
 _CHILDREN: dict[str, dict[int, str]] = {
@@ -58,7 +60,7 @@ def read_model_file(path: Path) -> ModelFile:
 
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # an empty file cannot be mapped
         reason = getattr(error, "strerror", None) or "the file is empty"
@@ -72,6 +74,26 @@ def read_model_file(path: Path) -> ModelFile:
     for location, offset, length in found.stored:
         _check_external(path.parent, location, offset + length)
     return found
+
+
+def check_listed(path: Path, files: Iterable[Path]) -> None:
+    """Check that a file of a bundle reads no other file than those.
+
+    Args:
+        path: the model's main file.
+        files: all the files that are listed for the model.
+
+    Raises:
+        BundleError: the file is damaged, or its external data is in another file.
+
+    """
+    listed = {file.resolve() for file in files}
+    for location in sorted({location for location, _, _ in read_model_file(path).stored}):
+        if (path.parent / location).resolve() not in listed:
+            raise BundleError(
+                f"{path}: its weights are in {one_line(location)!r}, which the manifest does not"
+                " list among the model's files: export the bundle again"
+            )
 
 
 class _Damaged(Exception):
@@ -125,6 +147,9 @@ def _fields(view: memoryview) -> Iterator[tuple[int, memoryview | None]]:
     at, size = 0, len(view)
     while at < size:
         tag, at = _varint(view, at)
+        # ONNX Runtime keeps the lower 32 bits: what would be unknown here is a field there.
+        if not 8 <= tag < 1 << 32:
+            raise _Damaged
         wire = tag & 7
         if wire == 2:
             length, at = _varint(view, at)
@@ -150,13 +175,17 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
+            if value >= 1 << 64:
+                break
             return value, at
         shift += 7
     raise _Damaged
 
 
 def _check_external(folder: Path, location: str, end: int) -> None:
-    outside = BundleError(f"the model's weights lead out of its folder: {location!r}: refused")
+    outside = BundleError(
+        f"the model's weights lead out of its folder: {one_line(location)!r}: refused"
+    )
     if PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive or "\0" in location:
         raise outside
     file = (folder / location).resolve()

@@ -1,11 +1,13 @@
-"""Which files llama.cpp opened without harm, remembered between runs.
+"""Which files a library opened without harm in a child process, remembered between runs.
 
-One small JSON file in the user's cache folder. It is trusted for nothing but "these bytes opened
-with this version"; where it is missing, damaged or cannot be written, files are checked again.
+One small JSON file for each kind in the user's cache folder. It is trusted for nothing but "these
+bytes opened with this version"; where it is missing, damaged or cannot be written, files are
+checked again.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -14,13 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from edgedec.files import open_regular
+
 FORMAT = 1
 MAX_ENTRIES = 512
 MAX_BYTES = 1 << 20
 
 
-def cache_file() -> Path:
-    """Where it is kept: ``$XDG_CACHE_HOME/edgedec`` or ``~/.cache/edgedec``.
+def cache_file(kind: str) -> Path:
+    """Where a kind is kept: in ``$XDG_CACHE_HOME/edgedec`` or ``~/.cache/edgedec``.
 
     Raises:
         OSError: this user has no home, as some containers' have none.
@@ -31,29 +35,41 @@ def cache_file() -> Path:
         folder = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     except RuntimeError as error:
         raise OSError(str(error)) from None
-    return folder / "edgedec" / "opened-gguf.json"
+    return folder / "edgedec" / f"opened-{kind}.json"
 
 
-class Remembered:
-    """The files that opened with one version of the runtime.
+class Vetted:
+    """The files that opened with one version of a library.
 
     Args:
-        version: of the runtime; files that opened with another are checked again.
+        kind: ``gguf`` or ``tokenizers``.
+        version: of the library; files that opened with another are checked again.
 
     """
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, kind: str, version: str) -> None:
+        self._kind = kind
         self._version = version
-        self._digests, self._opened = _load()
+        self._digests, self._opened = _load(kind)
         self._changed = False
 
     def digest(self, files: Sequence[Path]) -> str:
-        """One sha256 for all the files' bytes; a file is read only where it is new or changed."""
+        """One sha256 for all the files' bytes; a file is read only where it is new or changed.
+
+        Raises:
+            OSError: a file cannot be read, or changed while it was read.
+
+        """
         digests = []
         for file in files:
-            known = self._digests.get(_identity(file))
+            identity = _identity(file)
+            known = self._digests.get(identity)
             if known is None:
-                known = self._digests[_identity(file)] = _sha256(file)
+                known = _sha256(file)
+                # Written to meanwhile: the sha256 is of no file there ever was.
+                if _identity(file) != identity:
+                    raise OSError(errno.EBUSY, "it changed while it was read", str(file))
+                self._digests[identity] = known
                 self._changed = True
             digests.append(known)
         return (
@@ -73,14 +89,14 @@ class Remembered:
         """Write what is new in one move, beside what another process wrote; or not at all."""
         if not self._changed:
             return
-        digests, opened = _load()
+        digests, opened = _load(self._kind)
         merged = {
             "format": FORMAT,
             "digests": _newest({**digests, **self._digests}),
             "opened": _newest({**opened, **self._opened}),
         }
         try:
-            file = cache_file()
+            file = cache_file(self._kind)
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=file.parent, prefix=".opened-")
             try:
@@ -93,9 +109,9 @@ class Remembered:
             pass  # without a cache files are checked again, nothing else
 
 
-def _load() -> tuple[dict[str, str], dict[str, str]]:
+def _load(kind: str) -> tuple[dict[str, str], dict[str, str]]:
     try:
-        with cache_file().open("rb") as stream:
+        with cache_file(kind).open("rb") as stream:
             parsed = json.loads(stream.read(MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         parsed = None
@@ -121,7 +137,7 @@ def _identity(file: Path) -> str:
 
 
 def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         digest = hashlib.sha256()
         while block := stream.read(1 << 20):
             digest.update(block)

@@ -1,0 +1,96 @@
+"""Files from elsewhere, opened once: a regular file, or an error; never a wait.
+
+What is checked is what is read: the checks are made on the open file, not on its path, so that
+nothing can be put in its place between the two. A FIFO does not block, and inside a bundle no
+link is followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+# Windows has none of the first three; a file is opened for its bytes there.
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER = getattr(os, "O_DIRECTORY", 0)
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_BY_FOLDER = os.open in os.supports_dir_fd and bool(_NO_LINK) and bool(_FOLDER)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file for reading; a link that leads to one is followed.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file.
+
+    """
+    return _checked(os.open(path, _READ | _NO_WAIT), path)
+
+
+def open_inside(root: Path, parts: Sequence[str]) -> BinaryIO:
+    """A regular file inside a folder, for reading, with no link on the way from the folder on.
+
+    Args:
+        root: the folder; a link to one is followed.
+        parts: names of the folders below it and of the file; none is ``..`` or a path.
+
+    Raises:
+        OSError: it cannot be opened, is not a regular file, or a link leads to it.
+
+    """
+    path = root.joinpath(*parts)
+    try:
+        opened = _below(root, parts) if _BY_FOLDER else _by_path(root, parts)
+    except OSError as error:
+        if error.errno == errno.ELOOP or _linked(root, parts):
+            raise OSError(errno.ELOOP, "a link leads to it", str(path)) from None
+        raise
+    return _checked(opened, path)
+
+
+def _below(root: Path, parts: Sequence[str]) -> int:
+    """Opened step by step, each name in the folder opened before."""
+    folder = os.open(root, _READ | _FOLDER)
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, _READ | _FOLDER | _NO_LINK, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        return os.open(parts[-1], _READ | _NO_WAIT | _NO_LINK, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _by_path(root: Path, parts: Sequence[str]) -> int:
+    """Where a system cannot do that: the path is looked at first, then opened."""
+    if _linked(root, parts):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return os.open(root.joinpath(*parts), _READ)
+
+
+def _linked(root: Path, parts: Sequence[str]) -> bool:
+    steps = [root.joinpath(*parts[: count + 1]) for count in range(len(parts))]
+    try:
+        return any(step.is_symlink() for step in steps) or not steps[-1].resolve().is_relative_to(
+            root.resolve()
+        )
+    except (OSError, RuntimeError):
+        return True
+
+
+def _checked(opened: int, path: Path) -> BinaryIO:
+    try:
+        mode = os.fstat(opened).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return os.fdopen(opened, "rb")
+    except BaseException:
+        os.close(opened)
+        raise

@@ -1,0 +1,49 @@
+"""tokenizer.json files that panic, or take minutes and gigabytes, where nothing bounds them."""
+
+import json
+
+import tiny_tokenizers
+
+RUN = {"Regex": "(x+x+)+y"}
+
+
+def _with(**parts: object) -> str:
+    return json.dumps({**json.loads(tiny_tokenizers.byte_level().to_str()), **parts})
+
+
+def doubling(character: str, times: int) -> str:
+    """A normalizer that makes ``2 ** times`` characters of one."""
+    step = {"type": "Replace", "pattern": {"String": character}, "content": 2 * character}
+    return _with(normalizer={"type": "Sequence", "normalizers": [step] * times})
+
+
+def backtracking(expression: str = "(x+x+)+y") -> str:
+    """A pre-tokenizer whose search gives up on a run of ``x``, which panics."""
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": expression},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    return _with(pre_tokenizer=split)
+
+
+def adding(tokens: int) -> str:
+    """A post-processor that puts many tokens before every text."""
+    return _with(
+        post_processor={
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}] * tokens,
+            "pair": [],
+            "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [0], "tokens": ["<|end|>"]}},
+        }
+    )
+
+
+ATTACKS = {
+    "a panic": backtracking(),
+    "doubling": doubling("a", 26),
+    "doubling another letter": doubling("q", 26),
+    "doubling less": doubling("a", 12),
+    "many added tokens": adding(100_000),
+}
