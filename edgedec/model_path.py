@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -53,6 +54,19 @@ def gguf_files(folder: Path) -> list[Path]:
         if is_gguf(path) and not re.search(r"-(?!00001)\d{5}-of-\d{5}\.", path.name):
             found.append(path)
     return sorted(found)
+
+
+def utf8(path: str | Path) -> str:
+    """A path for a library that encodes every text as UTF-8, whatever the locale is.
+
+    Under another locale Python reads the bytes of a path as other characters, or escapes them;
+    the bytes are what the disk knows.
+
+    Raises:
+        UnicodeDecodeError: the bytes are not UTF-8.
+
+    """
+    return os.fsencode(path).decode("utf-8")
 
 
 def how_to_fetch(name: str, then: str) -> str:

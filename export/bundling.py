@@ -23,6 +23,7 @@ from edgedec.export.options import (
 )
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.manifest import MANIFEST
+from edgedec.model_path import utf8
 from edgedec.text import Tokenizer
 
 _PARITY_TOKENS = 1024
@@ -81,8 +82,8 @@ def _check(options: ExportOptions) -> None:
     if len(set(options.formats)) < len(options.formats):
         raise InputError(f"formats {','.join(options.formats)}: one of them is named twice")
     try:
-        str(options.out).encode()
-    except UnicodeEncodeError:  # ONNX Runtime opens no other paths
+        utf8(options.out)
+    except UnicodeDecodeError:  # ONNX Runtime opens no other paths
         raise InputError(f"--out {options.out}: expected a path in UTF-8") from None
     if options.block_size != DEFAULT_BLOCK_SIZE and "onnx" not in options.formats:
         raise InputError(f"--block-size {options.block_size} is for onnx: leave it out")

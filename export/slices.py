@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 
 from edgedec.errors import ExportError, RuntimeUnavailable
 from edgedec.export.graph import IR_VERSION
+from edgedec.model_path import utf8
 
 Array = npt.NDArray[Any]
 
@@ -51,7 +52,7 @@ class Slices:
         self._tensors = {tensor.name: tensor for tensor in self._model.graph.initializer}
         options = onnxruntime.SessionOptions()
         options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(folder)
+            "session.model_external_initializers_file_folder_path", utf8(folder)
         )
         # Each part runs once: no thread should spin when it is done.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

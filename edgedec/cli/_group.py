@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from edgedec.cli import _suggestions
+from edgedec.cli import _output, _suggestions
 from edgedec.errors import EdgedecError
 from edgedec.fields import printable
 
@@ -46,6 +46,7 @@ class FolderGroup(click.Group):
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        _output.tolerant_output()
         with one_line_errors():
             check_package()
             return super().make_context(*args, **kwargs)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -66,9 +68,19 @@ def bias(value: str | tuple[int, float]) -> tuple[int, float]:
         ) from None
 
 
+def text(value: str) -> str:
+    """Words of the command line, which most terminals give as UTF-8 whatever the locale says."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:  # bytes that mean nothing in this locale stand there as escapes
+        with suppress(UnicodeError):
+            return os.fsencode(value).decode("utf-8")
+    return value
+
+
 def stop_text(value: str) -> str:
     """A stop string, whose ``\\n``, ``\\t`` and ``\\\\`` mean what they do in most languages."""
-    return re.sub(r"\\([nt\\])", lambda found: ESCAPES[found[1]], value)
+    return re.sub(r"\\([nt\\])", lambda found: ESCAPES[found[1]], text(value))
 
 
 OPEN = [

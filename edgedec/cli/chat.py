@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @_model.model
-@click.option("--system", metavar="TEXT", help="What the assistant is told first.")
+@click.option(
+    "--system", type=_options.text, metavar="TEXT", help="What the assistant is told first."
+)
 @_options.options(_options.SAMPLE, _options.OPEN, _options.LOAD)
 def command(bundle: str, system: str | None, **chosen: Any) -> None:
     """Talk with a model in the terminal.
@@ -35,7 +37,6 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
     from edgedec.errors import InputError
     from edgedec.pipeline import Pipeline
 
-    _output.tolerant_output()
     first = [] if system is None else [{"role": "system", "content": system}]
     messages = list(first)
     with Pipeline.open(bundle, _options.open_options(chosen)) as pipeline:

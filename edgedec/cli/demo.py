@@ -76,7 +76,6 @@ def command(
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
-    _output.tolerant_output()
     prompts = [(prompt.name, prompt.text) for prompt in heldout_prompts(count, seed=seed)]
     sampling = SamplingParams(temperature=temperature, seed=seed)
     options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling)

@@ -23,7 +23,12 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 @click.command()
 @_model.model_and_prompt
 @_options.options(_options.SAMPLE, _options.OPEN, _options.LOAD)
-@click.option("--system", metavar="TEXT", help="What a chat model is told before the prompt.")
+@click.option(
+    "--system",
+    type=_options.text,
+    metavar="TEXT",
+    help="What a chat model is told before the prompt.",
+)
 @click.option(
     "--logprobs",
     type=click.IntRange(0, 100),
@@ -84,13 +89,12 @@ def command(
     elif messages is not None:
         jobs = [Job("1", with_system(read_messages(messages), system))]
     else:
-        text = read_text() if prompt in (None, "-") else str(prompt)
+        text = read_text() if prompt is None or prompt == "-" else _options.text(prompt)
         jobs = [Job("1", text if system is None else with_system(user(text), system))]
     options = _options.generate_options(chosen)
     from edgedec.cli import _output
     from edgedec.pipeline import Pipeline
 
-    _output.tolerant_output()
     with Pipeline.open(bundle, _options.open_options(chosen)) as pipeline:
         if prompts is not None:
             _run_all(pipeline, jobs, options, out, chosen["accept"])

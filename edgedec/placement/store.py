@@ -93,7 +93,8 @@ def file_of(identity: Identity) -> Path:
     # measured with other cores or memory keeps its own place.
     facts = "\n".join(f"{name}: {fact}" for name, fact in sorted(identity.machine.items()))
     key = f"{facts}\n{identity.where}"
-    return folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+    return folder() / f"{digest[:32]}.json"
 
 
 def read(identity: Identity) -> Found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import llama_cpp
@@ -27,7 +28,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     params.n_gpu_layers = 0
     # Plain kernels: repacked ones depend on the machine, and some builds crash with AMX.
     params.use_extra_bufts = False
-    model = llama_cpp.llama_model_load_from_file(request["file"].encode(), params)
+    model = llama_cpp.llama_model_load_from_file(os.fsencode(request["file"]), params)
     if not model:
         raise RuntimeError("llama.cpp does not load the file")
     try:

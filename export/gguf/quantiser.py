@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any
 
 import llama_cpp
@@ -27,7 +28,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     if kept is not None:
         params.imatrix = kept[0]
     code = llama_cpp.llama_model_quantize(
-        request["source"].encode(), request["out"].encode(), ctypes.byref(params)
+        os.fsencode(request["source"]), os.fsencode(request["out"]), ctypes.byref(params)
     )
     if code:
         raise RuntimeError(f"llama_model_quantize answered {code}")

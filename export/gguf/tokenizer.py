@@ -15,6 +15,7 @@ from edgedec.errors import ExportError
 from edgedec.export.checkpoint import Checkpoint, read_json
 from edgedec.export.gguf.pretokenizers import name_for
 from edgedec.export.tokenizer import TokenizerContent
+from edgedec.model_path import utf8
 from edgedec.text import Tokenizer
 
 _Kind = gguf.TokenType
@@ -82,7 +83,7 @@ def _kinds(
 
 def _byte_level(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
     """GPT-2's kind: words by an expression, merges over bytes."""
-    backend = Backend.from_file(str(folder / "tokenizer.json"))
+    backend = Backend.from_file(utf8(folder / "tokenizer.json"))
     if backend.normalizer is not None:
         kind = json.loads(backend.normalizer.__getstate__())["type"]
         # NFC leaves nearly every text as it is, and llama.cpp's own files pass over it too.

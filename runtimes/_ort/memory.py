@@ -16,3 +16,13 @@ def reserve(size: int) -> mmap.mmap | None:
         with contextlib.suppress(OSError):  # a kernel without huge pages
             reserved.madvise(mmap.MADV_NOHUGEPAGE)
     return reserved
+
+
+def give_back(reserved: mmap.mmap) -> None:
+    """Free reserved memory: now, or where an array still shows it, when that is dropped.
+
+    The traceback of an interrupt keeps the arrays of its frames, and closing what they show
+    raises BufferError, which would hide the interrupt.
+    """
+    with contextlib.suppress(BufferError):
+        reserved.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import onnxruntime as ort
 
 from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.model_path import utf8
 from edgedec.placement.device import available_cores
 from edgedec.runtimes._ort.devices import CPU, Offer, choose, put_into
 
@@ -41,7 +41,11 @@ def open_inference(
     """
     chosen = choose(device, providers)
     try:
-        return open_session(os.fspath(file), session_options(threads), chosen, threads)
+        path = utf8(file)
+    except UnicodeDecodeError:
+        raise BundleError(f"{file}: ONNX Runtime opens paths in UTF-8 only: rename it") from None
+    try:
+        return open_session(path, session_options(threads), chosen, threads)
     except SessionFailed as error:
         if all(offer.provider == CPU for offer in chosen):
             raise BundleError(f"{file}: ONNX Runtime cannot load it: {error}") from error

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.runtimes._ort.memory import reserve
+from edgedec.runtimes._ort.memory import give_back, reserve
 
 Rows = npt.NDArray[Any]
 
@@ -51,5 +51,5 @@ class KvCache:
         """Give the memory back."""
         self.rows = np.zeros((0, 0, 0, 0), self.rows.dtype)
         if self._map is not None:
-            self._map.close()
+            give_back(self._map)
             self._map = None

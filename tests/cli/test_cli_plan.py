@@ -40,6 +40,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a pair had been measured."""
     found = profile(target(), draft())
     monkeypatch.setattr(profiling, "profile", lambda *args: found)
+    monkeypatch.setattr(profiling, "read_cached", lambda *args: found)
 
 
 def test_a_pair_is_measured_decided_and_the_plan_is_followed(

@@ -218,6 +218,7 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
         return PROFILE
 
     monkeypatch.setattr(profiling, "profile", measured)
+    monkeypatch.setattr(profiling, "read_cached", lambda *args: PROFILE)
     decision = planning.plan("demo", WORK)
     assert asked == ["demo"]
     assert decision.memory is None

@@ -7,6 +7,7 @@ sides run the same version of the same kernels: ``python tools/build_llamacpp.py
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -121,7 +122,7 @@ class Loop:
         options = llama_cpp.llama_model_default_params()
         # As our runtime does, and for its reason.
         options.use_extra_bufts = b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
-        self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), options)
+        self._model = llama_cpp.llama_model_load_from_file(os.fsencode(path), options)
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = capacity
         params.n_threads = params.n_threads_batch = threads
