@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from edgedec.decoding.engine import Emission
-from edgedec.errors import InputError
+from edgedec.errors import BundleError, InputError, Interrupted, PassFailed, SessionError
 from edgedec.jobs import Job
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
@@ -154,7 +154,7 @@ class Results:
     def add(self, job: Job, fields: dict[str, Any]) -> None:
         """Write one line through to the disk; after a failure the file is as it was."""
         whole = {"id": job.id, **fields, "settings": self._settings}
-        line = json.dumps(whole, ensure_ascii=False)  # begins with _BEGINS
+        line = as_line(whole)  # begins with _BEGINS
         before = os.fstat(self._file.fileno()).st_size
         try:
             self._file.write(line.encode("utf-8") + b"\n")
@@ -181,6 +181,16 @@ class Results:
         self._file.close()
 
 
+def as_line(fields: dict[str, Any]) -> str:
+    """One line of JSON that UTF-8 can hold: half a surrogate pair in it stays an escape."""
+    line = json.dumps(fields, ensure_ascii=False)
+    try:
+        line.encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(fields)
+    return line
+
+
 def digest(settings: dict[str, Any]) -> str:
     """A short name of these settings."""
     text = json.dumps(settings, sort_keys=True, default=str)
@@ -196,8 +206,9 @@ def run(
 ) -> tuple[int, bool]:
     """Decode what is not done yet.
 
-    A prompt that cannot be decoded (too long, empty) gets a line with ``error``; one that
-    was interrupted gets none, and is decoded again by the next run.
+    A prompt that cannot be decoded (too long, refused by the chat template) gets a line with
+    ``error``; one that was interrupted, or met a device that failed with nothing to go on with,
+    gets none and is decoded again by the next run.
 
     Args:
         pipeline: open.
@@ -216,7 +227,9 @@ def run(
             continue
         try:
             result, stopped = decode(job.stream(pipeline, options))
-        except InputError as error:
+        except (PassFailed, Interrupted):  # nothing that this prompt is to blame for
+            raise
+        except (InputError, BundleError, SessionError) as error:
             results.add(job, {"error": str(error)})
             failed += 1
             continue

@@ -36,7 +36,18 @@ class Job:
     draft_length: int | None = None
 
     def stream(self, pipeline: Pipeline, options: GenerateOptions) -> Stream:
-        """Start decoding it."""
+        """Start decoding it.
+
+        Raises:
+            InputError: the id is not valid UTF-8, as an escape in JSON may leave it; or an option
+                or the prompt is not as expected.
+            BundleError: the chat template was stopped.
+
+        """
+        try:
+            self.id.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InputError(f"the id {self.id!r} is not valid UTF-8: give another") from None
         if self.draft is not None or self.draft_length is not None:
             own = {"draft": self.draft, "draft_length": self.draft_length}
             options = dataclasses.replace(options, **own)  # type: ignore[arg-type]

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from edgedec import errors
+from edgedec.jobs import Job
+
 PROMPT = "def fibonacci(n):\n    return"
 
 TEXTS = ["def add(", "for index in", "The quick brown", "import os", "hello world"]
@@ -100,6 +103,93 @@ def test_a_prompt_that_cannot_be_decoded_does_not_stop_the_others(
     assert "the context holds" in long["error"]
     assert "empty" in empty["error"]
     assert len(chat["token_ids"]) > 0
+
+
+HALF = "\ud800"  # of a surrogate pair, which JSON can say and UTF-8 cannot
+
+
+def test_an_id_that_is_not_utf8_is_named_and_the_others_go_on(
+    run, batch, bundle, prompts: Path, tmp_path: Path
+) -> None:
+    entries = [{"id": HALF, "prompt": "a"}, {"id": "prompt", "prompt": f"a {HALF}"},
+               {"id": "chat", "messages": [{"role": HALF, "content": HALF}]},
+               {"id": "draft", "prompt": "a", "draft": HALF},
+               {"id": "é", "prompt": "def add("}]  # fmt: skip
+    prompts.write_text("\n".join(map(json.dumps, entries)), "utf-8")
+    assert batch().exit_code == 2
+    out = tmp_path / "out.jsonl"
+    before = out.read_bytes()
+    found = {record["id"]: record for record in records(out)}
+    assert list(found) == [entry["id"] for entry in entries]
+    assert "the id '\\ud800' is not valid UTF-8: give another" in found[HALF]["error"]
+    for name in ("prompt", "chat", "draft"):
+        assert found[name]["error"]
+    assert len(found["é"]["token_ids"]) == 8
+    assert '"id": "é"'.encode() in before  # what UTF-8 can hold is not escaped
+    # The next run has nothing to do.
+    assert batch().exit_code == 0
+    assert out.read_bytes() == before
+    shown = run("generate", "--bundle", bundle, "--prompts", prompts, "--max-new-tokens", 8)
+    assert [json.loads(line)["id"] for line in shown.stdout.splitlines()] == list(found)
+
+
+def test_a_chat_template_that_is_stopped_ends_its_own_line_only(
+    batch, prompts: Path, tmp_path: Path
+) -> None:
+    entries = [{"id": "huge", "messages": [{"role": "user", "content": "x" * 5_000_000}]},
+               {"id": "small", "messages": [{"role": "user", "content": "x"}]}]  # fmt: skip
+    prompts.write_text("\n".join(map(json.dumps, entries)), "utf-8")
+    assert batch().exit_code == 2
+    huge, small = records(tmp_path / "out.jsonl")
+    assert "template" in huge["error"]
+    assert len(small["token_ids"]) == 8
+
+
+FAILURES = {
+    "BundleError": True, "SessionError": True, "StateError": True, "CapacityExceeded": True,
+    "InputError": True, "PassFailed": False, "RuntimeUnavailable": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "recorded"), FAILURES.items())
+def test_an_error_of_one_line_is_its_own_and_a_failed_device_is_the_run_s(
+    batch, monkeypatch, tmp_path: Path, kind: str, recorded: bool
+) -> None:
+    honest = Job.stream
+
+    def failing(self, pipeline, options):
+        if self.id == "p1":
+            raise getattr(errors, kind)("this one fails")
+        return honest(self, pipeline, options)
+
+    monkeypatch.setattr(Job, "stream", failing)
+    result = batch()
+    assert result.exit_code == 2
+    found = records(tmp_path / "out.jsonl")
+    if recorded:
+        assert [record["id"] for record in found] == [f"p{n}" for n in range(5)]
+        assert found[1]["error"] == "this one fails"
+    else:
+        assert [record["id"] for record in found] == ["p0"]
+        assert "this one fails" in result.stderr
+    monkeypatch.undo()
+    assert batch().exit_code == 0
+    assert len(records(tmp_path / "out.jsonl")) == 5
+
+
+def test_the_rule_decides_the_text_and_so_belongs_to_the_run(batch, one_line) -> None:
+    assert batch("--accept", "coupling").exit_code == 0
+    assert batch("--accept", "coupling").exit_code == 0
+    assert "written with other options" in one_line(batch("--accept", "match"))
+
+
+def test_a_file_that_begins_with_a_byte_order_mark(batch, prompts: Path, tmp_path: Path) -> None:
+    lines = [json.dumps({"id": name, "prompt": "def add("}) for name in "ab"]
+    prompts.write_bytes(b"\xef\xbb\xbf" + "\n".join(lines).encode())
+    assert batch().exit_code == 0
+    assert [record["id"] for record in records(tmp_path / "out.jsonl")] == ["a", "b"]
+    prompts.write_bytes("\n".join([lines[0], "\ufeff" + lines[1]]).encode())
+    assert batch("--temperature", 0).exit_code == 2  # only a file begins with one
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
-from edgedec.decoding.session import Want
+from edgedec.decoding.session import OnChunk, Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft
-from edgedec.errors import InputError, PromptTooLong
+from edgedec.errors import InputError, Interrupted, PromptTooLong
 from edgedec.testing import FakeModel
 
 PROMPT = [3, 1, 4, 1, 5]
@@ -125,6 +125,27 @@ def test_a_limit_cuts_an_accepted_run(draft_length: int, limit: int) -> None:
     assert harness.engine.target.length == len(PROMPT) + limit - 1
 
 
+class Oracle(Harness):
+    """The draft is the target itself, so that all of it is accepted."""
+
+    def __init__(self, draft_length: int) -> None:
+        super().__init__("model", draft_length)
+        own = drafting.create("model", draft=self.target.open(600), vocab_size=16)
+        self.engine.drafter = self.drafter = own
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 7, 8])
+def test_what_was_accepted_beyond_the_end_is_not_counted(limit: int) -> None:
+    events, _, metrics = Oracle(6).run(SamplingParams(), max_new_tokens=limit)
+    assert metrics.accepted_tokens == sum(event.source == "draft" for event in events)
+    plain, _, _ = Harness("none").run(SamplingParams())
+    eos = plain[limit].token
+    events, reason, metrics = Oracle(6).run(SamplingParams(), eos_ids=(eos,))
+    assert reason == "eos"
+    assert metrics.accepted_tokens == sum(event.source == "draft" for event in events)
+    assert metrics.accepted_tokens <= metrics.emitted
+
+
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_eos_inside_an_accepted_run(drafter: str) -> None:
     plain, _, _ = Harness("none").run(SamplingParams())
@@ -175,6 +196,37 @@ def test_cancel_ends_between_rounds() -> None:
     assert request.stop.reason == "cancelled"
     expected, _, _ = Harness("none").run(SamplingParams())
     assert same(harness.run(SamplingParams())[0], expected)
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_a_session_that_is_interrupted_while_it_reads_the_prompt_raises(
+    drafter: str, chunk: int
+) -> None:
+    """A text after half a prompt would be wrong."""
+    prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+    harness = Harness(drafter)
+    request, session = harness.request(SamplingParams(), prompt), harness.engine.target
+    honest, told = session.prefill, []
+
+    def prefill(tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
+        def counted(done: int, total: int) -> None:
+            told.append(done)
+            if len(told) == chunk:
+                session.interrupt()
+            if on_chunk is not None:
+                on_chunk(done, total)
+
+        honest(tokens, counted)
+
+    session.prefill = prefill  # type: ignore[method-assign]
+    metrics = Metrics()
+    with pytest.raises(Interrupted):
+        list(harness.engine.run(request, metrics))
+    assert (metrics.emitted, request.stop.reason) == (0, None)
+    session.prefill = honest  # type: ignore[method-assign]
+    expected, _, _ = Harness("none").run(SamplingParams(), prompt)
+    assert same(harness.run(SamplingParams(), prompt)[0], expected)
 
 
 def test_a_deadline_ends_between_rounds() -> None:

@@ -117,6 +117,16 @@ def test_text_that_comes_with_the_flush() -> None:
     assert (stop.reason, stop.finish()) == ("stop", "")
 
 
+def test_nothing_follows_a_stop_string_that_a_token_completes_amid_a_character() -> None:
+    # The token's last bytes begin a character; the detokeniser would give them with the flush.
+    stop = rule("STOP", late="\ufffd")
+    assert stop.cut([0, 8, 9]) == ([0, 8, 9], ["a", "", ""])
+    assert (stop.reason, stop.finish()) == ("stop", "a")
+    stop = rule("STOP", late="\ufffd", limit=3)  # the limit is met by the same token
+    assert stop.cut([0, 8, 9]) == ([0, 8, 9], ["a", "", ""])
+    assert (stop.reason, stop.finish()) == ("stop", "a")
+
+
 def test_without_a_stream_there_are_tokens_only() -> None:
     stop = StopRule(eos_ids=[EOS], max_new_tokens=4)
     assert stop.cut([1, 2]) == ([1, 2], ["", ""])
