@@ -1,6 +1,7 @@
 """Checkpoints: what is read, and what is refused in one line."""
 
 import json
+import math
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +17,9 @@ from edgedec.models.registry import spec_for
 
 CONFIG = tiny_config()
 SPEC = spec_for(CONFIG)
+
+# Of tensors that are read in chunks of 24 numbers.
+SHAPES = {"one": (5, 4), "several": (7, 8), "wide": (2, 40), "numbers": (30,), "cube": (3, 2, 5)}
 
 
 @pytest.fixture
@@ -109,6 +113,21 @@ def test_weights_that_are_no_numbers(folder, tensors, value):
     opened.rows(name, 0, 17)
     with pytest.raises(CheckpointError, match="NaN or infinite"):
         list(chunks(opened, [name]))
+
+
+def test_chunks_are_as_large_as_their_bound_allows(monkeypatch):
+    monkeypatch.setattr("edgedec.export.tensors.CHUNK_NUMBERS", 24)
+    held = {name: np.arange(math.prod(shape)).reshape(shape) for name, shape in SHAPES.items()}
+    found = {name: list(chunks(MemoryTensors(held), [name])) for name in held}
+    assert {name: [len(part) for part in parts] for name, parts in found.items()} == {
+        "one": [5],
+        "several": [3, 3, 1],
+        "wide": [1, 1],  # a row is never cut
+        "numbers": [24, 6],
+        "cube": [2, 1],
+    }
+    for name, parts in found.items():
+        np.testing.assert_array_equal(np.concatenate(parts), held[name])
 
 
 def test_large_weights_are_numbers(folder, tensors):

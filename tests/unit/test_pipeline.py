@@ -183,7 +183,7 @@ class TestStreamsThatEndEarly:
                 left[0] = count
                 with pytest.raises(KeyboardInterrupt):
                     pipeline.generate(PROMPT, OPTIONS)
-        unharmed(pipeline)
+                unharmed(pipeline)
 
 
 class TestOneAtATime:

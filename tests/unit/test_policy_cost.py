@@ -145,6 +145,15 @@ def test_live_costs_follow_the_machine() -> None:
     assert live.at(9) == pytest.approx(2 * CURVE.at(9))
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1e-6])
+def test_a_clock_that_did_not_move_says_nothing(seconds: float) -> None:
+    live = LiveCost(CURVE, 17)
+    for rows in (1, 4) * 10:
+        live.observe(rows, seconds)
+    assert [live.at(rows) for rows in (1, 4)] == [CURVE.at(1), CURVE.at(4)]
+    assert live.mood == 1.0
+
+
 def test_what_slows_every_pass_is_not_laid_to_the_width_that_is_met() -> None:
     # Plain decoding for long, then the machine slows: drafts must not look cheap beside it.
     live = LiveCost(CURVE, 17)

@@ -253,6 +253,14 @@ def test_the_plan_is_the_best_stopping_rule(curve: CostCurve, chance: float) -> 
     )
 
 
+@pytest.mark.parametrize("told", [0.08e-3, 2e-3])
+def test_what_a_look_costs_is_learned_whatever_was_said_at_first(told: float) -> None:
+    world, policy = World(same(0.9), 0.8e-3), MeasuredCost(CURVE, told)
+    lengths(world, policy, 100)
+    (source,) = policy._sources.values()
+    assert source.look.value == pytest.approx(0.8e-3)
+
+
 def test_limits_are_what_was_asked() -> None:
     assert MeasuredCost(CURVE, most=5).limits() == DraftLimits(5, 5)
     policy = MeasuredCost(CURVE, most=5)
