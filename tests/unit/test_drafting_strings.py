@@ -20,7 +20,7 @@ from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
-from edgedec.errors import InputError, Interrupted
+from edgedec.errors import InputError, Interrupted, StateError
 from edgedec.testing import FakeModel, FakeSession
 from edgedec.text import Tokenizer
 from edgedec.vocabulary import translate
@@ -195,6 +195,13 @@ def test_the_policy_sees_how_sure_the_draft_is() -> None:
         assert confidence == pytest.approx(p.max(), rel=1e-5)
         assert entropy == pytest.approx(-(p * np.log(p)).sum(), rel=1e-5)
     assert len({entropy for _, _, entropy in seen}) == 3
+
+
+def test_closing_it_closes_its_session() -> None:
+    table = Table()
+    table.drafter.close()
+    with pytest.raises(StateError, match="closed"):
+        table.session.prefill([1])
 
 
 def test_it_needs_a_draft_and_another_vocabulary() -> None:

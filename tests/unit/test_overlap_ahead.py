@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 from overlapping import DRAFT, PROMPT, VOCAB
 
-from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, DraftStep
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Pass, Session, Want
 from edgedec.decoding.tree import TokenTree
+from edgedec.errors import StateError
+from edgedec.placement.overlap import AheadDrafter
 from edgedec.placement.overlap.ahead import Ahead
 from edgedec.simulation.clock import VirtualClock
 from edgedec.testing import PacedModel
@@ -162,3 +165,38 @@ def test_a_draft_that_is_held_begins_no_pass_until_it_is_let_go(
     clock.sleep(1.5 * PASS_S)
     assert ahead.busy_s == pytest.approx(4.5 * PASS_S)
     ahead.close()
+
+
+def test_at_every_depth_the_figures_are_of_the_next_token(clock: VirtualClock) -> None:
+    ahead = ahead_of(clock, paced(clock))
+    drafter, mine = AheadDrafter(ahead, clock), sampler()
+    drafter.begin(PROMPT, mine)
+    clock.sleep(30 * PASS_S)
+    seen: list[tuple[float, float]] = []
+
+    def look(step: DraftStep) -> bool:
+        seen.append((step.entropy(), step.confidence()))
+        assert step.token is not None
+        assert step.token() == DRAFT.logits([*PROMPT, *tokens]).argmax()
+        tokens.append(step.token())
+        return True
+
+    tokens: list[int] = []
+    draft = drafter.propose(PROMPT[-1], DraftLimits(4, 4), look, mine.streams)
+    assert draft.tree.tokens[1:] == tokens
+    assert len(seen) == 4
+    for depth, (entropy, confidence) in enumerate(seen):
+        best = np.sort(DRAFT.logits([*PROMPT, *tokens[:depth]]).astype(float))[-8:]
+        p = np.exp(best) / np.exp(best).sum()
+        assert confidence == pytest.approx(p.max(), rel=1e-5)
+        assert entropy == pytest.approx(-(p * np.log(p)).sum(), rel=1e-5)
+    ahead.close()
+
+
+def test_closing_closes_the_session(clock: VirtualClock) -> None:
+    session = DRAFT.open(40)
+    ahead = ahead_of(clock, session)
+    ahead.begin(sampler())
+    ahead.close()
+    with pytest.raises(StateError, match="closed"):
+        session.prefill([1])
