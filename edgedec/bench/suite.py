@@ -18,6 +18,7 @@ from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
 from edgedec.bench.exact import exact
 from edgedec.bench.grown import Workshop
+from edgedec.bench.other_texts import other_texts
 from edgedec.bench.overlap import overlap, overlap_sampled
 from edgedec.bench.plans import planner
 from edgedec.bench.records import Recorder, recording
@@ -162,6 +163,7 @@ _SECTIONS = (
     overlap,
     overlap_sampled,
     planner,
+    other_texts,
     simulation_trust,
     *identity.SECTIONS,
     *pair.SECTIONS,

@@ -1,0 +1,184 @@
+"""How often the speed of a text that a plan was not made on lies in the plan's interval."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pydoc_data import topics
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+from edgedec import profiling
+from edgedec.assembly import OpenOptions
+from edgedec.bench.records import Recorder
+from edgedec.bench.workloads import heldout_prompts
+from edgedec.opening import Opener, Way, placed
+from edgedec.pipeline import GenerateOptions, Pipeline
+from edgedec.placement.plan import Decision, Plan
+from edgedec.placement.planner import decide
+from edgedec.placement.planner.spread import LEVEL
+from edgedec.placement.profile import Profile
+from edgedec.placement.workload import Workload
+from edgedec.profiling import ProfileOptions, Prompt
+from edgedec.profiling.traces import TEMPERATURES
+from edgedec.simulation.predict import predict
+
+if TYPE_CHECKING:
+    from edgedec.bench.suite import Suite
+
+Row = dict[str, Any]
+CODE, PROSE, HOPELESS = "code", "prose", "hopeless"
+_OTHER_KINDS = 8
+_FEW, _DRAWS = 6, 6
+_WORKLOAD = Workload(prompt_tokens=120, new_tokens=128, max_context=512)
+_REPEATS = 3
+# What was printed before texts counted, for comparison.
+_NARROW = 0.07
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A text held against a plan's interval, in tokens per second."""
+
+    found: float
+    interval: tuple[float, float]
+    predicted: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether it lies in the interval."""
+        return self.interval[0] <= self.found <= self.interval[1]
+
+    @property
+    def near(self) -> bool:
+        """Whether it lies as near to the prediction as the narrow interval says."""
+        return abs(self.found / self.predicted - 1) <= _NARROW
+
+
+def other_texts(suite: Suite, recorder: Recorder) -> list[Row]:
+    """The pair that ships: texts beyond the plan's own, in its interval or not."""
+    prompts = [*_code(suite.prompts), *_others()]
+    profile = profiling.profile("demo", ProfileOptions(prompts=tuple(prompts), refresh=True))
+    rows = []
+    for temperature in TEMPERATURES:
+        workload = replace(_WORKLOAD, temperature=temperature)
+        rows += [
+            _row(name, temperature, held, recorder) for name, held in _replayed(profile, workload)
+        ]
+    rows += [_row(*found, recorder) for found in _measured(profile, prompts)]
+    return rows
+
+
+def _code(count: int) -> list[Prompt]:
+    return [Prompt(f"{CODE} {p.name}", p.text) for p in heldout_prompts(count)]
+
+
+def _others() -> list[Prompt]:
+    """Prose about Python, and its words in no order: what follows cannot be foretold."""
+    longest = sorted(topics.topics, key=lambda name: -len(topics.topics[name]))[:_OTHER_KINDS]
+    found = [Prompt(f"{PROSE} {name}", topics.topics[name][:600]) for name in longest]
+    words = [word for prompt in found for word in prompt.text.split()]
+    draw = random.Random(0)
+    for number in range(_OTHER_KINDS):
+        text = " ".join(draw.choices(words, k=60))
+        found.append(Prompt(f"{HOPELESS} {number}", text))
+    return found
+
+
+def _replayed(profile: Profile, workload: Workload) -> Iterator[tuple[str, list[Held]]]:
+    """Texts replayed in virtual time, by what the plan was made on."""
+    code = _names(profile, CODE)
+    left_out = []
+    for name in code:
+        decision = _decide(profile, [one for one in code if one != name], workload)
+        left_out.append(_hold(profile, decision, name, workload))
+    yield f"code, from the plan of the {len(code) - 1} others", left_out
+    draw, few = random.Random(1), []
+    for _ in range(_DRAWS):
+        own = draw.sample(code, min(_FEW, len(code) - 1))
+        decision = _decide(profile, own, workload)
+        few += [_hold(profile, decision, name, workload) for name in code if name not in own]
+    yield f"code, from plans of {_FEW} others", few
+    decision = _decide(profile, code, workload)
+    for kind in (PROSE, HOPELESS):
+        held = [_hold(profile, decision, name, workload) for name in _names(profile, kind)]
+        yield f"{kind}, from the plan of {len(code)} texts of code", held
+
+
+def _names(profile: Profile, kind: str) -> list[str]:
+    names = dict.fromkeys(trace.name for trace in profile.traces)
+    return [name for name in names if name.startswith(kind)]
+
+
+def _only(profile: Profile, names: Sequence[str]) -> Profile:
+    return replace(profile, traces=tuple(t for t in profile.traces if t.name in names))
+
+
+def _decide(profile: Profile, names: Sequence[str], workload: Workload) -> Decision:
+    return decide(_only(profile, names), workload, None, predict)
+
+
+def _hold(profile: Profile, decision: Decision, name: str, workload: Workload) -> Held:
+    chosen = decision.chosen
+    found = predict(_only(profile, [name]), chosen.plan, workload).tokens_per_second
+    return Held(found, decision.interval, chosen.prediction.tokens_per_second)
+
+
+def _measured(
+    profile: Profile, prompts: Sequence[Prompt]
+) -> Iterator[tuple[str, float, list[Held]]]:
+    """Texts decoded for real, beside plain decoding text by text: machines drift.
+
+    A speed is the measured gain over plain decoding, of plain decoding's predicted speed.
+    """
+    code = _names(profile, CODE)
+    own, others = code[::2], code[1::2]
+    decision = _decide(profile, own, _WORKLOAD)
+    chosen = decision.chosen
+    plain_rate = predict(profile, Plan(chosen.plan.target), _WORKLOAD).tokens_per_second
+    kinds = {CODE: others, PROSE: _names(profile, PROSE), HOPELESS: _names(profile, HOPELESS)}
+    texts = {prompt.name: prompt.text for prompt in prompts}
+    with _open(chosen.plan) as drafting, _open(Plan(chosen.plan.target)) as plain:
+        for pipeline in (drafting, plain):
+            _tpot_s(pipeline, texts[own[0]])  # warm caches
+        for kind, names in kinds.items():
+            held = []
+            for name in names:
+                pairs = [
+                    (_tpot_s(plain, texts[name]), _tpot_s(drafting, texts[name]))
+                    for _ in range(_REPEATS)
+                ]
+                gain = median(beside / drafted for beside, drafted in pairs)
+                rate = chosen.prediction.tokens_per_second
+                held.append(Held(plain_rate * gain, decision.interval, rate))
+            yield f"measured: {kind}, from the plan of {len(own)} texts of code", 0.0, held
+
+
+def _open(plan: Plan) -> Pipeline:
+    options = placed(OpenOptions(), plan, _WORKLOAD.max_context)
+    return Pipeline(Opener("demo", [Way("a plan", options)], planned=True))
+
+
+def _tpot_s(pipeline: Pipeline, text: str) -> float:
+    options = GenerateOptions(_WORKLOAD.new_tokens, ignore_eos=True)
+    return pipeline.generate(text, options).metrics.tpot_s or float("nan")
+
+
+def _row(name: str, temperature: float, held: Sequence[Held], recorder: Recorder) -> Row:
+    for one in held:
+        recorder.add(
+            kind="text", texts=name, temperature=temperature, found=one.found,
+            interval=one.interval, predicted=one.predicted, inside=one.inside,
+        )  # fmt: skip
+    row: Row = {
+        "texts": name,
+        "temperature": temperature,
+        "level": LEVEL,
+        "inside": fmean(one.inside for one in held),
+        f"within_{_NARROW:.0%}": fmean(one.near for one in held),
+        "high_of_low": median(one.interval[1] / one.interval[0] for one in held),
+        "count": len(held),
+    }
+    recorder.add(kind="summary", **row)
+    return row
