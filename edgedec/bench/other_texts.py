@@ -14,6 +14,7 @@ from edgedec.assembly import OpenOptions
 from edgedec.bench.records import Recorder
 from edgedec.bench.workloads import heldout_prompts
 from edgedec.opening import Opener, Way, placed
+from edgedec.pair import every_format
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.placement.plan import Decision, Plan
 from edgedec.placement.planner import decide
@@ -21,6 +22,7 @@ from edgedec.placement.planner.spread import LEVEL
 from edgedec.placement.profile import Profile
 from edgedec.placement.workload import Workload
 from edgedec.profiling import ProfileOptions, Prompt
+from edgedec.profiling.recording import record
 from edgedec.profiling.traces import TEMPERATURES
 from edgedec.simulation.predict import predict
 
@@ -32,7 +34,7 @@ CODE, PROSE, HOPELESS = "code", "prose", "hopeless"
 _OTHER_KINDS = 8
 _FEW, _DRAWS = 6, 6
 _WORKLOAD = Workload(prompt_tokens=120, new_tokens=128, max_context=512)
-_REPEATS = 3
+_REPEATS, _AT_ONCE = 3, 4
 # What was printed before texts counted, for comparison.
 _NARROW = 0.07
 
@@ -58,8 +60,8 @@ class Held:
 
 def other_texts(suite: Suite, recorder: Recorder) -> list[Row]:
     """The pair that ships: texts beyond the plan's own, in its interval or not."""
-    prompts = [*_code(suite.prompts), *_others()]
-    profile = profiling.profile("demo", ProfileOptions(prompts=tuple(prompts), refresh=True))
+    prompts = [*_code(suite.prompts), *_prose(), *_hopeless()]
+    profile = _profile(prompts)
     rows = []
     for temperature in TEMPERATURES:
         workload = replace(_WORKLOAD, temperature=temperature)
@@ -70,20 +72,36 @@ def other_texts(suite: Suite, recorder: Recorder) -> list[Row]:
     return rows
 
 
+def _profile(prompts: Sequence[Prompt]) -> Profile:
+    """Of the pair that ships, with all the prompts' texts, some at a time.
+
+    A profile records as many texts as half a minute allows.
+    """
+    first = ProfileOptions(prompts=tuple(prompts[:_AT_ONCE]), refresh=True)
+    profile = profiling.profile("demo", first)
+    sources, traces = every_format("demo", None), list(profile.traces)
+    for start in range(_AT_ONCE, len(prompts), _AT_ONCE):
+        some = prompts[start : start + _AT_ONCE]
+        traces += record(sources, profile.measured, some).traces
+    return replace(profile, traces=tuple(traces))
+
+
 def _code(count: int) -> list[Prompt]:
     return [Prompt(f"{CODE} {p.name}", p.text) for p in heldout_prompts(count)]
 
 
-def _others() -> list[Prompt]:
-    """Prose about Python, and its words in no order: what follows cannot be foretold."""
+def _prose() -> list[Prompt]:
+    """The longest topics of the running interpreter's own help."""
     longest = sorted(topics.topics, key=lambda name: -len(topics.topics[name]))[:_OTHER_KINDS]
-    found = [Prompt(f"{PROSE} {name}", topics.topics[name][:600]) for name in longest]
-    words = [word for prompt in found for word in prompt.text.split()]
+    return [Prompt(f"{PROSE} {name}", topics.topics[name][:600]) for name in longest]
+
+
+def _hopeless() -> list[Prompt]:
+    """The words of that prose in no order: what follows them cannot be foretold."""
+    words = [word for prompt in _prose() for word in prompt.text.split()]
     draw = random.Random(0)
-    for number in range(_OTHER_KINDS):
-        text = " ".join(draw.choices(words, k=60))
-        found.append(Prompt(f"{HOPELESS} {number}", text))
-    return found
+    texts = (" ".join(draw.choices(words, k=60)) for _ in range(_OTHER_KINDS))
+    return [Prompt(f"{HOPELESS} {number}", text) for number, text in enumerate(texts)]
 
 
 def _replayed(profile: Profile, workload: Workload) -> Iterator[tuple[str, list[Held]]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
+
+from edgedec.cli import _terminal
+from edgedec.cli._terminal import say
 
 if TYPE_CHECKING:
     from edgedec.placement.plan import Candidate, Decision
@@ -26,23 +28,23 @@ def show(decision: Decision, *, show_all: bool) -> None:
     plain = max((one.prediction.tokens_per_second for one in usable if one.plan.plain), default=0.0)
     shown = usable if show_all else _worth_showing(usable, decision.chosen)
     rough = any(not one.replayed for one in shown)
-    columns([_HEADS, *(_row(one, plain, one == decision.chosen) for one in shown)])
+    _terminal.columns([_HEADS, *(_row(one, plain, one == decision.chosen) for one in shown)])
     if rough:
-        click.echo(f"{_FORMULA} by formula alone: too far behind at first sight to be replayed")
+        say(f"{_FORMULA} by formula alone: too far behind at first sight to be replayed")
     by_reason: dict[str, list[str]] = {}
     for one in refused:
         by_reason.setdefault(one.refused, []).append(one.plan.label)
     for reason, labels in by_reason.items():
         named = labels if show_all else labels[:1]
         others = f" and {len(labels) - len(named)} more" if len(named) < len(labels) else ""
-        click.echo(f"refused: {', '.join(named)}{others}: {reason}")
+        say(f"refused: {', '.join(named)}{others}: {reason}")
     if len(shown) < len(usable):
-        click.echo(f"{len(usable) - len(shown)} more with --all")
+        say(f"{len(usable) - len(shown)} more with --all")
     click.echo()
     for reason in decision.reasons:
-        click.echo(reason)
+        say(reason)
     if decision.fallbacks:
-        click.echo(f"Should that fail: {'; then '.join(one.label for one in decision.fallbacks)}.")
+        say(f"Should that fail: {'; then '.join(one.label for one in decision.fallbacks)}.")
 
 
 def _worth_showing(usable: list[Candidate], chosen: Candidate) -> list[Candidate]:
@@ -72,15 +74,3 @@ def _row(one: Candidate, plain: float, chosen: bool) -> tuple[str, ...]:
 def speed(tokens_per_second: float) -> str:
     """Tokens a second, with a decimal where there are few."""
     return f"{tokens_per_second:.{1 if tokens_per_second < 20 else 0}f}"
-
-
-def columns(rows: Iterable[tuple[str, ...]]) -> None:
-    """The first column to the left, the others to the right."""
-    listed = list(rows)
-    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
-    for row in listed:
-        first, *others = (
-            text.rjust(width) if place else text.ljust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        click.echo("  ".join((first, *others)).rstrip())

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
+from edgedec.cli._terminal import width as width_of
+from edgedec.cli._terminal import wrapped
 from edgedec.fields import printable
 
 # A thread that waits this share of the time for a core makes passes clearly slower; and passes
@@ -76,7 +76,7 @@ def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
     if sys.stdout.isatty() and not result.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
-    for line in _packed(_figures(result, sampled=sampled), _columns(sys.stderr)):
+    for line in _packed(_figures(result, sampled=sampled), width_of(sys.stderr)):
         click.secho(line, err=True, dim=True)
     return result, stopped.now
 
@@ -153,33 +153,19 @@ def _packed(parts: Iterable[str], room: int) -> list[str]:
         else:
             lines[-1] += ","
             lines.append(part)
-    return [piece for line in lines for piece in _wrapped(line, room)]
+    return [piece for line in lines for piece in wrapped(line, room)]
 
 
 def table(rows: Iterable[tuple[str, str]]) -> None:
     """Names and values in two columns; in a terminal long values go on in their column."""
     listed = [(name, printable(value)) for name, value in rows]
     width = max(len(name) for name, _ in listed)
-    room = _columns(sys.stdout) - width - 2
+    room = width_of(sys.stdout) - width - 2
     for name, value in listed:
-        first, *more = _wrapped(value, room)
+        first, *more = wrapped(value, room)
         click.echo(f"{click.style(name.ljust(width), bold=True)}  {first}")
         for line in more:
             click.echo(f"{'':{width}}  {line}")
-
-
-def _columns(stream: TextIO) -> int:
-    """Characters that go on a line; without end where nobody watches."""
-    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
-
-
-def _wrapped(text: str, room: int) -> list[str]:
-    """Lines of at most ``room`` characters, where words allow; at least one."""
-    if len(text) <= room:
-        return [text]
-    return textwrap.wrap(text, max(room, 20), break_long_words=False, break_on_hyphens=False) or [
-        ""
-    ]
 
 
 def size(count: int | None) -> str:

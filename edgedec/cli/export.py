@@ -132,6 +132,7 @@ def _formats(names: str, exporter: str) -> tuple[str, ...]:
 
 def _print(report: ExportReport) -> None:
     from edgedec.cli._output import figures, size, table
+    from edgedec.export.verdict import verdict
 
     rows = []
     for model in report.models:
@@ -143,5 +144,6 @@ def _print(report: ExportReport) -> None:
             rows.append(("", f"largest tensor error {model.worst[1]:.2%} ({model.worst[0]})"))
         if model.parity:
             rows.append(("", f"parity: {figures(model.parity)}"))
+            rows.append(("", f"closeness to its source: {verdict(model.parity) or 'unknown'}"))
     rows.append(("bundle", f"{report.path}, {size(report.size_bytes)}, {report.seconds:.1f} s"))
     table(rows)

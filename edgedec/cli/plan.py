@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _options, _prompts
+from edgedec.cli import _options, _prompts, _terminal
 
 if TYPE_CHECKING:
     from edgedec.placement.plan import Decision
@@ -104,7 +104,7 @@ def command(
         prompts_name=None if prompts is None else prompts.name,
         refresh=refresh,
     )
-    with _output.stages() as on_progress:
+    with _terminal.steps() as on_progress:
         decision = planning.plan(
             bundle, workload, memory=memory, options=options, on_progress=on_progress
         )
@@ -122,7 +122,7 @@ def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: 
     from edgedec import remembered
 
     if decision.disturbed and not anyway:
-        click.echo(
+        _terminal.say(
             f"This plan is not kept: the machine was busy ({decision.disturbed}). Make it again"
             " with --refresh when the machine is quiet, or keep it with --remember-busy.",
             err=True,

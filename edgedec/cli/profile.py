@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _options, _prompts
+from edgedec.cli import _options, _prompts, _terminal
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from edgedec.placement.profile import Measured, Profile
 
 ROWS = (4, 8, 16)
+_HEADS = (
+    "T(1) ms", *(f"T({rows})" for rows in ROWS), "spread", "read tok/s", "load s", "memory",
+    "same first", "KL nats",
+)  # fmt: skip
+# What a narrow terminal can do without, first to go first.
+_LESS = ("load s", "spread", "KL nats", "T(16)")
+# A place may be folded to this, and no further.
+_PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
 
 
 @click.command()
@@ -89,7 +99,7 @@ def command(
         prompts_name=None if prompts is None else prompts.name,
         refresh=refresh,
     )
-    with _progress() as on_progress:
+    with _terminal.steps() as on_progress:
         found = profile(bundle, options, on_progress)
     if as_json:
         _output.print_json(to_json(found))
@@ -97,45 +107,52 @@ def command(
         show(found)
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
-    """One bar on stderr that says what is being measured; None where nobody watches."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=total
-        )
-
-
 def show(profile: Profile) -> None:
     """A table of what can be used, then what cannot and what was left out."""
-    from rich import box
     from rich.console import Console
+
+    # Nobody who reads a file or a pipe has a narrow terminal.
+    console = Console() if Console().is_terminal else Console(width=140)
+    left_out: tuple[str, ...] = ()
+    for count in range(len(_LESS) + 1):
+        left_out = _LESS[:count]
+        table = _table(profile, left_out)
+        if _widest(table, console) <= console.width:
+            break
+    console.print(table, highlight=False, markup=False)
+    if left_out:
+        _terminal.say(f"({', '.join(left_out)}: in a wider terminal, or with --json)")
+    for line in notes(profile):
+        _terminal.say(line)
+
+
+def _widest(table: Table, console: Console) -> int:
+    """Characters of a line where nothing is folded but the places."""
+    from rich.measure import Measurement
+
+    table.columns[_PLACE].min_width = table.columns[_PLACE].max_width = _PLACE_WIDTH
+    found = Measurement.get(console, console.options.update(max_width=_UNBOUNDED), table).maximum
+    table.columns[_PLACE].max_width = None
+    return found
+
+
+def _table(profile: Profile, left_out: Collection[str]) -> Table:
+    from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("model")
+    shown = [head for head in _HEADS if head not in left_out]
+    table.add_column("model", no_wrap=True)
     table.add_column("place", overflow="fold")
-    heads = ("T(1) ms", *(f"T({rows})" for rows in ROWS), "spread", "read tok/s", "load s",
-             "memory", "same first", "KL nats")  # fmt: skip
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+    for head in shown:
+        # A head may stand on two lines, a figure may not.
+        table.add_column(head.replace(" ", "\n"), justify="right", no_wrap=True)
     for measured in profile.measured:
         if measured.parity.usable:
-            table.add_row(measured.role, measured.place.label, *_cells(measured))
-    # Nobody who reads a file or a pipe has a narrow terminal.
-    console = Console() if Console().is_terminal else Console(width=140)
-    console.print(table, highlight=False, markup=False)
-    for line in notes(profile):
-        click.echo(line)
+            cells = dict(zip(_HEADS, _cells(measured), strict=True))
+            figures = [cells[head] for head in shown]
+            table.add_row(measured.role, measured.place.label, *figures)
+    return table
 
 
 def _cells(measured: Measured) -> list[str]:
@@ -178,7 +195,7 @@ def notes(profile: Profile) -> Iterator[str]:
     if agreed:
         yield (
             f"the draft's first choice is the target's for {sum(agreed) / len(agreed):.0%} of"
-            f" {len(agreed)} tokens of calibration text ({profile.prompts} prompts)"
+            f" {len(agreed)} tokens of calibration text ({profile.texts})"
         )
     more = f", and {profile.draft_overhead_s * 1e6:.0f} us more for each token a draft model drafts"
     yield (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _options, _terminal
 
 if TYPE_CHECKING:
     from edgedec.simulating import Elsewhere
@@ -111,7 +111,7 @@ def command(
     if wish.unknown:
         _span(between(bundle, card, wish, workload), as_json=as_json)
         return
-    with _output.stages() as on_progress:
+    with _terminal.steps() as on_progress:
         found = elsewhere(bundle, card, wish, workload, on_progress=on_progress)
     if as_json:
         from edgedec.placement.stored import to_json
@@ -129,13 +129,13 @@ def _print(found: Elsewhere, *, show_all: bool) -> None:
     ends = (found.slow, found.fast, found.plain_slow, found.plain_fast)
     slow, fast, plain_slow, plain_fast = (one.tokens_per_second for one in ends)
     speed = _decision.speed
-    click.echo(
+    _terminal.say(
         f"Over the card's ranges the choice gives {speed(slow)} to {speed(fast)} tokens/s, plain"
         f" decoding {speed(plain_slow)} to {speed(plain_fast)}: {slow / plain_slow:.2f} and"
         f" {fast / plain_fast:.2f} times as much at the two ends."
     )
     for sentence in found.assumed:
-        click.echo(sentence)
+        _terminal.say(sentence)
 
 
 def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
@@ -157,16 +157,16 @@ def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
             one.decision.chosen.plan.label, f"{chance:g}", f"{speed(slow)} to {speed(fast)}",
             f"{speed(plain_slow)} to {speed(plain_fast)}",
         ))  # fmt: skip
-    _decision.columns([("plan", "acceptance", "tokens/s", "plain"), *rows])
+    _terminal.columns([("plan", "acceptance", "tokens/s", "plain"), *rows])
     click.echo()
-    click.echo(
+    _terminal.say(
         f"Between {min(gains):.2f} and {max(gains):.2f} times plain decoding, over the card's"
         f" ranges and where a drafted token is right with chance {ASSUMED[0]:g} to {ASSUMED[1]:g}."
         " Nobody measured that of these models: give --acceptance once you have (`edgedec bench`)."
     )
     for sentence in ends[0].assumed:
         if "chance" not in sentence:
-            click.echo(sentence)
+            _terminal.say(sentence)
 
 
 def _cards(as_json: bool) -> None:
@@ -186,7 +186,7 @@ def _cards(as_json: bool) -> None:
 
 
 def _papers(as_json: bool) -> None:
-    from edgedec.cli import _decision, _output
+    from edgedec.cli import _output
     from edgedec.simulation.papers import report
 
     def tell(claim: str) -> None:
@@ -206,7 +206,7 @@ def _papers(as_json: bool) -> None:
         )
         for row in rows
     ]
-    _decision.columns(table)
+    _terminal.columns(table)
     for row in rows:
         if not row.passed:
             click.echo(f"{row.paper}, {row.figure}: {row.remark}")

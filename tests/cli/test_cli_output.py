@@ -8,6 +8,7 @@ import pytest
 
 from edgedec.cli import _output
 from edgedec.cli._group import _end
+from edgedec.cli._terminal import width
 from edgedec.cli.demo import _totals
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import RoundRecord
@@ -17,7 +18,7 @@ ROWS = [("first", LONG.strip()), ("the second", "short"), ("path", "/" + "x" * 9
 
 
 def test_a_table_fits_the_terminal(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_output, "_columns", lambda stream: 80)
+    monkeypatch.setattr(_output, "width_of", lambda stream: 80)
     _output.table(ROWS)
     lines = capsys.readouterr().out.splitlines()
     starts = [line[: len("the second  ")].strip() for line in lines]
@@ -30,8 +31,8 @@ def test_a_table_fits_the_terminal(capsys, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_only_a_terminal_has_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: SimpleNamespace(columns=77))
-    assert _output._columns(SimpleNamespace(isatty=lambda: True)) == 77
-    assert _output._columns(SimpleNamespace(isatty=lambda: False)) > 10**6
+    assert width(SimpleNamespace(isatty=lambda: True)) == 77
+    assert width(SimpleNamespace(isatty=lambda: False)) > 10**6
 
 
 def test_elsewhere_a_value_is_one_line(capsys) -> None:

@@ -1,0 +1,85 @@
+"""Tables, sentences and progress that fit the terminal they are read in."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+import click
+
+# A first column is folded, but never to less than this.
+_NARROWEST = 24
+
+
+def width(stream: TextIO) -> int:
+    """Characters that go on a line; without end where nobody watches."""
+    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
+
+
+def wrapped(text: str, room: int, *, indent: str = "") -> list[str]:
+    """Lines of at most ``room`` characters, where words allow; at least one."""
+    if len(text) <= room:
+        return [text]
+    return textwrap.wrap(
+        text,
+        max(room, 20),
+        break_long_words=False,
+        break_on_hyphens=False,
+        subsequent_indent=indent,
+        drop_whitespace=True,
+    ) or [""]
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """A sentence on stdout, or on stderr, folded between words in a terminal."""
+    for line in wrapped(text, width(sys.stderr if err else sys.stdout)):
+        click.echo(line, err=err)
+
+
+def columns(rows: Iterable[Sequence[str]]) -> None:
+    """The first column to the left, the others to the right; a long first one is folded."""
+    listed = list(rows)
+    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
+    figures = sum(widths[1:]) + 2 * len(widths[1:])
+    room = min(widths[0], max(width(sys.stdout) - figures, _NARROWEST))
+    for first, *others in listed:
+        mark = first[: len(first) - len(first.lstrip())]
+        line, *more = wrapped(first, room, indent=mark + "    ")
+        right = [text.rjust(wide) for text, wide in zip(others, widths[1:], strict=True)]
+        click.echo("  ".join((line.ljust(room), *right)).rstrip())
+        for rest in more:
+            click.echo(rest)
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str, int, int], None] | None]:
+    """One bar on stderr for a listener ``(step, done, total)``; None where nobody watches.
+
+    The steps are of one piece of work: the bar says which one runs and ends at 100%.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.table import Column
+
+    console = Console(stderr=True)
+    what = TextColumn(
+        "{task.description}",
+        markup=False,
+        table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+    )
+    with Progress(
+        what, BarColumn(bar_width=16), TaskProgressColumn(), console=console, expand=True
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def listen(step: str, done: int, total: int) -> None:
+            bar.update(task, description=step, completed=done, total=total)
+
+        yield listen
