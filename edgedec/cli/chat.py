@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgedec.cli import _model, _options
+from edgedec.cli._conversation import Conversation
 
 if TYPE_CHECKING:
-    from edgedec.pipeline import GenerateOptions
+    from edgedec.pipeline import GenerateOptions, Pipeline
 
 
 @click.command()
@@ -24,8 +26,9 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
     """Talk with a model in the terminal.
 
     MODEL, a bundle's folder or a GGUF file, needs a chat template. A line is a message; /reset
-    starts anew, /draft none decodes plainly from here on and /draft auto speculates again, /exit
-    or Ctrl-D ends. Ctrl-C stops an answer.
+    starts anew, /drop leaves out the oldest turn and /drop 3 the oldest three, /draft none decodes
+    plainly from here on and /draft auto speculates again, /exit or Ctrl-D ends. Ctrl-C stops an
+    answer. A message that begins with / is written with //.
 
     \b
     edgedec chat
@@ -33,39 +36,110 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
     edgedec chat ./qwen --system "Answer in one sentence." --temperature 0.7
     """  # fmt: skip
     options = _options.generate_options(chosen)
-    from edgedec.cli import _output
     from edgedec.errors import InputError
     from edgedec.pipeline import Pipeline
 
-    first = [] if system is None else [{"role": "system", "content": system}]
-    messages = list(first)
     with Pipeline.open(bundle, _options.open_options(chosen)) as pipeline:
         if pipeline.tokenizer.chat_template is None:
             raise InputError(f"{bundle}: no chat template: use `edgedec generate` instead")
+        talk = _Talk(pipeline, options, Conversation(system))
         while (line := _read()) is not None:
-            if line == "/reset":
-                messages = list(first)
-            elif line.startswith("/draft"):
-                options = _with_draft(options, line.removeprefix("/draft").strip())
-            elif line:
-                messages.append({"role": "user", "content": line})
-                stream = pipeline.chat(messages, options)
-                result, _ = _output.show(stream, sampled=not options.sampling.greedy)
-                if not result.events:  # Ctrl-C or the timeout came before the first word
-                    messages.pop()
-                    continue
-                messages.append({"role": "assistant", "content": result.text})
+            if line:
+                talk.take(line)
 
 
-def _with_draft(options: GenerateOptions, name: str) -> GenerateOptions:
-    """The options for the messages that follow; as they were, and a line, for a mistake."""
-    from edgedec.errors import InputError
+class _Talk:
+    """Takes lines: commands, which begin with a slash, and messages."""
 
-    try:
-        return dataclasses.replace(options, draft=None if name == "auto" else name)
-    except InputError as error:
-        click.echo(f"{error}, or auto", err=True)
-        return options
+    def __init__(
+        self, pipeline: Pipeline, options: GenerateOptions, conversation: Conversation
+    ) -> None:
+        self._pipeline, self._options = pipeline, options
+        self._conversation = conversation
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/reset": self._reset,
+            "/drop": self._drop,
+            "/draft": self._draft,
+        }
+
+    def take(self, line: str) -> None:
+        """Do what a line says; what is wrong with it is told, and the conversation goes on."""
+        name, _, rest = line.partition(" ")
+        if name in self._commands:
+            self._commands[name](rest.strip())
+        elif line.startswith("/") and not line.startswith("//"):
+            known = ", ".join((*self._commands, "/exit"))
+            _say(f"no command {name}: there are {known}; a message that begins with / takes //")
+        else:
+            self._conversation.waiting = line.removeprefix("/") if line[:2] == "//" else line
+            self._answer()
+
+    def _answer(self) -> None:
+        """Answer the waiting message; where it cannot be answered, say why."""
+        from edgedec.cli import _output
+        from edgedec.errors import BundleError, InputError, PassFailed, PromptTooLong, SessionError
+
+        talk, options = self._conversation, self._options
+        try:
+            stream = self._pipeline.chat(talk.messages, options)
+            result, _ = _output.show(stream, sampled=not options.sampling.greedy)
+        except PromptTooLong:
+            self._too_long()
+        except PassFailed:  # there is nothing left to answer with
+            raise
+        except (InputError, BundleError, SessionError) as error:
+            talk.waiting = None
+            _say(str(error))
+        else:
+            if result.events:
+                talk.answer(result.text)
+            else:  # Ctrl-C or the timeout came before the first word
+                talk.waiting = None
+
+    def _too_long(self) -> None:
+        """The message waits where leaving out turns may help."""
+        talk, pipeline = self._conversation, self._pipeline
+        tokens = len(pipeline.tokenizer.encode_chat(talk.messages))
+        met = f"{tokens} tokens and the context holds {pipeline.plan['max_context']}"
+        if len(talk):
+            _say(
+                f"the conversation has {met}: /drop leaves out the oldest turn and answers, /drop 3"
+                " the oldest three, /reset starts anew"
+            )
+        else:
+            talk.waiting = None
+            _say(f"this message has {met}: shorten it, or start with a larger --max-context")
+
+    def _reset(self, rest: str) -> None:
+        self._conversation.reset()
+
+    def _drop(self, rest: str) -> None:
+        talk = self._conversation
+        if rest and (not rest.isdecimal() or int(rest[:9]) < 1):
+            _say(f"/drop {rest}: expected how many turns, 1 or more")
+            return
+        dropped = talk.drop(int(rest[:9] or 1))
+        _say(f"left out {dropped} of the oldest turns, {len(talk)} are kept")
+        if talk.waiting is not None:
+            self._answer()
+
+    def _draft(self, name: str) -> None:
+        """Another drafter for the messages that follow."""
+        from edgedec.errors import InputError
+
+        try:
+            self._options = dataclasses.replace(
+                self._options, draft=None if name == "auto" else name
+            )
+        except InputError as error:
+            _say(f"{error}, or auto")
+
+
+def _say(text: str) -> None:
+    """One line that is no answer of the model's."""
+    from edgedec.fields import printable
+
+    click.echo(printable(text), err=True)
 
 
 def _read() -> str | None:

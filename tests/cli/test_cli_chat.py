@@ -1,0 +1,157 @@
+"""``edgedec chat``: commands, and conversations that outgrow the context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgedec.cli._conversation import Conversation
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.errors import SessionError
+from edgedec.pipeline import GenerateOptions, Pipeline
+
+LONG = "x" * 400
+NO_END = SamplingParams(logit_bias={0: -100_000.0})
+Chat = Callable[..., Any]
+
+
+@pytest.fixture
+def chat(run: Callable[..., Any], bundle: Path) -> Chat:
+    def call(*lines: str, context: int = 120, tokens: int = 8) -> Any:
+        ask = ["chat", "--bundle", bundle, "--max-context", context, "--max-new-tokens", tokens]
+        return run(*ask, "--logit-bias", "0=-100000", stdin="".join(line + "\n" for line in lines))
+
+    return call
+
+
+def said(result: Any) -> list[str]:
+    """What is no answer and no line of figures."""
+    return [line for line in result.stderr.splitlines() if "first token" not in line]
+
+
+def answers(result: Any) -> int:
+    return sum("first token" in line for line in result.stderr.splitlines())
+
+
+def test_a_conversation_that_outgrows_the_context_keeps_its_history(
+    chat: Chat, bundle: Path
+) -> None:
+    messages = ["One " * 8, "Two " * 8, "Three " * 8, "Four " * 8]
+    result = chat(*messages, "/drop 2", "/drop")
+    assert result.exit_code == 0, result.output
+    full, *rest = said(result)
+    assert full.startswith("the conversation has ")
+    assert "tokens and the context holds 120: /drop leaves out the oldest turn" in full
+    assert "/reset starts anew" in full
+    assert any(line.startswith("left out ") for line in rest)
+    # The last answer is the one that the turns left give.
+    with Pipeline.open(bundle, max_context=120) as pipeline:
+        options = GenerateOptions(max_new_tokens=8, sampling=NO_END)
+        talk, texts = Conversation(), []
+
+        def answer() -> None:
+            stream = pipeline.chat(talk.messages, options)
+            for _ in stream:
+                pass
+            assert stream.result is not None
+            texts.append(stream.result.text)
+            talk.answer(stream.result.text)
+
+        for line in (*messages, "/drop 2", "/drop"):
+            if line.startswith("/drop"):
+                talk.drop(int(line[6:] or 1))
+            else:
+                talk.waiting = line.strip()
+            if talk.waiting and len(pipeline.tokenizer.encode_chat(talk.messages)) <= 120:
+                answer()
+    assert result.stdout == "".join(texts)
+    assert answers(result) == len(texts) >= 3
+
+
+def test_after_a_reset_it_goes_on(chat: Chat) -> None:
+    result = chat(*["One " * 10] * 6, "/reset", "Two")
+    assert result.exit_code == 0, result.output
+    alone = chat("Two")
+    assert result.stdout.endswith(alone.stdout)
+    assert any("the conversation has" in line for line in said(result))
+
+
+def test_a_message_that_is_too_long_by_itself_is_left_out(chat: Chat) -> None:
+    result = chat(LONG, "Two", LONG, "/drop")
+    assert result.exit_code == 0, result.output
+    first, second, dropped, third = said(result)
+    assert first.startswith("this message has ")
+    assert first.endswith("the context holds 120: shorten it, or start with a larger --max-context")
+    assert second.startswith("the conversation has ")
+    assert dropped == "left out 1 of the oldest turns, 0 are kept"
+    assert third == first
+    assert result.stdout == chat("Two").stdout
+
+
+def test_an_unknown_command_is_answered_and_not_sent(chat: Chat) -> None:
+    result = chat("/help", "/resett now", "/", "/draftnone", "Two")
+    assert result.exit_code == 0, result.output
+    lines = said(result)
+    for name, line in zip(("/help", "/resett", "/", "/draftnone"), lines, strict=True):
+        assert line == (
+            f"no command {name}: there are /reset, /drop, /draft, /exit;"
+            " a message that begins with / takes //"
+        )
+    assert answers(result) == 1
+    assert result.stdout == chat("Two").stdout
+
+
+def test_a_message_may_begin_with_a_slash(chat: Chat, bundle: Path) -> None:
+    result = chat("//etc/hosts holds")
+    assert said(result) == []
+    with Pipeline.open(bundle) as pipeline:
+        message = {"role": "user", "content": "/etc/hosts holds"}
+        stream = pipeline.chat([message], GenerateOptions(max_new_tokens=8, sampling=NO_END))
+        assert result.stdout == "".join(event.text for event in stream)
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "two", "1.5"])
+def test_turns_to_drop_are_a_number(chat: Chat, count: str) -> None:
+    (line,) = said(chat("Two", f"/drop {count}"))
+    assert line == f"/drop {count}: expected how many turns, 1 or more"
+
+
+def test_dropping_more_than_there_are(chat: Chat) -> None:
+    assert said(chat("/drop", "Two", "/drop 99999999999")) == [
+        "left out 0 of the oldest turns, 0 are kept",
+        "left out 1 of the oldest turns, 0 are kept",
+    ]
+
+
+def test_what_one_message_met_does_not_end_the_chat(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Pipeline.chat
+
+    def failing(self: Pipeline, messages: Any, *args: Any) -> Any:
+        if messages[-1]["content"] == "fails":
+            raise SessionError("the target's logits are NaN")
+        return honest(self, messages, *args)
+
+    monkeypatch.setattr(Pipeline, "chat", failing)
+    result = chat("fails", "Two")
+    assert result.exit_code == 0, result.output
+    assert said(result) == ["the target's logits are NaN"]
+    assert answers(result) == 1
+    assert result.stdout == chat("Two").stdout
+
+
+def test_turns_are_left_out_from_the_oldest_and_what_is_told_first_stays() -> None:
+    talk = Conversation("Be brief.")
+    for number in range(3):
+        talk.waiting = f"question {number}"
+        talk.answer(f"answer {number}")
+    talk.waiting = "more"
+    assert talk.drop(2) == 2
+    contents = [message["content"] for message in talk.messages]
+    assert contents == ["Be brief.", "question 2", "answer 2", "more"]
+    talk.reset()
+    assert talk.messages == [{"role": "system", "content": "Be brief."}]
