@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 from edgedec.assembly import OpenOptions
+from edgedec.bench import pacing
 from edgedec.decoding import drafting
 from edgedec.decoding.engine import Emission
 from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.pipeline import GenerateOptions, Generation, Pipeline
+from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 PLAIN, SPECULATIVE = "plain", "speculative"
 WARM_UP_TOKENS = 48
@@ -84,20 +87,55 @@ class Showcase:
         for pipeline in self._sides.values():
             pipeline.generate(prompt, GenerateOptions(max_new_tokens=WARM_UP_TOKENS))
 
+    def write(self, prompt: str, options: GenerateOptions) -> Generation:
+        """What both sides will write after a prompt, decoded unseen."""
+        return self._sides[SPECULATIVE].generate(prompt, options)
+
+    def hold(self, one_row_s: float) -> None:
+        """From now on hold both sides' targets to a pace: see ``pacing``."""
+        for pipeline in self._sides.values():
+            pacing.hold(pipeline, one_row_s)
+
     def duel(self, name: str, prompt: str, options: GenerateOptions, on_token: OnToken) -> Duel:
         """Decode a prompt with both sides in turn; ``on_token`` hears each token as it comes."""
         found = {side: self._decode(side, prompt, options, on_token) for side in self._sides}
         return Duel(name, prompt, found[PLAIN], found[SPECULATIVE])
 
+    def race(self, name: str, prompt: str, options: GenerateOptions, on_token: OnToken) -> Duel:
+        """Decode a prompt with both sides at once, each in a thread of its own.
+
+        Only fair where targets are held to a pace that leaves the processor idle most of the
+        time. ``on_token`` hears the tokens in the caller's thread.
+        """
+        news: SimpleQueue[tuple[str, Emission | None]] = SimpleQueue()
+        streams = {side: each.stream(prompt, options) for side, each in self._sides.items()}
+
+        def decode(side: str) -> Generation:
+            try:
+                return _read(streams[side], lambda event: news.put((side, event)))
+            finally:
+                news.put((side, None))
+
+        with ThreadPoolExecutor(len(streams)) as pool:
+            running = {side: pool.submit(decode, side) for side in streams}
+            try:
+                left = len(streams)
+                while left:
+                    side, event = news.get()
+                    if event is None:
+                        left -= 1
+                    else:
+                        on_token(side, event)
+            finally:  # after Ctrl-C the threads end with their running passes
+                for stream in streams.values():
+                    stream.cancel()
+        return Duel(name, prompt, running[PLAIN].result(), running[SPECULATIVE].result())
+
     def _decode(
         self, side: str, prompt: str, options: GenerateOptions, on_token: OnToken
     ) -> Generation:
         stream = self._sides[side].stream(prompt, options)
-        for event in stream:
-            on_token(side, event)
-        if stream.result is None:
-            raise RuntimeError("the stream ended without a result")
-        return stream.result
+        return _read(stream, lambda event: on_token(side, event))
 
     def close(self) -> None:
         """Close both pipelines."""
@@ -108,3 +146,11 @@ class Showcase:
 
     def __exit__(self, *details: object) -> None:
         self.close()
+
+
+def _read(stream: Stream, on_token: Callable[[Emission], None]) -> Generation:
+    for event in stream:
+        on_token(event)
+    if stream.result is None:
+        raise RuntimeError("the stream ended without a result")
+    return stream.result

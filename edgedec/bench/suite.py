@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.assembly import OpenOptions
-from edgedec.bench import busy, formats, identity, never_slower, pair
+from edgedec.bench import busy, estimate, formats, identity, never_slower, pair
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
 from edgedec.bench.exact import exact
@@ -171,6 +171,7 @@ _SECTIONS = (
     exact,
     *formats.SECTIONS,
     *busy.SECTIONS,
+    *estimate.SECTIONS,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 

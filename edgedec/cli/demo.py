@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,17 +10,18 @@ import click
 from edgedec.cli import _model, _options
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.live import Live
     from rich.table import Table
 
-    from edgedec.bench.showcase import Duel, Showcase
-    from edgedec.decoding.engine import Emission
+    from edgedec.bench.showcase import Duel, OnToken, Showcase
     from edgedec.decoding.metrics import Metrics
     from edgedec.pipeline import GenerateOptions
 
-DRAFTED = "bold green"
-FRAMES_PER_SECOND = 12
+    Race = Callable[[str, str, GenerateOptions, OnToken], Duel]
+
+# What the shipped pair's target is held to: its own half a millisecond is too quick to watch.
+_PACE_MS = 50.0
+# So many held-out functions are looked at for each that is shown.
+_LOOKED_AT = 5
 
 
 @click.command()
@@ -41,6 +42,13 @@ FRAMES_PER_SECOND = 12
     metavar="N",
     help="Tokens to write after each.",
 )
+@click.option(
+    "--pace",
+    type=click.FloatRange(0),
+    metavar="MS",
+    help="Hold the target to so many milliseconds a pass over one token; 0 is its own time. "
+    "Default: 50 for the pair that ships, else 0.",
+)
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
 @click.option(
     "--seed",
@@ -55,37 +63,45 @@ def command(
     bundle: str,
     count: int,
     max_new_tokens: int,
+    pace: float | None,
     temperature: float,
     seed: int,
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Decode side by side, plainly and speculatively.
+    """Race plain against speculative decoding.
 
     Functions are continued that the models never saw. Green tokens came from the draft and were
-    accepted by the target. The text is the same on both sides.
+    accepted by the target. Both write the same text. The pair that ships is too quick to watch:
+    its target is held to the pace of a larger one, and both sides run at once; any other pair runs
+    at its own speed, one side after the other.
 
     \b
     edgedec demo
     edgedec demo --count 5 --temperature 0.8 --seed 3
+    edgedec demo --pace 0
     edgedec demo large.gguf --draft small.gguf
     """  # fmt: skip
     from edgedec.bench.showcase import Showcase
-    from edgedec.bench.workloads import heldout_prompts
     from edgedec.cli import _output
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
-    prompts = [(prompt.name, prompt.text) for prompt in heldout_prompts(count, seed=seed)]
+    pace_ms = pace if pace is not None else _PACE_MS if bundle == "demo" else 0.0
     sampling = SamplingParams(temperature=temperature, seed=seed)
     options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling)
     with Showcase(bundle, _options.open_options(chosen)) as showcase:
-        showcase.warm_up(prompts[0][1])
+        prompts = _prompts(showcase, count, seed, options, look=bundle == "demo")
+        if pace_ms:
+            showcase.hold(pace_ms / 1000)
+        else:
+            showcase.warm_up(prompts[0][1])
+        race = showcase.race if pace_ms else showcase.duel
         if as_json:
-            duels = [showcase.duel(*prompt, options, lambda *token: None) for prompt in prompts]
+            duels = [race(*prompt, options, lambda *token: None) for prompt in prompts]
             _output.print_json([_facts(duel) for duel in duels])
         else:
-            duels = _perform(showcase, prompts, options)
+            duels = _perform(race, prompts, options, _caption(pace_ms, bundle == "demo"))
     if not all(duel.identical for duel in duels):
         raise click.exceptions.Exit(1)
 
@@ -103,86 +119,57 @@ def _facts(duel: Duel) -> dict[str, Any]:
     }
 
 
+def _prompts(
+    showcase: Showcase, count: int, seed: int, options: GenerateOptions, *, look: bool
+) -> list[tuple[str, str]]:
+    """Held-out function heads; with ``look`` those of more whose texts repeat themselves least."""
+    from edgedec.bench.choosing import least_repetitive
+    from edgedec.bench.workloads import heldout_prompts
+    from edgedec.cli import _output
+
+    found = heldout_prompts(count * (_LOOKED_AT if look else 1), seed=seed)
+    if look:
+        with _output.progress("choosing functions") as listen:
+            found = least_repetitive(
+                found, lambda text: showcase.write(text, options), count, options.max_new_tokens,
+                listen,
+            )  # fmt: skip
+    return [(prompt.name, prompt.text) for prompt in found]
+
+
+def _caption(pace_ms: float, chosen: bool) -> str:
+    """What is shown, in words."""
+    lines = ["Each function is continued twice, plainly and with a draft."]
+    if pace_ms:
+        lines.append(
+            f"Both run at once. The target is held to {pace_ms:g} ms for one token and more for "
+            "several, in the proportions measured on a decoder of half a billion parameters; "
+            "the draft runs at its own speed."
+        )
+    lines.append("[bold green]Green[/] tokens were proposed by the draft and accepted.")
+    if chosen:
+        lines.append(f"Of {_LOOKED_AT} functions the one is shown that repeats itself least.")
+    return " ".join(lines)
+
+
 def _perform(
-    showcase: Showcase, prompts: list[tuple[str, str]], options: GenerateOptions
+    race: Race, prompts: list[tuple[str, str]], options: GenerateOptions, caption: str
 ) -> list[Duel]:
     from rich.console import Console
 
+    from edgedec.cli._race import Stage
+
     console = Console()
-    console.print(
-        "Each function is continued twice. [bold green]Green[/] tokens were proposed by the "
-        "draft and accepted by the target."
-    )
+    console.print(caption, highlight=False)
     duels = []
     for name, prompt in prompts:
         console.rule(f"[bold]{name}[/]")
         console.print(prompt.rstrip("\n"), style="dim", markup=False, highlight=False)
-        with _Stage(console) as stage:
-            duels.append(showcase.duel(name, prompt, options, stage.on_token))
+        with Stage(console, options.max_new_tokens) as stage:
+            duels.append(race(name, prompt, options, stage.on_token))
         stage.end(duels[-1])
     console.print(_totals(duels))
     return duels
-
-
-class _Stage:
-    """Two columns that fill while the tokens come."""
-
-    def __init__(self, console: Console) -> None:
-        from rich.live import Live
-        from rich.text import Text
-
-        self._console = console
-        self._texts = {"plain": Text(), "speculative": Text()}
-        self._shown = 0.0
-        self._live: Live | None = None
-        if console.is_terminal:
-            # Drawn between tokens, by this thread: a thread of its own would compete.
-            self._live = Live(console=console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> _Stage:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        if self._live is not None:  # also after Ctrl-C: it gives the cursor back
-            self._live.stop()
-
-    def on_token(self, side: str, event: Emission) -> None:
-        """Append a token, and redraw now and then."""
-        self._texts[side].append(event.text, DRAFTED if event.source == "draft" else "")
-        now = time.monotonic()
-        if self._live is not None and now - self._shown > 1 / FRAMES_PER_SECOND:
-            self._shown = now
-            self._live.update(self._columns("plain", "speculative"), refresh=True)
-
-    def end(self, duel: Duel) -> None:
-        """Leave the finished columns on the screen."""
-        rates = [m.metrics.tokens_per_second for m in (duel.plain, duel.speculative)]
-        heads = [f"plain, {rates[0]:.0f} tokens/s", f"speculative, {rates[1]:.0f} tokens/s"]
-        self._console.print(self._columns(*heads))
-        self._console.print(_verdict(duel), highlight=False)
-
-    def _columns(self, *heads: str) -> RenderableType:
-        from rich import box
-        from rich.table import Table
-
-        table = Table(*heads, box=box.SIMPLE, expand=True, show_edge=False)
-        for column in table.columns:
-            column.ratio = 1
-            column.overflow = "fold"
-        table.add_row(self._texts["plain"], self._texts["speculative"])
-        return table
-
-
-def _verdict(duel: Duel) -> str:
-    metrics = duel.speculative.metrics
-    same = "[green]identical tokens[/]" if duel.identical else "[bold red]TOKENS DIFFER[/]"
-    return (
-        f"{same}; {metrics.accepted_tokens} of {metrics.drafted_tokens} drafted tokens accepted "
-        f"({metrics.acceptance_rate:.0%}); {metrics.block_efficiency:.2f} tokens a target pass; "
-        f"{duel.speedup:.2f}x"
-    )
 
 
 def _totals(duels: list[Duel]) -> Table:

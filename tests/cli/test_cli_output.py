@@ -1,5 +1,6 @@
 """What stands where on the terminal: columns, long lines, the line of figures."""
 
+import io
 import shutil
 from types import SimpleNamespace
 
@@ -108,3 +109,23 @@ def test_the_names_of_a_demo_stay_whole_at_80_columns() -> None:
         console.print(_totals([duel]))
     words = captured.get().split()
     assert {"mailbox.py:", "remove_label", "speculative", "9/s", "3.00"} <= set(words)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (30, 10)])
+def test_the_race_fits_the_screen_and_cuts_no_line(width: int, height: int) -> None:
+    rich = pytest.importorskip("rich.console")
+    from edgedec.cli._race import Stage
+
+    console = rich.Console(width=width, height=height, file=io.StringIO())
+    stage = Stage(console, 100)
+    code = "    return self._mailbox.get_message(key, default=None)  # the line of a program"
+    for number in range(60):
+        event = SimpleNamespace(text=f"\n{number:02}{code}", source="draft")
+        stage.on_token("plain" if number % 3 else "speculative", event)
+    lines = console.render_lines(stage._both(), pad=False)
+    shown = ["".join(segment.text for segment in line) for line in lines]
+    assert len(shown) < height
+    assert max(map(len, shown)) <= width
+    # A line that is too long goes on in the next, and none of it is lost.
+    assert "the line of a program" in " ".join(" ".join(shown).split())
+    assert any(line.startswith(("57", "58")) for line in shown) or width < 40

@@ -43,13 +43,16 @@ class MeasuredCost:
         draft_s: seconds of a draft model's pass over one row; None where there is none.
         most: drafted tokens in a round at most.
 
+    Attributes:
+        draft_s: as given; 0 where there is no draft model.
+
     """
 
     name = "measured"
 
     def __init__(self, target: CostCurve, draft_s: float | None = None, most: int = 16) -> None:
         self._rates = Rates(target, most)
-        self._draft_s = draft_s or 0.0
+        self.draft_s = draft_s or 0.0
         self._limits = DraftLimits(most, most)
         self._sources: dict[str, Source] = {}
         self._turns = Turns()
@@ -60,7 +63,7 @@ class MeasuredCost:
         self._rounds = self._plan_at = self._waited = 0
         self._resting = False
         self._since_plan_s = 0.0
-        self._pace, self._reading = Pace(), Reading(self._draft_s)
+        self._pace, self._reading = Pace(), Reading(self.draft_s)
         self._start_round()
 
     @property
@@ -154,7 +157,7 @@ class MeasuredCost:
         name = step.source
         source = self._sources.get(name)
         if source is None:
-            look_s = self._draft_s if step.costly else 0.0
+            look_s = self.draft_s if step.costly else 0.0
             source = Source(self._limits.nodes, look_s, branching=step.value is not None)
             self._sources[name] = source
             self._plan_one(name)

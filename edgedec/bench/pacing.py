@@ -1,0 +1,35 @@
+"""A target held to the time of a larger one, so that a person can watch it decode."""
+
+from __future__ import annotations
+
+from edgedec.decoding.policy import CostCurve, MeasuredCost
+from edgedec.pipeline import Pipeline
+from edgedec.testing.paced import PacedModel, PacedSession
+
+# Pass times over that of one row: a half-billion decoder in int4 on two x86-64 cores
+# (docs/measurements/formats.jsonl).
+_ROWS = (1, 2, 3, 4, 8, 16)
+_RATIOS = (1.0, 1.16, 1.38, 1.53, 2.32, 3.86)
+# Chunks of a prompt are larger, and are not held.
+_MOST_ROWS = 32
+
+
+def curve(one_row_s: float) -> CostCurve:
+    """What passes are held to, when one row takes ``one_row_s`` seconds."""
+    return CostCurve(_ROWS, tuple(one_row_s * ratio for ratio in _RATIOS))
+
+
+def hold(pipeline: Pipeline, one_row_s: float) -> None:
+    """Hold a pipeline's target to ``curve(one_row_s)`` from now on.
+
+    A pass that takes longer by itself takes as long as it takes. A policy that decides by
+    measured costs gets these.
+    """
+    engine, held = pipeline.engine, curve(one_row_s)
+
+    def seconds(rows: int, context: int) -> float:
+        return held.at(rows) if rows <= _MOST_ROWS else 0.0
+
+    engine.target = PacedSession(PacedModel(pipeline.target, seconds), engine.target)
+    if isinstance(engine.policy, MeasuredCost):
+        engine.policy = MeasuredCost(held, engine.policy.draft_s)

@@ -1,0 +1,92 @@
+"""The race that a person watches: held to a pace, at once, and the same text."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgedec.assembly import OpenOptions
+from edgedec.bench import pacing
+from edgedec.bench.choosing import least_repetitive
+from edgedec.bench.showcase import PLAIN, SPECULATIVE, Showcase
+from edgedec.bench.workloads import Prompt
+from edgedec.pipeline import GenerateOptions
+
+PACE_S = 0.02
+TOKENS = 16
+
+
+@pytest.fixture(scope="module")
+def showcase():
+    with Showcase("demo", OpenOptions(plan="none")) as found:
+        found.hold(PACE_S)
+        yield found
+
+
+def test_both_sides_run_at_once_and_write_the_same(showcase: Showcase) -> None:
+    heard: list[tuple[str, str]] = []
+    duel = showcase.race(
+        "a",
+        "def read_lines(path):",
+        GenerateOptions(TOKENS),
+        lambda side, event: heard.append((side, event.text)),
+    )
+    assert duel.identical
+    sides = [side for side, _ in heard]
+    # Neither waits for the other's end.
+    assert sides.index(SPECULATIVE) < len(sides) - 1 - sides[::-1].index(PLAIN)
+    assert sides.index(PLAIN) < len(sides) - 1 - sides[::-1].index(SPECULATIVE)
+    for side, result in ((PLAIN, duel.plain), (SPECULATIVE, duel.speculative)):
+        assert "".join(text for name, text in heard if name == side) == result.text
+
+
+def test_the_target_is_held_to_its_pace(showcase: Showcase) -> None:
+    duel = showcase.race("a", "import os", GenerateOptions(TOKENS), lambda *token: None)
+    assert duel.plain.metrics.tpot_s >= PACE_S
+    passes = duel.speculative.metrics.target_passes - 1
+    assert duel.speculative.metrics.decode_s >= passes * PACE_S
+
+
+def test_its_own_speed_is_quicker_than_the_pace() -> None:
+    """Twin: what is not held is not slow either."""
+    with Showcase("demo", OpenOptions(plan="none")) as found:
+        plain = found.write("import os", GenerateOptions(TOKENS, draft="none"))
+    assert plain.metrics.tpot_s < 1.0
+    assert pacing.curve(2.0).at(1) == 2.0
+    assert pacing.curve(2.0).at(4) > pacing.curve(2.0).at(2) > 2.0
+
+
+def test_ctrl_c_ends_both_threads(showcase: Showcase) -> None:
+    def press(side: str, event: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        showcase.race("a", "import os", GenerateOptions(2000), press)
+    # Both pipelines are free for the next text.
+    assert showcase.race("a", "import os", GenerateOptions(4), lambda *token: None).identical
+
+
+def test_texts_that_repeat_themselves_are_not_shown() -> None:
+    texts = {
+        "loops": [1, 2, 3, 4] * 8,
+        "plain": list(range(32)),
+        "short": [1, 2],
+        "half": [*range(20), *range(12)],
+    }
+    prompts = [Prompt(name, name, name) for name in texts]
+    heard: list[tuple[int, int]] = []
+
+    def decode(text: str) -> Any:
+        return SimpleNamespace(token_ids=texts[text])
+
+    def choose(count: int) -> list[str]:
+        found = least_repetitive(prompts, decode, count, 32, lambda *at: heard.append(at))
+        return [prompt.name for prompt in found]
+
+    assert choose(1) == ["plain"]
+    assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert choose(2) == ["plain", "half"]
+    # A text that ended early comes last, however little of it is repeated.
+    assert choose(3) == ["loops", "plain", "half"]
