@@ -7,7 +7,7 @@
 #   make bench       measure, raw records under bench-out/
 #   make mutants     change single places of the code, list the changes that no test notices (hours)
 #   make format      let ruff rewrite what it can
-#   make help-pages  write docs/cli.md from the commands
+#   make help-pages  write docs/cli.md from the commands, docs/errors.md from wrong uses
 #   make train-demo  train the demo pair again (needs torch, hours)
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,

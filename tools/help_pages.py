@@ -1,4 +1,7 @@
-"""Write docs/cli.md from the commands themselves; --check compares instead of writing."""
+"""Write docs/cli.md from the commands themselves, and docs/errors.md from what wrong uses print.
+
+--check compares instead of writing.
+"""
 
 import difflib
 import inspect
@@ -7,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import wrong_uses
 
 from edgedec.cli import main
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+PAGES = Path(__file__).resolve().parents[1] / "docs"
 HEAD = "# Command line\n\nWritten from the commands by `make help-pages`; do not edit.\n"
 
 
@@ -56,22 +60,23 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def run(check: bool) -> int:
-    """Write the page, or say whether the one on disk is up to date; the exit code."""
-    fresh = page()
-    old = PAGE.read_text("utf-8") if PAGE.exists() else ""
+def run(name: str, fresh: str, check: bool) -> int:
+    """Write a page, or say whether the one on disk is up to date; the exit code."""
+    file = PAGES / name
+    old = file.read_text("utf-8") if file.exists() else ""
     if not check:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(fresh, "utf-8")
+        PAGES.mkdir(exist_ok=True)
+        file.write_text(fresh, "utf-8")
         return 0
     if fresh != old:
-        changes = difflib.unified_diff(old.splitlines(), fresh.splitlines(), "docs/cli.md", "now")
+        changes = difflib.unified_diff(old.splitlines(), fresh.splitlines(), f"docs/{name}", "now")
         print("\n".join(changes))
-        print("docs/cli.md is out of date: run make help-pages", file=sys.stderr)
+        print(f"docs/{name} is out of date: run make help-pages", file=sys.stderr)
         return 1
-    print("docs/cli.md is up to date")
+    print(f"docs/{name} is up to date")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(run(check="--check" in sys.argv[1:]))
+    pages = {"cli.md": page(), "errors.md": wrong_uses.page()}
+    sys.exit(max(run(name, fresh, "--check" in sys.argv[1:]) for name, fresh in pages.items()))
