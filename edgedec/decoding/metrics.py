@@ -26,8 +26,9 @@ speed-up                  plain TPOT / speculative TPOT: same path, same prompts
                           (the median of the text's rounds of one row without the draft's share;
                           where those are fewer than five, what the policy measured) times the
                           tokens after the first round, over the rounds' time at the median of
-                          their width; None where no lone row was measured, and where a draft
-                          computes while the target does
+                          their width; None where no lone row was measured, where a draft
+                          computes while the target does, where a thread waited for a core more
+                          than 30% of the time, and above 1.1 times the tokens of a round
 ========================  =====================================================================
 
 Why TPOT leaves out the whole first round: its tokens arrive with the first one, so counting
@@ -41,6 +42,10 @@ from dataclasses import dataclass, field
 
 from edgedec.decoding.policy import RoundRecord
 from edgedec.decoding.speedup import RoundTimes
+
+# Share of the time that a thread may wait for a core before rounds cannot be compared; and how
+# far an estimate may lie above the tokens of a round.
+_DISTURBED, _MOST = 0.3, 1.1
 
 
 @dataclass(slots=True)
@@ -137,8 +142,15 @@ class Metrics:
     @property
     def speedup_estimate(self) -> float | None:
         """Estimated plain time over the time it took; None where no estimate is honest."""
-        # A draft that computes meanwhile slows the target's lone rows as well.
-        return None if self.ahead_s else self.round_times.speedup
+        # A draft that computes meanwhile slows the target's lone rows as well, and other work
+        # that takes the cores now and then hits one width and not the other.
+        if self.ahead_s or self.waited_share > _DISTURBED:
+            return None
+        found = self.round_times.speedup
+        # A round takes a plain one's time at least: more than its tokens is a mismeasurement.
+        if found is None or found > _MOST * max(self.block_efficiency, 1.0):
+            return None
+        return found
 
     @property
     def waited_share(self) -> float:

@@ -85,6 +85,24 @@ def test_a_draft_that_computes_meanwhile_leaves_no_estimate() -> None:
     assert metrics.speedup_estimate is None
 
 
+def test_a_machine_that_is_too_busy_leaves_no_estimate() -> None:
+    metrics = run(Sometimes(3), "model")
+    metrics.waited_s = 0.2 * (metrics.ttft_s + metrics.decode_s)
+    assert metrics.speedup_estimate is not None
+    metrics.waited_s = 0.5 * (metrics.ttft_s + metrics.decode_s)
+    assert metrics.speedup_estimate is None
+
+
+def test_more_than_the_tokens_of_a_round_is_no_estimate() -> None:
+    """A calibration that other work disturbed made a lone row look 20 times as dear."""
+    disturbed = CostCurve((1, 16), (20.0, 20.0))
+    times = run(MeasuredCost(disturbed, 0.1), "model")
+    times.round_times._known, times.round_times._alone = [20.0], []
+    times.round_times._after_wide = []
+    assert times.round_times.speedup > 5
+    assert times.speedup_estimate is None
+
+
 def one(rows: int, emitted: int, seconds: float) -> RoundRecord:
     return RoundRecord(rows - 1, rows - 1, emitted - 1, emitted, rows, 0.0, seconds, seconds, "m")
 
