@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
         if pipeline.tokenizer.chat_template is None:
             raise InputError(f"{bundle}: no chat template: use `edgedec generate` instead")
         talk = _Talk(pipeline, options, Conversation(system))
+        if isinstance(sys.stdin, io.TextIOWrapper):  # a line that is not UTF-8 is its own mistake
+            sys.stdin.reconfigure(errors="surrogateescape")
         while (line := _read()) is not None:
             if line:
                 talk.take(line)
@@ -151,10 +154,6 @@ def _read() -> str | None:
     except KeyboardInterrupt:
         click.echo(err=True)
         return None
-    except UnicodeDecodeError as error:
-        from edgedec.errors import InputError
-
-        raise InputError(f"standard input is not UTF-8 ({error.reason}): convert it") from None
     if not line or line.strip() == "/exit":
         return None
     return line.strip()
