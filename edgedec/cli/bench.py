@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _model, _options
 
 if TYPE_CHECKING:
     from edgedec.bench.compare import Comparison
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("bundle", default="demo")
+@_model.model
 @_options.options(_options.texts(count=10, least_tokens=2))
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all random choices.")
@@ -56,7 +56,7 @@ def command(
 ) -> None:
     """Race every drafter against plain decoding.
 
-    BUNDLE is a folder, the demo, or a GGUF file. All run interleaved in one process; only ratios
+    MODEL is a folder, the demo, or a GGUF file. All run interleaved in one process; only ratios
     within one run mean anything on a machine that does other things as well. A speed-up is plain
     seconds a token over the drafter's, without the first round; worst is that of the worst prompt;
     identical counts the prompts whose tokens are those of plain decoding.

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _model, _options
 
 if TYPE_CHECKING:
     from edgedec.bundle import Bundle, Role
 
 
 @click.command()
-@click.argument("bundle", default="demo")
+@_model.model
 @click.option("--quick", is_flag=True, help="Do not hash the large files.")
 @_options.as_json
 def command(bundle: str, quick: bool, as_json: bool) -> None:
-    """Show what BUNDLE, or a GGUF file, holds.
+    """Show what MODEL, or a GGUF file, holds.
 
     Every byte of a bundle is compared with its manifest; files that it does not list are named.
     Of a GGUF file the header is read.

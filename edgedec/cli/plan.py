@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _options, _prompts, _terminal
+from edgedec.cli import _model, _options, _prompts, _terminal
 
 if TYPE_CHECKING:
     from edgedec.placement.plan import Decision
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("bundle", default="demo")
+@_model.model
 @click.option(
     "--draft",
     "draft_model",
     metavar="FILE.gguf",
     type=click.Path(exists=True, path_type=Path),
     help="A draft model's file, or a bundle whose target drafts; default: the draft "
-    "that comes with BUNDLE.",
+    "that comes with MODEL.",
 )
 @click.option(
     "--memory",
@@ -71,7 +71,7 @@ def command(
     show_all: bool,
     as_json: bool,
 ) -> None:
-    """Decide where BUNDLE's models run, who drafts and how much.
+    """Decide where MODEL's models run, who drafts and how much.
 
     Measures every place first, as `edgedec profile` does, where that was not done yet. Shows
     what each plan is predicted to give, the choice, and why. From then on these models are run
@@ -134,7 +134,9 @@ def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: 
 def _forget(bundle: str, draft_model: Path | None) -> None:
     from edgedec import remembered
 
-    _options.alone("--forget", {"forget", "bundle", "draft_model"}, "give BUNDLE and --draft only")
+    _options.alone(
+        "--forget", {"forget", "model", "named", "draft_model"}, "give MODEL and --draft only"
+    )
     was_kept = remembered.forget(_identity(bundle, draft_model))
     click.echo("The plan is forgotten." if was_kept else "There is no plan to forget.")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _options, _prompts, _terminal
+from edgedec.cli import _model, _options, _prompts, _terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
 
 
 @click.command()
-@click.argument("bundle", default="demo")
+@_model.model
 @click.option(
     "--draft",
     "draft_model",
@@ -76,7 +76,7 @@ def command(
     refresh: bool,
     as_json: bool,
 ) -> None:
-    """Measure BUNDLE, or a GGUF file, at every place it can run at on this machine.
+    """Measure MODEL, or a GGUF file, at every place it can run at on this machine.
 
     Each model at each place, in a process of its own: passes over 1 to 32 rows, reading, loading,
     memory, and whether its numbers are right; how two models slow each other where both compute

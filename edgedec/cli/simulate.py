@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("bundle", default="demo")
+@click.argument("bundle", metavar="[MODEL]", default="demo")
 @click.option(
     "--card",
     metavar="NAME|FILE.toml",
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     help="Hold headline figures of papers against the simulation; takes some minutes.",
 )
 @click.option(
-    "--target", metavar="SIZE", help="Plan for a target of this size, as '7B int4', not BUNDLE's."
+    "--target", metavar="SIZE", help="Plan for a target of this size, as '7B int4', not MODEL's."
 )
 @click.option("--draft", metavar="SIZE", help="Likewise a draft, as '0.5B int4'.")
 @click.option(
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     "--acceptance",
     type=click.FloatRange(0, 1),
     metavar="CHANCE",
-    help="That a drafted token is right; default: as it was recorded with BUNDLE, or for models "
+    help="That a drafted token is right; default: as it was recorded with MODEL, or for models "
     "of other sizes a span, from 0.5 to 0.8.",
 )
 @click.option(
@@ -78,7 +78,7 @@ def command(
     """Decide where models would run on a machine that is not here, and how fast.
 
     The real loop, drafters, policies and scheduler run in virtual time; passes take what the
-    card's bandwidth and peak allow. What is accepted is BUNDLE's, recorded on this machine; for
+    card's bandwidth and peak allow. What is accepted is MODEL's, recorded on this machine; for
     models of other sizes say it with --acceptance.
 
     \b

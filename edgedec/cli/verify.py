@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _options
+from edgedec.cli import _model, _options
 
 if TYPE_CHECKING:
     from edgedec.bench.verification import Verification
@@ -20,7 +20,7 @@ _SHOWN = 20
 
 
 @click.command()
-@click.argument("bundle", default="demo")
+@_model.model
 @_options.options(_options.texts(count=20, least_tokens=1))
 @click.option(
     "--matrix",
@@ -62,7 +62,7 @@ def command(
 ) -> None:
     """Check that speculative text is plain text.
 
-    BUNDLE is a folder, the demo, or a GGUF file. Every prompt is decoded plainly and
+    MODEL is a folder, the demo, or a GGUF file. Every prompt is decoded plainly and
     speculatively, greedily and as the sampling options say; tokens, text, finish reason and
     log-probabilities are compared. Without --prompts the prompts are Python: heads of functions
     from this interpreter's standard library that the demo pair was not trained on.

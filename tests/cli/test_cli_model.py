@@ -117,13 +117,34 @@ def test_prompts_and_messages_take_a_model(run, bundle, one_line, tmp_path: Path
     assert "give one of" in one_line(run("generate", "x", "--messages", lines))
 
 
-@pytest.mark.parametrize("command", ["chat", "demo"])
-def test_the_model_of_other_commands(run, bundle, one_line, command) -> None:
-    ask = {"chat": [], "demo": ["--json", "--count", 1]}[command]
+@pytest.mark.parametrize(
+    ("command", "ask"),
+    [
+        ("chat", LENGTH),
+        ("demo", ["--json", "--count", 1, *LENGTH]),
+        ("inspect", ["--quick"]),
+        ("plan", ["--forget"]),
+        ("verify", ["--count", 1, *LENGTH]),
+    ],
+)
+def test_the_model_of_other_commands(run, bundle, one_line, command, ask) -> None:
     for words in ([bundle], ["--bundle", bundle], ["--target", bundle]):
-        assert run(command, *words, *ask, *LENGTH, stdin="").exit_code == 0
+        assert run(command, *words, *ask, stdin="").exit_code == 0
     twice = one_line(run(command, bundle, "--bundle", "demo", *ask, stdin=""))
     assert "the model is given twice" in twice
+
+
+def test_every_command_with_a_model_takes_it_first() -> None:
+    context = click.Context(main)
+    usages = {
+        name: command.collect_usage_pieces(context)
+        for name in main.list_commands(context)
+        if (command := main.get_command(context, name)) is not None
+    }
+    assert {name for name, pieces in usages.items() if "MODEL" in str(pieces[1:2])} == {
+        *("bench", "chat", "demo", "generate", "inspect", "plan", "profile", "simulate", "verify"),
+    }
+    assert not [name for name, pieces in usages.items() if "BUNDLE" in str(pieces)]
 
 
 def test_a_system_message(run, bundle, one_line, tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ def test_a_plan_is_forgotten_and_nothing_else(
     assert run("plan", "demo", *SHORT).exit_code == 0
     (tmp_path / "profiles" / "other.plan.json").write_text("{}")
     assert len(kept(tmp_path / "profiles")) == 2
-    assert "--forget: give BUNDLE" in one_line(run("plan", "demo", "--forget", "--memory", "1GB"))
+    assert "--forget: give MODEL" in one_line(run("plan", "demo", "--forget", "--memory", "1GB"))
     assert len(kept(tmp_path / "profiles")) == 2
     assert "forgotten" in run("plan", "demo", "--forget").stdout
     assert kept(tmp_path / "profiles") == ["other.plan.json"]
