@@ -106,7 +106,7 @@ class Tokenizer:
         tokenizer = text(TOKENIZER, MAX_TOKENIZER_BYTES)
         if tokenizer is None:
             raise BundleError(f"{file}: expected this file: export or copy the bundle again")
-        backend = _parse(tokenizer, file)
+        backend = _loaded(tokenizer, file)
         beside = text(CONFIG, MAX_CONFIG_BYTES)
         config = {} if beside is None else _object(beside, file.with_name(CONFIG))
         template = text(TEMPLATE, MAX_CONFIG_BYTES)
@@ -241,26 +241,45 @@ class TextStream:
         return self._joiner.flush()
 
 
-def _parse(text: str, file: Path) -> tokenizers.Tokenizer:
+def _loaded(text: str, file: Path) -> tokenizers.Tokenizer:
     import tokenizers
 
     expected = f"{file}: expected a Hugging Face tokenizer.json"
-    _check_first(text, expected, tokenizers.__version__)
+    vetted = Vetted("tokenizers", f"{tokenizers.__version__} {CHECK_VERSION}")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    if not vetted.opened(digest):
+        try_in_child(text, expected)
+        vetted.remember(digest)
+        vetted.save()
+    return parse(text, expected)
+
+
+def parse(text: str, expected: str) -> tokenizers.Tokenizer:
+    """The library's tokenizer of a ``tokenizer.json``, in this process.
+
+    Raises:
+        BundleError: it cannot be used; the message begins with ``expected``.
+
+    """
+    import tokenizers
+
     with one_line_errors(expected):
         return tokenizers.Tokenizer.from_str(text)
 
 
-def _check_first(text: str, expected: str, version: str) -> None:
-    """Have a tokenizer that nobody opened yet loaded and tried in a child process."""
-    data = text.encode()
-    vetted = Vetted("tokenizers", f"{version} {CHECK_VERSION}")
-    digest = hashlib.sha256(data).hexdigest()
-    if vetted.opened(digest):
-        return
+def try_in_child(text: str, expected: str) -> None:
+    """Have a ``tokenizer.json`` that nobody opened yet loaded and tried in a child process.
+
+    Raises:
+        BundleError: it cannot be used, or not within its bounds; the message begins with
+            ``expected``.
+
+    """
+    size = len(text.encode())
     limits = Limits(
-        memory_bytes=BASE_MEMORY_BYTES + MEMORY_PER_BYTE * len(data),
-        cpu_s=BASE_CPU_S + len(data) / BYTES_PER_SECOND,
-        wall_s=10 * (BASE_CPU_S + len(data) / BYTES_PER_SECOND),
+        memory_bytes=BASE_MEMORY_BYTES + MEMORY_PER_BYTE * size,
+        cpu_s=BASE_CPU_S + size / BYTES_PER_SECOND,
+        wall_s=10 * (BASE_CPU_S + size / BYTES_PER_SECOND),
         answer_bytes=1 << 16,
     )
     try:
@@ -269,8 +288,6 @@ def _check_first(text: str, expected: str, version: str) -> None:
         raise BundleError(f"{expected}: it was stopped: {error}") from None
     except Refused as error:
         raise BundleError(f"{expected}: {error}") from None
-    vetted.remember(digest)
-    vetted.save()
 
 
 @contextmanager

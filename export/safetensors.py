@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import CheckpointError
+from edgedec.fields import one_line
 from edgedec.files import open_regular
 
 # The reference implementation's own limit.
@@ -82,7 +83,8 @@ class SafetensorsFile:
         entry = self._entries[name]
         if entry.dtype not in _DTYPES:
             known = ", ".join(_DTYPES)
-            raise CheckpointError(f"{self.path}: {name} is {entry.dtype}, expected {known}")
+            shown = f"{one_line(name)} is {one_line(entry.dtype)}"
+            raise CheckpointError(f"{self.path}: {shown}, expected {known}")
         dtype = np.dtype(_DTYPES[entry.dtype])
         columns = math.prod(entry.shape[1:])
         offset = self._data_start + entry.start + start * columns * dtype.itemsize

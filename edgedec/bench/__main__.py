@@ -22,6 +22,13 @@ from edgedec.errors import EdgedecError
 )
 @click.option("--prompts", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--threads", type=click.IntRange(1), help="Of each model; default: all cores.")
+@click.option(
+    "--count",
+    type=click.IntRange(1),
+    default=100_000,
+    show_default=True,
+    help="Damaged inputs of the section fuzz.",
+)
 def main(
     sections: tuple[str, ...],
     out: Path,
@@ -29,9 +36,10 @@ def main(
     checkpoints: Path,
     prompts: int,
     threads: int | None,
+    count: int,
 ) -> None:
     """Measure what the project promises; all sections, or those that are named."""
-    suite = Suite(Workshop(checkpoints, work), out, prompts, threads)
+    suite = Suite(Workshop(checkpoints, work), out, prompts, threads, count)
     try:
         for name in sections or SECTIONS:
             click.echo(f"== {name}: {SECTIONS[name].__doc__}")

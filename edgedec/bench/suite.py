@@ -43,6 +43,7 @@ class Suite:
         out: folder of the raw records.
         prompts: prompts of each section.
         threads: of each model; None is all cores.
+        count: damaged inputs that the section ``fuzz`` reads.
 
     """
 
@@ -50,6 +51,7 @@ class Suite:
     out: Path
     prompts: int
     threads: int | None = None
+    count: int = 100_000
 
     def run(self, name: str) -> list[Row]:
         """One section; its rows are what a table shows, its records are in ``out``."""
@@ -149,6 +151,13 @@ def whole(suite: Suite, recorder: Recorder) -> list[Row]:
     ]
 
 
+def fuzz(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Damaged inputs of every kind that comes from elsewhere: read, or refused in one line."""
+    from edgedec.bench.fuzzing import run
+
+    return run.run(recorder, suite.count, suite.out)
+
+
 _SECTIONS = (
     engine,
     distribution,
@@ -159,6 +168,7 @@ _SECTIONS = (
     grown_both,
     hopeless,
     whole,
+    fuzz,
     papers,
     overlap,
     overlap_sampled,
