@@ -23,11 +23,12 @@ from edgedec.errors import BundleError
 from edgedec.gguf import GgufHeader, describe, first_open, load_tokenizer
 from edgedec.gguf.describe import as_json
 from edgedec.gguf.parts import decodable_parts
+from edgedec.testing import damage
 
 fuzz = settings(
     max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-SIZES = st.sampled_from([0, 1, 2, 7, 31, 255, 2**16, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1])
+SIZES = st.sampled_from(damage.SIZES)
 HEADER = gguf_bytes(gguf_files.pieces(), (f32("a", 8), f32("b", 4, 4)))
 BYTE_PAIRS = gguf_bytes(gguf_files.byte_pairs("llama-bpe"), (f32("a", 8),))
 MODEL = gguf_bytes(GOOD, TENSORS)
@@ -68,24 +69,7 @@ def uses(file: Path) -> bool:
 @st.composite
 def damaged(draw: st.DrawFn, whole: bytes, until: int) -> bytes:
     """A sound file with some of its first bytes overwritten, taken out or put in, or cut."""
-    data = bytearray(whole)
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, min(until, len(data))))
-        kind = draw(st.sampled_from(["byte", "size", "junk", "take", "put", "cut"]))
-        junk = draw(st.binary(min_size=1, max_size=9))
-        if kind == "byte":
-            data[at : at + 1] = junk[:1]
-        elif kind == "size":
-            data[at : at + 8] = struct.pack("<Q", draw(SIZES))
-        elif kind == "junk":
-            data[at : at + len(junk)] = junk
-        elif kind == "take":
-            del data[at : at + len(junk)]
-        elif kind == "put":
-            data[at:at] = junk
-        elif draw(st.booleans()):  # rarely, or little else remains
-            del data[at:]
-    return bytes(data)
+    return damage.data(draw(st.randoms(use_true_random=False)), whole, until)
 
 
 def test_the_sound_files_are_used(tmp_path: Path) -> None:
