@@ -8,6 +8,7 @@
 #   make mutants     change single places of the code, list the changes that no test notices (hours)
 #   make format      let ruff rewrite what it can
 #   make help-pages  write docs/cli.md from the commands, docs/errors.md from wrong uses
+#   make captures    draw what the commands show in a terminal, as SVG under docs/captures
 #   make train-demo  train the demo pair again (needs torch, hours)
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
@@ -31,7 +32,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup gguf demo test check bench mutants format help-pages train-demo clean
+.PHONY: help setup gguf demo test check bench mutants format help-pages train-demo captures clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -94,6 +95,9 @@ format: $(DEV)
 
 help-pages: $(DEV)
 	$(BIN)/python tools/help_pages.py
+
+captures: $(DEV)
+	$(BIN)/python tools/captures.py
 
 train-demo: $(REFERENCE)
 	$(BIN)/python models/demo/recipe/run.py
