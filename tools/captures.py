@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import errno
 import fcntl
+import io
 import json
 import os
 import pty
@@ -194,7 +195,7 @@ def check(lines: list[Text], folder: Path) -> None:
 
 def draw(lines: list[Text], title: str, command: str, width: int) -> str:
     """An SVG that needs nothing from anywhere."""
-    console = Console(width=width, record=True, file=Path(os.devnull).open("w"))  # noqa: SIM115
+    console = Console(width=width, record=True, file=io.StringIO())
     console.print(Text.assemble(("$ ", "bold"), command), overflow="fold")
     for line in lines:
         console.print(line, no_wrap=True, overflow="crop", crop=True)
