@@ -18,7 +18,7 @@ from edgedec.decoding.session import Model, ModelInfo, Rollback, Session
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.fields import one_line
-from edgedec.memory.budget import CachePlan, plan_caches
+from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context, plan_caches
 from edgedec.pair import Pair, Source, find, is_gguf
 from edgedec.placement.load import LoadOptions
 from edgedec.placement.pinning import pinned
@@ -93,7 +93,7 @@ class OpenOptions(LoadOptions):
 
 @dataclass(slots=True)
 class Parts:
-    """What was put together; ``close`` takes it apart."""
+    """What was put together; ``close`` takes it apart. ``bound``: see ``CachePlan``."""
 
     pair: Pair
     target: Model
@@ -101,6 +101,7 @@ class Parts:
     tokenizer: Tokenizer
     plan: dict[str, Any]
     stack: ExitStack
+    bound: str
 
     def close(self) -> None:
         """Close sessions first, models after."""
@@ -114,7 +115,9 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
     """
     rule = acceptance.rule(options.accept or "coupling")
-    pair = find(where, options.draft_model, lambda *there: _format(options, *there))
+    pair = find_pair(where, options)
+    if pair.target.max_context is not None:
+        check_context(options.max_context, pair.target.max_context, "the target")
     drafter_name = _drafter_name(pair, options)
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
@@ -154,7 +157,19 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         engine = scheduling.engine(options.schedule, ingredients, stack)
         plan = _describe(options, engine, target, caches)
         plan |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        return Parts(pair, target, engine, tokenizer, plan, stack.pop_all())
+        bound = caches.bound
+        if bound == TRAINED and caches.capacity < target.info.max_context:
+            bound = MEMORY
+        return Parts(pair, target, engine, tokenizer, plan, stack.pop_all(), bound)
+
+
+def find_pair(where: str | Path, options: OpenOptions) -> Pair:
+    """The models that will be loaded.
+
+    Raises:
+        BundleError, InputError.
+    """
+    return find(where, options.draft_model, lambda *there: _format(options, *there))
 
 
 def _limited(info: ModelInfo, context_limit: int | None) -> ModelInfo:

@@ -31,6 +31,7 @@ class Source:
         read_tokenizer: reads its tokenizer.
         admit: checks the file before a runtime opens it; raises BundleError.
         stated: sha256 by file as a bundle's manifest says; empty where there is none.
+        max_context: tokens it was trained for, as its file says; None where it does not.
 
     """
 
@@ -41,6 +42,7 @@ class Source:
     read_tokenizer: Callable[[], Tokenizer]
     admit: Callable[[], None]
     stated: Mapping[str, str] = field(default_factory=dict)
+    max_context: int | None = None
 
     def hashes(self) -> dict[str, str]:
         """sha256 by file; reads every byte."""
@@ -166,6 +168,7 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
         read_tokenizer=read_tokenizer,
         admit=admit,
         stated={name: bundle.files[name].sha256 for name in variant.files},
+        max_context=role.dims.get("max_context"),
     )
 
 
@@ -182,6 +185,7 @@ def _gguf(path: Path, role: str) -> Source:
         files={part.name: part for part in parts},
         read_tokenizer=lambda: load_tokenizer(header),
         admit=lambda: _admit_gguf(path),
+        max_context=header.context_length,
     )
 
 

@@ -27,9 +27,10 @@ from edgedec.decoding.policy import for_request
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.decoding.stopping import StopRule
-from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
+from edgedec.errors import InputError, PassFailed, PromptTooLong, RuntimeUnavailable
 from edgedec.generation import Generation, Plan
 from edgedec.keywords import TextOptions, replaced, with_changes
+from edgedec.limits import too_long
 from edgedec.opening import Opener, opener
 from edgedec.placement.contention import longest_wait, waiting_times
 from edgedec.streaming import Stream
@@ -168,7 +169,11 @@ class Pipeline:
         """
         options = with_changes(options or GenerateOptions(), changes)
         tokens = self._tokens(prompt)
-        room = self.engine.room(tokens)
+        try:
+            room = self.engine.room(tokens)
+        except PromptTooLong:
+            capacity = self.engine.target.capacity
+            raise too_long(len(tokens), capacity, self._parts.bound) from None
         sampler = Sampler(
             options.sampling,
             self.target.info.vocab_size,

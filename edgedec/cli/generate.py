@@ -93,9 +93,13 @@ def command(
         jobs = [Job("1", text if system is None else with_system(user(text), system))]
     options = _options.generate_options(chosen)
     from edgedec.cli import _output
+    from edgedec.limits import check_prompt
     from edgedec.pipeline import Pipeline
 
-    with Pipeline.open(bundle, _options.open_options(chosen)) as pipeline:
+    opening = _options.open_options(chosen)
+    if prompts is None:
+        check_prompt(bundle, opening, jobs[0].prompt)
+    with Pipeline.open(bundle, opening) as pipeline:
         if prompts is not None:
             _run_all(pipeline, jobs, options, out, chosen["accept"])
             return

@@ -130,7 +130,7 @@ class Engine:
         if room < 1:
             raise PromptTooLong(
                 f"the prompt has {len(prompt)} tokens and the context holds "
-                f"{self.target.capacity}: shorten it or raise --max-context"
+                f"{self.target.capacity}: shorten it"
             )
         return room
 

@@ -8,6 +8,14 @@ from edgedec.decoding.session import ModelInfo
 from edgedec.errors import MemoryBudgetError
 
 _SMALLEST_CONTEXT = 16
+# What bounds a context, and what helps where it is too short.
+TRAINED, MAX_CONTEXT, KV_MEMORY, MEMORY = "trained", "max_context", "kv_memory", "memory"
+_HELP = {
+    TRAINED: "shorten it, the model was trained for no more",
+    MAX_CONTEXT: "shorten it or raise --max-context",
+    KV_MEMORY: "shorten it or raise --kv-memory",
+    MEMORY: "shorten it or give more --memory",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +25,29 @@ class CachePlan:
     Attributes:
         capacity: tokens per session.
         kv_bytes: of all sessions together, when full.
+        bound: what bounds the capacity: ``TRAINED``, ``MAX_CONTEXT`` or ``KV_MEMORY``.
     """
 
     capacity: int
     kv_bytes: int
+    bound: str = TRAINED
+
+
+def bound_by(bound: str) -> str:
+    """What helps where a prompt is longer than what this bounds."""
+    return _HELP[bound]
+
+
+def check_context(max_context: int | None, trained: int, name: str) -> None:
+    """Refuse a context that the model was not trained for.
+
+    Raises:
+        MemoryBudgetError: names both.
+    """
+    if max_context is not None and not 1 <= max_context <= trained:
+        raise MemoryBudgetError(
+            f"--max-context {max_context}: expected 1 to {trained}, what {name} was trained for"
+        )
 
 
 def plan_caches(
@@ -38,15 +65,12 @@ def plan_caches(
         MemoryBudgetError: the limit does not hold even a short context, or not the
             ``max_context`` that was asked for.
     """
-    if max_context is not None and not 1 <= max_context <= target.max_context:
-        raise MemoryBudgetError(
-            f"--max-context {max_context}: expected 1 to {target.max_context}, "
-            f"what {target.name} was trained for"
-        )
+    check_context(max_context, target.max_context, target.name)
     capacity = max_context or target.max_context
     kv_bytes = _bytes_of(capacity, target, draft)
     if kv_memory is None or kv_bytes <= kv_memory:
-        return CachePlan(capacity, kv_bytes)
+        bound = TRAINED if capacity == target.max_context else MAX_CONTEXT
+        return CachePlan(capacity, kv_bytes, bound)
     fits = _fitting(kv_memory, target, draft)
     if fits < min(_SMALLEST_CONTEXT, capacity):
         least = min(_SMALLEST_CONTEXT, capacity)
@@ -59,7 +83,7 @@ def plan_caches(
             f"KV of {max_context} tokens needs {_mb(kv_bytes)} MB, "
             f"budget {_mb(kv_memory)} MB: try --max-context {fits}"
         )
-    return CachePlan(fits, _bytes_of(fits, target, draft))
+    return CachePlan(fits, _bytes_of(fits, target, draft), KV_MEMORY)
 
 
 def _bytes_of(tokens: int, target: ModelInfo, draft: ModelInfo | None) -> int:

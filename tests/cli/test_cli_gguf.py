@@ -226,3 +226,14 @@ def test_a_draft_of_more_nodes_than_the_target_takes_branches(
     found = generate("target", *FULL, *sampling, *drafts, *more, "--draft-length", 40)
     assert found["text"] == plain["text"]
     assert found["drafted_tokens"] > 0
+
+
+def test_a_prompt_longer_than_the_context_is_refused_before_a_file_is_loaded(
+    run: Run, one_line: Callable[..., str], files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("edgedec.runtimes.llamacpp.LlamaModel.load")
+    for limit, more in ((512, ()), (20, ("--max-context", 20))):
+        line = one_line(run("generate", "--target", files["target"], "b" * 600, *more))
+        assert f"the context holds {limit}: shorten it" in line
+    line = one_line(run("generate", "--target", files["target"], "b", "--max-context", 513))
+    assert "--max-context 513: expected 1 to 512, what the target was trained for" in line
