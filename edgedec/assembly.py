@@ -46,23 +46,24 @@ class OpenOptions(LoadOptions):
         draft_depth: longest path of a drafted tree of a fixed length; None is that length.
         format: of the target's files, where a bundle has several, and of a draft that is
             there in it, too; ``auto`` takes the one that decodes fastest.
-        draft_format: of the draft's files where they are not to be as the target's.
+        draft_format: of the draft's files where it differs from the target's.
         schedule: ``sequential``, or ``overlapped``: draft while the target verifies.
         max_context: tokens a text may have with its prompt; None is the model's own limit,
             or ``context_limit`` where that is less, which a plan sets and nobody asked for.
         kv_memory: bytes for all key/value caches; None is no limit.
-        accept: an acceptance rule's name; None is the Gumbel coupling, which gives a
-            seed's own text whatever is drafted.
-
+        accept: an acceptance rule's name; None is the Gumbel coupling, which gives a seed the
+            text of plain decoding, near-ties aside (see below).
         plan: where to run what, as ``edgedec plan`` decided: ``auto`` is what it decided last,
             if nothing is chosen here that it decides; a file that it wrote; ``none``.
         memory: bytes for weights, caches and buffers together: a plan that fits is made, after
             measuring where that was not done; None is no limit.
 
-    ``row_invariant`` makes the text of a seed independent of what was drafted, near-ties
-    included, and lets no drafter branch. None does so where it costs nothing (fp32): padding
-    makes rounds that draft nothing slower than plain decoding. Without it two runs with quantised
-    weights may part where two tokens are nearly tied.
+    ``row_invariant=True`` makes the text of a seed independent of what was drafted, near-ties
+    included, and lets no drafter branch. None does so only where it costs nothing (fp32), since
+    padding makes rounds that draft nothing slower than plain decoding. Without it, quantised
+    weights round differently in passes of different widths: where two tokens are nearly tied,
+    a drafted text may leave the plain one, and two runs of one seed may leave each other, since
+    draft lengths follow measured time. Each token is still drawn from the target's distribution.
     """
 
     draft: str = "auto"

@@ -49,6 +49,9 @@ Message = Mapping[str, str]
 class GenerateOptions:
     """What to generate.
 
+    With fp32 weights, or opened with ``row_invariant=True``, equal options and an equal seed
+    give the same text whatever drafts; ``OpenOptions`` says what holds otherwise.
+
     Attributes:
         max_new_tokens: tokens at most; the context may end the text earlier.
         sampling: how tokens are chosen; the default is greedy.
@@ -106,11 +109,12 @@ class Pipeline:
 
     One text at a time: a stream that is read while another one is half read raises
     StateError. When a device fails in the middle of a text, the pipeline opens its models
-    elsewhere, or decodes without the draft, says so once (a warning of the logger
-    ``edgedec``), and goes on with the same text.
+    elsewhere, or decodes without the draft, logs one warning (logger ``edgedec``), and goes
+    on with the text so far. Another device may round differently, so that what follows can
+    leave the text of the first one at a near-tie.
 
     Attributes:
-        notes: what was said so, one line each.
+        notes: those warnings, one line each.
     """
 
     def __init__(self, opener: Opener) -> None:
@@ -119,7 +123,7 @@ class Pipeline:
 
     @property
     def notes(self) -> list[str]:
-        """Why places were left that had been planned."""
+        """Why places that were planned were given up, one line each."""
         return list(self._opener.notes)
 
     def _use(self, parts: assembly.Parts) -> None:

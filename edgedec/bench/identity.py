@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 # What the matrix decodes: it takes fifty texts for each prompt.
-_MATRIX_PROMPTS = 8
+_MATRIX_PROMPTS = 4
 _MATRIX_TEXT = GenerateOptions(48, SamplingParams(temperature=0.8, seed=0), ignore_eos=True)
 _SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "4 tokens a round": {"draft_length": 4},
     "row-invariant": {"row_invariant": True},
+    "row-invariant, 4 tokens a round": {"row_invariant": True, "draft_length": 4},
 }
 
 

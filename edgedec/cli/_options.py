@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,12 +13,9 @@ import click
 
 if TYPE_CHECKING:
     from edgedec.assembly import OpenOptions
-    from edgedec.decoding.sampling import SamplingParams
-    from edgedec.pipeline import GenerateOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
-ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 # The drafters by their files; importing their package would import numpy.
 _DRAFTERS = Path(__file__).parents[1] / "decoding" / "drafting"
 DRAFTS = ["auto", *sorted({file.stem for file in _DRAFTERS.glob("[a-z]*.py")} - {"base"})]
@@ -55,34 +50,6 @@ def draft(value: str | Path) -> str | Path:
     raise click.BadParameter(f"{text!r} is not one of {', '.join(DRAFTS)}, demo, nor a file")
 
 
-def bias(value: str | tuple[int, float]) -> tuple[int, float]:
-    """``ID=VALUE``: a token id and what is added to its logit."""
-    if isinstance(value, tuple):
-        return value
-    try:
-        token, amount = value.split("=")
-        return int(token), float(amount)
-    except ValueError:
-        raise click.BadParameter(
-            f"{value!r}: expected a token id and a number, as 17=-2.5"
-        ) from None
-
-
-def text(value: str) -> str:
-    """Words of the command line, which most terminals give as UTF-8 whatever the locale says."""
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:  # bytes that mean nothing in this locale stand there as escapes
-        with suppress(UnicodeError):
-            return os.fsencode(value).decode("utf-8")
-    return value
-
-
-def stop_text(value: str) -> str:
-    """A stop string, whose ``\\n``, ``\\t`` and ``\\\\`` mean what they do in most languages."""
-    return re.sub(r"\\([nt\\])", lambda found: ESCAPES[found[1]], text(value))
-
-
 OPEN = [
     click.option("--draft", type=draft, default="auto", show_default=True,
                  metavar="|".join(["NAME", "FILE.gguf"]),
@@ -95,25 +62,26 @@ OPEN = [
         metavar="auto|N",
                  help="Tokens to draft in a round; auto decides by measured cost."),
     click.option("--accept", metavar="RULE",
-                 help="Acceptance rule: coupling (default), match or speculative, which are "
-                 "lossless; typical and bild change the text."),
+                 help="Acceptance rule: coupling (default) and match give a seed's own text, "
+                 "speculative its distribution; typical and bild change both."),
     click.option("--threads", type=click.IntRange(1, 1024),
-                 help="CPU threads; default: one a core, fewer for a small model."),
+                 help="CPU threads; default: one per core, fewer for a small model."),
     click.option("--provider", "providers", multiple=True, metavar="NAME",
                  help="ONNX Runtime execution provider; repeat for second choices."),
     click.option("--max-context", type=click.IntRange(min=2), metavar="TOKENS",
                  help="Tokens a text may have, its prompt included; default: the model's limit."),
     click.option("--kv-memory", type=size, metavar="SIZE",
-                 help="Memory for all key/value caches, as 512MB; default: no limit."),
+                 help="Memory for all key/value caches, such as 512MB; default: no limit."),
     click.option("--plan", default="auto", show_default=True, metavar="auto|none|FILE",
                  help="Where to run what: auto is what `edgedec plan` decided last for these "
                  "models on this machine; a file that it wrote."),
     click.option("--memory", type=size, metavar="SIZE",
-                 help="Memory for everything, as 2GB: a plan that fits is made, after measuring "
-                 "where that was not done yet."),
+                 help="Memory for everything, such as 2GB: makes a plan that fits, and measures "
+                 "first where needed."),
     click.option("--row-invariant/--no-row-invariant", default=None,
-                 help="Pad passes so that quantised numbers do not depend on drafting; "
-                 "default: not, since a lone row then costs as much as two."),
+                 help="Pad passes so that a seed's text is the same whatever was drafted, "
+                 "near-ties included; off by default, since a pass over one token then costs as "
+                 "much as one over two. fp32 weights need no padding."),
 ]  # fmt: skip
 
 LOAD = [
@@ -130,54 +98,23 @@ LOAD = [
                  help="A device of `edgedec devices`; for both models."),
     click.option("--gpu-layers", type=click.IntRange(min=-1), metavar="N",
                  help="GGUF: layers on that device; -1 is all."),
-    click.option("--draft-device", metavar="NAME", help="The same for the draft alone."),
+    click.option("--draft-device", metavar="NAME", help="A device for the draft alone."),
     click.option("--draft-gpu-layers", type=click.IntRange(min=-1), metavar="N",
-                 help="The same for the draft alone."),
-    click.option("--mmap/--no-mmap", default=None, help="GGUF: map the file; default: yes."),
+                 help="GGUF: layers of the draft on its device."),
+    click.option("--mmap/--no-mmap", default=None,
+                 help="GGUF: map the file into memory; default: yes."),
     click.option("--mlock", is_flag=True, default=None, help="GGUF: keep the weights in memory."),
     click.option("-v", "--verbose", is_flag=True, help="Let the runtime's own log through."),
 ]  # fmt: skip
 
-# What bends the target's distribution.
-SHAPE = [
-    click.option("--top-k", type=int, default=0, help="Keep the k most likely tokens."),
-    click.option("--top-p", type=float, default=1.0,
-                 help="Keep the most likely tokens that hold this probability together."),
-    click.option("--min-p", type=float, default=0.0,
-                 help="Keep tokens at least this times as likely as the most likely one."),
-    click.option("--repetition-penalty", type=float, default=1.0,
-                 help="Above 1: tokens of prompt and text become less likely."),
-    click.option("--presence-penalty", type=float, default=0.0,
-                 help="Subtracted from the logits of tokens in the text."),
-    click.option("--frequency-penalty", type=float, default=0.0,
-                 help="The same for each time they occurred."),
-    click.option("--logit-bias", type=bias, multiple=True, metavar="ID=VALUE",
-                 help="Added to this token's logit; repeatable."),
-]  # fmt: skip
-
-STOP = click.option("--stop", type=stop_text, multiple=True, metavar="TEXT",
-                    help="Ends the text; repeatable. \\n is a line end, \\t a tab, \\\\ a "
-                    "backslash.")  # fmt: skip
-
-SAMPLE = [
-    click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128,
-                 show_default=True, metavar="N", help="Tokens to write at most."),
-    click.option("--temperature", type=float, default=0.0, show_default=True,
-                 help="0 is greedy."),
-    *SHAPE,
-    click.option("--seed", type=int, help="Of all random choices; default: drawn and reported."),
-    STOP,
-    click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
-]  # fmt: skip
-
 WORKLOAD = [
     click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True,
-                 help="Texts are sampled with; 0 is greedy."),
+                 help="Temperature that texts are sampled at; 0 is greedy."),
     click.option("--prompt-tokens", type=click.IntRange(min=1), default=256, show_default=True,
                  metavar="N", help="Tokens of a typical prompt."),
     click.option("--new-tokens", type=click.IntRange(min=2), default=128, show_default=True,
                  metavar="N", help="Tokens of a typical text."),
-    click.option("--all", "show_all", is_flag=True, help="Show every plan that was weighed."),
+    click.option("--all", "show_all", is_flag=True, help="Show every plan that was considered."),
 ]  # fmt: skip
 
 _LOADED = (
@@ -283,33 +220,3 @@ def _of_draft(chosen: dict[str, Any]) -> dict[str, Any]:
     """What was chosen for the draft alone."""
     own = {name: chosen.get(f"draft_{name}") for name in ("device", "gpu_layers")}
     return {name: value for name, value in own.items() if value is not None}
-
-
-def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
-    """``GenerateOptions`` from the values of ``SAMPLE``."""
-    from edgedec.pipeline import GenerateOptions
-
-    return GenerateOptions(
-        max_new_tokens=chosen["max_new_tokens"],
-        sampling=sampling_params(chosen),
-        stop=tuple(chosen["stop"]),
-        logprobs=chosen.get("logprobs"),
-        timeout_s=chosen["timeout"],
-    )
-
-
-def sampling_params(chosen: dict[str, Any]) -> SamplingParams:
-    """``SamplingParams`` from the values of ``SHAPE``, a temperature and a seed."""
-    from edgedec.decoding.sampling import SamplingParams
-
-    return SamplingParams(
-        temperature=chosen["temperature"],
-        top_k=chosen["top_k"],
-        top_p=chosen["top_p"],
-        min_p=chosen["min_p"],
-        repetition_penalty=chosen["repetition_penalty"],
-        presence_penalty=chosen["presence_penalty"],
-        frequency_penalty=chosen["frequency_penalty"],
-        logit_bias=dict(chosen["logit_bias"]),
-        seed=chosen["seed"],
-    )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @_model.model
 @_options.options(_options.texts(count=10, least_tokens=2))
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all random choices.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random choices.")
 @click.option(
     "--draft",
     "draft_model",
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--threads",
     type=click.IntRange(1, 1024),
-    help="CPU threads; default: one a core, fewer for a small model.",
+    help="CPU threads; default: one per core, fewer for a small model.",
 )
 @click.option(
     "--out",
@@ -56,10 +56,11 @@ def command(
 ) -> None:
     """Race every drafter against plain decoding.
 
-    MODEL is a folder, the demo, or a GGUF file. All run interleaved in one process; only ratios
-    within one run mean anything on a machine that does other things as well. A speed-up is plain
-    seconds a token over the drafter's, without the first round; worst is that of the worst prompt;
-    identical counts the prompts whose tokens are those of plain decoding.
+    MODEL is a folder, the demo, or a GGUF file. All run interleaved in one process; on a machine
+    that does other things as well, only ratios within one run mean anything. A speed-up is plain
+    seconds per token over the drafter's, without the first round; worst is the worst prompt's;
+    identical counts the prompts with the same tokens as plain decoding without padding (quantised
+    weights may differ at near-ties, see `edgedec verify`).
 
     \b
     edgedec bench demo

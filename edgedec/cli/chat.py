@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options
+from edgedec.cli import _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 @click.command()
 @_model.model
 @click.option(
-    "--system", type=_options.text, metavar="TEXT", help="What the assistant is told first."
+    "--system", type=_sampling.text, metavar="TEXT", help="What the assistant is told first."
 )
-@_options.options(_options.SAMPLE, _options.OPEN, _options.LOAD)
+@_options.options(_sampling.SAMPLE, _options.OPEN, _options.LOAD)
 def command(bundle: str, system: str | None, **chosen: Any) -> None:
     """Talk with a model in the terminal.
 
@@ -36,7 +36,7 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
     edgedec chat large.gguf --draft small.gguf
     edgedec chat ./qwen --system "Answer in one sentence." --temperature 0.7
     """  # fmt: skip
-    options = _options.generate_options(chosen)
+    options = _sampling.generate_options(chosen)
     from edgedec.errors import InputError
     from edgedec.pipeline import Pipeline
 

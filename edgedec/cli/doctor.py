@@ -14,8 +14,8 @@ from edgedec.cli import _options
 def command(as_json: bool) -> None:
     """Say what is installed and what is missing.
 
-    Exit code 1 when something is wrong; each problem comes with how to mend it. An extra that
-    is not installed is no problem: it is there for who needs it.
+    Exit code 1 when something is wrong; each problem comes with how to mend it. A missing
+    extra is not a problem: it is optional.
 
     \b
     edgedec doctor

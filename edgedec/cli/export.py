@@ -57,13 +57,17 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
     " bf16, q8_0, q6_k, q5_k_m, q4_k_m, q4_0 and more in gguf (q4_0). With several formats:"
     " onnx=int4,gguf=q4_k_m.",
 )
-@click.option("--draft-weights", metavar="NAME", help="The same for the draft; default: --weights.")
+@click.option(
+    "--draft-weights",
+    metavar="NAME",
+    help="How the draft's weights are stored; default: as --weights.",
+)
 @click.option(
     "--kv",
     type=click.Choice(["fp32", "int8"]),
     default="fp32",
     show_default=True,
-    help="How an onnx keeps keys and values; a gguf leaves it to who runs it.",
+    help="How an onnx keeps keys and values; for a gguf that is chosen when it runs.",
 )
 @click.option(
     "--block-size",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options
+from edgedec.cli import _model, _options, _sampling
 from edgedec.cli._group import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 
 @click.command()
 @_model.model_and_prompt
-@_options.options(_options.SAMPLE, _options.OPEN, _options.LOAD)
+@_options.options(_sampling.SAMPLE, _options.OPEN, _options.LOAD)
 @click.option(
     "--system",
-    type=_options.text,
+    type=_sampling.text,
     metavar="TEXT",
     help="What a chat model is told before the prompt.",
 )
@@ -89,9 +89,9 @@ def command(
     elif messages is not None:
         jobs = [Job("1", with_system(read_messages(messages), system))]
     else:
-        text = read_text() if prompt is None or prompt == "-" else _options.text(prompt)
+        text = read_text() if prompt is None or prompt == "-" else _sampling.text(prompt)
         jobs = [Job("1", text if system is None else with_system(user(text), system))]
-    options = _options.generate_options(chosen)
+    options = _sampling.generate_options(chosen)
     from edgedec.cli import _output
     from edgedec.limits import check_prompt
     from edgedec.pipeline import Pipeline

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options
+from edgedec.cli import _model, _options, _sampling
 
 if TYPE_CHECKING:
     from edgedec.bench.verification import Verification
@@ -37,7 +37,7 @@ _SHOWN = 20
     help="Temperature of the sampled texts; 0 is greedy.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampled texts.")
-@_options.options(_options.SHAPE, [_options.STOP])
+@_options.options(_sampling.SHAPE, [_sampling.STOP])
 @click.option(
     "--logprobs",
     type=click.IntRange(0, 100),
@@ -67,10 +67,10 @@ def command(
     log-probabilities are compared. Without --prompts the prompts are Python: heads of functions
     from this interpreter's standard library that the demo pair was not trained on.
 
-    Exit code 0: every text is plain decoding's own, or parts from it at a near-tie, where two
-    tokens are so close that a pass over several tokens rounds them the other way round. Near-ties
-    are counted and listed; fp32 weights and --row-invariant have none. Exit code 1: some text
-    differs by more, or nothing was drafted.
+    Exit code 0: every text is plain decoding's own, or leaves it at a near-tie, where two tokens
+    are so close that a pass over several tokens rounds to the other one. Near-ties are counted and
+    listed; --row-invariant leaves none, and fp32 weights hardly any. Exit code 1: some text differs
+    by more, or nothing was drafted. Texts run on past an end-of-text token unless --respect-eos.
 
     \b
     edgedec verify demo
@@ -133,7 +133,7 @@ def _asked(chosen: dict[str, Any]) -> GenerateOptions:
 
     return GenerateOptions(
         max_new_tokens=chosen["max_new_tokens"],
-        sampling=_options.sampling_params(chosen),
+        sampling=_sampling.sampling_params(chosen),
         stop=tuple(chosen["stop"]),
         logprobs=chosen["logprobs"],
         ignore_eos=chosen["ignore_eos"],

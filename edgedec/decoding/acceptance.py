@@ -3,7 +3,8 @@
 A rule is pure: it reads the rows it visits and the random streams, nothing else. The
 lossless ones leave the text with the target's own distribution, whatever was drafted:
 
-- ``coupling`` (the default) and ``match`` give the very text of plain decoding for a seed.
+- ``coupling`` (the default) and ``match`` give the very text of plain decoding for a seed,
+  as far as the target's logits do not depend on how many tokens a pass computes.
   Greedy decoding is their case without noise, and the same code.
 - ``speculative`` gives the distribution, and the same text for a seed only while drafts
   have the same lengths. It accepts a little more than ``coupling`` does.

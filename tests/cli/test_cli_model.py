@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from edgedec.cli import _options, _suggestions, main
+from edgedec.cli import _sampling, _suggestions, main
 from edgedec.cli._model import meant
 from edgedec.errors import BundleError, CheckpointError
 from edgedec.export.checkpoint import Checkpoint
@@ -186,7 +186,7 @@ def test_a_system_message(run, bundle, one_line, tmp_path: Path) -> None:
     ],
 )
 def test_a_line_end_in_a_stop_string(written: str, meaning: str) -> None:
-    assert _options.stop_text(written) == meaning
+    assert _sampling.stop_text(written) == meaning
 
 
 def test_a_line_end_stops_the_text(run) -> None:

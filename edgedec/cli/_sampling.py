@@ -1,0 +1,108 @@
+"""Options of a text: how its tokens are chosen, and what ends it."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from edgedec.decoding.sampling import SamplingParams
+    from edgedec.pipeline import GenerateOptions
+
+ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
+
+
+def bias(value: str | tuple[int, float]) -> tuple[int, float]:
+    """``ID=VALUE``: a token id and what is added to its logit."""
+    if isinstance(value, tuple):
+        return value
+    try:
+        token, amount = value.split("=")
+        return int(token), float(amount)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r}: expected a token id and a number, as 17=-2.5"
+        ) from None
+
+
+def text(value: str) -> str:
+    """Words of the command line, which most terminals give as UTF-8 whatever the locale says."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:  # bytes that mean nothing in this locale stand there as escapes
+        with suppress(UnicodeError):
+            return os.fsencode(value).decode("utf-8")
+    return value
+
+
+def stop_text(value: str) -> str:
+    """A stop string, whose ``\\n``, ``\\t`` and ``\\\\`` mean what they do in most languages."""
+    return re.sub(r"\\([nt\\])", lambda found: ESCAPES[found[1]], text(value))
+
+
+# What bends the target's distribution.
+SHAPE = [
+    click.option("--top-k", type=int, default=0, help="Keep the k most likely tokens."),
+    click.option("--top-p", type=float, default=1.0,
+                 help="Keep the most likely tokens that hold this probability together."),
+    click.option("--min-p", type=float, default=0.0,
+                 help="Keep tokens at least this times as likely as the most likely one."),
+    click.option("--repetition-penalty", type=float, default=1.0,
+                 help="Above 1: tokens of prompt and text become less likely."),
+    click.option("--presence-penalty", type=float, default=0.0,
+                 help="Subtracted from the logits of tokens that occur in the text."),
+    click.option("--frequency-penalty", type=float, default=0.0,
+                 help="Subtracted from them once more for each time they occur there."),
+    click.option("--logit-bias", type=bias, multiple=True, metavar="ID=VALUE",
+                 help="Added to this token's logit; repeatable."),
+]  # fmt: skip
+
+STOP = click.option("--stop", type=stop_text, multiple=True, metavar="TEXT",
+                    help="Ends the text; repeatable. \\n is a line end, \\t a tab, \\\\ a "
+                    "backslash.")  # fmt: skip
+
+SAMPLE = [
+    click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128,
+                 show_default=True, metavar="N", help="Tokens to write at most."),
+    click.option("--temperature", type=float, default=0.0, show_default=True,
+                 help="0 is greedy."),
+    *SHAPE,
+    click.option("--seed", type=int,
+                 help="Seed of all random choices; default: one is drawn and reported."),
+    STOP,
+    click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
+]  # fmt: skip
+
+
+def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
+    """``GenerateOptions`` from the values of ``SAMPLE``."""
+    from edgedec.pipeline import GenerateOptions
+
+    return GenerateOptions(
+        max_new_tokens=chosen["max_new_tokens"],
+        sampling=sampling_params(chosen),
+        stop=tuple(chosen["stop"]),
+        logprobs=chosen.get("logprobs"),
+        timeout_s=chosen["timeout"],
+    )
+
+
+def sampling_params(chosen: dict[str, Any]) -> SamplingParams:
+    """``SamplingParams`` from the values of ``SHAPE``, a temperature and a seed."""
+    from edgedec.decoding.sampling import SamplingParams
+
+    return SamplingParams(
+        temperature=chosen["temperature"],
+        top_k=chosen["top_k"],
+        top_p=chosen["top_p"],
+        min_p=chosen["min_p"],
+        repetition_penalty=chosen["repetition_penalty"],
+        presence_penalty=chosen["presence_penalty"],
+        frequency_penalty=chosen["frequency_penalty"],
+        logit_bias=dict(chosen["logit_bias"]),
+        seed=chosen["seed"],
+    )
