@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgedec import Pipeline
-from edgedec.cli._options import text
+from edgedec.cli._sampling import text
 from edgedec.errors import BundleError
 from edgedec.model_path import utf8
 
