@@ -15,6 +15,7 @@ import io
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -52,7 +53,7 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 {styles}
 </style>
 <defs><clipPath id="{unique_id}-clip-terminal">
-<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" /></clipPath>{lines}</defs>
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" /></clipPath></defs>
 {chrome}
 <g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
 {backgrounds}
@@ -199,9 +200,10 @@ def draw(lines: list[Text], title: str, command: str, width: int) -> str:
     console.print(Text.assemble(("$ ", "bold"), command), overflow="fold")
     for line in lines:
         console.print(line, no_wrap=True, overflow="crop", crop=True)
-    return console.export_svg(
-        title=title, code_format=SVG, unique_id=f"{title.split()[-1]}-{width}"
-    )
+    name = f"{title.split()[-1]}-{width}"
+    drawn = console.export_svg(title=title, code_format=SVG, unique_id=name)
+    # Every run of characters names the window of its line, which nothing here leaves.
+    return re.sub(r' clip-path="url\(#[\w-]*-line-\d+\)"', "", drawn)
 
 
 def prepare(folder: Path) -> None:

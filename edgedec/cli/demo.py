@@ -148,7 +148,10 @@ def _caption(pace_ms: float, chosen: bool) -> str:
         )
     lines.append("[bold green]Green[/] tokens were proposed by the draft and accepted.")
     if chosen:
-        lines.append(f"Of {_LOOKED_AT} functions the one is shown that repeats itself least.")
+        lines.append(
+            f"Shown are those functions, of {_LOOKED_AT} times as many, whose texts repeat "
+            "themselves least."
+        )
     return " ".join(lines)
 
 

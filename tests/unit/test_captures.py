@@ -51,6 +51,9 @@ def test_a_drawing_needs_nothing_from_anywhere(captures: ModuleType) -> None:
     assert "@font-face" not in drawn
     assert "a&#160;&lt;&#160;b" in drawn
     assert len(drawn) < 10_000
+    # What it refers to is there.
+    for name in set(re.findall(r"url\(#([^)]*)\)", drawn)):
+        assert f'id="{name}"' in drawn
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
