@@ -19,7 +19,8 @@ from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.fields import one_line
 from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context, plan_caches
-from edgedec.pair import Pair, Source, find, is_gguf
+from edgedec.model_path import is_gguf
+from edgedec.pair import Pair, Source, find
 from edgedec.placement.load import LoadOptions
 from edgedec.placement.pinning import pinned
 from edgedec.placement.plan import SEQUENTIAL

@@ -13,6 +13,8 @@ import shutil
 import sys
 from importlib import metadata, util
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 DISTRIBUTION = "edgedec-runtime"
 _FOREIGN = "edgedec"
@@ -54,7 +56,8 @@ def stranger() -> str | None:
         return None
     ours = _SUBJECT in str(found.metadata["Summary"])
     whose = "this project under its former name" if ours else "another project's"
-    again = " ".join(["--force-reinstall", "--no-deps", *_editable(), _quoted(_source())])
+    source = _quoted(_wheel() or _source())
+    again = " ".join(["--force-reinstall", "--no-deps", *_editable(), source])
     return (
         f"the distribution {_FOREIGN} {found.version} is installed as well; it is {whose} and"
         f" has a package of the same name: `{_pip('uninstall')} {_FOREIGN}`, then"
@@ -96,11 +99,27 @@ def _clone() -> Path | None:
 def _editable() -> list[str]:
     """The option that keeps an editable installation editable."""
     try:
-        told = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
-        editable = json.loads(told or "{}")["dir_info"]["editable"] is True
-    except (metadata.PackageNotFoundError, KeyError, TypeError, ValueError):
+        editable = _installed_from()["dir_info"]["editable"] is True
+    except (KeyError, TypeError):
         editable = False
     return ["--editable"] if editable and _clone() is not None else []
+
+
+def _wheel() -> str | None:
+    """The file that this distribution was installed from, where it is still there."""
+    url = urlsplit(str(_installed_from().get("url", "")))
+    path = unquote(url.path)
+    return path if url.scheme == "file" and Path(path).is_file() else None
+
+
+def _installed_from() -> dict[str, Any]:
+    """What pip noted where it installed from a file or a folder; empty otherwise."""
+    try:
+        noted = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+        found = json.loads(noted or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _quoted(word: str) -> str:

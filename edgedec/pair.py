@@ -13,8 +13,6 @@ from edgedec.model_path import GGUF, is_gguf
 from edgedec.onnx_file import check_listed
 from edgedec.text import TOKENIZER, Tokenizer
 
-__all__ = ["Choose", "Pair", "Source", "every_format", "find", "is_gguf"]
-
 # From a role and the formats it is there in to the one that is used.
 Choose = Callable[[str, Sequence[str]], str]
 

@@ -17,7 +17,7 @@ import numpy as np
 from edgedec import profiling
 from edgedec.bundle import Bundle, Role
 from edgedec.errors import InputError
-from edgedec.pair import is_gguf
+from edgedec.model_path import is_gguf
 from edgedec.placement.plan import Decision, Plan, Prediction
 from edgedec.placement.planner import decide
 from edgedec.placement.planner.retreat import size

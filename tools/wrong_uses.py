@@ -83,6 +83,8 @@ edgedec generate "Hi" --logit-bias hello
 edgedec generate "Hi" --logit-bias 99999=1
 edgedec generate "Hi" --stop ""
 edgedec generate "Hi" --draft magic
+edgedec generate "Hi" --draft lokup
+edgedec generate "Hi" --draft Qwen/Qwen3-0.6B
 edgedec generate "Hi" --draft missing.gguf
 edgedec generate "Hi" --draft lookup --drafter model
 edgedec generate "Hi" --draft-length many

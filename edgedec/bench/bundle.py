@@ -11,7 +11,7 @@ from edgedec.assembly import OpenOptions
 from edgedec.bench.compare import Comparison, OnProgress, compare
 from edgedec.bench.records import Recorder, recording
 from edgedec.bundle import Bundle
-from edgedec.pair import is_gguf
+from edgedec.model_path import is_gguf
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 PLAIN = "plain"

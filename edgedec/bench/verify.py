@@ -22,7 +22,7 @@ from edgedec.bundle import Bundle
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, rule
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
-from edgedec.pair import is_gguf
+from edgedec.model_path import is_gguf
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 
 Prompts = Sequence[tuple[str, Prompt]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Callable, Collection
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from edgedec.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name, names_model
 
 if TYPE_CHECKING:
     from edgedec.assembly import OpenOptions
@@ -43,11 +46,21 @@ def draft(value: str | Path) -> str | Path:
     text = str(value)
     if text in DRAFTS:
         return text
-    if text == "demo" or Path(text).exists():
+    if "/" in text or is_gguf(text) or names_model(text) or Path(text).exists():
+        return draft_model(text)
+    near = difflib.get_close_matches(text, DRAFTS, 1)
+    meant = f"did you mean {near[0]}?" if near else f"expected {', '.join(DRAFTS)}, demo or a file"
+    raise click.BadParameter(f"no drafter {text!r}: {meant}")
+
+
+def draft_model(value: str | Path) -> Path:
+    """The file or folder of a draft model."""
+    text = str(value)
+    if text == DEMO or Path(text).exists():
         return Path(text)
-    if text.lower().endswith(".gguf") or "/" in text:
-        raise click.BadParameter(f"{text!r}: no such file or folder")
-    raise click.BadParameter(f"{text!r} is not one of {', '.join(DRAFTS)}, demo, nor a file")
+    if is_hub_name(text):
+        raise click.BadParameter(how_to_fetch(text, "`edgedec export {} --out DIR`"))
+    raise click.BadParameter(f"{text!r}: no such file or folder")
 
 
 OPEN = [

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--draft",
     "draft_model",
-    type=click.Path(exists=True, path_type=Path),
+    type=_options.draft_model,
     metavar="FILE.gguf",
     help="A draft model's file, or a bundle whose target drafts; default: the bundle's own draft.",
 )

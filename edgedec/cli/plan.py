@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     "--draft",
     "draft_model",
     metavar="FILE.gguf",
-    type=click.Path(exists=True, path_type=Path),
+    type=_options.draft_model,
     help="A draft model's file, or a bundle whose target drafts; default: the draft "
     "that comes with MODEL.",
 )

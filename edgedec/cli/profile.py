@@ -32,7 +32,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
 @click.option(
     "--draft",
     "draft_model",
-    type=click.Path(exists=True, path_type=Path),
+    type=_options.draft_model,
     metavar="FILE",
     help="A draft model's GGUF file, or a bundle whose target drafts.",
 )

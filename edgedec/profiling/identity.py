@@ -8,7 +8,8 @@ from pathlib import Path
 
 from edgedec.errors import BundleError
 from edgedec.files import open_regular
-from edgedec.pair import Source, is_gguf
+from edgedec.model_path import is_gguf
+from edgedec.pair import Source
 from edgedec.placement.machine import machine_facts, runtime_versions
 from edgedec.placement.store import Identity
 

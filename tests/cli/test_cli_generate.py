@@ -181,7 +181,7 @@ def test_a_lossy_rule_is_noted_when_named(run, bundle) -> None:
         (["a", "--max-new-tokens", "0"], "'--max-new-tokens': 0"),
         (["a", "--timeout", "0"], "timeout is 0.0 s: expected more than 0"),
         (["a", "--stop", ""], "empty stop string"),
-        (["a", "--draft", "magic"], "'magic' is not one of"),
+        (["a", "--draft", "magic"], "no drafter 'magic': expected auto"),
         (["a", "--draft-length", "many"], "expected auto or a number of tokens"),
         (["a", "--accept", "magic"], "no acceptance rule 'magic'"),
         (["a", "--provider", "NoSuchProvider"], "NoSuchProvider"),

@@ -179,6 +179,23 @@ def test_a_stranger_is_named(only: Path, clone: Path) -> None:
     assert "`pip uninstall edgedec`" in told
 
 
+def test_what_was_installed_from_a_file_is_installed_from_it_again(
+    only: Path, clone: Path, tmp_path: Path
+) -> None:
+    (clone / "pyproject.toml").unlink()
+    foreign(only)
+    wheel = tmp_path / "a wheel.whl"
+    wheel.touch()
+    info = only / "edgedec_runtime-0.1.0.dist-info"
+    info.mkdir()
+    about = "Metadata-Version: 2.1\nName: edgedec-runtime\nVersion: 0.1.0\n"
+    (info / "METADATA").write_text(about, "utf-8")
+    for noted in (json.dumps({"url": wheel.as_uri(), "archive_info": {}}), "[", "[]"):
+        (info / "direct_url.json").write_text(noted, "utf-8")
+        source = f"'{wheel}'" if noted.startswith("{") else "edgedec-runtime"
+        assert f"--no-deps {source}`" in str(installation.stranger())
+
+
 def test_what_a_build_left_in_a_folder_is_no_stranger(only: Path) -> None:
     foreign(only, record=False)
     assert installation.stranger() is None
