@@ -145,6 +145,16 @@ def test_a_file_that_is_cut_short(folder, keep):
     refused(folder, "no sound safetensors file")
 
 
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "model.safetensors.index.json"]
+)
+def test_a_file_that_is_a_folder(folder, name):
+    for file in {name, "model.safetensors"}:
+        (folder / file).unlink(missing_ok=True)
+    (folder / name).mkdir()
+    refused(folder, f"{name} cannot be read: Is a directory")
+
+
 def test_a_file_that_is_cut_short_after_it_was_opened(folder):
     file, name = folder / "model.safetensors", SPEC.name("q")
     opened = SafetensorsFile(file)
