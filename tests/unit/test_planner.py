@@ -144,6 +144,8 @@ def test_a_place_with_wrong_numbers_is_reported_and_not_used():
     assert decision.chosen.plan.target == CPU
     (refused,) = of(decision, target=GPU)
     assert "its numbers are wrong" in refused.refused
+    nothing = refused.prediction
+    assert (nothing.tokens_per_second, nothing.ttft_s, nothing.block_efficiency) == (0, 0, 0)
     said(decision, "The target is not used at gguf Vulkan0", "its numbers are wrong")
     with pytest.raises(PlanError, match=r"no place to run the target.*its numbers are wrong"):
         decide(profile(target(parity=wrong), draft()), WORK)
@@ -153,7 +155,9 @@ def test_a_draft_place_with_wrong_numbers_is_refused_too():
     wrong = Parity(0.2, 3.0, usable=False, reason="its numbers are wrong")
     decision = decide(profile(target(), draft(GPU, 1e-5, parity=wrong), draft()), WORK)
     assert decision.chosen.plan.draft != GPU
-    assert all("its numbers are wrong" in one.refused for one in of(decision, draft=GPU))
+    refused = of(decision, draft=GPU)
+    assert refused
+    assert all("its numbers are wrong" in one.refused for one in refused)
 
 
 def test_a_place_that_failed_has_no_times_and_is_refused():
@@ -167,9 +171,12 @@ def test_a_recurrent_target_decodes_plainly():
     decision = decide(profile(target(rolls_back=False), draft()), WORK)
     assert decision.chosen.plan.plain
     refused = [one for one in decision.candidates if not one.plan.plain]
+    assert refused
     assert all("recurrent and cannot take back" in one.refused for one in refused)
     recurrent = decide(profile(target(), draft(rolls_back=False)), WORK)
-    assert all("recurrent" in one.refused for one in of(recurrent, drafter="model"))
+    refused = of(recurrent, drafter="model")
+    assert refused
+    assert all("recurrent" in one.refused for one in refused)
     assert not of(recurrent, drafter="tree")
 
 
