@@ -37,7 +37,7 @@ def paced(clock: VirtualClock) -> Session:
 
 
 def ahead_of(clock: VirtualClock, session: Session) -> Ahead:
-    return Ahead(DrafterParts(VOCAB, session, True), clock)
+    return Ahead(DrafterParts(VOCAB, session), clock)
 
 
 def during_pass(session: Session, number: int, act: Callable[[], None]) -> None:
@@ -200,3 +200,23 @@ def test_closing_closes_the_session(clock: VirtualClock) -> None:
     ahead.close()
     with pytest.raises(StateError, match="closed"):
         session.prefill([1])
+
+
+@pytest.mark.parametrize("branches", [None, 1])
+def test_what_somebody_else_thought_of_is_thought_on(
+    clock: VirtualClock, branches: int | None
+) -> None:
+    ahead = Ahead(DrafterParts(VOCAB, paced(clock), draft_branches=branches), clock)
+    root = ahead.begin(sampler())
+    clock.sleep(1.5 * PASS_S)
+    least, next_to_least = np.argsort(DRAFT.logits(PROMPT))[:2].tolist()
+    for token in (least, next_to_least):
+        assert root.below(token) is None, "not what the draft itself would have thought of"
+        ahead.add(root, [token, 5])
+        clock.sleep(12 * PASS_S)
+        below = root.below(token)
+        assert below is not None
+        assert below.computed
+        assert below.below(5).computed  # type: ignore[union-attr]
+    assert ahead.failure is None
+    ahead.close()

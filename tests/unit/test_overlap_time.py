@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, Outcome, decode, plain, request
@@ -18,7 +19,7 @@ from edgedec.decoding.session import Session
 from edgedec.placement.clock import Clock
 from edgedec.placement.overlap import AheadDrafter, OverlappedEngine, Patience
 from edgedec.placement.overlap.ahead import Ahead
-from edgedec.placement.overlap.thicket import Pace
+from edgedec.placement.overlap.thicket import Pace, Thicket
 from edgedec.placement.overlap.twig import Twig
 from edgedec.simulation.clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
@@ -117,6 +118,34 @@ def test_a_row_more_is_worth_its_time() -> None:
     assert flat.known
     assert all(flat.pays(rows, 0.01) for rows in range(1, 8))
     assert not any(steep.pays(rows, 0.9) for rows in range(1, 8))
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, HOT])
+def test_a_tree_that_is_planted_anew_keeps_what_was_computed(
+    sampling: SamplingParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replanted: list[int] = []
+    read: list[int] = []
+    honest = Thicket._replant
+
+    def replant(self: Thicket) -> None:
+        replanted.append(len(self._tree))
+        honest(self)
+
+    def make(clock: Clock, target: Session, draft: Session) -> Engine:
+        prefill = draft.prefill
+
+        def watched(tokens: Sequence[int], *more: Any) -> None:
+            read.append(len(tokens))
+            prefill(tokens, *more)
+
+        draft.prefill = watched  # type: ignore[method-assign]
+        return overlapped(4)(clock, target, draft)
+
+    monkeypatch.setattr(Thicket, "_replant", replant)
+    timed(make, 0.1, sampling)
+    assert len(replanted) >= 3
+    assert sum(read) == 0, "the prompt rides along, and so does what comes after it"
 
 
 def test_a_draft_that_nobody_wants_rests_and_is_tried_again() -> None:

@@ -261,6 +261,35 @@ def test_what_a_look_costs_is_learned_whatever_was_said_at_first(told: float) ->
     assert source.look.value == pytest.approx(0.8e-3)
 
 
+def test_a_layer_of_a_tree_is_looked_at_once() -> None:
+    look_s, policy = 0.8e-3, MeasuredCost(CURVE, 0.5e-3)
+    policy.begin(1000)
+    for _ in range(30):
+        policy.limits()
+        step = DraftStep(0, float, lambda: 0.95, "tree", value=1.0)
+        step.costly = True
+        for step.value in (0.95, 0.9):
+            assert policy.go_on(step)
+            step.nodes += 1
+        policy.observe(
+            RoundRecord(
+                drafted=2,
+                depth=1,
+                accepted=1,
+                emitted=2,
+                rows=3,
+                draft_s=look_s,
+                target_s=CURVE.at(3),
+                total_s=CURVE.at(3) + look_s,
+                source="tree",
+                path=(0, 1),
+                tokens=(1, 1),
+            )
+        )
+    (source,) = policy._sources.values()
+    assert source.look.value == pytest.approx(look_s)
+
+
 def test_limits_are_what_was_asked() -> None:
     assert MeasuredCost(CURVE, most=5).limits() == DraftLimits(5, 5)
     policy = MeasuredCost(CURVE, most=5)
