@@ -124,7 +124,10 @@ class Confined:
         child = self._child
         if child is None or not child.mine or not child.alive:
             self._drop()
-            child = self._child = _Child(self._module)
+            try:
+                child = self._child = _Child(self._module)
+            except OSError as error:  # no memory or no processes left
+                raise Stopped(f"no process for it can be started: {error.strerror}") from None
             atexit.register(child.end)
             child.wait_ready()
         return child
@@ -141,11 +144,15 @@ class _Child:
 
     def __init__(self, module: str) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
-        self._process = subprocess.Popen(
-            isolated.python(module), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._said, env={**os.environ, **_QUIET_AND_SMALL},
-            start_new_session=True,  # Ctrl-C in a terminal is for this process alone
-        )  # fmt: skip
+        try:
+            self._process = subprocess.Popen(
+                isolated.python(module), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=self._said, env={**os.environ, **_QUIET_AND_SMALL},
+                start_new_session=True,  # Ctrl-C in a terminal is for this process alone
+            )  # fmt: skip
+        except BaseException:
+            self._said.close()
+            raise
         self._owner = os.getpid()
         self._late = False
         self._deadline = time.monotonic() + START_S

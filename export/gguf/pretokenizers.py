@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from edgedec.errors import ExportError
+from edgedec.text import one_line_errors
 
 # Words, contractions in both cases, digits in runs of many lengths, white space of every kind
 # at every place, punctuation, scripts with and without case, combining marks, symbols.
@@ -124,4 +125,5 @@ def _cuts(pre_tokenizer: pre_tokenizers.PreTokenizer | None) -> tuple[str, ...]:
     """The words of the probe as they are handed on; nothing for no pre-tokenizer."""
     if pre_tokenizer is None:
         return ()
-    return tuple(word for word, _ in pre_tokenizer.pre_tokenize_str(PROBE))
+    with one_line_errors("the pre-tokenizer fails at a text"):
+        return tuple(word for word, _ in pre_tokenizer.pre_tokenize_str(PROBE))

@@ -91,6 +91,8 @@ def session_options(threads: int) -> ort.SessionOptions:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is raised
+    # Not by the file's name: what was checked is the ONNX format, not ONNX Runtime's own.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     # Every pass has another total length: a pattern for each is memory that never comes back.
     options.enable_mem_pattern = False
     # A pool that never spins is no faster than one thread (waking costs more than a small

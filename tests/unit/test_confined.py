@@ -127,6 +127,12 @@ def test_an_idle_child_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     child.close()
 
 
+def test_no_process_can_be_started(child: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(Stopped, match=r"^no process for it can be started: No such file"):
+        child.ask("pid", SMALL)
+
+
 def test_threads_take_turns(child: Confined) -> None:
     found: list[Any] = []
     threads = [
