@@ -72,9 +72,10 @@ def command(
     """Race plain against speculative decoding.
 
     Functions are continued that the models never saw. Green tokens came from the draft and were
-    accepted by the target. Both write the same text. The pair that ships is too quick to watch:
-    its target is held to the pace of a larger one, and both sides run at once; any other pair runs
-    at its own speed, one side after the other.
+    accepted by the target. Both write the same text: passes are padded as with --row-invariant,
+    where the runtime can. The pair that ships is too quick to watch: its target is held to the pace
+    of a larger one, and both sides run at once; any other pair runs at its own speed, one side
+    after the other.
 
     \b
     edgedec demo

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
 # Divergences that are printed; all are in the JSON.
 _SHOWN = 20
+# Characters of a value in it.
+_VALUE = 20
 
 
 @click.command()
@@ -159,7 +161,8 @@ def described(path: Path | None, count: int) -> str:
     """Which prompts ``default_or_read`` gives, for people."""
     if path is not None:
         return str(path)
-    return f"Python: {count} function heads from this interpreter's standard library"
+    heads = "1 function head" if count == 1 else f"{count} function heads"
+    return f"Python: {heads} from this interpreter's standard library"
 
 
 def _print(found: Verification, prompts: str) -> None:
@@ -208,15 +211,19 @@ def _verdict(found: Verification) -> str:
 def _print_divergences(found: Verification) -> None:
     worst_first = sorted(found.divergences, key=lambda one: one.near_tie)
     for one in worst_first[:_SHOWN]:
-        where = f"{one.way}, {one.case}" if one.way else one.case
-        click.echo(
-            f"  {where}: {one.prompt} at token {one.position}: {one.what} {one.plain} plain, "
-            f"{one.speculative} speculative"
-        )
+        click.echo(f"  {', '.join(filter(None, (one.way, one.case)))}: {one.prompt}")
+        what = f"{one.what} at {one.position}"
+        click.echo(f"    {what}: {_value(one.plain)} plain, {_value(one.speculative)} speculative")
         if one.gap is None:
             click.echo("    not a near-tie")
         else:
-            what = "a near-tie" if one.near_tie else "not a near-tie"
-            click.echo(f"    {what}: gap {one.gap:.2g}, arithmetic changes {one.tolerance:.2g}")
+            verdict = "a near-tie" if one.near_tie else "not a near-tie"
+            click.echo(f"    {verdict}: gap {one.gap:.2g}, arithmetic changes {one.tolerance:.2g}")
     if len(worst_first) > _SHOWN:
         click.echo(f"  and {len(worst_first) - _SHOWN} more: --json lists them all")
+
+
+def _value(value: object) -> str:
+    """A token id, a number or a text, short."""
+    shown = f"{value:.6g}" if isinstance(value, float) else repr(value)
+    return shown if len(shown) <= _VALUE else shown[: _VALUE - 3] + "..."
