@@ -76,9 +76,14 @@ def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
     if sys.stdout.isatty() and not result.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
+    show_figures(result, sampled=sampled)
+    return result, stopped.now
+
+
+def show_figures(result: Generation, *, sampled: bool) -> None:
+    """The line of figures on stderr; in a terminal as many lines as it needs."""
     for line in _packed(_figures(result, sampled=sampled), width_of(sys.stderr)):
         click.secho(line, err=True, dim=True)
-    return result, stopped.now
 
 
 def collect(stream: Stream) -> tuple[Generation, bool]:

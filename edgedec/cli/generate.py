@@ -222,9 +222,7 @@ def _run_all(
 
     def decode(stream: Stream) -> tuple[Generation, bool]:
         finished, stopped = _output.collect(stream)
-        click.secho(
-            _output.summary(finished, sampled=not options.sampling.greedy), err=True, dim=True
-        )
+        _output.show_figures(finished, sampled=not options.sampling.greedy)
         return finished, stopped
 
     try:
