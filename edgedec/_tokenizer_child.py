@@ -1,12 +1,15 @@
 """What runs in the child process of ``text``: a tokenizer nobody opened yet, loaded and tried.
 
 It encodes runs of every printable ASCII character and words of several scripts. A pre-tokenizer
-whose expression backtracks without end, or a normalizer that doubles text, shows itself here.
+whose expression backtracks without end shows itself here, as does a normalizer that doubles text.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import string
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +26,7 @@ PROBES = ("a", WORDS, *(character * RUN for character in string.printable))
 # A byte-level token can be one of four bytes; one character becomes up to 18 in NFKC.
 MOST_TOKENS_PER_CHARACTER = 4 * 18
 MOST_TOKENS_AROUND = 1 << 10
+MOST_GROWTH = 64
 
 
 def check(task: Mapping[str, Any]) -> int:
@@ -34,6 +38,7 @@ def check(task: Mapping[str, Any]) -> int:
     """
     try:
         backend = tokenizers.Tokenizer.from_str(task["tokenizer"])
+        _check_growth(backend.normalizer)
         backend.no_truncation()
         backend.no_padding()
         for probe in PROBES:
@@ -48,6 +53,24 @@ def check(task: Mapping[str, Any]) -> int:
     except BaseException as error:  # a panic in the library is no Exception
         raise Refusal(type(error).__name__, str(error)[:1000]) from None
     return vocabulary
+
+
+def _check_growth(normalizer: tokenizers.normalizers.Normalizer | None) -> None:
+    """Refuse replacements that together make a long text of a short one, whatever it says."""
+    growth = 1.0 if normalizer is None else _growth(json.loads(normalizer.__getstate__()))
+    if growth > MOST_GROWTH:
+        raise ValueError(f"its normalizer may make {growth:.0f} characters of one")
+
+
+def _growth(step: Mapping[str, Any]) -> float:
+    """Characters that one becomes at most, Unicode's own normal forms aside."""
+    if step.get("type") == "Sequence":
+        return min(math.prod(map(_growth, step["normalizers"])), sys.float_info.max)
+    if step.get("type") != "Replace":
+        return 1.0
+    # An expression may match a single character.
+    least = len(step["pattern"].get("String", "")) or 1
+    return max(1.0, len(step["content"]) / least)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,12 @@ def doubling(character: str, times: int) -> str:
     return _with(normalizer={"type": "Sequence", "normalizers": [step] * times})
 
 
+def replacing(*steps: tuple[str, str]) -> str:
+    """A normalizer with these replacements, one after the other."""
+    made = [{"type": "Replace", "pattern": {"String": a}, "content": b} for a, b in steps]
+    return _with(normalizer={"type": "Sequence", "normalizers": made})
+
+
 def backtracking(expression: str = "(x+x+)+y") -> str:
     """A pre-tokenizer whose search gives up on a run of ``x``, which panics."""
     split = {
@@ -45,5 +51,8 @@ ATTACKS = {
     "doubling": doubling("a", 26),
     "doubling another letter": doubling("q", 26),
     "doubling less": doubling("a", 12),
+    "doubling a rare word": doubling("qzq", 26),
+    "doubling in turns": replacing(*[("q", "zz"), ("z", "qq")] * 13),
+    "one long replacement": replacing(("qzq", "x" * 100_000)),
     "many added tokens": adding(100_000),
 }

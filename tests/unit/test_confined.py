@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from peaks import environment, measured
 from template_attacks import ATTACKS
 
 from edgedec import isolated
@@ -235,7 +235,7 @@ def test_nothing_is_imported_or_started_before_a_template_is_rendered() -> None:
         "assert c._CHILD._child is None and 'jinja2' not in sys.modules; "
         "t.render([{'role': 'user', 'content': ''}]); assert 'jinja2' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment())
 
 
 def test_the_child_imports_jinja_and_little_else() -> None:
@@ -245,46 +245,23 @@ def test_the_child_imports_jinja_and_little_else() -> None:
         "('numpy', 'onnxruntime', 'tokenizers', 'click', 'rich')])"
     )
     found = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, env=_environment()
+        [sys.executable, "-c", code], check=True, capture_output=True, env=environment()
     )
     assert found.stdout == b"[]\n"
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-
-
-ATTACKED = """
-import json, resource, sys
+RENDERED = """
 from edgedec import chat
-from edgedec.errors import EdgedecError
-try:
-    said = chat.ChatTemplate(sys.argv[1]).render([{"role": "user", "content": "Hi"}])
-except EdgedecError as error:
-    said = f"{type(error).__name__}: {error}"
-chat._CHILD.close()
-own, child = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-scale = 1 if sys.platform == "darwin" else 1024
-print(json.dumps([said, (own.ru_maxrss + child.ru_maxrss) * scale,
-                  sum(one.ru_utime + one.ru_stime for one in (own, child))]))
+close = chat._CHILD.close
+def work(source):
+    return chat.ChatTemplate(source).render([{"role": "user", "content": "Hi"}])
 """
-
-
-def attacked(source: str) -> tuple[str, int, float]:
-    """What is said, the peak of both processes in bytes, and their processor time in seconds."""
-    done = subprocess.run(
-        [sys.executable, "-c", ATTACKED, source],
-        check=True, capture_output=True, env=_environment(), timeout=120,
-    )  # fmt: skip
-    assert done.stderr == b""
-    said, peak, seconds = json.loads(done.stdout)
-    return said, peak, seconds
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux obeys RLIMIT_AS")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_an_error_of_one_line(name: str) -> None:
-    said, peak, seconds = attacked(ATTACKS[name])
+    said, peak, seconds = measured(RENDERED, ATTACKS[name])
     assert said.startswith("BundleError: the chat template was stopped: it ")
     assert "\n" not in said
     assert peak <= 300e6
@@ -294,7 +271,7 @@ def test_an_attack_is_an_error_of_one_line(name: str) -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux obeys RLIMIT_AS")
 def test_a_harmless_template_of_the_same_kind_passes() -> None:
     """The control: what is measured is not what every template takes or says."""
-    said, peak, seconds = attacked('{{ "{:>9}".format("x") }}')
+    said, peak, seconds = measured(RENDERED, '{{ "{:>9}".format("x") }}')
     assert said == "        x"
     assert peak < LIMITS.memory_bytes
     assert seconds < 2

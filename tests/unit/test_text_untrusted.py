@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +10,12 @@ from typing import Any
 
 import pytest
 import tiny_tokenizers
-from tokenizer_attacks import ATTACKS, backtracking
+from peaks import measured
+from tokenizer_attacks import ATTACKS, backtracking, replacing
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
-from edgedec import text
+from edgedec import _tokenizer_child, text
 from edgedec.errors import BundleError
 from edgedec.text import Tokenizer, one_line_errors
 from edgedec.vetted import cache_file
@@ -99,39 +98,42 @@ def test_what_ends_a_program_is_not_swallowed(error: type[BaseException]) -> Non
         raise error
 
 
+@pytest.mark.parametrize(
+    ("steps", "most"),
+    [
+        ([(" ", "▁")], 1),
+        ([("a", "bb")] * 6, 64),
+        ([("...", "…"), ("ab", "abc")], 2),
+    ],
+)
+def test_how_much_a_normalizer_may_add(
+    tmp_path: Path, steps: list[tuple[str, str]], most: float
+) -> None:
+    """Up to the bound a file is read; what is counted is no less than what is made."""
+    source = replacing(*steps)
+    state = json.loads(source)["normalizer"]
+    assert _tokenizer_child._growth(state) <= most
+    normalizer = Backend.from_str(source).normalizer
+    for text_ in ("a" * 10, "ab..." * 3, "x y"):
+        made = normalizer.normalize_str(text_)
+        assert len(made) <= _tokenizer_child._growth(state) * len(text_)
+    (tmp_path / "tokenizer.json").write_text(source, "utf-8")
+    Tokenizer.load(tmp_path)
+
+
 LOADED = """
-import json, resource, sys
 from edgedec import text
-from edgedec.errors import EdgedecError
-try:
-    said = str(text.Tokenizer.load(sys.argv[1]).vocab_size)
-except EdgedecError as error:
-    said = f"{type(error).__name__}: {error}"
-text.CHECKER.close()
-own, child = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-scale = 1 if sys.platform == "darwin" else 1024
-print(json.dumps([said, (own.ru_maxrss + child.ru_maxrss) * scale,
-                  sum(one.ru_utime + one.ru_stime for one in (own, child))]))
+close = text.CHECKER.close
+def work(folder):
+    return text.Tokenizer.load(folder).vocab_size
 """
-
-
-def loaded(folder: Path) -> tuple[str, int, float]:
-    """What is said, the peak of both processes in bytes, and their processor time in seconds."""
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, str(folder)],
-        check=True, capture_output=True, env={**os.environ, **paths}, timeout=120,
-    )  # fmt: skip
-    assert done.stderr == b""
-    said, peak, seconds = json.loads(done.stdout)
-    return said, peak, seconds
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux obeys RLIMIT_AS")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_an_error_of_one_line(tmp_path: Path, name: str) -> None:
     (tmp_path / "tokenizer.json").write_text(ATTACKS[name], "utf-8")
-    said, peak, seconds = loaded(tmp_path)
+    said, peak, seconds = measured(LOADED, str(tmp_path))
     assert said.startswith("BundleError: ")
     assert "expected a Hugging Face tokenizer.json: " in said
     assert "\n" not in said
@@ -143,7 +145,7 @@ def test_an_attack_is_an_error_of_one_line(tmp_path: Path, name: str) -> None:
 def test_a_harmless_tokenizer_passes(tmp_path: Path) -> None:
     """The control: what is measured is not what every tokenizer takes or says."""
     tiny_tokenizers.save(tiny_tokenizers.byte_level(), tmp_path)
-    said, peak, seconds = loaded(tmp_path)
+    said, peak, seconds = measured(LOADED, str(tmp_path))
     assert said == "342"
     assert peak < 160e6
     assert seconds < 2
