@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from edgedec.decoding.sampling import SamplingParams
+from edgedec.placement.load import LoadOptions
 
 if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions
@@ -42,6 +44,36 @@ class TextOptions(TypedDict, total=False):
     frequency_penalty: float
     logit_bias: Mapping[int, float]
     seed: int | None
+
+
+class OpenChanges(TypedDict, total=False):
+    """The fields of ``OpenOptions``, by name."""
+
+    threads: int | None
+    batch_threads: int | None
+    row_invariant: bool | None
+    providers: Sequence[str]
+    kv: str | None
+    flash_attention: bool | None
+    device: str | None
+    gpu_layers: int | None
+    mmap: bool | None
+    mlock: bool | None
+    cores: tuple[int, ...] | None
+    draft: str
+    draft_model: str | Path | None
+    draft_length: int | str
+    draft_load: LoadOptions | None
+    draft_depth: int | None
+    format: str
+    draft_format: str | None
+    schedule: str
+    max_context: int | None
+    context_limit: int | None
+    kv_memory: int | None
+    accept: str | None
+    plan: str | Path
+    memory: int | None
 
 
 def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> GenerateOptions:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgedec import assembly
 from edgedec.assembly import OpenOptions
@@ -29,7 +29,7 @@ from edgedec.decoding.sampling.params import check_whole
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, PassFailed, PromptTooLong, RuntimeUnavailable
 from edgedec.generation import Generation, Plan
-from edgedec.keywords import TextOptions, replaced, with_changes
+from edgedec.keywords import OpenChanges, TextOptions, replaced, with_changes
 from edgedec.limits import too_long
 from edgedec.opening import Opener, opener
 from edgedec.placement.contention import longest_wait, waiting_times
@@ -136,7 +136,10 @@ class Pipeline:
 
     @classmethod
     def open(
-        cls, bundle: str | Path, options: OpenOptions | None = None, **changes: Any
+        cls,
+        bundle: str | Path,
+        options: OpenOptions | None = None,
+        **changes: Unpack[OpenChanges],
     ) -> Pipeline:
         """Load a target and, where there is one, a draft.
 
@@ -149,6 +152,8 @@ class Pipeline:
             BundleError, RuntimeUnavailable, MemoryBudgetError, PlanError, InputError.
             TypeError: there is no option of a name.
         """
+        if isinstance(path := changes.get("draft_model"), str):
+            changes["draft_model"] = Path(path)
         return cls(opener(bundle, replaced(options or OpenOptions(), changes)))
 
     def stream(

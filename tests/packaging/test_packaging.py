@@ -236,6 +236,7 @@ with Pipeline.open("demo", draft="lookup") as pipeline:
     pipeline.generate("x", temperature="hot")  # WRONG
     pipeline.stream("x", stop=3)  # WRONG
     found.no_such_field  # WRONG
+    Pipeline.open("demo", n_threads=2)  # WRONG
 SamplingParams(temperature="hot")  # WRONG
 version: str = edgedec.__version__
 """

@@ -3,13 +3,14 @@
 import dataclasses
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec.errors import InputError
-from edgedec.keywords import TextOptions, check_names, replaced, with_changes
+from edgedec.keywords import OpenChanges, TextOptions, check_names, replaced, with_changes
 
 PROMPT = "def read_lines(path):"
 
@@ -29,6 +30,19 @@ def test_every_option_has_its_name_and_its_type() -> None:
     assert hints.pop("stop") == str | Sequence[str]
     kept = {k: v for k, v in {**own, **drawn}.items() if k not in ("logit_bias", "stop")}
     assert hints == kept
+
+
+def test_every_option_of_opening_has_its_name_and_its_type() -> None:
+    hints = typing.get_type_hints(OpenChanges)
+    assert hints.pop("draft_model") == str | Path | None
+    kept = typing.get_type_hints(OpenOptions)
+    assert kept.pop("draft_model") == Path | None
+    assert hints == kept
+
+
+def test_a_draft_model_may_be_named_by_text() -> None:
+    with Pipeline.open("demo", draft_model="demo", draft="model", threads=1) as pipeline:
+        assert pipeline.generate(PROMPT, max_new_tokens=4).token_ids
 
 
 def test_options_by_name_are_those_of_the_objects(pipeline: Pipeline) -> None:
