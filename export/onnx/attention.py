@@ -15,6 +15,9 @@ from edgedec.models.decoder import DecoderSpec
 
 # Nodes of the largest tree: how far a node's slot may lie beyond its position.
 _TREE_SLOTS = 1024
+# Channels from which attention has rows of its own: gathering them takes microseconds a layer,
+# nothing beside products of this size and a tenth of a small model's pass.
+_OWN_ROWS_FROM = 1024
 
 
 def attention_feeds(
@@ -28,11 +31,23 @@ def attention_feeds(
         "total_sequence_length": np.array(count, np.int32),
     }
     cache = np.zeros((1, spec.kv_heads, count, spec.head_dim), KV_TYPES[kv])
+    if has_own_rows(spec):
+        feeds |= {"attention_rows": np.arange(count), "computed_rows": np.arange(count)}
     return feeds | {f"past_{part}_{layer}": cache for part in ("key", "value")}
 
 
+def has_own_rows(spec: DecoderSpec) -> bool:
+    """Whether attention computes rows of its own choice, so that it alone can be padded."""
+    return spec.hidden >= _OWN_ROWS_FROM
+
+
 class Attention:
-    """Writes the attention of each layer into a graph."""
+    """Writes the attention of each layer into a graph.
+
+    The kernel of attention computes a lone row by other arithmetic than several, and kernels of
+    products often do not. So a wide model's attention reads the rows ``attention_rows``, which
+    may name the only row twice, and gives ``computed_rows`` of them back.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
@@ -41,9 +56,15 @@ class Attention:
         """Inputs that every layer reads, and what is computed from them once."""
         g = self._graph
         g.input("position_ids", np.int64, (1, "n"))
-        g.input("attention_bias", np.float32, (1, 1, "n", "total"))
+        own = has_own_rows(self._spec)
+        g.input("attention_bias", np.float32, (1, 1, "m" if own else "n", "total"))
         g.input("seqlens_k", np.int32, (1,))
         g.input("total_sequence_length", np.int32, ())
+        self._positions = "position_ids"
+        if own:
+            g.input("attention_rows", np.int64, ("m",))
+            g.input("computed_rows", np.int64, ("n",))
+            self._positions = self._rows("position_ids", "attention.positions")
         for window in sorted(set(self._spec.windows) - {0}):
             self._window_bias(window)
 
@@ -62,10 +83,14 @@ class Attention:
         if "window.slots" not in g:
             total = g.node("Cast", ["total_sequence_length"], "window.total", to=7)
             g.node("Range", [zero, total, one], "window.slots")
-            g.node("Unsqueeze", ["position_ids", axes], "window.positions")
+            g.node("Unsqueeze", [self._positions, axes], "window.positions")
         before = g.node("Sub", ["window.positions", size], f"window.{window}.before")
         far = g.node("LessOrEqual", ["window.slots", before], f"window.{window}.far")
         g.node("Where", [far, hidden, "attention_bias"], f"window.{window}.bias")
+
+    def _rows(self, x: str, out: str, which: str = "attention_rows") -> str:
+        """The rows of ``x`` that an input names."""
+        return self._graph.node("Gather", [x, which], out, axis=1)
 
     def layer(self, layer: int, x: str, out: str) -> str:
         """What attention gives for ``x``, through the projection of its output."""
@@ -141,16 +166,19 @@ class Attention:
         past = [g.input(f"past_{part}_{layer}", dtype, cache) for part in ("key", "value")]
         present = [f"present_{part}_{layer}" for part in ("key", "value")]
         out = f"layers.{layer}.attention"
+        own = has_own_rows(spec)
+        if own:
+            query, key, value = (x and self._rows(x, f"{x}.rows") for x in (query, key, value))
         scales, quantized = self._kv_scales(layer)
         window = spec.windows[layer]
         bias = f"window.{window}.bias" if window else "attention_bias"
         sizes = ["seqlens_k", "total_sequence_length"]
         rotates = self._rotates_itself(layer)
-        tables = [*self._tables(layer), "position_ids"] if rotates else ["", "", ""]
+        tables = [*self._tables(layer), self._positions] if rotates else ["", "", ""]
         g.nodes(
             MICROSOFT + "GroupQueryAttention",
             [query, key, value, *past, *sizes, *tables, bias, *scales],
-            [out, *present],
+            [f"{out}.rows" if own else out, *present],
             num_heads=spec.heads,
             kv_num_heads=spec.kv_heads,
             do_rotary=int(rotates),
@@ -163,7 +191,7 @@ class Attention:
         )
         for name in present:
             g.output(name, dtype, cache)
-        return out
+        return self._rows(f"{out}.rows", out, "computed_rows") if own else out
 
     def _kv_scales(self, layer: int) -> tuple[list[str], dict[str, str | int]]:
         """Further inputs and attributes of attention over a cache in int8."""

@@ -54,12 +54,21 @@ _SIZES = ("layers", "kv_heads", "head_dim", "vocab_size", "max_context", "top_k"
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """An inference session and the facts of its graph; shared by all sessions of a model."""
+    """An inference session and the facts of its graph; shared by all sessions of a model.
+
+    Attributes:
+        inference: the session.
+        facts: from the metadata.
+        kv_dtype, kv_width: of the cache.
+        own_rows: attention computes the rows ``attention_rows`` names, so it alone can be padded.
+
+    """
 
     inference: ort.InferenceSession
     facts: GraphFacts
     kv_dtype: np.dtype[Any]
     kv_width: int
+    own_rows: bool = False
 
     @classmethod
     def of(cls, inference: ort.InferenceSession, facts: GraphFacts, where: str) -> Graph:
@@ -77,7 +86,9 @@ class Graph:
             for part in ("key", "value")
             for layer in range(facts.layers)
         ]
-        if set(shapes) != {*_INPUTS, *_OUTPUTS, *caches}:
+        own_rows = set(_OWN_ROWS) <= set(shapes)
+        inputs = (*_INPUTS, *_OWN_ROWS) if own_rows else _INPUTS
+        if set(shapes) != {*inputs, *_OUTPUTS, *caches}:
             raise BundleError(f"{where}: unexpected inputs or outputs: export it again")
         ends = [shapes[name][-1] for name in _OUTPUTS]
         heads = {shapes[name][1] for name in caches}
@@ -87,7 +98,7 @@ class Graph:
         kind, width = kinds.pop()
         if kinds or kind not in _KV_TYPES or not isinstance(width, int):
             raise BundleError(f"{where}: caches of an unknown type {kind!r}: export it again")
-        return cls(inference, facts, _KV_TYPES[kind], width)
+        return cls(inference, facts, _KV_TYPES[kind], width, own_rows)
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -109,4 +120,5 @@ _INPUTS = (
     "total_sequence_length",
     "rows",
 )
+_OWN_ROWS = ("attention_rows", "computed_rows")
 _OUTPUTS = ("logits", "top_logits", "top_ids")

@@ -129,12 +129,13 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
     if graph.facts.max_context < PROBE_SLOTS:
         return None
 
+    paddings = [padding for padding in paddings if graph.own_rows or not padding.attention_only]
     cache = graph.new_cache(PROBE_SLOTS)
     passes = Passes(graph, cache)
 
     def run(padding: Padding, tokens: Sequence[int], past: int) -> Rows:
         count = len(tokens)
-        passes.run(padding.pad(tokens), past, head=True)
+        passes.run(padding.pad(tokens), past, head=True, rows=padding.rows(count))
         written = cache.rows[:, :, past : past + count]
         return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
 

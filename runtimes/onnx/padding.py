@@ -37,12 +37,14 @@ class Padding:
         multiple: rows are a multiple of this.
         never_one_over: and never one more than a multiple of this (0: no such rule). Kernels
             work on blocks of rows; one over leaves a row alone.
+        attention_only: rows are added for attention, and for nothing else.
 
     """
 
     name: str
     multiple: int = 1
     never_one_over: int = 0
+    attention_only: bool = False
 
     @property
     def slack(self) -> int:
@@ -50,13 +52,15 @@ class Padding:
         return max(self.multiple - 1, 1 if self.never_one_over else 0)
 
     def rows(self, count: int) -> int:
-        """Rows of a pass over ``count`` nodes."""
+        """Rows of a pass over ``count`` nodes, at its widest."""
         if self.never_one_over and count % self.never_one_over == 1:
             return count + 1
         return -(-count // self.multiple) * self.multiple
 
     def pad(self, tokens: Sequence[int]) -> Sequence[int]:
         """The tokens, the last one repeated until there are enough."""
+        if self.attention_only:
+            return tokens
         more = self.rows(len(tokens)) - len(tokens)
         return [*tokens, *[tokens[-1]] * more] if more else tokens
 
@@ -65,6 +69,7 @@ NO_PADDING = Padding("none")
 # Cheapest first.
 PADDINGS = (
     NO_PADDING,
+    Padding("no lone row in attention", never_one_over=16, attention_only=True),
     Padding("no lone row", never_one_over=16),
     Padding("even", multiple=2),
     Padding("multiple of 4", multiple=4),

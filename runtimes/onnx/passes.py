@@ -31,7 +31,9 @@ class Passes(Runner):
     def __init__(self, graph: Graph, cache: KvCache) -> None:
         super().__init__(graph.inference)
         self._graph, self._cache = graph, cache
-        self._bindings: dict[tuple[int, bool], ort.IOBinding] = {}
+        self._bindings: dict[tuple[int, int, bool], ort.IOBinding] = {}
+        # What bindings point to: rows of attention by how many are computed.
+        self._repeated: dict[tuple[int, int], IntArray] = {}
         self._past_length = np.zeros(1, np.int32)
         self._total = np.zeros((), np.int32)
         self._bias = np.zeros(0, np.float32)
@@ -47,6 +49,7 @@ class Passes(Runner):
         head: bool,
         positions: Sequence[int] | None = None,
         mask: tuple[int, FloatArray] | None = None,
+        rows: int = 0,
     ) -> None:
         """Compute these tokens into slots ``past`` and following.
 
@@ -57,6 +60,8 @@ class Passes(Runner):
             positions: one a row; None is the slot.
             mask: what the rows see from a slot on, ``(slot, [rows, columns])``: 0 or -inf.
                 Rows it lacks, and None, see all slots up to their own.
+            rows: that attention computes at least, the last one repeated; more than ``tokens``
+                only where the graph's attention has rows of its own.
 
         Raises:
             Interrupted: ``options.terminate`` was set.
@@ -65,7 +70,7 @@ class Passes(Runner):
         """
         with self._busy:
             self._check_open()
-            self._locked_run(tokens, past, head, positions, mask)
+            self._locked_run(tokens, past, head, positions, mask, max(rows, len(tokens)))
 
     def _locked_run(
         self,
@@ -74,10 +79,11 @@ class Passes(Runner):
         head: bool,
         positions: Sequence[int] | None,
         mask: tuple[int, FloatArray] | None,
+        rows: int,
     ) -> None:
         count = len(tokens)
-        total = past + count
-        binding = self._bindings.get((count, head)) or self._bind(count, head)
+        total = past + rows
+        binding = self._bindings.get((count, rows, head)) or self._bind(count, rows, head)
         self._ids[:count] = tokens
         if positions is None:
             np.add(self._index[:count], past, out=self._positions[:count])
@@ -85,17 +91,17 @@ class Passes(Runner):
             self._positions[:count] = positions
         self._past_length[0] = total - 1
         self._total[()] = total
-        if count * total > self._bias.size:
-            self._bias = np.zeros(2 * count * total, np.float32)
+        if rows * total > self._bias.size:
+            self._bias = np.zeros(2 * rows * total, np.float32)
             self._bias_at = self._bias.ctypes.data
         binding.bind_input(
-            "attention_bias", "cpu", 0, np.float32, (1, 1, count, total), self._bias_at
+            "attention_bias", "cpu", 0, np.float32, (1, 1, rows, total), self._bias_at
         )
         if mask is None:
             self._execute(binding)
             return
         slot, values = mask
-        shown = self._bias[: count * total].reshape(count, total)
+        shown = self._bias[: rows * total].reshape(rows, total)
         shown = shown[: values.shape[0], slot : slot + values.shape[1]]
         shown[...] = values
         try:
@@ -119,16 +125,16 @@ class Passes(Runner):
         self.top_logits = np.empty((rows, facts.top_k), np.float32)
         self.top_ids: IntArray = np.empty((rows, facts.top_k), np.int64)
 
-    def _bind(self, count: int, head: bool) -> ort.IOBinding:
-        """Bind everything but the attention bias for this many rows."""
-        if count > len(self._ids):
-            self._make_inputs(2 * count)
+    def _bind(self, count: int, rows: int, head: bool) -> ort.IOBinding:
+        """Bind everything but the attention bias for this many rows, and rows of attention."""
+        if rows > len(self._ids):
+            self._make_inputs(2 * rows)
         wanted = count if head else _LEAST_ROWS
         if wanted > len(self.logits):
             self._make_outputs(2 * wanted)
         if len(self._bindings) >= _MAX_BINDINGS:
             self._bindings.clear()
-        self._bindings[count, head] = binding = self._graph.inference.io_binding()
+        self._bindings[count, rows, head] = binding = self._graph.inference.io_binding()
         facts = self._graph.facts
         for name, array, shape in (
             ("input_ids", self._ids, (1, count)),
@@ -138,15 +144,26 @@ class Passes(Runner):
             ("rows", self._index, (wanted,)),
         ):
             _bind(binding.bind_input, name, array, shape)
+        if self._graph.own_rows:
+            chosen = _attention_rows(count, rows)
+            chosen = self._repeated.setdefault((count, rows), chosen)
+            _bind(binding.bind_input, "attention_rows", chosen, (rows,))
+            _bind(binding.bind_input, "computed_rows", self._index, (count,))
         _bind(binding.bind_output, "logits", self.logits, (wanted, facts.vocab_size))
         _bind(binding.bind_output, "top_logits", self.top_logits, (wanted, facts.top_k))
         _bind(binding.bind_output, "top_ids", self.top_ids, (wanted, facts.top_k))
-        for index, rows in enumerate(self._cache.rows):
+        for index, part in enumerate(self._cache.rows):
             name = f"{('key', 'value')[index % 2]}_{index // 2}"
-            shape = (1, *rows.shape)
-            _bind(binding.bind_input, f"past_{name}", rows, shape)
-            _bind(binding.bind_output, f"present_{name}", rows, shape)
+            shape = (1, *part.shape)
+            _bind(binding.bind_input, f"past_{name}", part, shape)
+            _bind(binding.bind_output, f"present_{name}", part, shape)
         return binding
+
+
+def _attention_rows(count: int, rows: int) -> IntArray:
+    """Rows that attention computes of ``count``: all of them, the last one repeated."""
+    chosen: IntArray = np.minimum(np.arange(rows, dtype=np.int64), count - 1)
+    return chosen
 
 
 def _bind(bind: Any, name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:

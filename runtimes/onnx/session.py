@@ -49,7 +49,7 @@ class OnnxSession(OrtSession):
     # -- reading --------------------------------------------------------------------------------
 
     def _read(self, tokens: Sequence[int]) -> None:
-        self._passes.run(self._padding.pad(tokens), self._length, head=False)
+        self._run(tokens, self._length, head=False)
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
         """Rows for ``nodes[start:]``."""
@@ -58,7 +58,7 @@ class OnnxSession(OrtSession):
         if self._length == 0 and start == 0 and count > 1:
             return self._first(tree, want)
         if tree.is_chain:
-            passes.run(self._padding.pad(tokens), self._length + start, head=True)
+            self._run(tokens, self._length + start)
         else:
             self._branches(tree, start)
         self._tree, self._pending = tree, count
@@ -68,7 +68,7 @@ class OnnxSession(OrtSession):
 
     def _first(self, tree: TokenTree, want: Want) -> Pass:
         """With an empty cache the kernel reads the first position only: the root goes alone."""
-        self._passes.run(self._padding.pad(tree.tokens[:1]), 0, head=True)
+        self._run(tree.tokens[:1], 0)
         root = [a[:1].copy() for a in self._outputs()]
         self._tree, self._pending = tree, 1
         try:
@@ -85,16 +85,28 @@ class OnnxSession(OrtSession):
     def _branches(self, tree: TokenTree, start: int) -> None:
         """A pass whose rows see their own ancestors only."""
         length = self._length
-        tokens = self._padding.pad(tree.tokens[start:])
-        depths = tree.depths[start:]
-        depths += [depths[-1]] * (len(tokens) - len(depths))
-        self._passes.run(
-            tokens,
+        self._run(
+            tree.tokens[start:],
             length + start,
-            head=True,
-            positions=[length + depth for depth in depths],
+            positions=[length + depth for depth in tree.depths[start:]],
             mask=(length, self._ancestors(tree, start)),
         )
+
+    def _run(
+        self,
+        tokens: Sequence[int],
+        past: int,
+        *,
+        head: bool = True,
+        positions: Sequence[int] | None = None,
+        mask: tuple[int, FloatArray] | None = None,
+    ) -> None:
+        """A padded pass; rows that were added come last, at the last position."""
+        padded = self._padding.pad(tokens)
+        if positions is not None:
+            positions = [*positions, *[positions[-1]] * (len(padded) - len(tokens))]
+        rows = self._padding.rows(len(tokens))
+        self._passes.run(padded, past, head=head, positions=positions, mask=mask, rows=rows)
 
     def _ancestors(self, tree: TokenTree, start: int) -> FloatArray:
         """0 for ancestors and the node itself, -inf elsewhere: ``[count - start, count]``.

@@ -13,18 +13,23 @@ from tiny_models import write_tiny_model
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import RuntimeUnavailable
-from edgedec.runtimes.onnx import OnnxModel
+from edgedec.export.onnx import attention
+from edgedec.runtimes.onnx import OnnxModel, passes
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.padding import NO_PADDING, PADDINGS, Padding, Run, find_padding
 
-NONE, NO_LONE_ROW, EVEN, FOUR = PADDINGS
+NONE, ATTENTION, NO_LONE_ROW, EVEN, FOUR = PADDINGS
 
 
-def kernel(low_bits: Callable[[int, int], float]) -> Run:
-    """A machine whose row ``row`` of ``rows`` is off by ``low_bits(rows, row)``."""
+def kernel(low_bits: Callable[[int, int], float], *, attention: bool = False) -> Run:
+    """A machine whose row ``row`` of ``rows`` is off by ``low_bits(rows, row)``.
+
+    In products, or in attention, which alone may be padded.
+    """
 
     def run(padding: Padding, tokens: Sequence[int], past: int) -> tuple[Any, Any]:
-        rows = padding.rows(len(tokens))
+        count = len(tokens)
+        rows = padding.rows(count) if attention else len(padding.pad(tokens))
         values = [token + low_bits(rows, row) for row, token in enumerate(tokens)]
         array = np.array(values, np.float64)[:, None]
         return array, array
@@ -48,7 +53,17 @@ def test_the_cheapest_padding_that_holds(
     assert find_padding(kernel(low_bits), 100) == expected
 
 
+def test_attention_is_padded_where_it_alone_differs() -> None:
+    off = kernel(lambda rows, row: 1e-6 * (rows == 1), attention=True)
+    assert find_padding(off, 100) == ATTENTION
+    odd = kernel(lambda rows, row: 1e-6 * (rows % 2 and row == rows - 1), attention=True)
+    assert find_padding(odd, 100) == EVEN
+
+
 def test_rows_of_a_pass() -> None:
+    assert [ATTENTION.rows(n) for n in (1, 2, 17)] == [2, 2, 18]
+    assert ATTENTION.pad([7]) == [7]
+    assert NO_LONE_ROW.pad([7]) == [7, 7]
     assert [NONE.rows(n) for n in (1, 2, 3)] == [1, 2, 3]
     assert [NO_LONE_ROW.rows(n) for n in (1, 2, 3, 16, 17, 33)] == [2, 2, 3, 16, 18, 34]
     assert [EVEN.rows(n) for n in (1, 2, 3, 16, 17)] == [2, 2, 4, 16, 18]
@@ -65,14 +80,26 @@ KINDS: dict[str, dict[str, Any]] = {
     "gpt2": {"model_type": "gpt2"},
     "gpt_neox": {"model_type": "gpt_neox", "hidden_act": "gelu", "num_key_value_heads": 4},
 }
-FOLDERS = [("fp32", "llama"), ("int8", "llama"), *(("int4", kind) for kind in KINDS)]
+FOLDERS = [
+    ("fp32", "llama", "wide"),
+    ("fp32", "llama"),
+    ("int8", "llama"),
+    *(("int4", kind) for kind in KINDS),
+    *(("int4", kind, "wide") for kind in KINDS),
+]
 
 
 @pytest.fixture(scope="module", params=FOLDERS, ids="-".join)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    weights, kind = request.param
-    folder = tmp_path_factory.mktemp(kind)
-    write_tiny_model(folder, weights, **KINDS[kind])
+    weights, kind, *wide = request.param
+    return written(tmp_path_factory.mktemp(kind), weights, kind, wide=bool(wide))
+
+
+def written(folder: Path, weights: str, kind: str, *, wide: bool) -> Path:
+    """A tiny model; its attention has rows of its own, as those of wide models have, or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "_OWN_ROWS_FROM", 0 if wide else 1 << 30)
+        write_tiny_model(folder, weights, **KINDS[kind])
     return folder
 
 
@@ -162,3 +189,35 @@ def test_nothing_is_padded_unless_asked_for(folder: Path) -> None:
     asked = OnnxModel.load(folder, row_invariant=True)
     assert asked.capabilities.row_invariant
     assert asked.padding.rows(1) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_alone_is_padded_where_it_can_be(kind: str, tmp_path: Path) -> None:
+    for wide in (True, False):
+        folder = written(tmp_path / str(wide), "int4", kind, wide=wide)
+        found = OnnxModel.load(folder, row_invariant=True).padding
+        assert found.attention_only == wide
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_with_rows_of_its_own_computes_the_same(kind: str, tmp_path: Path) -> None:
+    text = list(range(3, 60))
+    found = [
+        decode(
+            OnnxModel.load(written(tmp_path / str(wide), "int4", kind, wide=wide), threads=1),
+            text,
+            [1, 4, 3, 17, 25],
+        )
+        for wide in (True, False)
+    ]
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+def test_rows_of_attention_that_are_mixed_up_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The control of the test above.
+    monkeypatch.setattr(passes, "_attention_rows", lambda count, rows: np.zeros(rows, np.int64))
+    with pytest.raises(AssertionError):
+        test_attention_with_rows_of_its_own_computes_the_same("llama", tmp_path)
