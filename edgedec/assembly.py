@@ -60,11 +60,12 @@ class OpenOptions(LoadOptions):
             measuring where that was not done; None is no limit.
 
     ``row_invariant=True`` makes the text of a seed independent of what was drafted, near-ties
-    included, and lets no drafter branch. None does so only where it costs nothing (fp32), since
-    padding makes rounds that draft nothing slower than plain decoding. Without it, quantised
-    weights round differently in passes of different widths: where two tokens are nearly tied,
-    a drafted text may leave the plain one, and two runs of one seed may leave each other, since
-    draft lengths follow measured time. Each token is still drawn from the target's distribution.
+    included, and lets no drafter branch. None does so for bundles exported with
+    ``row_invariant``, and else only where it costs nothing (fp32), since padding makes rounds
+    that draft nothing slower than plain decoding. Without it, quantised weights round
+    differently in passes of different widths: where two tokens are nearly tied, a drafted text
+    may leave the plain one, and two runs of one seed may leave each other, since draft lengths
+    follow measured time. Each token is still drawn from the target's distribution.
     """
 
     draft: str = "auto"

@@ -87,6 +87,8 @@ def _check(options: ExportOptions) -> None:
         raise InputError(f"--out {options.out}: expected a path in UTF-8") from None
     if options.block_size != DEFAULT_BLOCK_SIZE and "onnx" not in options.formats:
         raise InputError(f"--block-size {options.block_size} is for onnx: leave it out")
+    if options.row_invariant and "onnx" not in options.formats:
+        raise InputError("--row-invariant is for onnx: leave it out")
     if options.imatrix_text is not None and "gguf" not in options.formats:
         raise InputError("--imatrix-text weighs the columns of a gguf: add --format gguf")
     for name in options.formats:

@@ -28,6 +28,8 @@ class ExportOptions:
         draft_weights: the same for the draft; None is ``weights``.
         kv: ``fp32`` or ``int8``: how an ONNX graph keeps keys and values.
         block_size: weights of an ONNX graph that share a scale: 16, 32, 64, 128 or 256.
+        row_invariant: the target's attention can be padded alone, so that a seed's text is the
+            same whatever is drafted, by default and at less cost; for onnx.
         max_context: tokens a text may have; None is the model's own limit.
         parity: compare the result with its source, and fail below the floor.
         parity_text: a file with text to compare on; None takes a short built-in text.
@@ -46,6 +48,7 @@ class ExportOptions:
     draft_weights: str | None = None
     kv: str = "fp32"
     block_size: int = DEFAULT_BLOCK_SIZE
+    row_invariant: bool = False
     max_context: int | None = None
     parity: bool = True
     parity_text: Path | None = None

@@ -1,9 +1,10 @@
 """What exact text costs: passes padded so that a seed's text is the same whatever is drafted.
 
-By default a row of quantised weights is computed as its pass has it, and a drafted text may part
-from the plain one where two tokens are nearly tied. Padded passes rule that out and cost most
-where a row is alone: in plain decoding, and in rounds that draft nothing. Each workload is decoded
-plainly and with drafts, padded and not, in turn in one process; losses are of processor time.
+Unless that is asked for, a row of quantised weights rounds as its pass has it, and a drafted text
+may part from the plain one where two tokens are nearly tied. Padded passes rule that out and cost
+most where a row is alone: in plain decoding, and in rounds that draft nothing. Each workload is
+decoded plainly and with drafts, padded and not, in turn in one process; losses are of processor
+time.
 """
 
 from __future__ import annotations
@@ -59,14 +60,18 @@ def exact(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def _bundles(suite: Suite) -> list[tuple[str, Path]]:
+    """Both pairs at two sizes of blocks, and exported for it: attention alone is padded then."""
     from edgedec.bench.suite import GROWN
 
     shop = suite.shop
-    return [
-        (f"{name}, blocks of {block}", shop.bundle("int4", target=target, block_size=block))
-        for name, target in (("shipped", None), ("grown", GROWN))
-        for block in (32, 128)
-    ]
+    found = []
+    for name, target in (("shipped", None), ("grown", GROWN)):
+        for block in (32, 128):
+            bundle = shop.bundle("int4", target=target, block_size=block)
+            found.append((f"{name}, blocks of {block}", bundle))
+        invariant = shop.bundle("int4", target=target, row_invariant=True)
+        found.append((f"{name}, blocks of 32, exported for it", invariant))
+    return found
 
 
 def _workloads(suite: Suite) -> list[Workload]:

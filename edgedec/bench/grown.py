@@ -52,12 +52,14 @@ class Workshop:
         target: str | None = None,
         draft: str | None = None,
         block_size: int = 32,
+        row_invariant: bool = False,
     ) -> Path:
         """An exported pair; ``target`` and ``draft`` are presets to grow to."""
         from edgedec.export import ExportOptions, export_bundle
 
         sources = "-".join(_digest(self.checkpoint(role)) for role in ("target", "draft"))
-        name = f"pair-{weights}-{block_size}-{target or 'asis'}-{draft or 'asis'}-{sources}"
+        kind = f"{weights}-{block_size}{'-invariant' if row_invariant else ''}"
+        name = f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}"
         # By schema: bundles of another version of edgedec are not opened.
         out = self.work / f"schema-{SCHEMA_VERSION}" / name
         if not (out / "manifest.json").is_file():
@@ -68,6 +70,7 @@ class Workshop:
                     out=out,
                     weights=weights,
                     block_size=block_size,
+                    row_invariant=row_invariant,
                     parity=False,
                 )
             )

@@ -102,6 +102,10 @@ def finished(stream: Stream) -> Generation:
     return result
 
 
+# Rules that give a seed's own text.
+_SEEDS_OWN = ("coupling", "match")
+
+
 def summary(result: Generation, *, sampled: bool) -> str:
     """The figures in one line, the gain first; the seed where it decided anything."""
     return ", ".join(_figures(result, sampled=sampled))
@@ -129,6 +133,8 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
     if metrics.emitted and "drafter" in plan:
         drafted_by = "plain decoding" if plain else f"drafter {plan['drafter']}"
         parts.append(f"{drafted_by} on {plan['format']}" if "format" in plan else drafted_by)
+    if plan.get("row_invariant") and plan.get("accept") in _SEEDS_OWN and not plain:
+        parts.append("its text exactly that of plain decoding")
     if metrics.emitted and plan.get("plan"):
         parts.append(f"plan {plan['plan']}")
     elif metrics.emitted and plan.get("no_plan"):

@@ -76,6 +76,11 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Weights of an onnx that share a scale: 16, 32, 64, 128 or 256.",
 )
+@click.option(
+    "--row-invariant",
+    is_flag=True,
+    help="An onnx whose text does not depend on drafting, by default: blocks of 16 or 32 give it.",
+)
 @click.option("--max-context", type=int, metavar="TOKENS", help="Default: the model's own limit.")
 @click.option(
     "--parity/--no-parity",

@@ -67,6 +67,8 @@ def _options(job: Job) -> GraphOptions:
         kv=job.options.kv,
         block_size=job.options.block_size,
         max_context=job.options.max_context,
+        # Only the target's numbers decide the text.
+        own_rows=job.options.row_invariant and job.role == "target",
     )
 
 

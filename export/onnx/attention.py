@@ -15,9 +15,6 @@ from edgedec.models.decoder import DecoderSpec
 
 # Nodes of the largest tree: how far a node's slot may lie beyond its position.
 _TREE_SLOTS = 1024
-# Channels from which attention has rows of its own: gathering them takes microseconds a layer,
-# nothing beside products of this size and a tenth of a small model's pass.
-_OWN_ROWS_FROM = 1024
 
 
 def attention_feeds(
@@ -31,21 +28,15 @@ def attention_feeds(
         "total_sequence_length": np.array(count, np.int32),
     }
     cache = np.zeros((1, spec.kv_heads, count, spec.head_dim), KV_TYPES[kv])
-    if has_own_rows(spec):
-        feeds |= {"attention_rows": np.arange(count), "computed_rows": np.arange(count)}
+    feeds |= dict.fromkeys(("attention_rows", "computed_rows"), np.arange(count))
     return feeds | {f"past_{part}_{layer}": cache for part in ("key", "value")}
-
-
-def has_own_rows(spec: DecoderSpec) -> bool:
-    """Whether attention computes rows of its own choice, so that it alone can be padded."""
-    return spec.hidden >= _OWN_ROWS_FROM
 
 
 class Attention:
     """Writes the attention of each layer into a graph.
 
     The kernel of attention computes a lone row by other arithmetic than several, and kernels of
-    products often do not. So a wide model's attention reads the rows ``attention_rows``, which
+    products often do not. With ``own_rows`` attention reads the rows ``attention_rows``, which
     may name the only row twice, and gives ``computed_rows`` of them back.
     """
 
@@ -56,7 +47,7 @@ class Attention:
         """Inputs that every layer reads, and what is computed from them once."""
         g = self._graph
         g.input("position_ids", np.int64, (1, "n"))
-        own = has_own_rows(self._spec)
+        own = self._parts.options.own_rows
         g.input("attention_bias", np.float32, (1, 1, "m" if own else "n", "total"))
         g.input("seqlens_k", np.int32, (1,))
         g.input("total_sequence_length", np.int32, ())
@@ -166,7 +157,7 @@ class Attention:
         past = [g.input(f"past_{part}_{layer}", dtype, cache) for part in ("key", "value")]
         present = [f"present_{part}_{layer}" for part in ("key", "value")]
         out = f"layers.{layer}.attention"
-        own = has_own_rows(spec)
+        own = options.own_rows
         if own:
             query, key, value = (x and self._rows(x, f"{x}.rows") for x in (query, key, value))
         scales, quantized = self._kv_scales(layer)

@@ -25,6 +25,7 @@ class GraphOptions:
         kv: ``fp32`` or ``int8``.
         block_size: weights that share a scale.
         max_context: positions of the rotary tables; None is the model's own context.
+        own_rows: attention computes rows of its own choice, so that it alone can be padded.
         kv_scales: per layer those of keys and values, ``[kv_heads, head_dim]``; for int8.
 
     """
@@ -35,6 +36,7 @@ class GraphOptions:
     kv: str = "fp32"
     block_size: int = 32
     max_context: int | None = None
+    own_rows: bool = False
     kv_scales: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), repr=False)
 
 

@@ -15,6 +15,7 @@ from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
 from edgedec.runtimes.onnx.padding import (
+    CHEAP_PADDINGS,
     NO_PADDING,
     PADDINGS,
     PROBE_SLOTS,
@@ -82,10 +83,11 @@ class OnnxModel(OrtModel[Graph]):
                 in for operators that another one lacks.
             device: a device's name as ``edgedec devices`` lists it.
             row_invariant: pad passes so that a row's numbers do not depend on how many rows
-                are computed with it, bit for bit, for chains. None does not pad, which would
-                make rounds that draft nothing slower than plain decoding, and claims
-                invariance where it holds without (fp32). A draft model wants False, since only
-                the target's numbers decide the text.
+                are computed with it, bit for bit, for chains. None pads attention alone, in
+                graphs that were exported for it, and claims invariance where that or no
+                padding gives it: padding all of a pass would make rounds that draft nothing
+                slower than plain decoding. A draft model wants False, since only the target's
+                numbers decide the text.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
@@ -102,7 +104,7 @@ class OnnxModel(OrtModel[Graph]):
         _check_cache(file, graph, inference.get_providers())
         padding = None
         if row_invariant is not False:
-            padding = _find_padding(graph, PADDINGS if row_invariant else (NO_PADDING,))
+            padding = _find_padding(graph, PADDINGS if row_invariant else CHEAP_PADDINGS)
         if row_invariant and padding is None:
             raise RuntimeUnavailable(
                 f"{file}: no padding makes rows independent of each other on this machine: "

@@ -74,6 +74,8 @@ PADDINGS = (
     Padding("even", multiple=2),
     Padding("multiple of 4", multiple=4),
 )
+# Those that nobody has to ask for.
+CHEAP_PADDINGS = PADDINGS[:2]
 
 Run = Callable[[Padding, Sequence[int], int], Rows]
 

@@ -81,6 +81,14 @@ def test_the_line_of_figures_says_how_much_faster_it_was() -> None:
     assert "about" not in plain
 
 
+def test_the_line_of_figures_says_where_the_text_is_plain_decodings() -> None:
+    exact = ", its text exactly that of plain decoding"
+    sure = {"row_invariant": True, "accept": "coupling"}
+    assert exact in _output.summary(told(gained(), **sure), sampled=False)
+    for other in ({"row_invariant": False}, {"accept": "speculative"}, {"drafter": "none"}):
+        assert exact not in _output.summary(told(gained(), **{**sure, **other}), sampled=False)
+
+
 def test_the_line_of_figures_names_the_plan_or_says_why_there_is_none() -> None:
     planned = told(gained(), plan="lookup 4, onnx on 2 threads", no_plan=None)
     assert ", plan lookup 4, onnx on 2 threads" in _output.summary(planned, sampled=False)

@@ -13,7 +13,6 @@ from tiny_models import write_tiny_model
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import RuntimeUnavailable
-from edgedec.export.onnx import attention
 from edgedec.runtimes.onnx import OnnxModel, passes
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.padding import NO_PADDING, PADDINGS, Padding, Run, find_padding
@@ -81,25 +80,22 @@ KINDS: dict[str, dict[str, Any]] = {
     "gpt_neox": {"model_type": "gpt_neox", "hidden_act": "gelu", "num_key_value_heads": 4},
 }
 FOLDERS = [
-    ("fp32", "llama", "wide"),
+    ("fp32", "llama", "own rows"),
     ("fp32", "llama"),
     ("int8", "llama"),
     *(("int4", kind) for kind in KINDS),
-    *(("int4", kind, "wide") for kind in KINDS),
+    *(("int4", kind, "own rows") for kind in KINDS),
 ]
 
 
 @pytest.fixture(scope="module", params=FOLDERS, ids="-".join)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    weights, kind, *wide = request.param
-    return written(tmp_path_factory.mktemp(kind), weights, kind, wide=bool(wide))
+    weights, kind, *own = request.param
+    return written(tmp_path_factory.mktemp(kind), weights, kind, own_rows=bool(own))
 
 
-def written(folder: Path, weights: str, kind: str, *, wide: bool) -> Path:
-    """A tiny model; its attention has rows of its own, as those of wide models have, or not."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_OWN_ROWS_FROM", 0 if wide else 1 << 30)
-        write_tiny_model(folder, weights, **KINDS[kind])
+def written(folder: Path, weights: str, kind: str, *, own_rows: bool) -> Path:
+    write_tiny_model(folder, weights, own_rows=own_rows, **KINDS[kind])
     return folder
 
 
@@ -184,8 +180,10 @@ def test_a_padding_that_costs_is_used_when_asked_for(
 
 def test_nothing_is_padded_unless_asked_for(folder: Path) -> None:
     model = OnnxModel.load(folder)
-    assert not model.capabilities.row_invariant
-    assert model.padding.rows(1) == 1
+    exported_for_it = model.graph.own_rows and model.padding.attention_only
+    assert model.capabilities.row_invariant == exported_for_it
+    assert model.padding.rows(1) == 1 + exported_for_it
+    assert model.padding.pad([5]) == [5]
     asked = OnnxModel.load(folder, row_invariant=True)
     assert asked.capabilities.row_invariant
     assert asked.padding.rows(1) == 2
@@ -193,22 +191,22 @@ def test_nothing_is_padded_unless_asked_for(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_attention_alone_is_padded_where_it_can_be(kind: str, tmp_path: Path) -> None:
-    for wide in (True, False):
-        folder = written(tmp_path / str(wide), "int4", kind, wide=wide)
-        found = OnnxModel.load(folder, row_invariant=True).padding
-        assert found.attention_only == wide
+    for own in (True, False):
+        folder = written(tmp_path / str(own), "int4", kind, own_rows=own)
+        assert OnnxModel.load(folder, row_invariant=True).padding.attention_only == own
+        # Exported for it, it is the default.
+        assert OnnxModel.load(folder).capabilities.row_invariant == own
+        assert OnnxModel.load(folder, row_invariant=False).padding == NO_PADDING
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_attention_with_rows_of_its_own_computes_the_same(kind: str, tmp_path: Path) -> None:
     text = list(range(3, 60))
     found = [
-        decode(
-            OnnxModel.load(written(tmp_path / str(wide), "int4", kind, wide=wide), threads=1),
-            text,
-            [1, 4, 3, 17, 25],
+        decode(OnnxModel.load(folder, threads=1, row_invariant=False), text, [1, 4, 3, 17, 25])
+        for folder in (
+            written(tmp_path / str(own), "int4", kind, own_rows=own) for own in (True, False)
         )
-        for wide in (True, False)
     ]
     np.testing.assert_array_equal(found[0][0], found[1][0])
     np.testing.assert_array_equal(found[0][1], found[1][1])

@@ -1,0 +1,85 @@
+"""A bundle exported for exact text: by default a text does not depend on what was drafted.
+
+Tokens and their log probabilities are compared, the latter to the last bit: a near-tie would show
+once in thousands of tokens, another rounding shows at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tiny_models import tiny_checkpoint
+
+from edgedec.errors import InputError
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.models.demo import heldout
+from edgedec.pipeline import GenerateOptions, Pipeline
+from edgedec.runtimes.onnx import model as onnx_model
+from edgedec.runtimes.onnx.padding import NO_PADDING
+
+DEMO = Path(heldout.__file__).parent
+DRAFTERS = ("auto", "model", "lookup", "recycle", "text", "adaptive")
+SAMPLINGS = {"greedy": {}, "seeded": {"temperature": 0.8, "seed": 3}}
+PROMPT = "import os\n\n\ndef read_lines(path):"
+
+Text = list[tuple[int, float | None]]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("exact") / "bundle"
+    options = ExportOptions(
+        DEMO / "target", out, DEMO / "draft", weights="int4", row_invariant=True, parity=False
+    )
+    export_bundle(options)
+    return out
+
+
+def text(bundle: Path, draft: str, sampling: str) -> tuple[Text, dict[str, object]]:
+    with Pipeline.open(bundle, draft=draft, plan="none") as pipeline:
+        options = GenerateOptions(64, ignore_eos=True, logprobs=1)
+        stream = pipeline.stream(PROMPT, options, **SAMPLINGS[sampling])
+        found = [(event.token, event.logprob) for event in stream]
+        assert stream.result is not None
+        return found, stream.result.plan
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_text_is_plain_decodings_by_default(bundle: Path, sampling: str) -> None:
+    plain, plan = text(bundle, "none", sampling)
+    assert plan["row_invariant"] is True
+    for drafter in DRAFTERS:
+        drafted, plan = text(bundle, drafter, sampling)
+        assert plan["row_invariant"] is (drafter != "recycle")
+        if drafter != "recycle":  # whoever asks for trees gets trees
+            assert drafted == plain, drafter
+
+
+def test_without_padding_it_is_not(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The control: invariance that is claimed and does not hold.
+    monkeypatch.setattr(onnx_model, "find_padding", lambda *_: NO_PADDING)
+    with pytest.raises(AssertionError, match=r"model|auto|lookup"):
+        test_the_text_is_plain_decodings_by_default(bundle, "greedy")
+
+
+@pytest.mark.parametrize(("weights", "kv"), [("fp32", "fp32"), ("int8", "fp32"), ("int8", "int8")])
+def test_its_graph_computes_what_the_other_does(weights: str, kv: str, tmp_path: Path) -> None:
+    source = tiny_checkpoint(tmp_path / "checkpoint")
+    options = ExportOptions(source, tmp_path / "one", weights=weights, kv=kv)
+    own_rows = dataclasses.replace(options, out=tmp_path / "other", row_invariant=True)
+    (one,), (other,) = (export_bundle(chosen).models for chosen in (options, own_rows))
+    assert one.parity == other.parity
+
+
+def test_it_is_refused_where_no_onnx_is_written(tmp_path: Path) -> None:
+    options = ExportOptions(DEMO / "target", tmp_path / "out", formats=("gguf",))
+    with pytest.raises(InputError, match="--row-invariant is for onnx"):
+        export_bundle(dataclasses.replace(options, row_invariant=True))
+
+
+def test_a_bundle_that_was_not_exported_for_it_says_so() -> None:
+    with Pipeline.open("demo", draft="none", plan="none") as pipeline:
+        found = pipeline.generate("def f(x):", GenerateOptions(2))
+    assert found.plan["row_invariant"] is False
