@@ -9,8 +9,11 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from edgedec.bench.bundle import PLAIN
@@ -18,7 +21,10 @@ from edgedec.bench.never_slower import AUTO, Workload, in_turn, loss, unpredicta
 from edgedec.bench.records import Recorder
 from edgedec.bench.workloads import heldout_files
 from edgedec.decoding.sampling import SamplingParams
+from edgedec.decoding.session import Session, Want
+from edgedec.decoding.tree import TokenTree
 from edgedec.pipeline import Prompt
+from edgedec.runtimes.onnx import OnnxModel
 
 if TYPE_CHECKING:
     from edgedec.bench.suite import Suite
@@ -28,6 +34,7 @@ Row = dict[str, Any]
 EXACT, EXACT_PLAIN, EXACT_FILLED = "exact auto", "exact plain", "exact filled"
 _REPEATS = 2
 _LONG_CHARACTERS = 3000
+_CONTEXTS, _PASSES = (32, 128, 256, 1024), 40
 # What is compared with what it would take the place of.
 _INSTEAD_OF = ((EXACT_PLAIN, PLAIN), (EXACT, AUTO), (EXACT_FILLED, AUTO), (AUTO, PLAIN))
 
@@ -57,6 +64,46 @@ def exact(suite: Suite, recorder: Recorder) -> list[Row]:
             recorder.add(kind="summary", **row)
             rows.append(row)
     return rows
+
+
+def lone_rows(suite: Suite, recorder: Recorder) -> list[Row]:
+    """A row alone in its pass: not padded, with attention alone padded, and all of the pass."""
+    from edgedec.bench.suite import GROWN
+
+    shop = suite.shop
+    bundle = shop.bundle("int4", target=GROWN)
+    exported_for_it = shop.bundle("int4", target=GROWN, row_invariant=True)
+    ways = {
+        "unpadded": (bundle, False),
+        "unpadded, exported for it": (exported_for_it, False),
+        "attention padded": (exported_for_it, True),
+        "pass padded": (bundle, True),
+    }
+    with ExitStack() as stack:
+        sessions = {}
+        for name, (where, invariant) in ways.items():
+            model = OnnxModel.load(where / "target", threads=suite.threads, row_invariant=invariant)
+            stack.callback(model.close)
+            session = sessions[name] = model.open(max(_CONTEXTS) + 1)
+            stack.callback(session.close)
+        return [_lone(sessions, tokens, recorder) for tokens in _CONTEXTS]
+
+
+def _lone(sessions: Mapping[str, Session], tokens: int, recorder: Recorder) -> Row:
+    """Median processor time of a lone row after so many tokens, and its ratio to the first's."""
+    spent: dict[str, list[float]] = {name: [] for name in sessions}
+    for session in sessions.values():
+        session.prefill([7 + place % 90 for place in range(session.length, tokens)])
+    for turn in range(_PASSES):
+        for name in list(sessions)[:: 1 if turn % 2 else -1]:
+            begin = time.process_time()
+            sessions[name].forward(TokenTree(9), want=Want.TOP)
+            spent[name].append(time.process_time() - begin)
+            sessions[name].rollback(tokens)
+    medians = {name: median(times) for name, times in spent.items()}
+    first = next(iter(medians.values()))
+    recorder.add(kind="passes", tokens=tokens, seconds=spent)
+    return {"tokens": tokens, **{name: value / first for name, value in medians.items()}}
 
 
 def _bundles(suite: Suite) -> list[tuple[str, Path]]:

@@ -16,7 +16,7 @@ from edgedec.assembly import OpenOptions
 from edgedec.bench import busy, estimate, formats, identity, never_slower, pair
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
-from edgedec.bench.exact import exact
+from edgedec.bench.exact import exact, lone_rows
 from edgedec.bench.grown import Workshop
 from edgedec.bench.other_texts import other_texts
 from edgedec.bench.overlap import overlap, overlap_sampled
@@ -179,6 +179,7 @@ _SECTIONS = (
     *pair.SECTIONS,
     *never_slower.SECTIONS,
     exact,
+    lone_rows,
     *formats.SECTIONS,
     *busy.SECTIONS,
     *estimate.SECTIONS,

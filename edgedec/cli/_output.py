@@ -133,8 +133,7 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
     if metrics.emitted and "drafter" in plan:
         drafted_by = "plain decoding" if plain else f"drafter {plan['drafter']}"
         parts.append(f"{drafted_by} on {plan['format']}" if "format" in plan else drafted_by)
-    if plan.get("row_invariant") and plan.get("accept") in _SEEDS_OWN and not plain:
-        parts.append("its text exactly that of plain decoding")
+    parts += _exact(plan)
     if metrics.emitted and plan.get("plan"):
         parts.append(f"plan {plan['plan']}")
     elif metrics.emitted and plan.get("no_plan"):
@@ -151,6 +150,13 @@ def _busy(metrics: Metrics) -> list[str]:
     if metrics.slowdown is not None and metrics.slowdown >= _SLOWER:
         return [f"busy machine: {metrics.slowdown:.1f}x slower passes"]
     return [f"busy machine: {min(metrics.waited_share, 1):.0%} of the time waiting for a core"]
+
+
+def _exact(plan: Mapping[str, object]) -> list[str]:
+    """A clause where the text is plain decoding's to the last token, near-ties included."""
+    drafts = plan.get("drafter") != "none"
+    exact = plan.get("row_invariant") and plan.get("accept") in _SEEDS_OWN
+    return ["its text exactly that of plain decoding"] if exact and drafts else []
 
 
 def _packed(parts: Iterable[str], room: int) -> list[str]:
