@@ -1,6 +1,8 @@
 """What becomes one line and an exit code, and what stays a traceback."""
 
 import errno
+import subprocess
+import sys
 
 import click
 import pytest
@@ -41,3 +43,21 @@ def test_a_full_disk_says_which_and_what_to_do(capsys) -> None:
 def test_other_system_errors_give_no_advice_about_room(capsys) -> None:
     assert ended(OSError(errno.EACCES, "Permission denied", "records.jsonl")) == 2
     assert capsys.readouterr().err == "edgedec: error: records.jsonl: Permission denied\n"
+
+
+INTERRUPTED_AT_IMPORT = """
+import runpy, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+runpy.run_module("edgedec", run_name="__main__")
+"""
+
+
+def test_an_interrupt_while_the_commands_are_imported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT_IMPORT], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "edgedec: error: interrupted\n")

@@ -269,7 +269,7 @@ def test_command_line_starts_light(installed: Path) -> None:
 def test_console_script(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (entry,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
-        assert "edgedec = edgedec.cli:main" in archive.read(entry).decode()
+        assert "edgedec = edgedec.__main__:main" in archive.read(entry).decode()
         assert [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
 
 
