@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -167,4 +168,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    # Ended from outside it still ends the tests it runs, and takes its copies away.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

@@ -40,7 +40,12 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 _NAMES = {"all": "any", "any": "all", "min": "max", "max": "min"}
 # Calls that mean the same, or nothing, with their arguments swapped.
-_SYMMETRIC = {*_NAMES, "isinstance", "issubclass", "hasattr", "getattr", "cast", "zip"}
+_SYMMETRIC = {*_NAMES, "isinstance", "issubclass", "hasattr", "getattr", "cast", "zip"} | {
+    "maximum",
+    "minimum",
+    "gcd",
+    "isclose",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +220,11 @@ class _Finder(ast.NodeVisitor):
             self._replace(node, "constant", ast.Constant(2 * value if value else 1.0))
 
     def visit_Call(self, node: ast.Call) -> None:
-        name = node.func.id if isinstance(node.func, ast.Name) else None
-        if name in _NAMES:
-            called = ast.Name(_NAMES[name])
-            self._replace(node, "built-in", ast.Call(called, node.args, node.keywords))
+        called = node.func
+        name = called.id if isinstance(called, ast.Name) else getattr(called, "attr", None)
+        if isinstance(called, ast.Name) and name in _NAMES:
+            other = ast.Name(_NAMES[name])
+            self._replace(node, "built-in", ast.Call(other, node.args, node.keywords))
         first, second = (*node.args[:2], None, None)[:2]
         if first is not None and second is not None and name not in _SYMMETRIC:
             starred = isinstance(first, ast.Starred) or isinstance(second, ast.Starred)
