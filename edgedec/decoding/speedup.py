@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from statistics import median
 
 from edgedec.decoding.policy import RoundRecord
@@ -10,6 +11,7 @@ from edgedec.decoding.policy import RoundRecord
 _ENOUGH = 5
 
 
+@dataclass(slots=True)
 class RoundTimes:
     """Seconds of a text's rounds by the rows of their pass, the first round left out.
 
@@ -17,17 +19,15 @@ class RoundTimes:
     of the machine in one of them counts neither for nor against speculation.
     """
 
-    __slots__ = ("_after_wide", "_alone", "_by_rows", "_first", "_known", "_tokens", "_wide")
-
-    def __init__(self) -> None:
-        self._by_rows: dict[int, list[float]] = {}
-        # Rounds of one row without the drafter's share. One right after a wide pass is slower
-        # than in plain decoding, so that the others are preferred.
-        self._alone: list[float] = []
-        self._after_wide: list[float] = []
-        self._known: list[float] = []
-        self._tokens = 0
-        self._first = self._wide = True
+    _by_rows: dict[int, list[float]] = field(default_factory=dict)
+    # Rounds of one row without the drafter's share. One right after a wide pass is slower than
+    # in plain decoding, so that the others are preferred.
+    _alone: list[float] = field(default_factory=list)
+    _after_wide: list[float] = field(default_factory=list)
+    _known: list[float] = field(default_factory=list)
+    _tokens: int = 0
+    _first: bool = True
+    _wide: bool = True
 
     def observe(self, record: RoundRecord, total_s: float, plain_s: float | None) -> None:
         """Add a round.
