@@ -37,6 +37,14 @@ def remember(decision: Decision, of: Identity) -> bool:
     return True
 
 
+def is_kept(of: Identity) -> bool:
+    """Whether there is a plan for these models here, in force or stale."""
+    try:
+        return _file(of).is_file()
+    except OSError:
+        return False
+
+
 def forget(of: Identity) -> bool:
     """Forget the stored plan; False where there is none."""
     try:

@@ -18,7 +18,8 @@ from edgedec.pair import every_format
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.placement.plan import Decision, Plan
 from edgedec.placement.planner import decide
-from edgedec.placement.planner.spread import LEVEL
+from edgedec.placement.planner.spread import LEVEL, between_texts
+from edgedec.placement.planner.weighed import Weighed
 from edgedec.placement.profile import Profile
 from edgedec.placement.workload import Workload
 from edgedec.profiling import ProfileOptions, Prompt, Wanted
@@ -41,16 +42,31 @@ _NARROW = 0.07
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A text held against a plan's interval, in tokens per second."""
+    """A text held against a plan's interval, in tokens per second.
+
+    Attributes:
+        found: its speed.
+        interval, predicted: the plan's.
+        texts_alone: the interval without what measuring adds, which a replay does not have.
+
+    """
 
     found: float
     interval: tuple[float, float]
     predicted: float
+    texts_alone: tuple[float, float] | None = None
 
     @property
     def inside(self) -> bool:
         """Whether it lies in the interval."""
         return self.interval[0] <= self.found <= self.interval[1]
+
+    @property
+    def inside_texts_alone(self) -> bool | None:
+        """Likewise, without what measuring adds."""
+        if self.texts_alone is None:
+            return None
+        return self.texts_alone[0] <= self.found <= self.texts_alone[1]
 
     @property
     def near(self) -> bool:
@@ -142,7 +158,15 @@ def _decide(profile: Profile, names: Sequence[str], workload: Workload) -> Decis
 def _hold(profile: Profile, decision: Decision, name: str, workload: Workload) -> Held:
     chosen = decision.chosen
     found = predict(_only(profile, [name]), chosen.plan, workload).tokens_per_second
-    return Held(found, decision.interval, chosen.prediction.tokens_per_second)
+    rate = chosen.prediction.tokens_per_second
+    return Held(found, decision.interval, rate, _texts_alone(decision))
+
+
+def _texts_alone(decision: Decision) -> tuple[float, float]:
+    replayed = [one for one in decision.candidates if one.replayed and not one.refused]
+    looked = [Weighed(one, decision.max_context) for one in replayed]
+    (chosen,) = (one for one in looked if one.candidate == decision.chosen)
+    return between_texts(chosen, looked).interval(chosen.rate, 0.0)
 
 
 def _measured(
@@ -189,13 +213,17 @@ def _row(name: str, temperature: float, held: Sequence[Held], recorder: Recorder
     for one in held:
         recorder.add(
             kind="text", texts=name, temperature=temperature, found=one.found,
-            interval=one.interval, predicted=one.predicted, inside=one.inside,
+            interval=one.interval, texts_alone=one.texts_alone, predicted=one.predicted,
+            inside=one.inside, inside_texts_alone=one.inside_texts_alone,
         )  # fmt: skip
     row: Row = {
         "texts": name,
         "temperature": temperature,
         "level": LEVEL,
         "inside": fmean(one.inside for one in held),
+        "inside_texts_alone": None
+        if held[0].texts_alone is None
+        else fmean(bool(one.inside_texts_alone) for one in held),
         f"within_{_NARROW:.0%}": fmean(one.near for one in held),
         "high_of_low": median(one.interval[1] / one.interval[0] for one in held),
         "count": len(held),

@@ -121,14 +121,16 @@ def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: 
     """Remember a decision, or say on stderr why it is not."""
     from edgedec import remembered
 
+    of = _identity(bundle, draft_model)
     if decision.disturbed and not anyway:
+        before = " The plan that was kept before stays." if remembered.is_kept(of) else ""
         _terminal.say(
             f"This plan is not kept: the machine was busy ({decision.disturbed}). Make it again"
-            " with --refresh when the machine is quiet, or keep it with --remember-busy.",
+            " with --refresh when the machine is quiet, or keep it with --remember-busy." + before,
             err=True,
         )
         return
-    remembered.remember(decision, _identity(bundle, draft_model))
+    remembered.remember(decision, of)
 
 
 def _forget(bundle: str, draft_model: Path | None) -> None:

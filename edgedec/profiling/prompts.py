@@ -17,6 +17,8 @@ from edgedec.text import Tokenizer
 
 BUILT_IN = "built-in"
 _ALL, _OF_DEMO = 1 << 20, 6
+# Texts that are recorded: more say little more of how texts differ, and take longer to replay.
+MOST = 24
 
 _PYTHON = '''\
 import math
@@ -98,6 +100,13 @@ def of_bundle(bundle: str | Path) -> tuple[Prompt, ...]:
         with suppress(InputError):
             return tuple(Prompt(p.name, p.text) for p in heldout_prompts(_ALL)[-_OF_DEMO:])
     return TEXTS
+
+
+def some(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """As many as a plan needs, evenly from a longer file: its first lines may be of one kind."""
+    if len(prompts) <= MOST:
+        return list(prompts)
+    return [prompts[place * len(prompts) // MOST] for place in range(MOST)]
 
 
 def digest(prompts: Sequence[Prompt]) -> str:

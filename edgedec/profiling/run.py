@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgedec.errors import ProfileError
@@ -79,7 +79,7 @@ def profile(
         if stored.profile is not None:
             reason = _lacks(stored.profile, found, options)
             if not reason:
-                return stored.profile
+                return _named(stored.profile, options)
         if reason:
             _log.warning("%s: measuring again", reason)
     texts = prompts.of_bundle(bundle) if options.prompts is None else options.prompts
@@ -153,7 +153,7 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
     _check_usable(measured)
     contention = measuring.contention(measured, tell)
     tell("calibration texts", steps - 1)
-    recorded = record(task.sources, measured, task.texts)
+    recorded = record(task.sources, measured, prompts.some(task.texts))
     tell("done", steps)
     own = task.options.prompts
     return Profile(
@@ -173,6 +173,13 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
         texts=_described(recorded.traces, task.options),
         busy=busy.by_others(before, busy.usage()),
     )
+
+
+def _named(profile: Profile, options: ProfileOptions) -> Profile:
+    """A stored profile, whose texts may have come from a file of another name."""
+    if options.prompts is None:
+        return profile
+    return replace(profile, texts=_described(profile.traces, options))
 
 
 def _described(traces: Sequence[Trace], options: ProfileOptions) -> str:

@@ -14,7 +14,8 @@ from edgedec import doctor, installation
 from edgedec.cli import main
 
 COMMANDS = {
-    "bench", "chat", "demo", "devices", "doctor", "export", "generate", "inspect", "verify",
+    "bench", "cache", "chat", "demo", "devices", "doctor", "export", "generate", "inspect", "plan",
+    "profile", "simulate", "verify",
 }  # fmt: skip
 
 

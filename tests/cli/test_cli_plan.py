@@ -190,7 +190,11 @@ def test_a_plan_measured_on_a_busy_machine_is_not_kept_unless_told_to(
     out = tmp_path / "plan.json"
     found = json.loads(run("plan", "demo", *SHORT, "--json", "--out", out).stdout)
     assert found["busy"] == json.loads(out.read_text())["busy"] == busy
+    assert "stays" not in result.stderr
     assert run("plan", "demo", *SHORT, "--remember-busy").exit_code == 0
+    assert len(kept(tmp_path / "profiles")) == 1
+    again = run("plan", "demo", *SHORT)
+    assert "The plan that was kept before stays." in again.stderr
     assert len(kept(tmp_path / "profiles")) == 1
 
 
@@ -217,7 +221,9 @@ def test_a_real_busy_loop_while_a_pair_is_measured_is_noticed(
     assert kept(tmp_path / "profiles") == []
 
 
-def test_a_plan_is_made_on_text_like_the_users(run: Callable, bundle: Path, tmp_path: Path) -> None:
+def test_a_plan_is_made_on_text_like_the_users(
+    run: Callable, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text(
         '{"prompt": "one two", "id": "first"}\n{"messages": [{"role": "user", "content": "hi"}]}\n'
@@ -227,9 +233,12 @@ def test_a_plan_is_made_on_text_like_the_users(run: Callable, bundle: Path, tmp_
     assert json.loads(result.stdout)["texts"] == "2 texts of mine.jsonl"
     text = run("generate", "x", "--bundle", bundle, "--json", "--max-new-tokens", 4)
     assert json.loads(text.stdout)["plan"]["plan_made_on"] == "2 texts of mine.jsonl"
-    # The same texts are not measured again; without any they stay in force.
-    shown = run("plan", bundle, *SHORT, "--prompts", file)
-    assert "It was made on 2 texts of mine.jsonl" in shown.stdout
+    # The same texts are not measured again, whatever their file is called now; without any they
+    # stay in force.
+    other = file.rename(tmp_path / "other.jsonl")
+    monkeypatch.setattr(measuring.Measuring, "places", lambda *args: 1 / 0)
+    shown = run("plan", bundle, *SHORT, "--prompts", other)
+    assert "It was made on 2 texts of other.jsonl" in shown.stdout
     assert "It was made on 2 texts of mine.jsonl" in run("plan", bundle, *SHORT).stdout
 
 

@@ -1,5 +1,6 @@
 """What is recorded of a pair: texts without tokens, and a draft of another vocabulary."""
 
+import itertools
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from edgedec.errors import ProfileError
 from edgedec.placement.place import Place
 from edgedec.placement.planner import decide
 from edgedec.placement.profile import Measured
-from edgedec.profiling import recording
+from edgedec.profiling import prompts, recording
 from edgedec.profiling.prompts import Prompt
 from edgedec.testing import FakeModel
 from tests.crossing import permutation
@@ -95,3 +96,14 @@ def test_texts_without_a_token_are_refused_in_a_line(monkeypatch) -> None:
     with pytest.raises(ProfileError, match="no calibration text has a token") as told:
         record(monkeypatch, "token", [Prompt("none", ""), Prompt("nor here", "")])
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("count", [1, prompts.MOST, prompts.MOST + 1, 100, 1001])
+def test_a_long_file_is_sampled_evenly(count: int) -> None:
+    texts = [Prompt(str(number), "text") for number in range(count)]
+    chosen = [int(prompt.name) for prompt in prompts.some(texts)]
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == min(count, prompts.MOST)
+    steps = [after - before for before, after in itertools.pairwise(chosen)]
+    assert max(steps, default=1) - min(steps, default=1) <= 1
+    assert count - chosen[-1] <= max(steps, default=1) + 1
