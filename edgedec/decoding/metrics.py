@@ -86,7 +86,7 @@ class Metrics:
     overlapped_s: float = 0.0
     waited_s: float | None = None
     slowdown: float | None = None
-    round_times: RoundTimes = field(default_factory=RoundTimes)
+    round_times: RoundTimes = field(default_factory=RoundTimes, compare=False)
 
     def observe(self, record: RoundRecord, total_s: float, plain_s: float | None = None) -> None:
         """Add one round.
