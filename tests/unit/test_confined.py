@@ -127,6 +127,19 @@ def test_an_idle_child_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     child.close()
 
 
+@POSIX
+def test_without_a_folder_for_temporary_files(
+    child: Confined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", none)
+    assert child.ask({"a": 1}, SMALL) == {"a": 1}
+    with pytest.raises(Stopped, match=r"^it crashed with SIGABRT: it gave no reason$"):
+        child.ask("crash", SMALL)
+
+
 def test_no_process_can_be_started(child: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(Stopped, match=r"^no process for it can be started: No such file"):
