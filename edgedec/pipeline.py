@@ -13,6 +13,7 @@ import dataclasses
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -76,7 +77,7 @@ class GenerateOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", _texts("stop", self.stop))
         for name in ("max_new_tokens", "logprobs", "draft_length"):
-            check_whole(f"{name} is", getattr(self, name))
+            check_whole(f"{name} is", getattr(self, name), none=name != "max_new_tokens")
         if not isinstance(self.sampling, SamplingParams):
             raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
         if self.draft not in (None, *drafting.names()):
@@ -87,8 +88,10 @@ class GenerateOptions:
             raise InputError(f"draft_length is {self.draft_length}: expected 0 or more")
         if self.max_new_tokens < 1:
             raise InputError(f"max_new_tokens is {self.max_new_tokens}: expected at least 1")
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise InputError(f"timeout is {self.timeout_s} s: expected more than 0")
+        if self.timeout_s is not None:
+            number = isinstance(self.timeout_s, Real)
+            if not number or not self.timeout_s > 0:
+                raise InputError(f"timeout is {self.timeout_s!r:.60} s: expected more than 0")
         if self.logprobs is not None and not 0 <= self.logprobs <= 100:
             raise InputError(f"logprobs is {self.logprobs}: expected 0 to 100")
 

@@ -14,6 +14,7 @@ from edgedec.cli import _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
 
 if TYPE_CHECKING:
+    from edgedec.errors import PromptTooLong
     from edgedec.pipeline import GenerateOptions, Pipeline
 
 
@@ -86,8 +87,8 @@ class _Talk:
         try:
             stream = self._pipeline.chat(talk.messages, options)
             result, _ = _output.show(stream, sampled=not options.sampling.greedy)
-        except PromptTooLong:
-            self._too_long()
+        except PromptTooLong as error:
+            self._too_long(error)
         except PassFailed:  # there is nothing left to answer with
             raise
         except (InputError, BundleError, SessionError) as error:
@@ -99,19 +100,19 @@ class _Talk:
             else:  # Ctrl-C or the timeout came before the first word
                 talk.waiting = None
 
-    def _too_long(self) -> None:
+    def _too_long(self, error: PromptTooLong) -> None:
         """The message waits where leaving out turns may help."""
         talk, pipeline = self._conversation, self._pipeline
-        tokens = len(pipeline.tokenizer.encode_chat(talk.messages))
-        met = f"{tokens} tokens and the context holds {pipeline.plan['max_context']}"
-        if len(talk):
-            _say(
-                f"the conversation has {met}: /drop leaves out the oldest turn and answers, /drop 3"
-                " the oldest three, /reset starts anew"
-            )
-        else:
+        if not len(talk):
             talk.waiting = None
-            _say(f"this message has {met}: shorten it, or start with a larger --max-context")
+            _say(str(error))
+            return
+        tokens = len(pipeline.tokenizer.encode_chat(talk.messages))
+        _say(
+            f"the conversation has {tokens} tokens and the context holds"
+            f" {pipeline.engine.target.capacity}: /drop leaves out the oldest turn and answers,"
+            " /drop 3 the oldest three, /reset starts anew"
+        )
 
     def _reset(self, rest: str) -> None:
         self._conversation.reset()

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
 
 # What the command line calls those that it calls otherwise.
@@ -49,8 +50,10 @@ class LoadOptions:
     def __post_init__(self) -> None:
         if self.kv is not None and self.kv not in KV_TYPES:
             raise InputError(f"kv {self.kv!r}: expected one of {', '.join(KV_TYPES)}")
+        check_whole("gpu_layers is", self.gpu_layers)
         for name in ("threads", "batch_threads"):
             value = getattr(self, name)
+            check_whole(f"{name} is", value)
             if value is not None and value < 1:
                 raise InputError(f"{name} is {value}: expected 1 or more")
 

@@ -83,8 +83,8 @@ def test_a_message_that_is_too_long_by_itself_is_left_out(chat: Chat) -> None:
     result = chat(LONG, "Two", LONG, "/drop")
     assert result.exit_code == 0, result.output
     first, second, dropped, third = said(result)
-    assert first.startswith("this message has ")
-    assert first.endswith("the context holds 120: shorten it, or start with a larger --max-context")
+    assert first.startswith("the prompt has ")
+    assert first.endswith("the context holds 120: shorten it or raise --max-context")
     assert second.startswith("the conversation has ")
     assert dropped == "left out 1 of the oldest turns, 0 are kept"
     assert third == first

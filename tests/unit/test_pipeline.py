@@ -461,7 +461,23 @@ def test_one_stop_string_is_one_and_not_its_characters(stop: Any) -> None:
     assert GenerateOptions(stop=stop).stop == ("ab",)
 
 
+def opened_with(**options: Any) -> Callable[[Pipeline], object]:
+    return lambda _: Pipeline.open("demo", **options)
+
+
 WRONG: dict[str, Callable[[Pipeline], object]] = {
+    "max_context is '100': expected": opened_with(max_context="100"),
+    "max_context is 1.5: expected": opened_with(max_context=1.5),
+    "kv_memory is '1MB': expected": opened_with(kv_memory="1MB"),
+    "memory is '1GB': expected": opened_with(memory="1GB"),
+    "threads is '2': expected": opened_with(threads="2"),
+    "gpu_layers is '2': expected": opened_with(gpu_layers="2"),
+    "draft is None: expected": opened_with(draft=None),
+    "draft_model is 5: expected": opened_with(draft_model=5),
+    "plan is 3: expected": opened_with(plan=3),
+    "timeout is '3' s: expected": lambda _: GenerateOptions(timeout_s="3"),  # type: ignore[arg-type]
+    "max_new_tokens is None: expected": lambda _: GenerateOptions(max_new_tokens=None),  # type: ignore[arg-type]
+    "logit_bias of token 'a': expected": lambda _: SamplingParams(logit_bias={"a": 1}),  # type: ignore[dict-item]
     "stop is b'ab': expected a text": lambda _: GenerateOptions(stop=b"ab"),  # type: ignore[arg-type]
     "stop is [1]: expected a text": lambda _: GenerateOptions(stop=[1]),  # type: ignore[arg-type]
     "stop is None: expected a text": lambda _: GenerateOptions(stop=None),  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ class SamplingParams:
         limit = _LARGEST_LOGIT_CHANGE
         if self.temperature != 0:
             _check("temperature", self.temperature, _COLDEST, limit, f"0 (greedy) or {_COLDEST} to")
-        check_whole("top_k", self.top_k)
+        check_whole("top_k", self.top_k, none=False)
         if self.top_k < 0:
             raise InputError(f"top_k {self.top_k}: expected 1 or more, or 0 to keep all tokens")
         check_whole("seed", self.seed)
@@ -62,6 +62,7 @@ class SamplingParams:
         if not isinstance(self.logit_bias, Mapping):
             raise InputError(f"logit_bias {self.logit_bias!r:.60}: expected token ids with numbers")
         for token, bias in self.logit_bias.items():
+            check_whole("logit_bias of token", token, none=False)
             _check(f"logit_bias of token {token}", bias, -limit, limit, f"{-limit:g} to")
 
     @property
@@ -90,7 +91,12 @@ def _check(name: str, value: object, low: float, high: float, expected: str) -> 
         raise InputError(f"{name} {value!r:.60}: expected {expected} {high:g}")
 
 
-def check_whole(name: str, value: object) -> None:
-    """Refuse what is neither None nor a whole number."""
-    if value is not None and not isinstance(value, int):
+def check_whole(name: str, value: object, *, none: bool = True) -> None:
+    """Refuse what is not a whole number; ``none``: None may stand for no choice.
+
+    Raises:
+        InputError: ``name`` begins it.
+
+    """
+    if not isinstance(value, int) and not (none and value is None):
         raise InputError(f"{name} {value!r:.60}: expected a whole number")
