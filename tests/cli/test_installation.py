@@ -158,14 +158,13 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is the only one where distributions are found."""
     found = tmp_path / "installed"
     found.mkdir()
-    finder = metadata.Distribution.discover
-    monkeypatch.setattr(
-        metadata.Distribution,
-        "discover",
-        lambda **given: finder(
-            path=[str(found)], **{k: v for k, v in given.items() if k != "path"}
-        ),
-    )
+
+    def distribution(name: str) -> metadata.Distribution:
+        for one in metadata.Distribution.discover(name=name, path=[str(found)]):
+            return one
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", distribution)
     return found
 
 
