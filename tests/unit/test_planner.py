@@ -8,6 +8,7 @@ from edgedec.errors import PlanError
 from edgedec.placement.place import Place
 from edgedec.placement.plan import Plan, Prediction
 from edgedec.placement.planner import decide
+from edgedec.placement.planner.analytic import Forecast
 from edgedec.placement.profile import Parity
 from edgedec.simulation.predict import predict
 from tests.profiles import (
@@ -114,6 +115,22 @@ def test_a_busy_machine_makes_it_wary_and_is_mentioned():
     uncertain = [float(said(one, "uncertainty").split()[-1][:-2]) for one in (quiet, decision)]
     assert uncertain[1] > uncertain[0] + 5
     assert not any("busy" in reason for reason in quiet.reasons)
+
+
+@pytest.mark.parametrize("drafter", ["model", "hybrid"])
+def test_what_is_no_pass_of_the_draft_takes_time_too(drafter):
+    quick, slow = (
+        Forecast(replace(profile(target(), draft()), draft_overhead_s=seconds), WORK).estimate(
+            Plan(CPU, CPU, drafter, 3)
+        )
+        for seconds in (0.0, 1e-3)
+    )
+    assert slow.tokens == quick.tokens
+    assert slow.target_s == quick.target_s
+    # For each of three drafted tokens, in the rounds that the model drafts.
+    share = (slow.draft_s - quick.draft_s) / 3e-3
+    assert 0.9 < share < 1.01 if drafter == "model" else 0 < share < 1
+    assert slow.rate < quick.rate
 
 
 def test_a_dip_of_the_curve_is_used():

@@ -290,6 +290,35 @@ def test_a_layer_of_a_tree_is_looked_at_once() -> None:
     assert source.look.value == pytest.approx(look_s)
 
 
+def test_what_reading_costs_is_learned_from_the_rounds() -> None:
+    token_s, look_s = 2e-5, 0.8e-3
+    policy = MeasuredCost(CURVE, look_s)
+    policy.begin(1000)
+    assert policy._reading._token_s.value > 2 * token_s
+    for _ in range(3):
+        policy.limits()
+        step = DraftStep(0, float, lambda: 0.9, "model", behind=40, costly=True)
+        assert policy.go_on(step)
+        step.behind = 0
+        assert policy.go_on(step)
+        policy.observe(
+            RoundRecord(
+                drafted=1,
+                depth=1,
+                accepted=1,
+                emitted=2,
+                rows=2,
+                draft_s=40 * token_s + look_s,
+                target_s=CURVE.at(2),
+                total_s=CURVE.at(2) + 40 * token_s + look_s,
+                source="model",
+                path=(0, 1),
+                tokens=(1, 1),
+            )
+        )
+    assert policy._reading._token_s.value == pytest.approx(token_s, rel=0.01)
+
+
 def test_limits_are_what_was_asked() -> None:
     assert MeasuredCost(CURVE, most=5).limits() == DraftLimits(5, 5)
     policy = MeasuredCost(CURVE, most=5)
