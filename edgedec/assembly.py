@@ -196,7 +196,7 @@ def _translation(
 
 
 def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
-    if options.row_invariant is None and drafting.branches(drafter_name):
+    if options.row_invariant is None and drafting.needs_branches(drafter_name):
         return False  # whoever asks for trees and not for invariance gets trees
     return options.row_invariant
 

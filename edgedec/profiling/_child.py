@@ -80,7 +80,8 @@ def measure(job: Job) -> tuple[Measured, parity.Rows]:
         max_context=info.max_context,
         vocab_size=info.vocab_size,
         row_widths=can.row_widths,
-        branches=can.branches,
+        # What row invariance promises holds for chains.
+        branches=1 if can.row_invariant else can.branches,
         parity=Parity(1.0, 0.0, usable=True),
         steady=steady,
         rolls_back=can.rollback is not Rollback.NONE,

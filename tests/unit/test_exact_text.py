@@ -52,9 +52,14 @@ def test_the_text_is_plain_decodings_by_default(bundle: Path, sampling: str) -> 
     assert plan["row_invariant"] is True
     for drafter in DRAFTERS:
         drafted, plan = text(bundle, drafter, sampling)
-        assert plan["row_invariant"] is (drafter != "recycle")
-        if drafter != "recycle":  # whoever asks for trees gets trees
-            assert drafted == plain, drafter
+        assert plan["row_invariant"] is True
+        assert drafted == plain, drafter
+
+
+def test_trees_are_drafted_where_they_are_asked_for(bundle: Path) -> None:
+    _, plan = text(bundle, "tree", "greedy")
+    assert plan["drafter"] == "tree"
+    assert plan["row_invariant"] is False
 
 
 def test_without_padding_it_is_not(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

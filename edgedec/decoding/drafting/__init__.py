@@ -32,6 +32,11 @@ def branches(name: str) -> bool:
     return name in names() and bool(getattr(_module(name), "BRANCHES", False))
 
 
+def needs_branches(name: str) -> bool:
+    """Whether a drafter drafts nothing but branching trees; False for unknown names."""
+    return name in names() and bool(getattr(_module(name), "NEEDS_BRANCHES", False))
+
+
 def create(
     name: str,
     *,
@@ -66,4 +71,12 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"{__name__}.{name}")
 
 
-__all__ = ["Drafter", "DrafterParts", "branches", "create", "names", "needs_model"]
+__all__ = [
+    "Drafter",
+    "DrafterParts",
+    "branches",
+    "create",
+    "names",
+    "needs_branches",
+    "needs_model",
+]

@@ -238,7 +238,7 @@ class _Slots:
 
 
 NEEDS_MODEL = True
-BRANCHES = True
+BRANCHES = NEEDS_BRANCHES = True
 
 
 def build(parts: DrafterParts) -> Drafter:
