@@ -225,7 +225,12 @@ def _policy(
     if drafter_name == "none":
         return policy.Fixed(0)
     if isinstance(length, int):
-        return policy.Fixed(length, options.draft_depth)
+        if length == 0:
+            return policy.Fixed(0)
+        with pinned(options.cores):
+            # A text that drafts in every round has no lone row to compare itself with.
+            plain_s = policy.calibrate(target, widths=(1,)).at(1)
+        return policy.Fixed(length, options.draft_depth, plain_s)
     draft_s = None
     if draft is not None:
         with pinned(options.of_draft().cores):

@@ -10,6 +10,7 @@ from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, RoundRecord
 from edgedec.decoding.speedup import RoundTimes
+from edgedec.pipeline import Pipeline
 from edgedec.simulation.clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
 
@@ -68,6 +69,18 @@ def test_a_useless_draft_is_estimated_as_slower_than_plain() -> None:
     metrics = run(Sometimes(6), "model", draft=STRANGER)
     assert real(metrics) < 0.9
     assert metrics.speedup_estimate == pytest.approx(real(metrics), rel=0.02)
+
+
+def test_a_fixed_length_is_estimated_from_the_lone_row_measured_at_opening() -> None:
+    metrics = run(Fixed(3, plain_s=CURVE.at(1)), "model")
+    assert metrics.speedup_estimate == pytest.approx(real(metrics), rel=0.02)
+
+
+def test_a_pipeline_measures_a_lone_row_for_a_fixed_length() -> None:
+    with Pipeline.open("demo", plan="none", draft_length=3) as pipeline:
+        assert 0 < (pipeline.engine.policy.plain_s or 0) < 1
+    with Pipeline.open("demo", plan="none", draft="none") as pipeline:
+        assert pipeline.engine.policy.plain_s is None
 
 
 def test_without_a_lone_row_there_is_no_estimate() -> None:

@@ -13,14 +13,17 @@ class Fixed:
     Args:
         draft_length: drafted tokens a round, all branches together; 0 is plain decoding.
         depth: longest path; None is ``draft_length``.
+        plain_s: seconds of a plain round as measured at opening; None where none was.
 
     """
 
     name = "fixed"
-    plain_s: float | None = None
     slowdown: float | None = None
 
-    def __init__(self, draft_length: int, depth: int | None = None) -> None:
+    def __init__(
+        self, draft_length: int, depth: int | None = None, plain_s: float | None = None
+    ) -> None:
+        self.plain_s = plain_s
         if draft_length < 0 or (depth is not None and depth < 1):
             raise InputError(
                 f"draft length {draft_length}, depth {depth}: expected 0 or more, and 1 or more"

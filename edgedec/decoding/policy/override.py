@@ -62,5 +62,7 @@ def for_request(
     """
     if drafter == "none" or draft_length == 0:
         return Fixed(0)
-    policy = copy.deepcopy(own) if draft_length is None else Fixed(draft_length)
+    policy = (
+        copy.deepcopy(own) if draft_length is None else Fixed(draft_length, plain_s=own.plain_s)
+    )
     return policy if drafter is None else Only(policy, [drafter])
