@@ -17,7 +17,7 @@ from edgedec.bench import cases as asking
 from edgedec.bench.cases import GREEDY, Case
 from edgedec.bench.replay import replay
 from edgedec.bench.verification import OnText, Progress, Row, Verification, Way
-from edgedec.bench.verify import Prompts, Texts, check, decode, divergences, row, tokens_of
+from edgedec.bench.verify import Prompts, Texts, check, decode, divergences, plainly, row, tokens_of
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
 from edgedec.errors import InputError, RuntimeUnavailable
@@ -72,7 +72,10 @@ def verify_matrix(
     options = options or OpenOptions()
     check(bundle, prompts, asked, options)
     progress = Progress(on_text)
-    with Pipeline.open(bundle, options, draft="none") as pipeline:
+    with Pipeline.open(bundle, plainly(options)) as pipeline:
+        if pipeline.plan["row_invariant"]:
+            # All ways alike: on their own, drafters that branch would do without.
+            options = replace(options, row_invariant=True)
         plain = _plain(pipeline, prompts, asked, progress)
         ways = list(_ways(options, _drafters(pipeline, options.draft)))
     progress.expect(sum(len(_of(way, plain.cases)) for way in ways) * len(prompts))

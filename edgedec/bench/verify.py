@@ -19,6 +19,7 @@ from edgedec.bench.nearties import NearTies
 from edgedec.bench.outcomes import Asked, Divergence, divergence, same
 from edgedec.bench.verification import OnText, Progress, Row, Verification
 from edgedec.bundle import Bundle
+from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, rule
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
@@ -68,7 +69,7 @@ def verify(
     progress = Progress(on_text)
     progress.expect(len(prompts) * len(cases) * (1 if plain else 2))
     if not plain:
-        with Pipeline.open(bundle, options, draft="none") as pipeline:
+        with Pipeline.open(bundle, plainly(options)) as pipeline:
             plain.update(decode(pipeline, prompts, cases, progress))
     with Pipeline.open(bundle, options) as pipeline:
         plan = pipeline.plan
@@ -76,6 +77,18 @@ def verify(
     found = divergences(bundle, options, prompts, cases, (plain, drafted))
     rows = [row("", case, drafted[""], found) for case in cases]
     return Verification(rows, tokens_of(plain), plan, found)
+
+
+def plainly(options: OpenOptions) -> OpenOptions:
+    """The plain side of a comparison: it differs in the drafter alone.
+
+    A drafter that branches opens a bundle without row invariance unless it is asked for, so
+    plain decoding does as well.
+    """
+    branching = options.row_invariant is None and drafting.branches(options.draft)
+    return replace(
+        options, draft="none", row_invariant=False if branching else options.row_invariant
+    )
 
 
 def decode(
@@ -118,7 +131,7 @@ def divergences(
     ]
     if not unlike:
         return found
-    with Pipeline.open(bundle, options, draft="none") as pipeline:
+    with Pipeline.open(bundle, plainly(options)) as pipeline:
         encode = pipeline.tokenizer.encode
         encoded = [encode(p) if isinstance(p, str) else list(p) for _, p in prompts]
         greedy = [plain[GREEDY, number].token_ids for number in range(len(prompts))]

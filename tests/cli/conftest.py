@@ -59,6 +59,15 @@ def plain_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_bundle(ExportOptions(target, folder / "bundle", parity=False)).path
 
 
+@pytest.fixture(scope="session")
+def exact_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target alone, int4, exported row-invariant."""
+    folder = tmp_path_factory.mktemp("exact")
+    target = checkpoint(folder / "target", noise=0, template=False)
+    options = ExportOptions(target, folder / "bundle", row_invariant=True, parity=False)
+    return export_bundle(options).path
+
+
 @pytest.fixture
 def run() -> Run:
     """Call the command line in this process."""

@@ -16,6 +16,7 @@ from edgedec import scheduling
 from edgedec.assembly import OpenOptions
 from edgedec.bench.matrix import verify_matrix
 from edgedec.bench.verification import Verification
+from edgedec.bench.verify import plainly
 from edgedec.decoding import drafting, engine
 from edgedec.decoding.acceptance import (
     GumbelCoupling,
@@ -342,6 +343,18 @@ def test_int4_holds_up_to_near_ties(plain_bundle) -> None:
     assert found.holds
     assert {row.way for row in found.rows} >= {"auto", "lookup", "recycle"}
     assert not {row.way for row in found.rows} & {"model", "tree"}
+
+
+def test_a_row_invariant_bundle_is_exact_in_every_way(exact_bundle) -> None:
+    found = matrix(exact_bundle)
+    assert found.total("identical") == found.total("texts")
+    assert {row.way for row in found.rows} >= {"auto", "recycle"}
+
+
+def test_a_drafter_that_branches_is_held_against_passes_without_padding() -> None:
+    assert plainly(OpenOptions(draft="tree")).row_invariant is False
+    assert plainly(OpenOptions(draft="lookup")).row_invariant is None
+    assert plainly(OpenOptions(draft="tree", row_invariant=True)).row_invariant is True
 
 
 def test_the_command(run, bundle) -> None:
