@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,51 @@ def test_metadata_of_another_graph(folder: Path, changes: dict[str, Any]) -> Non
 def test_a_provider_that_is_not_there(folder: Path) -> None:
     with pytest.raises(RuntimeUnavailable, match="NoSuchProvider"):
         OnnxModel.load(folder, providers=["NoSuchProvider", "CPUExecutionProvider"])
+
+
+def tensor_outside() -> onnx.TensorProto:
+    tensor = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", "../outside"), ("offset", "0"), ("length", "4")):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def in_node(model: onnx.ModelProto) -> onnx.AttributeProto:
+    return model.graph.node.add().attribute.add()
+
+
+# Everywhere that onnx.proto3 has room for a tensor.
+PLACES: dict[str, Callable[[onnx.ModelProto], Any]] = {
+    "initializer": lambda m: m.graph.initializer,
+    "sparse values": lambda m: m.graph.sparse_initializer.add().values,
+    "sparse indices": lambda m: m.graph.sparse_initializer.add().indices,
+    "attribute": lambda m: in_node(m).t,
+    "attributes": lambda m: in_node(m).tensors,
+    "sparse attribute": lambda m: in_node(m).sparse_tensor.values,
+    "sparse attributes": lambda m: in_node(m).sparse_tensors.add().indices,
+    "graph of an attribute": lambda m: in_node(m).g.initializer,
+    "graphs of an attribute": lambda m: in_node(m).graphs.add().initializer,
+    "function": lambda m: m.functions.add().node.add().attribute.add().t,
+    "default of a function": lambda m: m.functions.add().attribute_proto.add().t,
+    "training": lambda m: m.training_info.add().initialization.initializer,
+    "training step": lambda m: m.training_info.add().algorithm.initializer,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_weights_outside_are_found_wherever_they_hang(tmp_path: Path, place: str) -> None:
+    (tmp_path / "outside").write_bytes(bytes(8))
+    file = tmp_path / "model" / "model.onnx"
+    file.parent.mkdir()
+    model = onnx.ModelProto()
+    found = PLACES[place](model)
+    if isinstance(found, onnx.TensorProto):
+        found.CopyFrom(tensor_outside())
+    else:
+        found.append(tensor_outside())
+    file.write_bytes(model.SerializeToString())
+    with pytest.raises(BundleError, match="lead out of its folder"):
+        read_model_file(file)
 
 
 def sound(file: Path) -> bool:
