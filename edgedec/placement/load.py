@@ -24,7 +24,7 @@ class LoadOptions:
         threads: for a pass.
         batch_threads: for a pass over many tokens, as in prefill; None is ``threads``.
         row_invariant: make a row's numbers independent of how many rows are computed with
-            it; None lets the runtime do so where it costs speculation nothing.
+            it; None lets the runtime do so where it costs nothing or the file was made for it.
         providers: ONNX Runtime execution providers, most wanted first.
         kv: the type of keys and values, one of ``KV_TYPES``.
         flash_attention: on or off.

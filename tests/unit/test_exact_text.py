@@ -16,6 +16,9 @@ from edgedec.errors import InputError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.models.demo import heldout
 from edgedec.pipeline import GenerateOptions, Pipeline
+from edgedec.placement.place import Place
+from edgedec.profiling._child import measure
+from edgedec.profiling.job import Job
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.padding import NO_PADDING
 
@@ -60,6 +63,17 @@ def test_trees_are_drafted_where_they_are_asked_for(bundle: Path) -> None:
     _, plan = text(bundle, "tree", "greedy")
     assert plan["drafter"] == "tree"
     assert plan["row_invariant"] is False
+
+
+def test_its_profile_says_that_it_verifies_chains(bundle: Path) -> None:
+    # So no plan drafts a tree, which would not be exact.
+    place = Place("onnx", threads=1)
+    demo = DEMO / "bundle" / "target" / "model.onnx"
+    found = [
+        measure(Job("target", str(file), place, (1, 2, 3), (32,), (1, 2), 0.05))[0].branches
+        for file in (bundle / "target" / "model.onnx", demo)
+    ]
+    assert found == [1, None]
 
 
 def test_without_padding_it_is_not(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
