@@ -183,16 +183,19 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def _check_external(folder: Path, location: str, end: int) -> None:
-    outside = BundleError(
-        f"the model's weights lead out of its folder: {one_line(location)!r}: refused"
-    )
+    shown = one_line(location)
+    outside = BundleError(f"the model's weights lead out of its folder: {shown!r}: refused")
     if PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive or "\0" in location:
         raise outside
-    file = (folder / location).resolve()
-    if not file.is_relative_to(folder.resolve()):
-        raise outside
-    if not file.is_file():
-        raise BundleError(f"{file}: the model's weights are missing: export it again")
-    size = file.stat().st_size
+    where = folder / shown
+    try:
+        file = (folder / location).resolve()
+        if not file.is_relative_to(folder.resolve()):
+            raise outside
+        size = file.stat().st_size if file.is_file() else None
+    except (OSError, RuntimeError):  # a name that is too long, a loop of links
+        size = None
+    if size is None:
+        raise BundleError(f"{where}: the model's weights are missing: export it again")
     if size < end:
-        raise BundleError(f"{file}: {size} bytes, expected {end}: cut short, export it again")
+        raise BundleError(f"{where}: {size} bytes, expected {end}: cut short, export it again")

@@ -310,3 +310,16 @@ def test_there_is_no_field_0(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
     with pytest.raises(BundleError, match="damaged"):
         read_model_file(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("location", ["weigh\nts", "a" * 5000, "../a\nb"])
+def test_a_name_of_weights_that_is_no_line(tmp_path: Path, location: str) -> None:
+    tensor = onnx.TensorProto(name="t", data_type=1, dims=[1], data_location="EXTERNAL")
+    for key, value in (("location", location), ("offset", "0"), ("length", "4")):
+        tensor.external_data.add(key=key, value=value)
+    model = onnx.ModelProto(graph=onnx.GraphProto(name="g", initializer=[tensor]))
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(BundleError) as refused:
+        read_model_file(tmp_path / "model.onnx")
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 1000
