@@ -74,7 +74,7 @@ def verify_matrix(
     progress = Progress(on_text)
     with Pipeline.open(bundle, plainly(options)) as pipeline:
         if pipeline.plan["row_invariant"]:
-            # All ways alike: on their own, drafters that branch would do without.
+            # All ways alike: a drafter that needs branches would do without.
             options = replace(options, row_invariant=True)
         plain = _plain(pipeline, prompts, asked, progress)
         ways = list(_ways(options, _drafters(pipeline, options.draft)))

@@ -82,13 +82,11 @@ def verify(
 def plainly(options: OpenOptions) -> OpenOptions:
     """The plain side of a comparison: it differs in the drafter alone.
 
-    A drafter that branches opens a bundle without row invariance unless it is asked for, so
-    plain decoding does as well.
+    A drafter that needs branches opens a bundle without row invariance unless it is asked for,
+    so plain decoding does as well.
     """
-    branching = options.row_invariant is None and drafting.branches(options.draft)
-    return replace(
-        options, draft="none", row_invariant=False if branching else options.row_invariant
-    )
+    trees = options.row_invariant is None and drafting.needs_branches(options.draft)
+    return replace(options, draft="none", row_invariant=False if trees else options.row_invariant)
 
 
 def decode(

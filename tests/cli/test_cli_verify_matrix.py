@@ -345,15 +345,30 @@ def test_int4_holds_up_to_near_ties(plain_bundle) -> None:
     assert not {row.way for row in found.rows} & {"model", "tree"}
 
 
-def test_a_row_invariant_bundle_is_exact_in_every_way(exact_bundle) -> None:
+def test_a_row_invariant_bundle_is_compared_so_in_every_way(
+    exact_bundle, monkeypatch: Patch
+) -> None:
+    real, exact = Pipeline.open, []
+
+    def opened(*args: Any, **changes: Any) -> Pipeline:
+        pipeline = real(*args, **changes)
+        exact.append(pipeline.plan["row_invariant"])
+        return pipeline
+
+    monkeypatch.setattr(Pipeline, "open", opened)
     found = matrix(exact_bundle)
     assert found.total("identical") == found.total("texts")
     assert {row.way for row in found.rows} >= {"auto", "recycle"}
+    # A drafter that needs branches would open it without, and is left out.
+    assert any("tree" in note for note in found.notes)
+    assert len(exact) > 5
+    assert all(exact)
 
 
 def test_a_drafter_that_branches_is_held_against_passes_without_padding() -> None:
     assert plainly(OpenOptions(draft="tree")).row_invariant is False
     assert plainly(OpenOptions(draft="lookup")).row_invariant is None
+    assert plainly(OpenOptions(draft="recycle")).row_invariant is None
     assert plainly(OpenOptions(draft="tree", row_invariant=True)).row_invariant is True
 
 
