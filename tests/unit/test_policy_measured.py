@@ -11,6 +11,7 @@ from policy_world import CURVE, Process, World, mixed, same
 
 from edgedec.decoding.drafting.base import DraftLimits, DraftStep
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, RoundRecord
+from edgedec.decoding.policy.reading import Reading
 from edgedec.decoding.policy.source import _MARGIN, Source
 
 DRAFTS = [0.1e-3, 0.8e-3, 2.5e-3]
@@ -288,6 +289,17 @@ def test_a_layer_of_a_tree_is_looked_at_once() -> None:
         )
     (source,) = policy._sources.values()
     assert source.look.value == pytest.approx(look_s)
+
+
+@pytest.mark.parametrize("length", [10, 300])
+def test_how_long_texts_are_is_learned_from_those_before(length: int) -> None:
+    reading = Reading(1e-3)
+    for _ in range(40):
+        reading.begin(1000)
+        for _ in range(length):
+            reading.round(1)
+    reading.begin(1000)
+    assert reading._expected == pytest.approx(length, rel=0.01)
 
 
 def test_what_reading_costs_is_learned_from_the_rounds() -> None:
