@@ -189,6 +189,14 @@ class TestThresholds:
             path, _ = accept(Typical(), draft, [row, row], SAMPLED)
             assert (len(path) == 2) == accepted
 
+    def test_typical_where_the_row_is_sharp(self) -> None:
+        """H(0.85, 0.12, 0.03) = 0.50: enough is the paper's 0.09, less than 0.3 * 0.61 = 0.18."""
+        row = log([0.85, 0.12, 0.03])
+        for token, accepted in [(1, True), (2, False)]:
+            draft = Draft(TokenTree.chain([0, token]))
+            path, _ = accept(Typical(), draft, [row, row], SAMPLED)
+            assert (len(path) == 2) == accepted
+
     def test_typical_in_a_flat_row(self) -> None:
         """H = log 6: enough is 0.3 / 6 = 0.05, less than epsilon."""
         row = log([1 / 6] * 6)

@@ -36,7 +36,10 @@ def test_a_slow_draft_on_a_device_of_its_own_overlaps(look):
     assert decision.chosen.plan.schedule == OVERLAPPED
     assert fastest(decision, schedule=OVERLAPPED) > 1.1 * fastest(decision, schedule=SEQUENTIAL)
     assert decision.chosen.plan.draft == GPU
-    said(decision, "Overlap is used", "the draft works while the target verifies")
+    found = (one for one in decision.candidates if one.plan.schedule == SEQUENTIAL)
+    sequential = next(one for one in found if not one.plan.plain and not one.refused)
+    told = said(decision, "Overlap is used", "the draft works while the target verifies")
+    assert told.endswith(f" {sequential.plan.label}.")
 
 
 @BY_BOTH
