@@ -220,3 +220,23 @@ def test_what_somebody_else_thought_of_is_thought_on(
         assert below.below(5).computed  # type: ignore[union-attr]
     assert ahead.failure is None
     ahead.close()
+
+
+@pytest.mark.parametrize("branches", [2, 3, 6])
+def test_no_more_branches_are_pending_than_the_draft_computes(
+    clock: VirtualClock, branches: int
+) -> None:
+    session, forks = paced(clock), []
+    honest = session.forward
+
+    def forward(tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+        forks.append(len(tree) - 1 - len(set(tree.parents[1:])))
+        return honest(tree, start, want)
+
+    session.forward = forward  # type: ignore[method-assign]
+    ahead = Ahead(DrafterParts(VOCAB, session, draft_branches=branches), clock)
+    ahead.begin(sampler())
+    clock.sleep(60 * PASS_S)
+    assert max(forks) == branches - 1
+    assert ahead.failure is None
+    ahead.close()
