@@ -8,6 +8,7 @@ from tiny_models import random_tensors, tiny_config
 
 from edgedec.errors import ParityError
 from edgedec.export import parity
+from edgedec.export.divergence import FLOORS
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.parity import Divergence, Parity, ParityRun
@@ -171,3 +172,9 @@ def test_the_floor_says_by_how_much(changes, words):
     good.check("draft", "int8")
     with pytest.raises(ParityError, match=words):
         dataclasses.replace(good, **changes).check("draft", "int8")
+
+
+@pytest.mark.parametrize("weights", FLOORS)
+def test_figures_at_the_floor_are_good(weights):
+    floor = FLOORS[weights]
+    Parity(40, floor.kl_nats, floor.top1, 1.0, floor.perplexity_ratio, 1e-6).check("one", weights)
