@@ -108,7 +108,7 @@ class Results:
         done: ids that are in the file.
 
     Raises:
-        InputError: the file is no such output, or was written under other settings.
+        InputError: the file is not such an output, or was written under other settings.
 
     """
 

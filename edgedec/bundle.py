@@ -188,7 +188,7 @@ class Bundle:
         """A listed file's bytes, which have the sha256 of the manifest; None where none is.
 
         Raises:
-            BundleError: it was altered, is larger than ``limit``, or is no regular file
+            BundleError: it was altered, is larger than ``limit``, or is not a regular file
                 inside the folder.
 
         """

@@ -73,13 +73,13 @@ class Scheme:
 
     @property
     def drops_first_space(self) -> bool:
-        """The space that tokens of a text's beginning start with is no part of the text."""
+        """The space that tokens of a text's beginning start with is not part of the text."""
         return self.drop_first_mark or (self.strip[0] == " " and self.strip[1] > 0)
 
     def bytes_of(self, token: str) -> bytes:
         """What a token stands for inside a text, as it is written in the vocabulary.
 
-        May be no valid UTF-8 by itself: a character can be spread over several tokens.
+        May not be valid UTF-8 by itself: a character can be spread over several tokens.
         """
         if self.byte_level:
             return _byte_level(token)

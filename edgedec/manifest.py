@@ -71,7 +71,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        raise BundleError(f"{file} is no JSON object: export or copy the bundle again")
+        raise BundleError(f"{file} is not a JSON object: export or copy the bundle again")
     return parsed
 
 
@@ -180,11 +180,11 @@ def _altered(root: Path, name: str) -> BundleError:
 
 
 def _parts(root: Path, name: str) -> tuple[str, ...]:
-    """The steps to the file of this name; BundleError when it is no path inside."""
+    """The steps to the file of this name; BundleError when it is not a path inside."""
     pure = PurePosixPath(name)
     plain = name == str(pure) and not pure.is_absolute() and ".." not in pure.parts
     if not plain or name == "." or any(c in name for c in "\\:") or one_line(name) != name:
-        raise BundleError(f"{root / MANIFEST}: {one_line(name)!r} is no path inside the bundle")
+        raise BundleError(f"{root / MANIFEST}: {one_line(name)!r} is not a path inside the bundle")
     return pure.parts
 
 

@@ -30,7 +30,7 @@ def names_model(word: str) -> bool:
         return True
     path = Path(word)
     try:
-        if is_gguf(word):  # one that is missing is a mistake; a sentence is none
+        if is_gguf(word):  # one that is missing is a mistake; a sentence is not a model
             return path.exists() or not any(character.isspace() for character in word)
         if not word or not path.is_dir():
             return False
@@ -79,7 +79,7 @@ def how_to_fetch(name: str, then: str) -> str:
     """
     folder = f"./{name.split('/')[-1]}"
     return (
-        f"{name} is no folder here, and models are not fetched from a hub: get it with"
+        f"{name} is not a folder here, and models are not fetched from a hub: get it with"
         f" `hf download {name} --local-dir {folder}`, then {then.format(folder)}"
     )
 
@@ -90,7 +90,7 @@ def not_a_bundle(root: Path) -> str:
     if is_hub_name(name):
         return how_to_fetch(name, "`edgedec export {} --out DIR`, or give a GGUF file in it")
     if not root.is_dir():
-        kind = "a file" if root.exists() else "no folder"
+        kind = "a file" if root.exists() else "not a folder"
         return (
             f"{root} is {kind}: give a bundle that `edgedec export` wrote, a {GGUF} file, or {DEMO}"
         )

@@ -31,13 +31,13 @@ class OpenOptions(LoadOptions):
         schedule: ``sequential``, or ``overlapped``: draft while the target verifies.
         max_context: tokens a text may have with its prompt; None is the model's own limit,
             or ``context_limit`` where that is less, which a plan sets and nobody asked for.
-        kv_memory: bytes for all key/value caches; None is no limit.
+        kv_memory: bytes for all key/value caches; None sets no limit.
         accept: an acceptance rule's name; None is the Gumbel coupling, which gives a seed the
             text of plain decoding, near-ties aside (see below).
         plan: where to run what, as ``edgedec plan`` decided: ``auto`` is what it decided last,
             if nothing is chosen here that it decides; a file that it wrote; ``none``.
         memory: bytes for weights, caches and buffers together: a plan that fits is made, after
-            measuring where that was not done; None is no limit.
+            measuring where that was not done; None sets no limit.
 
     ``row_invariant=True`` makes the text of a seed independent of what was drafted, near-ties
     included, and lets no drafter branch. None does so for bundles exported with

@@ -97,7 +97,7 @@ def save(decision: Decision, path: Path) -> None:
     """Write a decision as JSON, in one move.
 
     Raises:
-        PlanError: it cannot be written, or something that is no plain file is there.
+        PlanError: it cannot be written, or something other than a plain file is there.
 
     """
     check_out(path)
@@ -129,7 +129,7 @@ def check_out(path: Path) -> None:
     except (OSError, ValueError):
         return  # nothing is there, or writing will say what is wrong
     if not stat.S_ISREG(found.st_mode):
-        kind = "a link" if stat.S_ISLNK(found.st_mode) else "no plain file"
+        kind = "a link" if stat.S_ISLNK(found.st_mode) else "not a plain file"
         raise PlanError(f"{printable(str(path))} is {kind} and stays: give another --out")
 
 
@@ -179,7 +179,7 @@ def _read(path: Path) -> Decision:
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError):
-        raise PlanError(f"plan {path} is damaged, it is no JSON") from None
+        raise PlanError(f"plan {path} is damaged: it is not JSON") from None
     found = raw.get("schema") if isinstance(raw, dict) else None
     if found != SCHEMA:
         raise PlanError(f"plan {path}: expected a plan of version {SCHEMA}, found {found!r:.40}")

@@ -117,14 +117,14 @@ def elsewhere(
     wish, workload = wish or Wish(), workload or Workload()
     if wish.unknown:
         raise InputError(
-            f"how often a draft of {wish.draft} is right was not recorded here: give --acceptance"
+            f"the acceptance rate of a {wish.draft} draft was not recorded here: give --acceptance"
         )
     machine = cards.load(card)
     models = _models(bundle, wish)
     said, texts = _said(bundle, wish, on_progress)
     if models.draft is not None and all(trace.draft is None for trace in said.traces):
         raise InputError(
-            f"{bundle} has no draft model whose texts say what is accepted: give --acceptance"
+            f"{bundle} has no draft model to record acceptance with: give --acceptance"
         )
     profile = profile_of(machine, models, said)
     decision = decide(profile, workload, wish.memory, predict, memory_of(machine))
@@ -161,8 +161,8 @@ def _assumed(machine: Card, said: Said, texts: str) -> tuple[str, ...]:
     assumed = [
         f"Pass times are a roofline's: {machine.description}, with the middle of each range.",
         texts,
-        "Python's own time beside passes is taken as "
-        + ("none." if said.overhead_s == 0 else f"here: {said.overhead_s * 1e6:.0f} us a round."),
+        "Python's own time per round is taken as "
+        + ("none." if said.overhead_s == 0 else f"measured here: {said.overhead_s * 1e6:.0f} us."),
     ]
     if len(machine.devices) > 1 and not all(d.shared for d in machine.devices.values()):
         assumed.append(
@@ -189,7 +189,7 @@ def _models(bundle: str | Path, wish: Wish) -> Models:
 def _of_bundle(bundle: str | Path, wish: Wish) -> tuple[ModelSize, ModelSize | None]:
     if is_gguf(bundle):
         raise InputError(
-            f"{bundle} is no bundle, and its sizes are not told apart: give them, as in"
+            f"{bundle} is not a bundle, so the size of each model is not known: give them, as in"
             " --target '7B int4' --draft '0.5B int4'"
         )
     opened = Bundle.open(bundle)
@@ -239,16 +239,16 @@ def _said(bundle: str | Path, wish: Wish, on_progress: OnProgress | None) -> tup
     if wish.acceptance is not None:
         made = _made_up(wish.acceptance)
         return made, (
-            f"A drafted token is right with chance {wish.acceptance:g}, whatever came before."
+            f"Each drafted token is accepted with probability {wish.acceptance:g}, independently."
         )
     if wish.target is not None:
         return _unheard_of(), (
-            "No text was recorded of such a target: what drafts without a model of its own counts"
-            " as finding nothing in it."
+            "No text was recorded for such a target: drafters without a model count as finding"
+            " nothing."
         )
     profile = profiling.profile(bundle, ProfileOptions(), on_progress)
     said = Said(profile.traces, profile.overhead_s, profile.draft_overhead_s)
-    return said, f"What is accepted was recorded here, of {bundle} on calibration texts."
+    return said, f"Acceptance was recorded here, with {bundle} on calibration texts."
 
 
 def _made_up(acceptance: float) -> Said:

@@ -178,7 +178,7 @@ class Tokenizer:
         return self.encode(template.render(messages), add_special_tokens=False)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids``, without special tokens; ids that are no token are skipped."""
+        """The text of ``ids``, without special tokens; ids that are not tokens are skipped."""
         with one_line_errors("the tokenizer cannot decode these tokens"):
             text: str = self._backend.decode(list(ids), skip_special_tokens=True)
         return text
@@ -207,8 +207,8 @@ class Tokenizer:
     def token_bytes(self, count: int) -> list[bytes | None]:
         """What each of the first ``count`` ids stands for inside a text.
 
-        None for those that are no text: special tokens, also where only
-        ``tokenizer_config.json`` names them, and ids without a token. Bytes may be no valid
+        None for those that are not text: special tokens, also where only
+        ``tokenizer_config.json`` names them, and ids without a token. Bytes may not be valid
         UTF-8 by themselves.
         """
         hidden = self.special_ids | {self.bos_id, self.eos_id}

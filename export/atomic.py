@@ -27,7 +27,7 @@ def check_free(out: Path, *, overwrite: bool) -> None:
     if not overwrite:
         raise InputError(f"{out} exists: give another --out, or --overwrite to replace it")
     if not out.is_dir() or out.is_symlink():
-        raise InputError(f"{out} is no bundle, so it is not replaced: give another --out")
+        raise InputError(f"{out} is not a bundle, so it is not replaced: give another --out")
     if any(out.iterdir()):
         _check_bundle(out)
 
@@ -113,12 +113,12 @@ def _check_bundle(folder: Path) -> None:
         files = listed_files(folder)
     except BundleError:
         raise InputError(
-            f"{folder} is no bundle, so it is not replaced: give another --out"
+            f"{folder} is not a bundle, so it is not replaced: give another --out"
         ) from None
     foreign = unlisted(folder, files)
     if foreign:
         raise InputError(
-            f"{folder} also holds {one_line(foreign[0])!r}, which is no part of the bundle, so it"
+            f"{folder} also holds {one_line(foreign[0])!r}, which is not part of the bundle, so it"
             " is not replaced: move that away or give another --out"
         )
 

@@ -62,7 +62,7 @@ class Checkpoint:
         if not path.is_dir():
             if is_hub_name(str(path)):
                 raise CheckpointError(how_to_fetch(str(path), "`edgedec export {} --out DIR`"))
-            raise CheckpointError(f"{path} is no folder: give a Hugging Face checkpoint folder")
+            raise CheckpointError(f"{path} is not a folder: give a Hugging Face checkpoint folder")
         config = read_json(path / "config.json")
         try:
             spec = spec_for(config)
@@ -94,7 +94,7 @@ class Checkpoint:
             if value is not None:
                 if all(type(i) is int and 0 <= i < self.spec.vocab_used for i in ids):
                     return tuple(ids)
-                raise CheckpointError(f"{self.path}: eos_token_id {value!r} is no token")
+                raise CheckpointError(f"{self.path}: eos_token_id {value!r} is not a token")
         return ()
 
     @property
@@ -225,7 +225,7 @@ def read_json(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        raise CheckpointError(f"{file} is no JSON object: download or copy it again")
+        raise CheckpointError(f"{file} is not a JSON object: download or copy it again")
     return parsed
 
 
@@ -247,7 +247,7 @@ def _locate(folder: Path) -> dict[str, SafetensorsFile]:
     where = {}
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or PurePath(shard).name != shard or shard in ("", ".", ".."):
-            raise CheckpointError(f"{index}: {shard!r} is no file of this folder")
+            raise CheckpointError(f"{index}: {shard!r} is not a file in this folder")
         if shard not in shards:
             shards[shard] = SafetensorsFile(folder / shard)
         if name not in shards[shard].names:

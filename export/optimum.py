@@ -113,7 +113,7 @@ def _config(folder: Path) -> Any:
         known = architectures()
         if config.model_type not in known:
             raise UnsupportedArchitecture(
-                f"model_type {config.model_type!r} is none that optimum exports;"
+                f"optimum does not export model_type {config.model_type!r};"
                 f" it knows {', '.join(known)}"
             )
     return config

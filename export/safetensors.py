@@ -106,7 +106,7 @@ class SafetensorsFile:
         except (ValueError, RecursionError):
             header = None
         if not isinstance(header, dict):
-            raise self._wrong("its header is no JSON object")
+            raise self._wrong("its header is not a JSON object")
         return 8 + length, header
 
     def _entry(self, name: str, entry: Any, available: int) -> _Entry:
@@ -132,7 +132,7 @@ class SafetensorsFile:
                 raise self._wrong(f"{name[:100]!r} and {other[:100]!r} share bytes")
 
     def _wrong(self, reason: str) -> CheckpointError:
-        return CheckpointError(f"{self.path} is no sound safetensors file: {reason}")
+        return CheckpointError(f"{self.path} is not a sound safetensors file: {reason}")
 
 
 def _sizes(value: Any) -> TypeGuard[list[int]]:

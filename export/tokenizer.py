@@ -11,7 +11,7 @@ from edgedec.errors import BundleError, CheckpointError
 from edgedec.export.checkpoint import read_json
 from edgedec.text import Tokenizer
 
-# What turns text into ids and back. Left out: truncation and padding, which are no part of a
+# What turns text into ids and back. Left out: truncation and padding, which are not part of a
 # text, and the post-processor: it adds tokens to the prompt, which the target's file decides.
 _PARTS = ("model", "added_tokens", "normalizer", "pre_tokenizer", "decoder")
 FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")

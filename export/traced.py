@@ -102,7 +102,7 @@ def finish(traced: Path, file: Path, facts: Facts) -> Cache:
     """Write the graph as the runtime wants it, its weights beside it in ``<file>.data``.
 
     Raises:
-        ExportError: it is no decoder with keys and values for each layer.
+        ExportError: it is not a decoder with keys and values for each layer.
 
     """
     model = onnx.load(traced)
@@ -141,14 +141,14 @@ def _cache(graph: onnx.GraphProto) -> Cache:
                 raise ExportError(f"the traced graph's cache {value.name} has no fixed shape")
             sizes.append((dims[1], dims[3]))
     if not sizes:
-        raise ExportError("the traced graph has no keys and values: it is no decoder with past")
+        raise ExportError("the traced graph has no keys and values: it is not a decoder with past")
     numbers = sum(heads * width for heads, width in sizes)
     itemsize = np.dtype(np.float32).itemsize
     return Cache(len(sizes) // 2, *sizes[0], numbers * itemsize)
 
 
 def _columns(model: onnx.ModelProto, facts: Facts) -> None:
-    """``vocab_size`` columns of logits, of which those that are no tokens are -inf."""
+    """``vocab_size`` columns of logits, of which those that are not tokens are -inf."""
     graph = model.graph
     (logits,) = (value for value in graph.output if value.name == "logits")
     columns = logits.type.tensor_type.shape.dim[2]

@@ -28,7 +28,7 @@ class Config:
     """The fields of a config.json, read with a check.
 
     Raises:
-        CheckpointError: a field is missing or is no size.
+        CheckpointError: a field is missing or is not a size.
         UnsupportedArchitecture: the file asks for arithmetic that is not written here.
 
     """

@@ -115,7 +115,7 @@ def _read_config(source: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{source / 'config.json'} cannot be read: {error}") from None
     if not isinstance(config, dict):
-        raise CheckpointError(f"{source / 'config.json'} is no JSON object")
+        raise CheckpointError(f"{source / 'config.json'} is not a JSON object")
     return config
 
 

@@ -204,6 +204,6 @@ def _factors(values: object, name: str, count: int) -> tuple[float, ...]:
     kept = tuple(float(v) for v in given if type(v) in (int, float) and v > 0)
     if len(kept) != count or len(given) != count:
         raise CheckpointError(
-            f"config.json: {name}_factor of the longrope is no list of {count} numbers > 0"
+            f"config.json: {name}_factor of the longrope is not a list of {count} numbers > 0"
         )
     return kept

@@ -37,5 +37,7 @@ def _told(c: Config, layers: int) -> list[bool]:
     if given is None:
         given = [int((layer + 1) % every != 0) for layer in range(layers)]
     if not isinstance(given, list) or len(given) != layers or any(v not in (0, 1) for v in given):
-        raise CheckpointError(f"config.json: no_rope_layers is no list of {layers} zeros and ones")
+        raise CheckpointError(
+            f"config.json: no_rope_layers is not a list of {layers} zeros and ones"
+        )
     return [bool(value) for value in given]

@@ -24,7 +24,7 @@ class FolderGroup(click.Group):
     """Commands are the files of ``edgedec.cli``; a file ``bench.py`` holds ``command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The files that are no helpers."""
+        """The files that are not helpers."""
         import edgedec.cli as folder
 
         names = (module.name for module in pkgutil.iter_modules(folder.__path__))

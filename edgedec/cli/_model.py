@@ -121,5 +121,5 @@ def _unquoted(before: list[str], words: Sequence[str]) -> click.UsageError:
     """The prompt in quotes, as it can be pasted."""
     prompt = " ".join(words)
     command = " ".join(["edgedec generate", *map(shlex.quote, before), shlex.quote(prompt)])
-    what = "" if before else f"{shlex.quote(words[0])} is no model ({_WHAT}), and "
+    what = "" if before else f"{shlex.quote(words[0])} is not a model ({_WHAT}), and "
     return click.UsageError(f"{what}a prompt of several words goes in quotes: {command}")

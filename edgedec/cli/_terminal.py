@@ -74,12 +74,14 @@ def steps() -> Iterator[Callable[[str, int, int], None] | None]:
         markup=False,
         table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
     )
-    with Progress(
-        what, BarColumn(bar_width=16), TaskProgressColumn(), console=console, expand=True
-    ) as bar:
-        task = bar.add_task("", total=None)
+    columns = (what, BarColumn(bar_width=16), TaskProgressColumn())
+    with Progress(*columns, console=console, expand=True) as bar:
+        task = bar.add_task("planning", total=None)
+        # Removed at the end unless a step is reported: it would stay as a bar of nothing.
+        bar.live.transient = True
 
         def listen(step: str, done: int, total: int) -> None:
+            bar.live.transient = False
             bar.update(task, description=step, completed=done, total=total)
 
         yield listen

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 @click.command()
 @_model.model
 @click.option(
-    "--system", type=_sampling.text, metavar="TEXT", help="What the assistant is told first."
+    "--system",
+    type=_sampling.text,
+    metavar="TEXT",
+    help="System message: instructions given before the first turn.",
 )
 @_options.options(_sampling.SAMPLE, _options.OPEN, _options.LOAD)
 def command(bundle: str, system: str | None, **chosen: Any) -> None:
@@ -140,7 +143,7 @@ class _Talk:
 
 
 def _say(text: str) -> None:
-    """One line that is no answer of the model's."""
+    """One line that is not an answer of the model."""
     from edgedec.fields import printable
 
     click.echo(printable(text), err=True)

@@ -111,7 +111,7 @@ def _table(found: Iterable[Found]) -> Table:
         device = one.device
         cells = [device.runtime, device.name, device.kind, _size(one)]
         cells += _rates(one.speed) if measured else []
-        # As text: what a driver calls its device is no markup.
+        # As text: what a driver calls its device is not markup.
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 

@@ -27,7 +27,7 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
     "--system",
     type=_sampling.text,
     metavar="TEXT",
-    help="What a chat model is told before the prompt.",
+    help="System message: instructions a chat model gets before the prompt.",
 )
 @click.option(
     "--logprobs",

@@ -68,7 +68,7 @@ def _print(bundle: Bundle, quick: bool) -> None:
 
 
 def _unlisted(bundle: Bundle) -> list[tuple[str, str]]:
-    """Files that stand in the folder and are no part of the bundle."""
+    """Files that stand in the folder and are not part of the bundle."""
     from edgedec.fields import one_line
 
     names = [one_line(name) for name in bundle.unlisted]

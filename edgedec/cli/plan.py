@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     help="Keep the plan even if other programs disturbed the measurement.",
 )
 @click.option(
-    "--forget", is_flag=True, help="Forget the plan that was kept for these models, and no more."
+    "--forget", is_flag=True, help="Forget the plan kept for these models, and do nothing else."
 )
 @_options.as_json
 def command(

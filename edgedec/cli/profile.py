@@ -199,7 +199,7 @@ def notes(profile: Profile) -> Iterator[str]:
         )
     more = f", and {profile.draft_overhead_s * 1e6:.0f} us more for each token a draft model drafts"
     yield (
-        f"beside passes a round takes {profile.overhead_s * 1e6:.0f} us"
+        f"besides its passes a round takes {profile.overhead_s * 1e6:.0f} us"
         + (more if profile.of("draft") else "")
     )
     for note in profile.notes:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--target", metavar="SIZE", help="Plan for a target of this size, as '7B int4', not MODEL's."
 )
-@click.option("--draft", metavar="SIZE", help="Likewise a draft, as '0.5B int4'.")
+@click.option("--draft", metavar="SIZE", help="The draft, likewise, as '0.5B int4'.")
 @click.option(
     "--target-device",
     "target_devices",

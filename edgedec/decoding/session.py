@@ -53,7 +53,7 @@ class ModelInfo:
 
     Attributes:
         name: what reports call it.
-        vocab_size: columns of a logits row. Columns that are no token hold ``-inf``.
+        vocab_size: columns of a logits row. Columns that are not tokens hold ``-inf``.
         eos_ids: tokens that end a text.
         max_context: tokens the model was trained for.
         kv_bytes_per_token: cache bytes one token takes, all layers, keys and values.
@@ -219,7 +219,7 @@ class Session(Protocol):
         ...
 
     def save(self, file: BinaryIO) -> None:
-        """Write the committed tokens' state; a pending tree is no part of it.
+        """Write the committed tokens' state; a pending tree is not part of it.
 
         Raises:
             StateError: the model's sessions cannot be saved (``Capabilities.snapshot``).

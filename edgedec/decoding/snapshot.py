@@ -8,7 +8,7 @@
     payload       the runtime's own
 
 A file comes from anywhere. Nothing of the payload reaches a runtime before its hash is right,
-which tells damage from what was saved; it is no signature.
+which tells damage from what was saved; it is not a signature.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def read(file: BinaryIO, *, runtime: str, model: str, most: int) -> tuple[int, b
 def _header(file: BinaryIO) -> dict[str, Any]:
     start = file.read(len(_MAGIC) + _SIZE.size)
     if len(start) < len(_MAGIC) + _SIZE.size or not start.startswith(_MAGIC):
-        raise SnapshotError("this is no saved state of a session: give a file that save() wrote")
+        raise SnapshotError("this is not a saved state of a session: give a file that save() wrote")
     (size,) = _SIZE.unpack(start[len(_MAGIC) :])
     try:
         header = json.loads(file.read(size)) if size <= _MAX_HEADER else None

@@ -58,7 +58,7 @@ class TokenTree:
     @property
     def leaves(self) -> int:
         """Nodes without children: the branches of the tree."""
-        return len(self.parents) + 1 - len(set(self.parents))  # the root's parent, -1, is no node
+        return len(self.parents) + 1 - len(set(self.parents))  # -1, the root's parent, not a node
 
     def children(self, node: int) -> list[int]:
         """Child nodes in draw order."""

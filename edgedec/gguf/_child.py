@@ -75,7 +75,7 @@ def _decodes(path: Path) -> bool:
     rows = llama_cpp.llama_get_logits(context)
     count = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
     if not rows or np.isnan(np.ctypeslib.as_array(rows, (count,))).any():
-        sys.stderr.write("error: what it computes from a token are no numbers\n")
+        sys.stderr.write("error: its logits contain NaN or infinity\n")
         return False
     return True
 

@@ -120,7 +120,7 @@ def _gemma4(header: GgufHeader) -> _Built:
 
 
 def _with_bytes(vocabulary: Vocabulary, merges: list[tuple[str, str]]) -> dict[str, Any]:
-    """A model that writes what is no token as its bytes."""
+    """A model that writes what is not a token as its bytes."""
     return {
         "merges": merges,
         "unk_token": _text_of(vocabulary, vocabulary.unk_id),

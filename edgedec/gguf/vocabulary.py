@@ -140,7 +140,7 @@ def _retype(tokens: list[str], types: Any) -> None:
     ids = {token: id for id, token in enumerate(tokens) if token in KNOWN_NAMES}
     types[[id for name, id in ids.items() if name not in SHOWN_NAMES]] = CONTROL
     types[[id for name, id in ids.items() if name in SHOWN_NAMES]] = USER_DEFINED
-    # Where a model ends its texts with others, these two are no ends.
+    # Where a model ends its texts with others, these two do not end a text.
     if "<|end|>" in ids and any(ids.keys() >= own for own in OWN_ENDS):
         types[ids["<|end|>"]] = USER_DEFINED
     if "</s>" in ids and "<|tool_response>" in ids:

@@ -11,7 +11,7 @@ _SMALLEST_CONTEXT = 16
 # What bounds a context, and what helps where it is too short.
 TRAINED, MAX_CONTEXT, KV_MEMORY, MEMORY = "trained", "max_context", "kv_memory", "memory"
 _HELP = {
-    TRAINED: "shorten it, the model was trained for no more",
+    TRAINED: "shorten it, the model was not trained for more",
     MAX_CONTEXT: "shorten it or raise --max-context",
     KV_MEMORY: "shorten it or raise --kv-memory",
     MEMORY: "shorten it or give more --memory",
@@ -59,7 +59,7 @@ def plan_caches(
         target, draft: facts of the models; both hold the same tokens, as far as the draft's
             own context reaches.
         max_context: tokens the user asked for; None is the model's own limit.
-        kv_memory: bytes for both caches together; None is no limit.
+        kv_memory: bytes for both caches together; None sets no limit.
 
     Raises:
         MemoryBudgetError: the limit does not hold even a short context, or not the

@@ -70,6 +70,6 @@ class LoadOptions:
             if chosen and field.name not in {*known, *free}:
                 option = _OPTIONS.get(field.name, f"--{field.name.replace('_', '-')}")
                 raise InputError(
-                    f"{field.name} ({option}) is no choice of the runtime {runtime}: leave it out,"
-                    " or use a model in another format"
+                    f"{field.name} ({option}) is not a choice of the runtime {runtime}: leave it"
+                    " out, or use a model in another format"
                 )

@@ -1,4 +1,4 @@
-"""What of a pass is no computing: what one over no weights would take."""
+"""Per-pass overhead outside the model: the time of a pass over no weights."""
 
 from __future__ import annotations
 

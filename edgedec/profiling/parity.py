@@ -86,7 +86,7 @@ def compare(reference: Rows, own: Rows, where: str, *, same_file: bool) -> Parit
     both = min(len(reference), len(own))
     reference, own = reference[:both], own[:both]
     if not np.isfinite(own.max(axis=1)).all() or np.isnan(own).any():
-        return Parity(0.0, 0.0, usable=False, reason="what it computes are no numbers")
+        return Parity(0.0, 0.0, usable=False, reason="its logits contain NaN or infinity")
     # A few wrong rows of a tree must not hide among the others.
     parts = [part for part in (slice(0, sum(PASSES)), slice(sum(PASSES), None)) if len(own[part])]
     same = reference.argmax(axis=1) == own.argmax(axis=1)

@@ -238,7 +238,7 @@ def _parse(path: Path) -> dict[str, object]:
     # A file of brackets only goes deeper than the parser follows.
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"{short(path.name)} is no device card: {short(reason)}") from None
+        raise InputError(f"{short(path.name)} is not a device card: {short(reason)}") from None
     return found
 
 

@@ -116,7 +116,7 @@ class CardReader:
         """A figure with its source.
 
         Raises:
-            InputError: it is no number or range from ``least`` to ``most``, or what must be
+            InputError: it is not a number or range from ``least`` to ``most``, or what must be
                 said of a figure of its kind is not there.
 
         """

@@ -53,7 +53,7 @@ class Setting:
         draft: likewise; None where there is no draft model.
         overhead_s: of a round beside passes.
         draft_overhead_s: likewise, more for each pass of the draft.
-        contention: of the two places when both compute at once; None is no slowing.
+        contention: of the two places when both compute at once; None is 1, no slowdown.
         prompt_tokens: of the workload; None is as many as the trace has.
         rounds: seconds of a round beyond its passes, by ``Plan.kind``, as measured; a kind
             that is missing takes shares of ``overhead_s``.

@@ -50,7 +50,7 @@ def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int)
 
 
 def _tokens(content: TokenizerContent, rows: int) -> list[str]:
-    """Every row's text; rows that are no token get a name that no text contains."""
+    """Every row's text; rows that are not tokens get a name that no text contains."""
     known = content.tokens()
     tokens = [known.get(id, f"[PAD{id}]") for id in range(rows)]
     if len(set(tokens)) < rows:

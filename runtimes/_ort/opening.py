@@ -95,7 +95,7 @@ def session_options(threads: int) -> ort.SessionOptions:
     options.add_session_config_entry("session.load_model_format", "ONNX")
     # Every pass has another total length: a pattern for each is memory that never comes back.
     options.enable_mem_pattern = False
-    # A pool that never spins is no faster than one thread (waking costs more than a small
+    # A pool that never spins is not faster than one thread (waking costs more than a small
     # product takes); one that spins for long steals the core from the other model's pool.
     options.add_session_config_entry("session.intra_op.spin_duration_us", str(_SPIN_US))
     return options

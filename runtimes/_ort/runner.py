@@ -20,7 +20,7 @@ class Runner:
 
     def __init__(self, inference: ort.InferenceSession) -> None:
         self.options = ort.RunOptions()
-        self.options.log_severity_level = 4  # an interrupted pass is no news
+        self.options.log_severity_level = 4  # an interrupted pass is not worth a log line
         # "No graph capture" said aloud: asking for an entry that is not there throws inside
         # onnxruntime's Python, 35 microseconds a pass.
         self.options.add_run_config_entry("gpu_graph_id", "-1")

@@ -54,7 +54,7 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     """Load a file.
 
     Raises:
-        BundleError: llama.cpp cannot load it, or it is no decoder.
+        BundleError: llama.cpp cannot load it, or it is not a decoder.
         RuntimeUnavailable: the device, or locked memory, is not there.
 
     """

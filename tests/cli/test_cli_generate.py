@@ -272,4 +272,4 @@ def test_damaged_bundles(run, bundle, one_line, tmp_path, name, change, expected
 
 
 def test_no_bundle(run, one_line, tmp_path: Path) -> None:
-    assert "is no folder" in one_line(run("generate", "--bundle", tmp_path / "none", "a"))
+    assert "is not a folder" in one_line(run("generate", "--bundle", tmp_path / "none", "a"))

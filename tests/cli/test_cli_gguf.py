@@ -136,7 +136,7 @@ def test_what_is_refused(
     line = one_line(run("generate", "--target", target, "--draft", tmp_path / "no.gguf", "a"))
     assert "no such file" in line
     line = one_line(run("generate", "--bundle", files["onnx"], "--kv-type", "f16", "a"))
-    assert "no choice of the runtime onnx" in line
+    assert "not a choice of the runtime onnx" in line
 
 
 def test_a_choice_that_would_be_ignored_is_refused(

@@ -229,7 +229,7 @@ def test_nothing_near_is_suggested_for_nothing_near() -> None:
         ("checkpoint", "make one with `edgedec export checkpoint --out DIR`"),
         ("notes", "has no manifest.json"),
         ("notes/notes.txt", "is a file: give a bundle"),
-        ("missing", "is no folder"),
+        ("missing", "is not a folder"),
         ("Qwen/Qwen3-0.6B", "then `edgedec export ./Qwen3-0.6B --out DIR`"),
     ],
 )

@@ -68,6 +68,15 @@ def test_one_bar_shows_all_of_the_work_and_ends_at_100_percent(arguments: tuple[
     assert shares == sorted(shares)
 
 
+def test_work_without_a_step_leaves_no_bar() -> None:
+    """A stored profile is replayed at once: nothing says what the bar would be of."""
+    text = shown("simulate", "--card", "raspberry-pi-5", "--target", "3B int4")
+    after = text[text.rfind("━") : text.find("tokens/s")]
+    assert "\x1b[1A\x1b[2K" in after, "the bar's line is not cleared"
+    kept = shown("plan", "demo", "--new-tokens", "40")
+    assert "\x1b[1A\x1b[2K" not in kept[kept.rfind("━") : kept.find("tokens/s")]
+
+
 def test_a_profile_keeps_places_and_figures_whole_and_names_what_it_leaves_out() -> None:
     text = "\n".join(line for line in narrow.lines(shown("profile", "demo")) if "━" not in line)
     assert "…" not in text

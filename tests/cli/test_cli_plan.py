@@ -125,7 +125,7 @@ def test_an_impossible_budget_is_one_line_with_the_smallest(
         (["--temperature", "nan"], "temperature is nan"),
         (["--temperature", "inf"], "temperature is inf"),
         (["--new-tokens", "1"], "--new-tokens"),
-        (["--out", "/dev/null"], "is no plain file and stays"),
+        (["--out", "/dev/null"], "is not a plain file and stays"),
         (["--max-context", "20"], "--max-context 20: the prompt and the text have 60 tokens"),
         (["--temperature", "-1"], "-1"),
         (["--out", "/no/such/folder/plan.json"], "cannot be written"),

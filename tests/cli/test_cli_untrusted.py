@@ -76,7 +76,7 @@ def test_a_listed_file_that_is_none(copied: Path, start: Start, command: str, ki
         os.mkfifo(file)
     rest = [copied] if command == "inspect" else ["x", "--bundle", copied]
     said = refused(start, command, *rest)
-    assert ("behind a link" if kind == "link" else "no regular file") in said
+    assert ("behind a link" if kind == "link" else "not a regular file") in said
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")

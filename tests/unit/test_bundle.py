@@ -106,11 +106,11 @@ def test_a_manifest_that_is_a_folder(tmp_path):
 
 
 def test_no_bundle(tmp_path):
-    refused(tmp_path / "nothing", "is no folder")
+    refused(tmp_path / "nothing", "is not a folder")
     refused(tmp_path, "has no manifest.json")
     (tmp_path / "config.json").write_text("{}", "utf-8")
     refused(tmp_path, "is a checkpoint, not a bundle: make one with `edgedec export")
-    refused("a\0b", "no folder|cannot be read")
+    refused("a\0b", "not a folder|cannot be read")
 
 
 def test_a_newer_schema_says_to_upgrade(tmp_path):
@@ -139,7 +139,7 @@ def test_a_path_that_is_not_inside(tmp_path, name):
     def change(manifest):
         manifest["files"][name] = {"sha256": "0" * 64, "bytes": 1}
 
-    refused(make(tmp_path, change), "no path inside the bundle")
+    refused(make(tmp_path, change), "not a path inside the bundle")
 
 
 def test_a_link_that_leads_out(tmp_path):
@@ -216,7 +216,7 @@ def test_a_manifest_that_makes_no_sense(tmp_path, change, words):
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\xff", '"text"'])
 def test_a_manifest_that_is_no_object(tmp_path, text):
     (tmp_path / MANIFEST).write_text(text, "latin-1")
-    refused(tmp_path, "no JSON object")
+    refused(tmp_path, "not a JSON object")
 
 
 def test_a_manifest_of_a_gigabyte_is_not_read(tmp_path):

@@ -40,7 +40,7 @@ def test_what_exists_is_not_replaced_unasked(target, out):
 def test_only_a_bundle_is_overwritten(target, out):
     out.mkdir(parents=True)
     (out / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="no bundle, so it is not replaced"):
+    with pytest.raises(InputError, match="not a bundle, so it is not replaced"):
         export_bundle(ExportOptions(target, out, overwrite=True))
     assert (out / "thesis.tex").exists()
 
@@ -75,7 +75,7 @@ def test_another_program_s_manifest_is_no_bundle(tmp_path, kind):
     out.mkdir()
     (out / MANIFEST).write_text(json.dumps(FOREIGN[kind]), "utf-8")
     (out / "work.js").write_text("years of work")
-    with pytest.raises(InputError, match="no bundle, so it is not replaced"):
+    with pytest.raises(InputError, match="not a bundle, so it is not replaced"):
         check_free(out, overwrite=True)
 
 
@@ -83,14 +83,14 @@ def test_a_manifest_behind_a_link_is_no_bundle(target, out):
     export_bundle(ExportOptions(target, out, parity=False))
     (out / MANIFEST).rename(out.parent / "elsewhere")
     (out / MANIFEST).symlink_to(out.parent / "elsewhere")
-    with pytest.raises(InputError, match="no bundle, so it is not replaced"):
+    with pytest.raises(InputError, match="not a bundle, so it is not replaced"):
         check_free(out, overwrite=True)
 
 
 def test_what_stands_beside_a_bundle_is_not_deleted(target, out):
     export_bundle(ExportOptions(target, out, parity=False))
     (out / "target" / "notes.md").write_text("mine")
-    with pytest.raises(InputError, match=r"also holds 'target/notes\.md', which is no part"):
+    with pytest.raises(InputError, match=r"also holds 'target/notes\.md', which is not part"):
         export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
     assert (out / "target" / "notes.md").read_text() == "mine"
 

@@ -74,7 +74,7 @@ def test_shards_are_one_model(folder, tensors):
 @pytest.mark.parametrize("place", ["../one.safetensors", "/etc/passwd", "..", "", "a/b", 3])
 def test_an_index_cannot_leave_the_folder(folder, tensors, place):
     shards(folder, tensors, {"model.norm.weight": place})
-    refused(folder, "no file of this folder")
+    refused(folder, "not a file in this folder")
 
 
 def test_an_index_that_names_the_wrong_shard(folder, tensors):
@@ -84,7 +84,7 @@ def test_an_index_that_names_the_wrong_shard(folder, tensors):
 
 
 def test_missing_files(folder, tmp_path):
-    refused(tmp_path / "nowhere", "is no folder")
+    refused(tmp_path / "nowhere", "is not a folder")
     (folder / "model.safetensors").unlink()
     refused(folder, "no model.safetensors")
     (folder / "config.json").unlink()
@@ -142,7 +142,7 @@ def test_large_weights_are_numbers(folder, tensors):
 def test_a_file_that_is_cut_short(folder, keep):
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:keep])
-    refused(folder, "no sound safetensors file")
+    refused(folder, "not a sound safetensors file")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_eos_ids(folder):
     (folder / "generation_config.json").write_text('{"eos_token_id": [3, 5]}')
     assert Checkpoint.open(folder).eos_ids == (3, 5)
     (folder / "generation_config.json").write_text('{"eos_token_id": [3, 5000]}')
-    with pytest.raises(CheckpointError, match="is no token"):
+    with pytest.raises(CheckpointError, match="is not a token"):
         _ = Checkpoint.open(folder).eos_ids
 
 

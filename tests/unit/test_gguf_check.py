@@ -196,7 +196,7 @@ def overflowing(tensor: Tensor) -> Tensor:
             TENSORS,
             "'blk.0.attn_q.weight' has wrong shape",
         ),
-        (GOOD, tuple(map(overflowing, TENSORS)), "are no numbers"),
+        (GOOD, tuple(map(overflowing, TENSORS)), "NaN or infinity"),
         ({**GOOD, "tokenizer.ggml.model": "nobody"}, TENSORS, "unknown tokenizer"),
     ],
 )

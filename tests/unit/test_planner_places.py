@@ -53,7 +53,7 @@ def test_two_halves_of_a_processor_do_not_when_all_of_it_is_faster(look):
     )
     decision = decide(halves, WORK, None, look)
     assert decision.chosen.plan.schedule == SEQUENTIAL
-    said(decision, "Overlap is not used: its best plan", "times what is chosen")
+    said(decision, "Overlap is not used: its best plan", "times the chosen plan")
 
 
 def test_contention_counts():
@@ -151,4 +151,4 @@ def test_overlap_that_is_ahead_by_too_little_is_told_as_such():
     )
     decision = decide(apart, WORK, None, by_replay)
     assert decision.chosen.plan.plain
-    said(decision, "Overlap is not used: its best plan", "ahead by less than is uncertain")
+    said(decision, "Overlap is not used: its best plan", "ahead by less than the uncertainty")

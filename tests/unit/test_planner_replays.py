@@ -128,7 +128,7 @@ def test_the_best_overlapped_plan_of_each_drafter_is_replayed_and_spoken_of():
         )
 
 
-_DECODES = "is predicted to decode 80 tokens/s, 0.80 times what is chosen."
+_DECODES = "is predicted to decode 80 tokens/s, 0.80 times the chosen plan."
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_texts_that_differ_make_a_plan_uncertain():
 def test_it_says_which_texts_it_was_made_on():
     decision = decide(replace(PAIR, texts="4 texts of mine.jsonl"), WORK, None, predict)
     assert decision.texts == "4 texts of mine.jsonl"
-    said(decision, "It was made on 4 texts of mine.jsonl; nine in ten others of that kind")
+    said(decision, "It was made on 4 texts of mine.jsonl; nine in ten other texts like them")
 
 
 def uncertain(draft_spread: float, drafter: str) -> float:

@@ -93,7 +93,7 @@ def test_a_message_says_nothing_to_the_terminal_and_leaves_advice_to_others(stor
         planning.check(odd, HERE, stored, advice="")
     assert "make one" not in one_line(caught)
     stored.write_text("{")
-    with pytest.raises(PlanError, match=r"no JSON$"):
+    with pytest.raises(PlanError, match=r"not JSON$"):
         planning.read(stored, advice="")
 
 
@@ -142,9 +142,9 @@ def changed(path: str, value: object) -> str:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "no JSON"),
-        ("{", "no JSON"),
-        ("[" * 100_000, "damaged|no JSON"),
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "damaged|not JSON"),
         ("[]", "expected a plan of version 2"),
         ("{}", "expected a plan of version 2, found None"),
         (changed("schema", 1), "expected a plan of version 2, found 1"),

@@ -127,9 +127,9 @@ def test_a_corner_changes_what_it_names_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("name = ", "is no device card"),
-        ("a = " + "[" * 60_000, "is no device card"),
-        (b"name = '\xff'", "is no device card"),
+        ("name = ", "is not a device card"),
+        ("a = " + "[" * 60_000, "is not a device card"),
+        (b"name = '\xff'", "is not a device card"),
         (CARD + "\nspeed = 3", "unknown field speed"),
         (changed("memory =", "mass ="), "unknown field mass"),
         (changed("8e9", "-8e9"), "expected 1000 to 1e+18"),

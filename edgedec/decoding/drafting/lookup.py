@@ -81,7 +81,7 @@ class LookupDrafter:
 
     Args:
         vocab_size: columns of a logits row.
-        shortest: an n-gram below this length is no hint.
+        shortest: an n-gram below this length gives no hint.
         longest: n-grams are not compared beyond this length.
         rivals: the drafters that are asked next, where there are any.
 

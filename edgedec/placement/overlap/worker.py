@@ -24,7 +24,7 @@ class Worker:
         clock: whose thread it is and whose signals it waits for.
         name: of the thread.
         idle: called again and again while it returns True; False is to wait for a job.
-        failed: gets what a job or ``idle`` raised. ``Interrupted`` is no failure: whoever
+        failed: gets what a job or ``idle`` raised. ``Interrupted`` is not a failure: whoever
             interrupts a pass has posted why.
         cores: to keep the thread on; None is any.
 

@@ -51,7 +51,7 @@ def decide(
     Args:
         profile: what was measured.
         workload: what is to be decoded.
-        memory: bytes for all that a plan holds; None is no limit.
+        memory: bytes for all that a plan holds; None sets no limit.
         predict: a closer look at a plan, as a replay of the real loop; None takes the formula.
         available: bytes there are, which limit plans where no memory is given.
 
@@ -204,7 +204,7 @@ class _Planner:
             if (target or draft) and any(w.plan.plain for w in left):
                 found.append(choose(left).plan)
         plain = [w for w in fitting if w.plan.plain and w.plan != plan]
-        # Where the target failed is no way out while there is another.
+        # The place where the target failed is the last resort.
         elsewhere = [w for w in plain if not _uses(w.plan, plan.target, plan.draft)] or plain
         last = [min(elsewhere, key=_safest_first).plan] if elsewhere else []
         rest = [one for one in dict.fromkeys(found) if one != plan and one not in last]

@@ -76,7 +76,7 @@ class Recording:
         """The rounds of a drafter whose drafts have at most so many tokens.
 
         ``hybrid`` asks lookup first, as the drafter of this name does. Trees of a draft
-        model are no drafts of the text alone: see ``ranks``.
+        model are not drafts of the text alone: see ``ranks``.
         """
         if drafter == "recycle":
             return self._recycled(length, branches=branches)

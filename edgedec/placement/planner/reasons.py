@@ -91,7 +91,7 @@ def _other_texts(findings: Findings) -> str:
     texts = findings.profile.texts
     others = "Nine in ten other texts"
     if texts:
-        others = f"It was made on {texts}; nine in ten others of that kind"
+        others = f"It was made on {texts}; nine in ten other texts like them"
     return f"{others} should decode at {low} to {high} tokens/s."
 
 
@@ -156,12 +156,12 @@ def _overlap(findings: Findings) -> Iterator[str]:
         return
     told = (
         f"Overlap is not used: its best plan, {best.plan.label}, is predicted to decode"
-        f" {_speed(best)} tokens/s, {_against(best, chosen)} what is chosen"
+        f" {_speed(best)} tokens/s, {_against(best, chosen)} the chosen plan"
     )
     if best.rate > chosen.rate and chosen.plan.plain:
-        told += ", ahead by less than is uncertain"
+        told += ", ahead by less than the uncertainty"
     elif best.rate > chosen.rate:
-        told += ", too little to give up deciding the length each round"
+        told += ", too little to give up choosing the length every round"
     yield f"{told}."
 
 

@@ -42,7 +42,7 @@ class Memory:
     Args:
         profile: what was measured.
         workload: what is to be decoded.
-        given: bytes; None is no limit.
+        given: bytes; None sets no limit.
         available: bytes that limit plans where none were given.
 
     """
