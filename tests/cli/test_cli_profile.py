@@ -186,7 +186,7 @@ def test_own_prompts(run: Callable, bundle: Path, tmp_path: Path, no_children: C
     [
         (("--place", "nowhere"), "no place is left"),
         (("--format", "gguf"), "no place is left"),
-        (("--draft", "missing.gguf"), "does not exist"),
+        (("--draft", "missing.gguf"), "no such file"),
     ],
 )
 def test_refused_in_one_line(
