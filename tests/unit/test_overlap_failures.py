@@ -22,6 +22,7 @@ from overlapping import (
     plain,
     request,
 )
+from running import threads
 
 from edgedec.decoding import acceptance
 from edgedec.decoding.drafting.base import DrafterParts
@@ -41,9 +42,9 @@ HOT = SAMPLINGS["hot"]
 
 @pytest.fixture(autouse=True)
 def no_thread_left() -> Iterator[None]:
-    before = set(threading.enumerate())
+    before = threads()
     yield
-    left = set(threading.enumerate()) - before
+    left = threads() - before
     assert not left, f"left behind: {left}"
 
 
