@@ -37,3 +37,20 @@ class Generation:
     def token_ids(self) -> list[int]:
         """Ids of the emitted tokens."""
         return [event.token for event in self.events]
+
+
+def plan_of(opened: Plan, draft: str | None, draft_length: int | None) -> Plan:
+    """The plan of one text, which may have a drafter and a draft length of its own.
+
+    Args:
+        opened: the pipeline's.
+        draft, draft_length: as ``GenerateOptions`` has them.
+
+    """
+    if opened["drafter"] == "none" or (draft is None and draft_length is None):
+        return opened
+    if draft == "none" or draft_length == 0:
+        return {**opened, "drafter": "none", "draft_length": 0, "policy": "fixed"}
+    drafter = {} if draft is None else {"drafter": draft}
+    length = {} if draft_length is None else {"draft_length": draft_length, "policy": "fixed"}
+    return {**opened, **drafter, **length}

@@ -96,10 +96,10 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
     check_names(changes, own + drawn)
     changed = {name: value for name, value in changes.items() if name in own}
     sampling = {name: value for name, value in changes.items() if name in drawn}
-    if "logit_bias" in sampling:
-        sampling["logit_bias"] = dict(sampling["logit_bias"])
-    if sampling:
-        chosen = changed.get("sampling", options.sampling)
+    if isinstance(bias := sampling.get("logit_bias"), Mapping):
+        sampling["logit_bias"] = dict(bias)
+    chosen = changed.get("sampling", options.sampling)
+    if sampling and isinstance(chosen, SamplingParams):
         changed["sampling"] = dataclasses.replace(chosen, **sampling)
     return dataclasses.replace(options, **changed)
 

@@ -29,7 +29,7 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, PassFailed, PromptTooLong, RuntimeUnavailable
-from edgedec.generation import Generation, Plan
+from edgedec.generation import Generation, Plan, plan_of
 from edgedec.keywords import OpenChanges, TextOptions, replaced, with_changes
 from edgedec.limits import too_long
 from edgedec.opening import Opener, opener
@@ -153,11 +153,17 @@ class Pipeline:
 
         Raises:
             BundleError, RuntimeUnavailable, MemoryBudgetError, PlanError, InputError.
-            TypeError: there is no option of a name.
+            TypeError: ``options`` is something else, or there is no option of a name.
         """
         if isinstance(path := changes.get("draft_model"), str):
             changes["draft_model"] = Path(path)
-        return cls(opener(bundle, replaced(options or OpenOptions(), changes)))
+        options = OpenOptions() if options is None else options
+        if not isinstance(options, OpenOptions):
+            raise TypeError(
+                f"options is {options!r:.60}: expected OpenOptions, or single options by name, as"
+                " threads=2"
+            )
+        return cls(opener(bundle, replaced(options, changes)))
 
     def stream(
         self,
@@ -207,7 +213,9 @@ class Pipeline:
             request.policy = for_request(
                 self.engine.policy, drafter=only, draft_length=options.draft_length
             )
-        return Stream(self._rounds, request, lambda: self.plan)
+        return Stream(
+            self._rounds, request, lambda: plan_of(self.plan, options.draft, options.draft_length)
+        )
 
     def generate(
         self,

@@ -31,25 +31,27 @@ class Stream(Iterator[Emission]):
         self._rounds = rounds(request, self.metrics)
         self._ready: Iterator[Emission] = iter(())
         self._abandoned = False
-        # Held while a round runs, by the thread that is named here.
-        self._running = threading.Lock()
-        self._reader: int | None = None
+        # Held by the thread that uses the rounds; one that holds it may be in the middle of them.
+        self._lock = threading.RLock()
+        self._running = False
 
     def __next__(self) -> Emission:
         while True:
             for event in self._ready:
                 self._events.append(event)
                 return event
-            with self._running:
-                self._reader = threading.get_ident()
+            with self._lock:
+                self._running = True
                 try:
                     self._ready = iter(self._next_round())
                 finally:
-                    self._reader = None
+                    self._running = False
+                if self._abandoned:  # closed while the round ran
+                    self._drop()
 
     def _next_round(self) -> list[Emission]:
         try:
-            emitted = next(self._rounds)
+            return next(self._rounds)
         except StopIteration:
             if self.result is None and not self._abandoned:
                 self._finish()
@@ -57,10 +59,6 @@ class Stream(Iterator[Emission]):
         except BaseException:
             self._abandoned = True
             raise
-        if self._abandoned:  # closed while the round ran
-            self._drop()
-            raise StopIteration
-        return emitted
 
     def cancel(self) -> None:
         """End after the running pass, with reason ``cancelled``."""
@@ -75,13 +73,17 @@ class Stream(Iterator[Emission]):
         """
         self._abandoned = True
         self._request.cancelled.set()
-        if self._reader != threading.get_ident():
-            with self._running:
+        with self._lock:
+            if not self._running:
                 self._drop()
 
     def _drop(self) -> None:
         self._ready = iter(())
-        self._rounds.close()  # type: ignore[attr-defined]
+        self._running = True
+        try:
+            self._rounds.close()  # type: ignore[attr-defined]
+        finally:
+            self._running = False
 
     def _finish(self) -> None:
         stop, sampler = self._request.stop, self._request.sampler

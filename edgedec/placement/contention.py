@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 import time
@@ -50,13 +51,15 @@ def waiting_times(tasks: Path = _TASKS) -> dict[str, float]:
 
     Empty where the system does not count it.
     """
-    found = {}
     try:
-        for task in tasks.iterdir():
-            _, waited_ns, *_ = (task / "schedstat").read_text("ascii").split()
-            found[task.name] = int(waited_ns) / 1e9
-    except (OSError, ValueError):  # another system, or a thread that just ended
-        pass
+        threads = list(tasks.iterdir())
+    except OSError:  # another system
+        return {}
+    found = {}
+    for thread in threads:
+        with contextlib.suppress(OSError, ValueError):  # it just ended, or nothing is counted
+            _, waited_ns, *_ = (thread / "schedstat").read_text("ascii").split()
+            found[thread.name] = int(waited_ns) / 1e9
     return found
 
 

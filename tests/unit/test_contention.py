@@ -55,6 +55,14 @@ def test_where_the_system_does_not_count_nothing_is_known(tmp_path: Path) -> Non
     assert waiting_times(tmp_path) == {}
 
 
+def test_a_thread_that_just_ended_hides_no_other(tmp_path: Path) -> None:
+    for number in range(8):  # whatever the order in which they are listed
+        (tmp_path / str(number)).mkdir()
+        if number != 4:
+            (tmp_path / str(number) / "schedstat").write_text("1 2000000000 3\n")
+    assert waiting_times(tmp_path) == {str(n): 2.0 for n in range(8) if n != 4}
+
+
 @linux
 def test_a_decoded_text_says_how_long_it_waited() -> None:
     with Pipeline.open("demo", plan="none") as pipeline:

@@ -111,6 +111,35 @@ def test_values_are_checked_as_ever(pipeline: Pipeline) -> None:
         pipeline.generate(PROMPT, max_new_tokens=0)
 
 
+@pytest.mark.parametrize("wrong", [None, [1, 2], 3])
+def test_a_bias_that_is_none_is_refused_by_name(pipeline: Pipeline, wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"logit_bias .*: expected token ids with numbers"):
+        pipeline.generate(PROMPT, logit_bias=wrong)
+
+
+def test_no_sampling_is_refused_by_name(pipeline: Pipeline) -> None:
+    with pytest.raises(InputError, match="sampling is None: expected SamplingParams"):
+        pipeline.generate(PROMPT, sampling=None, temperature=0.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [GenerateOptions(), {"threads": 1}, {}, 7])
+def test_something_else_in_the_place_of_what_opens(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="expected OpenOptions, or single options by name"):
+        Pipeline.open("demo", wrong)
+
+
+def test_the_plan_of_a_text_is_what_it_was_decoded_with(pipeline: Pipeline) -> None:
+    def drafted_by(**options: Any) -> tuple[object, object, object]:
+        plan = pipeline.generate(PROMPT, max_new_tokens=4, **options).plan
+        return plan["drafter"], plan["draft_length"], plan["policy"]
+
+    assert drafted_by() == ("hybrid", "auto", "measured")
+    assert drafted_by(draft="none") == drafted_by(draft_length=0) == ("none", 0, "fixed")
+    assert drafted_by(draft="lookup") == ("lookup", "auto", "measured")
+    assert drafted_by(draft="model", draft_length=3) == ("model", 3, "fixed")
+    assert pipeline.plan["drafter"] == "hybrid"
+
+
 def test_every_name_of_another_library_leads_to_an_option() -> None:
     from edgedec.keywords import _ELSEWHERE
 

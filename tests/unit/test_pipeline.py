@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -440,6 +441,49 @@ def test_a_stream_is_closed_by_a_signal_amid_its_own_round(
     assert list(stream) == []
     monkeypatch.undo()
     assert len(pipeline.generate(PROMPT, OPTIONS).events) == 24
+
+
+def at_each_line(stream: Stream, do: Callable[[int], None]) -> Callable[..., Any]:
+    """A tracer that calls ``do`` with the number of each line that ``next(stream)`` reaches."""
+
+    def line(frame: Any, event: str, arg: object) -> Any:
+        if event == "line":
+            do(frame.f_lineno)
+        return line
+
+    return lambda frame, event, arg: line if frame.f_code is Stream.__next__.__code__ else None
+
+
+def test_a_stream_is_closed_by_a_signal_at_any_line(opened: Callable[..., Pipeline]) -> None:
+    """A handler runs between two instructions, also while the lock is held outside of a round."""
+    pipeline = opened(draft="none")
+    seen: dict[int, None] = {}
+    whole = pipeline.stream(PROMPT, OPTIONS)
+    sys.settrace(at_each_line(whole, seen.setdefault))
+    try:
+        assert len(list(whole)) == 24
+    finally:
+        sys.settrace(None)
+    assert len(seen) > 5
+    for place in seen:
+        stream, ended = pipeline.stream(PROMPT, OPTIONS), threading.Event()
+
+        def close(line: int, place: int = place, stream: Stream = stream) -> None:
+            if line == place:
+                stream.close()
+
+        def read(stream: Stream = stream, close: Any = close, ended: Any = ended) -> None:
+            sys.settrace(at_each_line(stream, close))
+            try:
+                list(stream)
+            finally:
+                sys.settrace(None)
+                ended.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        assert ended.wait(20), f"close() at line {place} waits for itself"
+        assert stream.result is None
+        assert len(pipeline.generate(PROMPT, OPTIONS).events) == 24
 
 
 def test_two_threads_may_read_one_stream(opened: Callable[..., Pipeline]) -> None:
