@@ -46,7 +46,8 @@ def verify(
         bundle: a bundle's folder, or ``demo``, whose files are all hashed first; or a GGUF file.
         prompts: (name, prompt) pairs.
         asked: the second text of each prompt; the first is the same without its temperature,
-            filters, penalties and bias. Default: 128 tokens at temperature 0.8, seed 0.
+            filters, penalties and bias, and the only one where ``asked`` has none of them.
+            Default: 128 tokens at temperature 0.8, seed 0.
         options: of the speculative side; the plain side differs in the drafter alone.
         on_text: called with texts done and texts to do.
         plain: keeps the plain texts for a next call that differs in the drafter alone.
@@ -63,7 +64,7 @@ def verify(
     check(bundle, prompts, asked, options)
     greedy = replace(asked, sampling=SamplingParams())
     cases = [alike(GREEDY, greedy, len(prompts))]
-    if asked.sampling != SamplingParams():
+    if replace(asked.sampling, seed=None) != SamplingParams():
         cases.append(alike("sampled", asked, len(prompts)))
     plain = {} if plain is None else plain
     progress = Progress(on_text)

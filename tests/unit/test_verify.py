@@ -319,6 +319,15 @@ def test_what_is_not_in_the_tokens_is_compared(
     assert (found.what, found.near_tie) == (what, False)
 
 
+def test_greedy_text_is_compared_once() -> None:
+    asked = GenerateOptions(4, SamplingParams(seed=3), ignore_eos=True)
+    found = verify("demo", [("one", [5, 6, 7])], asked, options=OpenOptions(draft="lookup"))
+    assert [row.case for row in found.rows] == ["greedy"]
+    penalised = replace(asked, sampling=SamplingParams(seed=3, presence_penalty=1.0))
+    found = verify("demo", [("one", [5, 6, 7])], penalised, options=OpenOptions(draft="lookup"))
+    assert [row.case for row in found.rows] == ["greedy", "sampled"]
+
+
 def test_nothing_drafted_shows_nothing() -> None:
     drafted, idle = (Row("", "greedy", 2, 2, 0, 0, n, 0) for n in (5, 0))
     assert Verification([drafted], 10, {}).holds
