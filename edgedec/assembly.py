@@ -229,8 +229,8 @@ def _policy(
             return policy.Fixed(0)
         with pinned(options.cores):
             # A text that drafts in every round has no lone row to compare itself with.
-            plain_s = policy.calibrate(target, widths=(1,)).at(1)
-        return policy.Fixed(length, options.draft_depth, plain_s)
+            lone_row_s = policy.calibrate(target, widths=(1,)).at(1)
+        return policy.Fixed(length, options.draft_depth, lone_row_s)
     draft_s = None
     if draft is not None:
         with pinned(options.of_draft().cores):

@@ -130,9 +130,9 @@ class _Timed(Metrics):
         super().__init__()
         self.micros: list[float] = []
 
-    def observe(self, record: RoundRecord, total_s: float, plain_s: float | None = None) -> None:
+    def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
         """Add one round."""
-        super().observe(record, total_s, plain_s)
+        super().observe(record, total_s, lone_row_s)
         self.micros.append(total_s * 1e6)
 
 

@@ -163,7 +163,7 @@ class Engine:
             record = _record(draft, verdict, kept, (begin, drafted, verified, now))
             policy.observe(record)
             # Deciding how much to draft is part of the round, for those who compare times.
-            metrics.observe(record, self._clock() - begin, policy.plain_s)
+            metrics.observe(record, self._clock() - begin, policy.lone_row_s)
             if metrics.target_passes == 1:
                 metrics.ttft_s = now - started
             yield emissions

@@ -24,7 +24,8 @@ speed-up                  plain TPOT / speculative TPOT: same path, same prompts
                           the same way on both sides
 ``speedup_estimate``      the same ratio estimated from one text's own rounds: a plain round's time
                           (the median of the text's rounds of one row without the draft's share;
-                          where those are fewer than five, what the policy measured) times the
+                          where those are fewer than five, a pass over one row as the policy
+                          measured it and the text's own time outside the models) times the
                           tokens after the first round, over the rounds' time at the median of
                           their width; None where no lone row was measured, where a draft
                           computes while the target does, where a thread waited for a core more
@@ -88,16 +89,16 @@ class Metrics:
     slowdown: float | None = None
     round_times: RoundTimes = field(default_factory=RoundTimes, compare=False)
 
-    def observe(self, record: RoundRecord, total_s: float, plain_s: float | None = None) -> None:
+    def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
         """Add one round.
 
         Args:
             record: the round.
             total_s: its seconds, the policy's share included.
-            plain_s: see ``DraftPolicy``.
+            lone_row_s: see ``DraftPolicy``.
 
         """
-        self.round_times.observe(record, total_s, plain_s)
+        self.round_times.observe(record, total_s, lone_row_s)
         if self.target_passes == 0:
             self.first_round = record.emitted
         else:

@@ -24,19 +24,21 @@ class RoundTimes:
     # in plain decoding, so that the others are preferred.
     _alone: list[float] = field(default_factory=list)
     _after_wide: list[float] = field(default_factory=list)
+    # Passes over one row as the policy knows them, and the rounds' time outside the models.
     _known: list[float] = field(default_factory=list)
+    _outside: list[float] = field(default_factory=list)
     _tokens: int = 0
     _first: bool = True
     _wide: bool = True
 
-    def observe(self, record: RoundRecord, total_s: float, plain_s: float | None) -> None:
+    def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None) -> None:
         """Add a round.
 
         Args:
             record: the round.
             total_s: its seconds, the policy's share included.
-            plain_s: seconds of a plain round as the policy has measured them; None where it
-                measures nothing.
+            lone_row_s: seconds of a target's pass over one row as the policy has measured them;
+                None where it measures nothing.
 
         """
         wide, self._wide = self._wide, record.rows > 1
@@ -44,8 +46,9 @@ class RoundTimes:
             self._first = False
             return
         self._tokens += record.emitted
-        if plain_s is not None:
-            self._known.append(plain_s)
+        self._outside.append(record.total_s - record.target_s - record.draft_s)
+        if lone_row_s is not None:
+            self._known.append(lone_row_s)
         self._by_rows.setdefault(record.rows, []).append(total_s)
         if record.rows == 1:
             times = self._after_wide if wide else self._alone
@@ -65,4 +68,4 @@ class RoundTimes:
         for times in (self._alone, self._alone + self._after_wide):
             if len(times) >= _ENOUGH:
                 return median(times)
-        return median(self._known) if self._known else None
+        return median(self._known) + median(self._outside) if self._known else None

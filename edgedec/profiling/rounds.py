@@ -56,8 +56,8 @@ class _Beside(Metrics):
         self._last = 0.0
         self.rounds: list[float] = []
 
-    def observe(self, record: RoundRecord, total_s: float, plain_s: float | None = None) -> None:
-        super().observe(record, total_s, plain_s)
+    def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
+        super().observe(record, total_s, lone_row_s)
         passes = sum(timer.seconds for timer in self._timers)
         self.rounds.append(total_s - (passes - self._last))
         self._last = passes

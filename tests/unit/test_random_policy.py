@@ -35,7 +35,7 @@ class Chance:
     """Draws who may draft, how many tokens, how deep, and where to stop."""
 
     name = "chance"
-    plain_s = slowdown = None
+    lone_row_s = slowdown = None
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)

@@ -72,15 +72,15 @@ def test_a_useless_draft_is_estimated_as_slower_than_plain() -> None:
 
 
 def test_a_fixed_length_is_estimated_from_the_lone_row_measured_at_opening() -> None:
-    metrics = run(Fixed(3, plain_s=CURVE.at(1)), "model")
+    metrics = run(Fixed(3, lone_row_s=CURVE.at(1)), "model")
     assert metrics.speedup_estimate == pytest.approx(real(metrics), rel=0.02)
 
 
 def test_a_pipeline_measures_a_lone_row_for_a_fixed_length() -> None:
     with Pipeline.open("demo", plan="none", draft_length=3) as pipeline:
-        assert 0 < (pipeline.engine.policy.plain_s or 0) < 1
+        assert 0 < (pipeline.engine.policy.lone_row_s or 0) < 1
     with Pipeline.open("demo", plan="none", draft="none") as pipeline:
-        assert pipeline.engine.policy.plain_s is None
+        assert pipeline.engine.policy.lone_row_s is None
 
 
 def test_without_a_lone_row_there_is_no_estimate() -> None:
@@ -127,6 +127,15 @@ def test_one_long_pause_counts_for_neither_side() -> None:
         calm.observe(record, record.total_s, None)
         disturbed.observe(record, 50.0 if place == 20 else record.total_s, None)
     assert calm.speedup == pytest.approx(disturbed.speedup)
+
+
+def test_a_lone_row_is_a_pass_and_a_plain_round_takes_more() -> None:
+    """Rounds of a pass of 1.4 s, a draft of 0.3 s and 0.5 s outside of the models."""
+    times = RoundTimes()
+    for _ in range(9):
+        record = RoundRecord(3, 3, 2, 3, 4, 0.3, 1.4, 2.2, "m")
+        times.observe(record, record.total_s, 1.0)
+    assert times.speedup == pytest.approx(3 * (1.0 + 0.5) / 2.2)
 
 
 class FirstRoundToo(RoundTimes):

@@ -46,8 +46,8 @@ class DraftPolicy(Protocol):
     name: str
 
     @property
-    def plain_s(self) -> float | None:
-        """Seconds of a round without a draft, as measured; None where nothing was measured."""
+    def lone_row_s(self) -> float | None:
+        """Seconds of the target's pass over one row; None where nothing was measured."""
         ...
 
     @property

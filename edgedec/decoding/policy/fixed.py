@@ -13,7 +13,7 @@ class Fixed:
     Args:
         draft_length: drafted tokens a round, all branches together; 0 is plain decoding.
         depth: longest path; None is ``draft_length``.
-        plain_s: seconds of a plain round as measured at opening; None where none was.
+        lone_row_s: as ``DraftPolicy``, measured at opening; None where it was not.
 
     """
 
@@ -21,9 +21,9 @@ class Fixed:
     slowdown: float | None = None
 
     def __init__(
-        self, draft_length: int, depth: int | None = None, plain_s: float | None = None
+        self, draft_length: int, depth: int | None = None, lone_row_s: float | None = None
     ) -> None:
-        self.plain_s = plain_s
+        self.lone_row_s = lone_row_s
         if draft_length < 0 or (depth is not None and depth < 1):
             raise InputError(
                 f"draft length {draft_length}, depth {depth}: expected 0 or more, and 1 or more"

@@ -67,8 +67,8 @@ class MeasuredCost:
         self._start_round()
 
     @property
-    def plain_s(self) -> float | None:
-        return self._rates.plain_s
+    def lone_row_s(self) -> float | None:
+        return self._rates.lone_row_s
 
     @property
     def slowdown(self) -> float | None:

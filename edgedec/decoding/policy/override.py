@@ -25,8 +25,8 @@ class Only:
         self._sources = frozenset(sources)
 
     @property
-    def plain_s(self) -> float | None:
-        return self._policy.plain_s
+    def lone_row_s(self) -> float | None:
+        return self._policy.lone_row_s
 
     @property
     def slowdown(self) -> float | None:
@@ -63,6 +63,8 @@ def for_request(
     if drafter == "none" or draft_length == 0:
         return Fixed(0)
     policy = (
-        copy.deepcopy(own) if draft_length is None else Fixed(draft_length, plain_s=own.plain_s)
+        copy.deepcopy(own)
+        if draft_length is None
+        else Fixed(draft_length, lone_row_s=own.lone_row_s)
     )
     return policy if drafter is None else Only(policy, [drafter])

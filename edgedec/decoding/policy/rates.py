@@ -27,9 +27,14 @@ class Rates:
         self._tokens, self._seconds = _CARRIED, _CARRIED * self._cost.at(1)
 
     @property
+    def lone_row_s(self) -> float:
+        """Seconds of the target's pass over one row."""
+        return self._cost.at(1)
+
+    @property
     def plain_s(self) -> float:
         """Seconds of a round without a draft."""
-        return self._cost.at(1) + self._overhead("").value
+        return self.lone_row_s + self._overhead("").value
 
     @property
     def mood(self) -> float:

@@ -25,7 +25,7 @@ class Svip:
     """
 
     name = "svip"
-    plain_s: float | None = None
+    lone_row_s: float | None = None
     slowdown: float | None = None
 
     def __init__(self, threshold: float = _THRESHOLD, cap: int = _CAP) -> None:
