@@ -115,6 +115,25 @@ def test_layers_are_of_the_tree_whose_tokens_are_expected(nodes, depth):
         assert max(reached) == pytest.approx(trees.expected(nodes, depth))
 
 
+@pytest.mark.parametrize(("nodes", "depth"), [(1, 1), (2, 1), (4, 1), (6, 2), (6, 5), (12, 4)])
+def test_leaves_are_those_of_the_same_tree(nodes, depth):
+    trees = Trees(CHANCES, 12, 5)
+    layers = trees.layers(nodes, depth)
+    # Each layer's nodes have children or not; those of the last have none.
+    assert layers[-1] <= trees.leaves(nodes, depth) <= max(1, nodes - len(layers) + 1)
+    assert Trees((0.7,), 9, 8).leaves(9, 8) == 1
+    assert Trees(CHANCES, 4, 1).leaves(4, 1) == 3
+
+
+@pytest.mark.parametrize("branches", [1, 2, 3, None])
+def test_the_best_tree_has_no_more_leaves_than_are_verified(branches):
+    trees = Trees((0.4, 0.3, 0.2), 12, 4)
+    found = best_tree(trees, lambda rows: 10.0, lambda rows: 1.0, branches=branches)
+    leaves = trees.leaves(found.nodes + 1, found.depth)
+    assert leaves <= (branches or 99)
+    assert leaves > 3 or branches is not None
+
+
 def test_a_tree_that_cannot_be_is_worth_nothing():
     assert Trees((0.9,), 9, 3).expected(9, 3) < 1
 

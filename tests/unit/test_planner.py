@@ -206,3 +206,12 @@ def test_a_target_that_verifies_chains_only_gets_chains():
 def test_without_a_draft_model_there_are_still_drafters():
     decision = decide(profile(target()), WORK)
     assert {one.plan.drafter for one in decision.candidates} == {"none", "lookup", "recycle"}
+
+
+def test_a_tree_of_a_fixed_size_is_weighed_with_the_branches_that_there_are() -> None:
+    def tokens(branches: int | None) -> float:
+        pair = profile(target(branches=branches), draft(), right=0.5)
+        plan = Plan(CPU, CPU, "tree", 16, 2)
+        return Forecast(pair, WORK).estimate(plan).tokens
+
+    assert 1 < tokens(2) < tokens(None) == tokens(64)

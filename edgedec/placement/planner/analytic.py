@@ -136,9 +136,17 @@ class Forecast:
         key = (plan.target, plan.draft)
         if key not in self._sizes:
             target, draft = self._target(plan), self._draft(plan)
-            overhead_s = self.profile.overhead_s
-            self._sizes[key] = best_tree(self._trees, target, draft, overhead_s=overhead_s)
+            self._sizes[key] = best_tree(
+                self._trees, target, draft,
+                overhead_s=self.profile.overhead_s, branches=self._branches(plan),
+            )  # fmt: skip
         return self._sizes[key]
+
+    def _branches(self, plan: Plan) -> int | None:
+        """Most branches of a tree that both models compute; None is any number."""
+        target = self.profile.at("target", plan.target).branches
+        draft = None if plan.draft is None else self.profile.at("draft", plan.draft).branches
+        return min((most for most in (target, draft) if most is not None), default=None)
 
     def _arms(self, plan: Plan) -> tuple[str, ...]:
         branching = self.profile.at("target", plan.target).tree
@@ -212,6 +220,9 @@ class Forecast:
             nodes, depth = (size.nodes, size.depth) if size else (1, 1)
         nodes = min(nodes, MOST_NODES)
         depth = min(depth or nodes, nodes, DEEPEST)
+        branches = self._branches(plan)
+        while branches is not None and self._trees.leaves(nodes + 1, depth) > branches:
+            nodes -= 1
         draft = self._draft(plan)
         layers = self._trees.layers(nodes + 1, depth)
         draft_s = sum(draft(width) + self.profile.draft_overhead_s for width in layers[:-1])

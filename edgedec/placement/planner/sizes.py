@@ -66,7 +66,14 @@ def pass_seconds(measured: Measured, context: int) -> Seconds:
     return seconds
 
 
-def best_tree(trees: Trees, target: Seconds, draft: Seconds, *, overhead_s: float = 0.0) -> Size:
+def best_tree(
+    trees: Trees,
+    target: Seconds,
+    draft: Seconds,
+    *,
+    overhead_s: float = 0.0,
+    branches: int | None = None,
+) -> Size:
     """The tree with the most tokens a second, over every number of nodes and every depth.
 
     Args:
@@ -74,10 +81,13 @@ def best_tree(trees: Trees, target: Seconds, draft: Seconds, *, overhead_s: floa
         target: seconds of a target pass.
         draft: seconds of a draft pass; each layer but the last is one.
         overhead_s: of a round beside passes.
+        branches: most leaves that both models compute; None is any number.
 
     """
     sizes = []
     for rows, depth, expected, layers in trees.each:
+        if branches is not None and trees.leaves(rows, depth) > branches:
+            continue
         drafted_s = sum(draft(width) for width in layers[:-1])
         seconds = target(rows) + drafted_s + overhead_s
         sizes.append(Size(rows - 1, depth, expected, seconds))
@@ -150,6 +160,19 @@ class Trees:
         while counts[-1] == 0:
             counts.pop()
         return counts
+
+    def leaves(self, nodes: int, depth: int) -> int:
+        """How many nodes of that tree have no children."""
+        return self._leaves(nodes, depth + 1)
+
+    def _leaves(self, nodes: int, layers: int) -> int:
+        rank = int(np.argmax(self._best[nodes, layers]))
+        found = 0 if rank else 1
+        while rank:
+            kept = int(self._kept[nodes, layers, rank])
+            found += self._leaves(nodes - kept, layers - 1)
+            nodes, rank = kept, rank - 1
+        return found
 
     def _count(self, nodes: int, layers: int, depth: int, counts: list[int]) -> None:
         counts[depth] += 1
