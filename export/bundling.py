@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 from pathlib import Path
 from time import perf_counter
 
 from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
-from edgedec.export import describing, formats, sample
+from edgedec.export import describing, formats, links, sample
 from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
@@ -213,5 +214,6 @@ def _copy_tokenizer(source: Path, folder: Path) -> None:
         return
     folder.mkdir()
     for name in tok.FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+        if os.path.lexists(source / name):
+            with links.open_own(source, name) as stream, (folder / name).open("xb") as copy:
+                shutil.copyfileobj(stream, copy)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
+from edgedec.export import links
 from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import FloatArray
@@ -54,7 +55,7 @@ class Checkpoint:
                 read; None where a spec is needed.
 
         Raises:
-            CheckpointError: something is missing or does not add up.
+            CheckpointError: something is missing, does not add up, or is a link to elsewhere.
             UnsupportedArchitecture: no spec for its ``model_type``.
 
         """
@@ -63,6 +64,7 @@ class Checkpoint:
             if is_hub_name(str(path)):
                 raise CheckpointError(how_to_fetch(str(path), "`edgedec export {} --out DIR`"))
             raise CheckpointError(f"{path} is not a folder: give a Hugging Face checkpoint folder")
+        links.check(path)
         config = read_json(path / "config.json")
         try:
             spec = spec_for(config)
@@ -105,7 +107,9 @@ class Checkpoint:
             return stated
         card = self.path / "README.md"
         if card.is_file():
-            for line in card.read_text("utf-8", "replace")[:4096].splitlines():
+            with card.open(encoding="utf-8", errors="replace") as stream:
+                head = stream.read(4096)
+            for line in head.splitlines():
                 if line.startswith("license:"):
                     return line.partition(":")[2].strip() or None
         return None

@@ -1,0 +1,83 @@
+"""Links in a checkpoint: those of the hub's cache are followed, those that lead elsewhere refused.
+
+A checkpoint comes from elsewhere, and its tokenizer is copied into a bundle that is passed on:
+a link out of it would bring a private file along.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from edgedec.errors import CheckpointError
+from edgedec.fields import one_line
+from edgedec.files import open_regular
+
+
+def check(folder: Path) -> None:
+    """Check that the links of a checkpoint's folder lead to files of its own.
+
+    Raises:
+        CheckpointError: one leads elsewhere; the message names it.
+
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if _may_be_read(entry))
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be read: {error.strerror}") from None
+    for name in names:
+        _check(folder, name)
+
+
+def open_own(folder: Path, name: str) -> BinaryIO:
+    """A regular file of a checkpoint, for reading.
+
+    Raises:
+        CheckpointError: a link leads to a file elsewhere.
+        OSError: it cannot be opened, or is not a regular file.
+
+    """
+    stream = open_regular(folder / name)
+    try:
+        # What was opened is compared with what was checked: a link may change in between.
+        if not os.path.samestat(os.fstat(stream.fileno()), os.lstat(_check(folder, name))):
+            raise _refused(folder, name)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _may_be_read(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a link to anything but a folder; folders of a checkpoint are not read."""
+    try:
+        return entry.is_symlink() and not entry.is_dir()
+    except OSError:  # a loop of links
+        return True
+
+
+def _check(folder: Path, name: str) -> Path:
+    """Where a file really is, which is the folder or the hub's cache around it."""
+    try:
+        root, file = folder.resolve(), (folder / name).resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        raise _refused(folder, name) from None
+    if not any(file.is_relative_to(place) for place in _own(root)):
+        raise _refused(folder, name)
+    return file
+
+
+def _own(root: Path) -> list[Path]:
+    """The folder, and for ``models--a--b/snapshots/<revision>`` the ``blobs`` beside it."""
+    if root.parent.name != "snapshots":
+        return [root]
+    return [root, root.parent.parent / "blobs"]
+
+
+def _refused(folder: Path, name: str) -> CheckpointError:
+    return CheckpointError(
+        f"{folder / one_line(name)} is a link that leads out of the checkpoint: put the file itself"
+        " there"
+    )
