@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import secrets
 import stat
@@ -79,7 +78,8 @@ def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = Non
 
     Raises:
         BundleError: no such bundle or file, or damaged.
-        MemoryBudgetError: names the least that may do; what was measured names the exact one.
+        MemoryBudgetError: names what weights and process take; where costs were measured,
+            ``decide`` names the least that is enough.
 
     """
     sources = every_format(bundle, draft_model)["target"]
@@ -88,8 +88,8 @@ def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = Non
     if memory < least and profiling.read_cached(bundle, draft_model) is None:
         raise MemoryBudgetError(
             f"{memory / 1e6:.3g} MB are given, which hold no plan: the target's weights take"
-            f" {weights / 1e6:.0f} MB and a process that runs them {_LEAST_PROCESS / 1e6:.0f} MB:"
-            f" give --memory {math.ceil(least / 1e6)}MB or more"
+            f" {weights / 1e6:.0f} MB and a process that runs them {_LEAST_PROCESS / 1e6:.0f} MB,"
+            " before any cache: `edgedec plan` without --memory shows what each plan takes"
         )
 
 

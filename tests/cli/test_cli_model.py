@@ -266,5 +266,6 @@ def test_too_little_memory_is_refused_before_measuring(
     monkeypatch.setattr("edgedec.profiling.profile", measured)
     line = one_line(run(*command, "--memory", "1MB"))
     assert "1 MB are given, which hold no plan" in line
-    assert "give --memory 60MB or more" in line
+    assert "weights take 9 MB" in line
+    assert "`edgedec plan` without --memory" in line
     assert isinstance(run(*command, "--memory", "1GB").exception, AssertionError)
