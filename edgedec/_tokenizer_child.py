@@ -6,8 +6,10 @@ whose expression backtracks without end shows itself here, as does a normalizer 
 
 from __future__ import annotations
 
+import base64
 import json
 import math
+import re
 import string
 import sys
 from collections.abc import Mapping
@@ -27,6 +29,10 @@ PROBES = ("a", WORDS, *(character * RUN for character in string.printable))
 MOST_TOKENS_PER_CHARACTER = 4 * 18
 MOST_TOKENS_AROUND = 1 << 10
 MOST_GROWTH = 64
+# A character or a class of them, at least once: it matches no empty text.
+_TAKES_ONE = re.compile(
+    r"(?:[^\\\[\](){}.*+?|^$]|\\[sSdDwWnrt]|\[[^\[\]\\^&]+\])(?:\+|\{[1-9]\d?,?\})?"
+)
 
 
 def check(task: Mapping[str, Any]) -> int:
@@ -64,13 +70,29 @@ def _check_growth(normalizer: tokenizers.normalizers.Normalizer | None) -> None:
 
 def _growth(step: Mapping[str, Any]) -> float:
     """Characters that one becomes at most, Unicode's own normal forms aside."""
-    if step.get("type") == "Sequence":
+    kind = step.get("type")
+    if kind == "Sequence":
         return min(math.prod(map(_growth, step["normalizers"])), sys.float_info.max)
-    if step.get("type") != "Replace":
-        return 1.0
-    # An expression may match a single character.
-    least = len(step["pattern"].get("String", "")) or 1
-    return max(1.0, len(step["content"]) / least)
+    if kind == "Replace":
+        return _growth_of_replacement(step["pattern"], len(step["content"]))
+    if kind == "Prepend":  # before each piece between two added tokens
+        return 1.0 + len(step["prepend"])
+    if kind == "Precompiled":
+        return float(_longest_mapped(base64.b64decode(step["precompiled_charsmap"])))
+    return 4.0 if kind == "ByteLevel" else 1.0  # a character for each byte of UTF-8
+
+
+def _growth_of_replacement(pattern: Mapping[str, str], content: int) -> float:
+    if "String" in pattern:
+        return max(1.0, content / max(1, len(pattern["String"])))
+    # An expression may match a single character or, unless it is as simple as most, none at all.
+    return max(1.0, content) if _TAKES_ONE.fullmatch(pattern["Regex"]) else 1.0 + content
+
+
+def _longest_mapped(charsmap: bytes) -> int:
+    """Characters of the longest text in SentencePiece's table: a trie's length, it, the texts."""
+    texts = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
+    return max(1, *(len(text.decode("utf-8", "replace")) for text in texts))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ MAX_CONFIG_BYTES = 8 << 20
 # What the first look at a tokenizer may take; a slow device reads a megabyte a second.
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 160 << 20, 40
 BASE_CPU_S, BYTES_PER_SECOND = 1.0, 1 << 20
-CHECK_VERSION = 2
+CHECK_VERSION = 3
 CHECKER = Confined("edgedec._tokenizer_child", idle_s=5.0)
 Read = Callable[[str, int], "bytes | None"]
 

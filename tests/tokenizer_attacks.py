@@ -1,5 +1,6 @@
 """tokenizer.json files that panic, or take minutes and gigabytes, where nothing bounds them."""
 
+import base64
 import json
 
 import tiny_tokenizers
@@ -21,6 +22,24 @@ def replacing(*steps: tuple[str, str]) -> str:
     """A normalizer with these replacements, one after the other."""
     made = [{"type": "Replace", "pattern": {"String": a}, "content": b} for a, b in steps]
     return _with(normalizer={"type": "Sequence", "normalizers": made})
+
+
+def normalizing(*steps: dict[str, object]) -> str:
+    """These normalizers, one after the other."""
+    return _with(normalizer={"type": "Sequence", "normalizers": list(steps)})
+
+
+def inserting(before: str, times: int) -> str:
+    """An expression that matches no text before a rare word, where one character is put."""
+    step = {"type": "Replace", "pattern": {"Regex": f"(?={before})"}, "content": before[0]}
+    return normalizing(*[step] * times)
+
+
+def mapped(to: str) -> str:
+    """SentencePiece's table with a text that one character may become; its trie is empty."""
+    table = (4).to_bytes(4, "little") + bytes(4) + to.encode() + b"\0"
+    charsmap = base64.b64encode(table).decode()
+    return normalizing({"type": "Precompiled", "precompiled_charsmap": charsmap})
 
 
 def backtracking(expression: str = "(x+x+)+y") -> str:
@@ -55,4 +74,8 @@ ATTACKS = {
     "doubling in turns": replacing(*[("q", "zz"), ("z", "qq")] * 13),
     "one long replacement": replacing(("qzq", "x" * 100_000)),
     "many added tokens": adding(100_000),
+    "inserting before a rare letter": inserting("ж", 26),
+    "one long text for a rare letter": mapped("x" * 100_000),
+    "bytes as characters, again and again": normalizing(*[{"type": "ByteLevel"}] * 26),
+    "a long text before every piece": normalizing({"type": "Prepend", "prepend": "x" * 1000}),
 }

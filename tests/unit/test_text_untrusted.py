@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny_tokenizers
 from peaks import measured
-from tokenizer_attacks import ATTACKS, backtracking, replacing
+from tokenizer_attacks import ATTACKS, backtracking, normalizing, replacing
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
@@ -119,6 +119,40 @@ def test_how_much_a_normalizer_may_add(
         assert len(made) <= _tokenizer_child._growth(state) * len(text_)
     (tmp_path / "tokenizer.json").write_text(source, "utf-8")
     Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"type": "Replace", "pattern": {"Regex": "(?=ж)"}, "content": "ж"}] * 3,
+        [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}] * 9,
+        [{"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}] * 9,
+        [{"type": "Prepend", "prepend": "▁"}, {"type": "NFC"}],
+        [{"type": "ByteLevel"}],
+    ],
+)
+def test_other_normalizers_add_no_more_than_is_counted(
+    tmp_path: Path, steps: list[dict[str, object]]
+) -> None:
+    source = normalizing(*steps)
+    normalizer = Backend.from_str(source).normalizer
+    growth = _tokenizer_child._growth(json.loads(source)["normalizer"])
+    for text_ in ("ж", "жжж", "a  b", "é", "😀"):
+        assert len(normalizer.normalize_str(text_)) <= growth * len(text_)
+    (tmp_path / "tokenizer.json").write_text(source, "utf-8")
+    Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "takes"),
+    [(" {2,}", True), (r"\s+", True), ("[\n\t]", True), ("a", True)]
+    + [
+        (p, False)
+        for p in ("a*", "(?=a)", "a{1,0}", "a{0,}", "a|", "[^a]", "a+?b*", "", r"\b", "^")
+    ],
+)
+def test_expressions_that_match_no_empty_text(pattern: str, takes: bool) -> None:
+    assert (_tokenizer_child._TAKES_ONE.fullmatch(pattern) is not None) is takes
 
 
 LOADED = """
