@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgedec.decoding.policy import CostCurve, MeasuredCost
+from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost
 from edgedec.pipeline import Pipeline
 from edgedec.testing.paced import PacedModel, PacedSession
 
@@ -22,7 +22,7 @@ def curve(one_row_s: float) -> CostCurve:
 def hold(pipeline: Pipeline, one_row_s: float) -> None:
     """Hold a pipeline's target to ``curve(one_row_s)`` from now on.
 
-    A pass that takes longer by itself takes as long as it takes. A policy that decides by
+    A pass that takes longer by itself takes as long as it takes. A policy that knows
     measured costs gets these.
     """
     engine, held = pipeline.engine, curve(one_row_s)
@@ -33,3 +33,5 @@ def hold(pipeline: Pipeline, one_row_s: float) -> None:
     engine.target = PacedSession(PacedModel(pipeline.target, seconds), engine.target)
     if isinstance(engine.policy, MeasuredCost):
         engine.policy = MeasuredCost(held, engine.policy.draft_s)
+    elif isinstance(engine.policy, Fixed) and engine.policy.lone_row_s is not None:
+        engine.policy.lone_row_s = held.at(1)

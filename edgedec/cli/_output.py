@@ -115,7 +115,8 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
     """Short clauses that say how the text was decoded, and how much faster than plainly."""
     metrics, plan = result.metrics, result.plan
     plain = plan.get("drafter") == "none"
-    parts = [f"{metrics.emitted} tokens ({result.finish_reason})"]
+    tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
+    parts = [f"{tokens} ({result.finish_reason})"]
     if metrics.tokens_per_second:
         parts.append(f"{metrics.tokens_per_second:.0f} tokens/s")
     if metrics.speedup_estimate is not None and not plain:

@@ -73,6 +73,13 @@ def gained(lone: int = 6) -> Metrics:
     return metrics
 
 
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "0 tokens ("), (1, "1 token ("), (2, "2 tokens (")]
+)
+def test_one_token_is_one(count: int, said: str) -> None:
+    assert _output.summary(told(Metrics(emitted=count)), sampled=False).startswith(said)
+
+
 def test_the_line_of_figures_says_how_much_faster_it_was() -> None:
     assert ", about 1.33x plain decoding, " in _output.summary(told(gained()), sampled=False)
     assert "plain decoding" not in _output.summary(told(gained(lone=1)), sampled=False)

@@ -49,6 +49,16 @@ def test_the_target_is_held_to_its_pace(showcase: Showcase) -> None:
     assert duel.speculative.metrics.decode_s >= passes * PACE_S
 
 
+@pytest.mark.parametrize("length", ["auto", 3])
+def test_estimates_know_the_pace(length: int | str) -> None:
+    options = OpenOptions(plan="none", draft_length=length, draft="model")
+    with Showcase("demo", options) as showcase:
+        showcase.hold(PACE_S)
+        for side in (PLAIN, SPECULATIVE):
+            known = showcase._sides[side].engine.policy.lone_row_s
+            assert known == (None if side == PLAIN else PACE_S)
+
+
 def test_its_own_speed_is_quicker_than_the_pace() -> None:
     """Twin: what is not held is not slow either."""
     with Showcase("demo", OpenOptions(plan="none")) as found:
