@@ -107,7 +107,9 @@ def _what(kind: str, path: Path) -> str:
         places = len({one.place for one in found.profile.measured})
         return f"{found.profile.models} at {places} places, {found.profile.texts}"
     if kind == CHECKS:
-        return f"{path.stem.removeprefix('opened-')} files that opened without harm"
+        return (
+            f"{path.stem.removeprefix('opened-').removesuffix('s')} files that opened without harm"
+        )
     return "a file that was not finished"
 
 

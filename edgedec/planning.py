@@ -87,7 +87,7 @@ def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = Non
     least = weights + _LEAST_PROCESS
     if memory < least and profiling.read_cached(bundle, draft_model) is None:
         raise MemoryBudgetError(
-            f"{memory / 1e6:.3g} MB are given, which hold no plan: the target's weights take"
+            f"{memory / 1e6:.3g} MB is too little for any plan: the target's weights take"
             f" {weights / 1e6:.0f} MB and a process that runs them {_LEAST_PROCESS / 1e6:.0f} MB,"
             " before any cache: `edgedec plan` without --memory shows what each plan takes"
         )

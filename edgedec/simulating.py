@@ -159,10 +159,10 @@ def between(
 def _assumed(machine: Card, said: Said, texts: str) -> tuple[str, ...]:
     """What the figures stand on, in whole sentences."""
     assumed = [
-        f"Pass times are a roofline's: {machine.description}, with the middle of each range.",
+        f"Pass times come from a roofline model of this machine: {machine.description}.",
         texts,
-        "Python's own time per round is taken as "
-        + ("none." if said.overhead_s == 0 else f"measured here: {said.overhead_s * 1e6:.0f} us."),
+        "Python's own time per round is "
+        + ("left out." if said.overhead_s == 0 else f"as here, {said.overhead_s * 1e6:.0f} us."),
     ]
     if len(machine.devices) > 1 and not all(d.shared for d in machine.devices.values()):
         assumed.append(

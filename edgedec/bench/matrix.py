@@ -199,7 +199,7 @@ def _idle(rows: Sequence[Row]) -> list[str]:
     """Notes on ways in which nothing was drafted."""
     ways = dict.fromkeys(one.way for one in rows)
     return [
-        f"{way}: nothing was drafted, so nothing is shown"
+        f"{way}: nothing was drafted, so nothing was compared"
         for way in ways
         if not any(one.drafted_tokens for one in rows if one.way == way)
     ]

@@ -93,8 +93,8 @@ OPEN = [
                  "first where needed."),
     click.option("--row-invariant/--no-row-invariant", default=None,
                  help="Pad passes so that a seed's text is the same whatever was drafted, "
-                 "near-ties included; default: only for bundles exported with it, since a pass "
-                 "over one token else costs as much as one over two. fp32 weights need no "
+                 "near-ties included; default: only for bundles exported with it, since a padded "
+                 "pass over one token costs as much as one over two. fp32 weights need no "
                  "padding."),
 ]  # fmt: skip
 

@@ -124,10 +124,7 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
     if metrics.emitted:
         parts.append(f"first token {metrics.ttft_s * 1000:.0f} ms")
         parts.append(f"{metrics.block_efficiency:.2f} tokens a target pass")
-    if metrics.drafted_tokens:
-        parts.append(
-            f"{metrics.acceptance_rate:.0%} of {metrics.drafted_tokens} drafted tokens accepted"
-        )
+    parts += [] if plain else _accepted(metrics)
     parts += _busy(metrics)
     if "shared_of_sample" in plan:
         parts.append(f"vocabularies: {plan['vocabulary']}")
@@ -142,6 +139,14 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
     if sampled:
         parts.append(f"seed {result.seed}")
     return parts
+
+
+def _accepted(metrics: Metrics) -> list[str]:
+    """How many drafted tokens the target accepted; says so where none was drafted."""
+    drafted = metrics.drafted_tokens
+    if drafted:
+        return [f"{metrics.acceptance_rate:.0%} of {drafted} drafted tokens accepted"]
+    return ["nothing drafted"] if metrics.emitted else []
 
 
 def _busy(metrics: Metrics) -> list[str]:
@@ -230,7 +235,17 @@ def stages() -> Iterator[Callable[[str, int, int], None] | None]:
         yield listen
 
 
+# How a figure of the comparison with the source is written; others by name and number.
+_PARITY = {
+    "tokens": "{:.0f} tokens",
+    "kl_nats": "KL {:.2g} nats",
+    "top1": "same best token {:.1%}",
+    "perplexity_source": "perplexity of the source {:.4g}",
+}
+
+
 def figures(facts: Mapping[str, object]) -> str:
     """Numbers by name, in one line."""
     numbers = [(k, v) for k, v in facts.items() if isinstance(v, (int, float))]
-    return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in numbers)
+    written = (_PARITY.get(name, f"{name.replace('_', ' ')} {{:.4g}}") for name, _ in numbers)
+    return ", ".join(text.format(value) for text, (_, value) in zip(written, numbers, strict=True))

@@ -36,7 +36,12 @@ def for_command(name: str, known: Sequence[str]) -> str:
         return how_to_fetch(name, "`edgedec export {} --out DIR`")
     if any(character.isspace() for character in name):
         return f"No such command: to go on with a text, edgedec generate {shlex.quote(name)}"
-    return f"No such command '{name}'" + _meant(difflib.get_close_matches(name, known))
+    return f"No such command '{name}'" + _meant(_near(name, known))
+
+
+def _near(name: str, known: Sequence[str]) -> list[str]:
+    """Names that are spelt alike; where there is none, those that begin with ``name``."""
+    return difflib.get_close_matches(name, known) or [one for one in known if one.startswith(name)]
 
 
 def for_option(name: str, context: click.Context) -> str:

@@ -8,14 +8,16 @@ from edgedec.cli import _options
 
 
 @click.command()
-@click.option("--clear", is_flag=True, help="Remove all of it; it is measured or checked again.")
+@click.option(
+    "--clear", is_flag=True, help="Remove all of it; it will be measured and checked again."
+)
 @_options.as_json
 def command(clear: bool, as_json: bool) -> None:
-    """Show what edgedec keeps between runs for this user, and how large it is.
+    """Show what edgedec keeps between runs, and how large it is.
 
     Plans decide how models are run from now on (`edgedec plan MODEL --forget` removes one);
-    profiles are what was measured; checks say which GGUF files and tokenizers opened without
-    harm. They stand in the user's cache folder, or in $EDGEDEC_CACHE.
+    profiles are measurements; checks say which GGUF files and tokenizers opened without
+    harm. They are in the user's cache folder, or in $EDGEDEC_CACHE.
 
     \b
     edgedec cache

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 )
 @_options.options(_sampling.SAMPLE, _options.OPEN, _options.LOAD)
 def command(bundle: str, system: str | None, **chosen: Any) -> None:
-    """Talk with a model in the terminal.
+    """Chat with a model in the terminal.
 
     MODEL, a bundle's folder or a GGUF file, needs a chat template. A line is a message; /reset
     starts anew, /drop leaves out the oldest turn and /drop 3 the oldest three, /draft none decodes

@@ -71,7 +71,7 @@ def command(
 ) -> None:
     """Race plain against speculative decoding.
 
-    Functions are continued that the models never saw. Green tokens came from the draft and were
+    Continues functions that the models never saw. Green tokens came from the draft and were
     accepted by the target. Both write the same text: passes are padded as with --row-invariant,
     where the runtime can. The pair that ships is too quick to watch: its target is held to the pace
     of a larger one, and both sides run at once; any other pair runs at its own speed, one side
@@ -149,10 +149,7 @@ def _caption(pace_ms: float, chosen: bool) -> str:
         )
     lines.append("[bold green]Green[/] tokens were proposed by the draft and accepted.")
     if chosen:
-        lines.append(
-            f"Shown are those functions, of {_LOOKED_AT} times as many, whose texts repeat "
-            "themselves least."
-        )
+        lines.append(f"Of {_LOOKED_AT} times as many functions, these repeat themselves least.")
     return " ".join(lines)
 
 

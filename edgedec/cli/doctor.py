@@ -12,9 +12,9 @@ from edgedec.cli import _options
 @click.command()
 @_options.as_json
 def command(as_json: bool) -> None:
-    """Say what is installed and what is missing.
+    """Show what is installed and what is missing.
 
-    Exit code 1 when something is wrong; each problem comes with how to mend it. A missing
+    Exit code 1 when something is wrong; each problem comes with how to fix it. A missing
     extra is not a problem: it is optional.
 
     \b

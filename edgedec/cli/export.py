@@ -79,7 +79,7 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--row-invariant",
     is_flag=True,
-    help="An onnx whose text does not depend on drafting, by default: blocks of 16 or 32 give it.",
+    help="Make the ONNX files row-invariant by default, so that no text depends on drafting.",
 )
 @click.option("--max-context", type=int, metavar="TOKENS", help="Default: the model's own limit.")
 @click.option(
@@ -100,11 +100,11 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="FILE",
     help="Text that shows which weights of a gguf matter most; default: all alike.",
 )
-@click.option("--licence", help="Of both models; default: what the checkpoint states.")
+@click.option("--licence", help="Licence of both models; default: what the checkpoint states.")
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is a bundle.")
 @_options.as_json
 def command(format_names: str, exporter: str, as_json: bool, **chosen: Any) -> None:
-    """Make a bundle of a target and a draft.
+    """Make a bundle from a target and a draft.
 
     TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (see
     `edgedec doctor`), for gguf also the extra `gguf`; no torch.

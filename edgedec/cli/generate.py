@@ -64,12 +64,12 @@ def command(
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Write what follows PROMPT or standard input.
+    """Continue PROMPT or standard input.
 
-    MODEL is a bundle's folder, a GGUF file or demo. A single argument that names none of these is
-    the prompt, and the demo goes on with it. Without PROMPT, or with -, standard input is read. The
-    text comes as it is written; figures go to standard error. With --system the prompt is a
-    message to a chat model; otherwise the model goes on with the text as it stands.
+    MODEL is a bundle's folder, a GGUF file or demo. A single argument that names no model is
+    the prompt, and the demo model continues it. Without PROMPT, or with -, standard input is read.
+    The text appears as it is decoded; figures go to standard error. With --system the prompt is
+    a message to a chat model; otherwise the model continues the text as it stands.
 
     \b
     edgedec generate "def fibonacci(n):"
@@ -132,7 +132,7 @@ def user(text: str) -> list[dict[str, Any]]:
 
 
 def with_system(messages: list[Any], system: str | None) -> list[Any]:
-    """A conversation that begins with what the assistant is told.
+    """A conversation that begins with a system message.
 
     Raises:
         InputError: it has such a message already.
@@ -219,6 +219,9 @@ def _run_all(
     results: Sink = _Printed()
     if out is not None:
         results = batch.Results(out, batch.settings_of(pipeline, options, accept))
+        there = sum(job.id in results.done for job in jobs)
+        if there:
+            click.echo(f"{out} already has {there} of {len(jobs)} results", err=True)
 
     def decode(stream: Stream) -> tuple[Generation, bool]:
         finished, stopped = _output.collect(stream)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.option("--quick", is_flag=True, help="Do not hash the large files.")
 @_options.as_json
 def command(bundle: str, quick: bool, as_json: bool) -> None:
-    """Show what MODEL, or a GGUF file, holds.
+    """Show what MODEL, a bundle or a GGUF file, contains.
 
     Every byte of a bundle is compared with its manifest; files that it does not list are named.
     Of a GGUF file the header is read.

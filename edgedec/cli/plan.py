@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--memory",
     type=_options.size,
     metavar="SIZE",
-    help="For weights, caches and buffers together, as 2GB; default: all there is.",
+    help="For weights, caches and buffers together, as 2GB; default: all of it.",
 )
 @click.option(
     "--max-context",
@@ -71,13 +71,13 @@ def command(
     show_all: bool,
     as_json: bool,
 ) -> None:
-    """Decide where MODEL's models run, who drafts and how much.
+    """Plan where MODEL runs, which drafter drafts and how many tokens.
 
-    Measures every place first, as `edgedec profile` does, where that was not done yet. Shows
-    what each plan is predicted to give, the choice, and why. From then on these models are run
-    here as decided, unless told otherwise (--plan none). A plan is made on texts: with
-    --prompts on texts like your own. One that was measured while other programs used more than
-    a tenth of the processor is shown and not kept.
+    Measures every place first, as `edgedec profile` does, unless that was done before. Shows
+    the predicted speed of each plan, the choice, and why. From then on these models run here
+    as planned, unless you say otherwise (--plan none). A plan is made from texts; with --prompts
+    from texts like your own. A plan measured while other programs used more than a tenth of
+    the processor is shown but not kept.
 
     \b
     edgedec plan demo

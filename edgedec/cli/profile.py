@@ -76,7 +76,7 @@ def command(
     refresh: bool,
     as_json: bool,
 ) -> None:
-    """Measure MODEL, or a GGUF file, at every place it can run at on this machine.
+    """Measure MODEL at every place where it can run on this machine.
 
     Each model at each place, in a process of its own: passes over 1 to 32 rows, reading, loading,
     memory, and whether its numbers are right; how two models slow each other where both compute

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     metavar="NAME|FILE.toml",
     help="The machine: a card that comes with edgedec (see --cards), or a file.",
 )
-@click.option("--cards", "list_cards", is_flag=True, help="List the cards there are.")
+@click.option("--cards", "list_cards", is_flag=True, help="List the available cards.")
 @click.option(
     "--papers",
     is_flag=True,
-    help="Hold headline figures of papers against the simulation; takes some minutes.",
+    help="Compare the simulation with headline figures of papers; takes some minutes.",
 )
 @click.option(
     "--target", metavar="SIZE", help="Plan for a target of this size, as '7B int4', not MODEL's."
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "target_devices",
     metavar="NAME",
     multiple=True,
-    help="Only this device of the card for the target; repeatable.",
+    help="Only use this device of the card for the target; repeatable.",
 )
 @click.option(
     "--draft-device",
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     "--acceptance",
     type=click.FloatRange(0, 1),
     metavar="CHANCE",
-    help="That a drafted token is right; default: as it was recorded with MODEL, or for models "
-    "of other sizes a span, from 0.5 to 0.8.",
+    help="Probability that a drafted token is accepted; default: as "
+    "recorded with MODEL; for models of other sizes, a range from 0.5 to 0.8.",
 )
 @click.option(
     "--memory",
     type=_options.size,
     metavar="SIZE",
-    help="For weights, caches and buffers together; default: all the card says.",
+    help="For weights, caches and buffers together; default: all the card has.",
 )
 @_options.options(_options.WORKLOAD)
 @_options.as_json
@@ -75,11 +75,11 @@ def command(
     show_all: bool,
     as_json: bool,
 ) -> None:
-    """Decide where models would run on a machine that is not here, and how fast.
+    """Predict the best plan, and its speed, on another machine.
 
-    The real loop, drafters, policies and scheduler run in virtual time; passes take what the
-    card's bandwidth and peak allow. What is accepted is MODEL's, recorded on this machine; for
-    models of other sizes say it with --acceptance.
+    The real loop, drafters, policies and scheduler run in virtual time; the time of a pass
+    follows from the card's bandwidth and peak. Acceptance is MODEL's, recorded on this machine;
+    for models of other sizes give it with --acceptance.
 
     \b
     edgedec simulate --cards
@@ -161,11 +161,11 @@ def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
     click.echo()
     _terminal.say(
         f"Between {min(gains):.2f} and {max(gains):.2f} times plain decoding, over the card's"
-        f" ranges and where a drafted token is right with chance {ASSUMED[0]:g} to {ASSUMED[1]:g}."
-        " Nobody measured that of these models: give --acceptance once you have (`edgedec bench`)."
+        f" ranges and where {ASSUMED[0]:.0%} to {ASSUMED[1]:.0%} of drafted tokens are accepted."
+        " That was not measured for these models: give --acceptance once it is (`edgedec bench`)."
     )
     for sentence in ends[0].assumed:
-        if "chance" not in sentence:
+        if "probability" not in sentence:
             _terminal.say(sentence)
 
 

@@ -62,7 +62,7 @@ def command(
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Check that speculative text is plain text.
+    """Check that speculative text equals that of plain decoding.
 
     MODEL is a folder, the demo, or a GGUF file. Every prompt is decoded plainly and
     speculatively, greedily and as the sampling options say; tokens, text, finish reason and
@@ -189,7 +189,7 @@ def _print(found: Verification, prompts: str) -> None:
         click.echo(f"note: {note}", err=True)
     _print_divergences(found)
     if not found.total("drafted_tokens"):
-        click.echo("nothing was drafted, so nothing is shown: try --draft-length 3", err=True)
+        click.echo("nothing was drafted, so nothing was compared: try --draft-length 3", err=True)
 
 
 def _verdict(found: Verification) -> str:
@@ -199,7 +199,7 @@ def _verdict(found: Verification) -> str:
     if differ:
         return f"DOES NOT HOLD: {differ} of {texts} texts differ by more than a near-tie"
     if not found.holds:
-        return "DOES NOT HOLD: nothing was drafted"
+        return "INCONCLUSIVE: nothing was drafted"
     if near:
         return (
             f"holds up to near-ties: {same} of {texts} texts are plain decoding's; where two "

@@ -45,7 +45,7 @@ def test_what_is_kept_is_listed(run: Callable, full: list[Path]) -> None:
     shown = run("cache").stdout
     assert "the target + the draft: " in shown
     assert "gguf files that opened without harm" in shown
-    assert "tokenizers files that opened without harm" in shown
+    assert "tokenizer files that opened without harm" in shown
     assert "not finished" in shown
     assert "Kept: 5 files" in shown
     listed = json.loads(run("cache", "--json").stdout)["files"]

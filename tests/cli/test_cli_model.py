@@ -202,6 +202,7 @@ def test_a_line_end_stops_the_text(run) -> None:
         (["def f(x):"], "edgedec generate 'def f(x):'"),
         (["model.gguf"], 'edgedec generate model.gguf "PROMPT", or edgedec chat model.gguf'),
         (["Qwen/Qwen3-0.6B"], "hf download Qwen/Qwen3-0.6B --local-dir ./Qwen3-0.6B"),
+        (["gen"], "No such command 'gen': did you mean generate?"),
         (["zzz"], "No such command 'zzz' (see edgedec --help)"),
         (["generate", "--temprature", "1"], "'--temprature': did you mean --temperature"),
         (["generate", "--max-tokens", "1"], "did you mean --max-new-tokens?"),
@@ -265,7 +266,7 @@ def test_too_little_memory_is_refused_before_measuring(
 
     monkeypatch.setattr("edgedec.profiling.profile", measured)
     line = one_line(run(*command, "--memory", "1MB"))
-    assert "1 MB are given, which hold no plan" in line
+    assert "1 MB is too little for any plan" in line
     assert "weights take 9 MB" in line
     assert "`edgedec plan` without --memory" in line
     assert isinstance(run(*command, "--memory", "1GB").exception, AssertionError)

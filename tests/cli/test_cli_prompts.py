@@ -63,7 +63,9 @@ def test_what_is_there_is_not_decoded_again(batch, tmp_path: Path) -> None:
     again = [record["token_ids"] for record in found]
     assert again == [json.loads(line)["token_ids"] for line in lines]
     before = out.read_bytes()
-    assert batch().exit_code == 0
+    result = batch()
+    assert result.exit_code == 0
+    assert f"{out} already has 5 of 5 results" in " ".join(result.stderr.split())
     assert out.read_bytes() == before
 
 

@@ -40,7 +40,7 @@ def test_a_plan_for_sizes_and_a_chance(run) -> None:
     span = re.search(r"gives ([\d.]+) to ([\d.]+) tokens/s", result.stdout)
     assert span is not None
     assert float(span[1]) < float(span[2])
-    assert "right with chance 0.8" in result.stdout
+    assert "accepted with probability 0.8" in result.stdout
 
 
 def test_sizes_without_an_acceptance_give_a_span_and_borrow_no_text(run, monkeypatch) -> None:
@@ -56,7 +56,7 @@ def test_sizes_without_an_acceptance_give_a_span_and_borrow_no_text(run, monkeyp
     assert span is not None
     low, high = float(span[1]), float(span[2])
     assert high > 1.3 * low
-    assert "chance 0.5 to 0.8" in result.stdout
+    assert "50% to 80% of drafted tokens" in result.stdout
     assert "give --acceptance" in result.stdout
     assert "uncertainty" not in result.stdout
     found = json.loads(run(*card, *sizes, "--json").stdout)
@@ -72,7 +72,7 @@ def test_a_target_alone_borrows_no_text_either(run, monkeypatch) -> None:
     result = run("simulate", "--card", "raspberry-pi-5", "--target", "3B int4")
     assert result.exit_code == 0, result.stderr
     assert "* plain on card cpu" in result.stdout
-    assert "No text was recorded of such a target" in result.stdout
+    assert "No text was recorded for such a target" in result.stdout
 
 
 def test_a_draft_of_another_size_is_not_the_bundles(bundle, recorded) -> None:
@@ -101,7 +101,7 @@ def test_the_bundles_own_models_with_its_texts(run, bundle, recorded) -> None:
     assert {plan["target"]["device"] for plan in plans} == {"gpu"}
     assert {plan["draft"]["device"] for plan in plans if plan["draft"]} == {"cpu"}
     assert found["slow"]["tokens_per_second"] < found["fast"]["tokens_per_second"]
-    assert any("100 us a round" in sentence for sentence in found["assumed"])
+    assert any("as here, 100 us" in sentence for sentence in found["assumed"])
 
 
 @pytest.mark.parametrize(

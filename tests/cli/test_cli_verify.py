@@ -78,6 +78,8 @@ def test_nothing_drafted_shows_nothing(run, bundle, prompts) -> None:
     result = run(*ask, "--draft-length", 0)
     assert result.exit_code == 1
     assert "nothing was drafted" in result.stderr
+    assert "INCONCLUSIVE" in result.stdout
+    assert "DOES NOT HOLD" not in result.stdout
 
 
 def test_refusals(run, bundle, prompts, one_line, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_fixed_length_must_be_surer_than_one_that_follows_the_text():
 
 def test_a_busy_machine_makes_it_wary_and_is_mentioned():
     quiet, decision = decide(PAIR, WORK), decide(profile(target(steady=False), draft()), WORK)
-    said(decision, "busy", "profile it again")
+    said(decision, "busy", "Profile again")
     uncertain = [float(said(one, "uncertainty").split()[-1][:-2]) for one in (quiet, decision)]
     assert uncertain[1] > uncertain[0] + 5
     assert not any("busy" in reason for reason in quiet.reasons)

@@ -102,7 +102,7 @@ def test_memory_that_nobody_gave_is_what_there_is():
     enough = max(one.prediction.peak_bytes for one in FULL.candidates)
     free, given = decide(HEAVY, WORK, available=enough), decide(HEAVY, WORK, enough)
     assert free.memory is None
-    said(free, f"of the {size(enough)} there are")
+    said(free, f"of the {size(enough)} in total")
     said(given, f"of the {size(enough)} given")
     assert free.chosen == given.chosen
     tight = decide(HEAVY, WORK, available=54_000_000)
@@ -111,7 +111,9 @@ def test_memory_that_nobody_gave_is_what_there_is():
     over = [one.refused for one in refused.candidates if one.refused]
     assert over
     assert all(why.endswith("and 79.0 MB are all there is") for why in over)
-    with pytest.raises(MemoryBudgetError, match=r"all there is, which hold no plan.*free \d+ MB"):
+    with pytest.raises(
+        MemoryBudgetError, match=r"all there is, too little for any plan.*free \d+ MB"
+    ):
         decide(HEAVY, WORK, available=1000)
 
 

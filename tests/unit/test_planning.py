@@ -222,9 +222,9 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
     decision = planning.plan("demo", WORK)
     assert asked == ["demo"]
     assert decision.memory is None
-    assert any("there are, with a context of" in reason for reason in decision.reasons)
+    assert any("in total, with a context of" in reason for reason in decision.reasons)
     assert planning.plan("demo", WORK, memory=10**9).memory == 10**9
-    with pytest.raises(MemoryBudgetError, match="hold no plan"):
+    with pytest.raises(MemoryBudgetError, match="too little for any plan"):
         planning.plan("demo", WORK, memory=1000)
     little = SimpleNamespace(usable=1000)
     monkeypatch.setattr(planning.machine, "memory", lambda: little)

@@ -165,7 +165,7 @@ class _Planner:
         if self.given is None:
             advice = f"free {enough} MB, or take a smaller model"
         raise MemoryBudgetError(
-            f"{self.memory.amount}, which hold no plan: the smallest possible is {least.label}"
+            f"{self.memory.amount}, too little for any plan: the smallest possible is {least.label}"
             f" with a context of {self.memory.needed} tokens: {advice}"
         )
 

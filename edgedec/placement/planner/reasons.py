@@ -200,7 +200,7 @@ def _places(findings: Findings) -> Iterator[str]:
     yield from sorted(seen)
     why = disturbed(findings)
     if why:
-        yield f"The machine was busy when it was measured, {why}: profile it again in quiet."
+        yield f"The machine was busy when measured: {why}. Profile again when it is quiet."
 
 
 def disturbed(findings: Findings) -> str:
@@ -208,8 +208,8 @@ def disturbed(findings: Findings) -> str:
     busy = findings.profile.busy
     if busy is not None and busy > BUSY:
         return (
-            f"other programs used {busy:.0%} of the processor's time, and above {BUSY:.0%} pass"
-            " times are theirs as well"
+            f"other programs used {busy:.0%} of the processor's time; above {BUSY:.0%},"
+            " pass times are not reliable"
         )
     plan = findings.chosen.plan
     used = [findings.profile.at("target", plan.target)]

@@ -77,8 +77,8 @@ class Memory:
 
     @property
     def whence(self) -> str:
-        """``given`` by somebody, or as much as there is."""
-        return "given" if self._given else "there are"
+        """``given`` by the user, or ``in total`` on the machine."""
+        return "given" if self._given else "in total"
 
     @property
     def needed(self) -> int:
