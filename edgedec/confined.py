@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import json
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from edgedec import isolated
 from edgedec.fields import one_line
 
 # Enough for a cold start from an SD card; no data from elsewhere is read meanwhile.
 START_S = 60.0
+_BLOCK_BYTES = 1 << 16
 _TOO_LATE = {getattr(signal, name, None) for name in ("SIGPROF", "SIGXCPU")} - {None}
 _QUIET_AND_SMALL = {
     "MALLOC_ARENA_MAX": "1",
@@ -87,6 +88,7 @@ class Confined:
         self._idle_s = idle_s
         self._lock = threading.Lock()
         self._child: _Child | None = None
+        _ALL.add(self)
 
     def ask(self, task: Mapping[str, Any], limits: Limits) -> Any:
         """Have a task done.
@@ -121,6 +123,14 @@ class Confined:
         with self._lock:
             self._drop()
 
+    def forget(self) -> None:
+        """Begin anew in a process forked from the one whose child this is.
+
+        A thread that is not there any more may have held the lock.
+        """
+        self._lock = threading.Lock()
+        self._drop()
+
     def _started(self) -> _Child:
         child = self._child
         if child is None or not child.mine or not child.alive:
@@ -140,16 +150,30 @@ class Confined:
             child.end()
 
 
+_ALL: weakref.WeakSet[Confined] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    # An end of a child's pipe that stays open in a fork would keep that child alive.
+    for confined in list(_ALL):
+        confined.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+
 class _Child:
     """One process, and the thread that ends it when it is late."""
 
     def __init__(self, module: str) -> None:
-        self._said = _scratch()
+        self._said = isolated.scratch()
         try:
             self._process = subprocess.Popen(
                 isolated.python(module), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=self._said, env={**os.environ, **_QUIET_AND_SMALL},
                 start_new_session=True,  # Ctrl-C in a terminal is for this process alone
+                bufsize=0,  # a buffer's lock may be held by a thread when this process forks
             )  # fmt: skip
         except BaseException:
             self._said.close()
@@ -158,7 +182,11 @@ class _Child:
         self._late = False
         self._deadline = time.monotonic() + START_S
         self._changed = threading.Condition()
-        threading.Thread(target=self._watch, name="edgedec-confined", daemon=True).start()
+        try:
+            threading.Thread(target=self._watch, name="edgedec-confined", daemon=True).start()
+        except RuntimeError:  # no more threads for this user
+            self.end()
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
     @property
     def mine(self) -> bool:
@@ -184,8 +212,9 @@ class _Child:
         if stdin is None:
             raise RuntimeError("the child has no input")
         with contextlib.suppress(OSError):  # it ended: reading says why
-            stdin.write(request)
-            stdin.flush()
+            left = memoryview(request)
+            while left:
+                left = left[stdin.write(left) :]
         answer = self._read(limits.answer_bytes)
         if answer is None:
             raise Stopped(self._end_reason(limits.cpu_s, limits.wall_s))
@@ -199,6 +228,8 @@ class _Child:
             self._process.wait()
             with self._changed:
                 self._changed.notify()
+        else:
+            self._process.poll()  # it is another's: nothing is waited for
         for stream in (self._process.stdin, self._process.stdout, self._said):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -206,8 +237,7 @@ class _Child:
 
     def _read(self, limit: int) -> dict[str, Any] | None:
         """One line of JSON; None where it ended before."""
-        stdout = self._process.stdout
-        line = b"" if stdout is None else stdout.readline(limit)
+        line = self._received(limit)
         if line and not line.endswith(b"\n"):
             raise Stopped(f"its answer is longer than {limit >> 20} MiB")
         try:
@@ -215,6 +245,16 @@ class _Child:
         except (ValueError, RecursionError):
             answer = None
         return answer if isinstance(answer, dict) else None
+
+    def _received(self, limit: int) -> bytearray:
+        """Bytes up to the end of a line, of the input, or to the limit."""
+        stdout, line = self._process.stdout, bytearray()
+        while stdout is not None and len(line) < limit and not line.endswith(b"\n"):
+            block = stdout.read(min(limit - len(line), _BLOCK_BYTES))
+            if not block:
+                break
+            line += block
+        return line
 
     def _due(self, seconds: float) -> None:
         with self._changed:
@@ -228,6 +268,7 @@ class _Child:
                 if left <= 0:
                     self._late = True
                     self._process.kill()
+                    self._process.wait()
                     return
                 self._changed.wait(left)
 
@@ -244,14 +285,6 @@ class _Child:
         if code is not None and code < 0:
             return f"it crashed with {isolated.signal_name(-code)}: {said}"
         return said
-
-
-def _scratch() -> IO[bytes]:
-    """Where the child's complaints go; nowhere on a system without a folder for such files."""
-    try:
-        return tempfile.TemporaryFile()
-    except OSError:
-        return Path(os.devnull).open("w+b")
 
 
 def _line(message: Any) -> str:

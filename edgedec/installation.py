@@ -43,7 +43,7 @@ def upgrade() -> str:
     clone = _clone()
     if clone is None or not (clone / ".git").exists():
         return f"{_pip('install')} --upgrade {DISTRIBUTION}"
-    return "git pull" if clone == Path.cwd() else f"git -C {_quoted(str(clone))} pull"
+    return "git pull" if clone == _here() else f"git -C {_quoted(str(clone))} pull"
 
 
 def stranger() -> str | None:
@@ -72,11 +72,20 @@ def _pip(verb: str) -> str:
     if found is not None and Path(found).parent == folder:
         return f"pip {verb}"
     executable = Path(sys.executable)
-    if executable.is_relative_to(Path.cwd()):
-        executable = executable.relative_to(Path.cwd())
+    here = _here()
+    if here is not None and executable.is_relative_to(here):
+        executable = executable.relative_to(here)
     if util.find_spec("pip") is None and shutil.which("uv"):
         return f"uv pip {verb} --python {_quoted(str(executable))}"
     return f"{_quoted(str(executable))} -m pip {verb}"
+
+
+def _here() -> Path | None:
+    """The current folder, or None where it was removed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
 
 
 def _source() -> str:
@@ -84,7 +93,7 @@ def _source() -> str:
     clone = _clone()
     if clone is None:
         return DISTRIBUTION
-    return "." if clone == Path.cwd() else str(clone)
+    return "." if clone == _here() else str(clone)
 
 
 def _clone() -> Path | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
+from typing import IO
 
 from edgedec.fields import one_line
 
@@ -25,6 +28,14 @@ def python(module: str, *arguments: str) -> list[str]:
     package = Path(__file__).resolve().parent
     paths = json.dumps([path for path in sys.path if path and Path(path).resolve() != package])
     return [sys.executable, "-I", "-c", _START, paths, module, *arguments]
+
+
+def scratch() -> IO[bytes]:
+    """A file for what a process complains; nowhere on a system without a folder for such files."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return Path(os.devnull).open("w+b")
 
 
 def signal_name(code: int) -> str:

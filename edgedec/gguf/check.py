@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 
 from edgedec import installation, isolated
@@ -79,7 +78,7 @@ def _version() -> str:
 def _open_in_child(path: Path, timeout_s: float) -> None:
     command = isolated.python(CHILD, str(path.resolve()))
     environment = {**os.environ, **_QUIET_AND_SMALL}
-    with tempfile.TemporaryFile() as output:
+    with isolated.scratch() as output:
         try:
             code = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output,

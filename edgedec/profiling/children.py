@@ -92,7 +92,7 @@ def _run(module: str, job: Any, folder: Path, limit_s: float) -> str:
     job_file = folder / "job.json"
     job_file.write_text(json.dumps(job), "utf-8")
     command = isolated.python(module, str(job_file), str(folder))
-    with tempfile.TemporaryFile() as output:
+    with isolated.scratch() as output:
         try:
             code = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output,

@@ -116,6 +116,17 @@ def test_hints_in_a_clone_name_its_folder(clone: Path, monkeypatch: pytest.Monke
     assert installation.install(extra="gguf") == "pip install --editable '.[gguf]'"
 
 
+def test_hints_where_the_current_folder_was_removed(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert installation.install(extra="gguf").endswith(f"{clone}[gguf]'")
+    assert installation.upgrade()
+
+
 def test_hints_from_a_wheel_name_the_distribution(
     clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

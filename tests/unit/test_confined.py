@@ -178,6 +178,82 @@ def test_a_forked_process_starts_its_own(child: Confined) -> None:
     assert child.ask("pid", SMALL) == mine
 
 
+@POSIX
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_process_forked_during_a_task_does_its_own(child: Confined) -> None:
+    """A thread that the fork does not have held the lock."""
+    child.ask("pid", SMALL)
+
+    def spin() -> None:
+        with pytest.raises(Stopped):
+            child.ask("spin", SMALL)
+
+    task = threading.Thread(target=spin)
+    task.start()
+    while not child._lock.locked():
+        time.sleep(0.01)
+    forked = os.fork()
+    if forked == 0:
+        signal.alarm(20)
+        try:
+            right = child.ask("mine", SMALL) == "mine"
+            child.close()
+            os._exit(0 if right else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(forked, 0)[1] == 0
+    task.join()
+
+
+@POSIX
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_fork_keeps_no_child_of_its_parent_alive(child: Confined) -> None:
+    child.ask("pid", SMALL)
+    opened = child._child
+    assert opened is not None
+    assert opened._process.stdin is not None
+    pipe = os.fstat(opened._process.stdin.fileno()).st_ino
+    forked = os.fork()
+    if forked == 0:
+        os._exit(sum(is_pipe(number, pipe) for number in range(256)))
+    assert os.waitpid(forked, 0)[1] == 0
+    assert sum(is_pipe(number, pipe) for number in range(256)) == 1
+
+
+def is_pipe(descriptor: int, inode: int) -> bool:
+    try:
+        return os.fstat(descriptor).st_ino == inode
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_an_idle_child_that_ended_leaves_no_zombie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some_child.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    child = Confined("some_child", idle_s=0.1)
+    stat = Path(f"/proc/{child.ask('pid', SMALL)}/stat")
+    for _ in range(200):
+        if not stat.exists():
+            break
+        time.sleep(0.05)
+    assert not stat.exists()
+    child.close()
+
+
+def test_no_thread_can_be_started(child: Confined, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none)
+        with pytest.raises(Stopped, match=r"^no process for it can be started: "):
+            child.ask("pid", SMALL)
+    assert child.ask("again", SMALL) == "again"
+
+
 def script(source: str, *arguments: str) -> subprocess.Popen[bytes]:
     (folder := Path(arguments[0])).joinpath("script.py").write_text(textwrap.dedent(source))
     (folder / "some_child.py").write_text(MODULE)

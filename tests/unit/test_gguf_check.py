@@ -110,6 +110,17 @@ def test_a_user_without_a_home(
     assert len(children) == 2  # nothing is remembered
 
 
+def test_without_a_folder_for_temporary_files(
+    good: Path, children: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", none)
+    assert first_open(good).path == good
+    assert children == [good]
+
+
 def test_other_bytes_or_another_version_are_opened_again(
     good: Path, children: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
