@@ -6,6 +6,7 @@ edgedec gives are looked at, so that a folder that holds other things as well is
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from edgedec import planning
 from edgedec.errors import PlanError
 from edgedec.fields import printable
+from edgedec.files import open_regular
 from edgedec.placement import store
 
 PROFILE, PLAN, CHECKS, LEFTOVER = "profile", "plan", "checks", "leftover"
@@ -24,7 +26,9 @@ _NAMES = {
     PLAN: re.compile(r"[0-9a-f]{32}\.plan\.json"),
     CHECKS: re.compile(r"opened-[a-z]{1,20}\.json"),
     # Written by a process that was killed before it gave the file its name.
-    LEFTOVER: re.compile(r"\.(profile|opened|[0-9a-f]{32}\.plan\.json)-[a-z0-9_]{8}"),
+    LEFTOVER: re.compile(
+        r"\.(profile|opened|[0-9a-f]{32}\.plan\.json)-[a-z0-9_]{8}|\.plan-[0-9a-f]{12}"
+    ),
 }
 _ORDER = (PLAN, PROFILE, CHECKS, LEFTOVER)
 
@@ -92,9 +96,23 @@ def _in(folder: Path) -> Iterator[Kept]:
             facts = path.lstat()
         except OSError:
             continue  # another process has just removed it
-        if stat.S_ISREG(facts.st_mode):
+        if stat.S_ISREG(facts.st_mode) and not (kind in (PROFILE, PLAN) and _foreign(path)):
             written = datetime.fromtimestamp(facts.st_mtime)
             yield Kept(kind, path, facts.st_size, written, printable(_what(kind, path)))
+
+
+def _foreign(path: Path) -> bool:
+    """Whether sound JSON of that name was written by another program, as caches named by MD5 are.
+
+    Of what is damaged there is only the name to go by.
+    """
+    try:
+        with open_regular(path) as stream:
+            data = stream.read(store.MAX_BYTES + 1)
+        raw = json.loads(data) if len(data) <= store.MAX_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        return False
+    return not isinstance(raw, dict) or "schema" not in raw
 
 
 def _what(kind: str, path: Path) -> str:

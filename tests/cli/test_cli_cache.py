@@ -33,6 +33,7 @@ def full(folders: tuple[Path, Path]) -> list[Path]:
     for name in ("opened-gguf.json", "opened-tokenizers.json"):
         (caches / name).write_text("{}")
     (profiles / ".profile-ab12_xyz").write_text("half")
+    (profiles / ".plan-0123456789ab").write_text("half")
     return [path for folder in folders for path in folder.iterdir()]
 
 
@@ -47,10 +48,12 @@ def test_what_is_kept_is_listed(run: Callable, full: list[Path]) -> None:
     assert "gguf files that opened without harm" in shown
     assert "tokenizer files that opened without harm" in shown
     assert "not finished" in shown
-    assert "Kept: 5 files" in shown
+    assert "Kept: 6 files" in shown
     listed = json.loads(run("cache", "--json").stdout)["files"]
     assert {one["path"] for one in listed} == {str(path) for path in full}
-    assert [one["kind"] for one in listed] == ["plan", "profile", "checks", "checks", "leftover"]
+    assert [one["kind"] for one in listed] == [
+        *("plan", "profile", "checks", "checks", "leftover", "leftover"),
+    ]
     assert all(one["size_bytes"] == Path(one["path"]).stat().st_size for one in listed)
 
 
@@ -68,12 +71,24 @@ def test_clear_removes_it_and_leaves_what_others_put_there(
     aim.write_text("beyond the folder")
     kept_link.symlink_to(aim)
     (profiles / f"{'c' * 32}.plan.json").mkdir()
-    assert "Removed: 5 files" in run("cache", "--clear").stdout
+    assert "Removed: 6 files" in run("cache", "--clear").stdout
     assert not any(path.exists() for path in full)
     assert all(path.read_text() == "of another program" for path in others)
     assert kept_link.is_symlink()
     assert aim.read_text() == "beyond the folder"
     assert (profiles / f"{'c' * 32}.plan.json").is_dir()
+
+
+@pytest.mark.parametrize("content", ["{}", '{"url": "of another program"}', "[1]"])
+@pytest.mark.parametrize("name", [f"{'d' * 32}.json", f"{'d' * 32}.plan.json"])
+def test_json_of_another_program_with_such_a_name_stays(
+    run: Callable, full: list[Path], folders: tuple[Path, Path], name: str, content: str
+) -> None:
+    foreign = folders[0] / name
+    foreign.write_text(content)
+    assert "Removed: 6 files" in run("cache", "--clear").stdout
+    assert foreign.read_text() == content
+    assert not any(path.exists() for path in full)
 
 
 def test_what_is_damaged_or_old_is_listed_and_removed_as_well(
