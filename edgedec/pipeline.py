@@ -260,11 +260,12 @@ class Pipeline:
 
     def _rounds(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
         """The engine's rounds; after a device's failure another engine's, with the same text."""
-        before = waiting_times()
+        before, began = waiting_times(), perf_counter()
         while True:
             try:
                 yield from self.engine.run(request, metrics)
                 metrics.waited_s = longest_wait(before, waiting_times())
+                metrics.watched_s = perf_counter() - began
                 metrics.slowdown = (request.policy or self.engine.policy).slowdown
                 return
             except (PassFailed, RuntimeUnavailable) as error:

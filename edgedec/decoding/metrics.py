@@ -28,8 +28,8 @@ speed-up                  plain TPOT / speculative TPOT: same path, same prompts
                           measured it and the text's own time outside the models) times the
                           tokens after the first round, over the rounds' time at the median of
                           their width; None where no lone row was measured, where a draft
-                          computes while the target does, where a thread waited for a core more
-                          than 30% of the time, and above 1.1 times the tokens of a round
+                          computes while the target does, where a thread waited for a core for
+                          more than 30% of the rounds' time, and above 1.1 times the tokens of a round
 ========================  =====================================================================
 
 Why TPOT leaves out the whole first round: its tokens arrive with the first one, so counting
@@ -66,6 +66,7 @@ class Metrics:
         ahead_s: that an overlapped draft computed; ``overlapped_s`` of them while the target
             did. ``draft_s`` is then what rounds waited for drafts.
         waited_s: longest wait of one thread for a core; None where the system does not count it.
+        watched_s: over which that was counted, the time of the stream's reader included.
         slowdown: pass time relative to calibration; None where nothing was calibrated.
         round_times: of the rounds after the first, for ``speedup_estimate``.
     """
@@ -86,6 +87,7 @@ class Metrics:
     ahead_s: float = 0.0
     overlapped_s: float = 0.0
     waited_s: float | None = None
+    watched_s: float = 0.0
     slowdown: float | None = None
     round_times: RoundTimes = field(default_factory=RoundTimes, compare=False)
 
@@ -145,7 +147,9 @@ class Metrics:
         """Estimated plain time over the time it took; None where no estimate is honest."""
         # A draft that computes meanwhile slows the target's lone rows as well, and other work
         # that takes the cores now and then hits one width and not the other.
-        if self.ahead_s or self.waited_share > _DISTURBED:
+        # All of the waiting may have been in rounds, also where the reader was slow.
+        rounds_s = self.ttft_s + self.decode_s
+        if self.ahead_s or (self.waited_s or 0.0) > _DISTURBED * rounds_s:
             return None
         found = self.round_times.speedup
         # A round takes a plain one's time at least: more than its tokens is a mismeasurement.
@@ -155,8 +159,8 @@ class Metrics:
 
     @property
     def waited_share(self) -> float:
-        """Share of the time that a thread waited for a core; 0 where that is not counted."""
-        seconds = self.ttft_s + self.decode_s
+        """Share of ``watched_s`` that a thread waited for a core; 0 where that is not counted."""
+        seconds = max(self.watched_s, self.ttft_s + self.decode_s)
         return (self.waited_s or 0.0) / seconds if seconds else 0.0
 
     @property

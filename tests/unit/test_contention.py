@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from time import perf_counter, sleep
 from types import SimpleNamespace
 
 import pytest
@@ -69,6 +70,20 @@ def test_a_decoded_text_says_how_long_it_waited() -> None:
         metrics = pipeline.generate("def f", GenerateOptions(max_new_tokens=6)).metrics
     assert metrics.waited_s is not None
     assert metrics.slowdown is not None
+
+
+def test_a_slow_reader_makes_no_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that waits a fifth of the time does so while the reader works as well."""
+    monkeypatch.setattr("edgedec.pipeline.waiting_times", lambda: {"1": perf_counter() / 5})
+    with Pipeline.open("demo", plan="none", draft="none") as pipeline:
+        stream = pipeline.stream("def f(", max_new_tokens=24, ignore_eos=True)
+        for _ in stream:
+            sleep(0.02)
+    assert stream.result is not None
+    metrics = stream.result.metrics
+    assert metrics.waited_s == pytest.approx(metrics.watched_s / 5, rel=0.05)
+    assert metrics.waited_share == pytest.approx(0.2, rel=0.05)
+    assert metrics.watched_s > 0.4
 
 
 def told(**figures: float) -> str:
