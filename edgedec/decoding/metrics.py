@@ -18,7 +18,8 @@ TTFT (``ttft_s``)         start of decoding (a stream's first read) to first tok
 TPOT (``tpot_s``)         seconds per token after the first round, over the tokens after it
 tokens_per_second         1 / TPOT
 waited_s                  the longest time that one thread of the process was ready to run and
-                          waited for a core; its share of the time is how busy the machine was
+                          waited for a core; its share of the time from the first read to the
+                          end (``watched_s``) is how busy the machine was
 slowdown                  pass time at the end of the text relative to the calibration at opening
 speed-up                  plain TPOT / speculative TPOT: same path, same prompts, tokens counted
                           the same way on both sides
@@ -29,7 +30,8 @@ speed-up                  plain TPOT / speculative TPOT: same path, same prompts
                           tokens after the first round, over the rounds' time at the median of
                           their width; None where no lone row was measured, where a draft
                           computes while the target does, where a thread waited for a core for
-                          more than 30% of the rounds' time, and above 1.1 times the tokens of a round
+                          more than 30% of the rounds' time, and above 1.1 times the tokens of a
+                          round
 ========================  =====================================================================
 
 Why TPOT leaves out the whole first round: its tokens arrive with the first one, so counting
