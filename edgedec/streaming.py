@@ -37,10 +37,10 @@ class Stream(Iterator[Emission]):
 
     def __next__(self) -> Emission:
         while True:
-            for event in self._ready:
-                self._events.append(event)
-                return event
             with self._lock:
+                for event in self._ready:
+                    self._events.append(event)
+                    return event
                 self._running = True
                 try:
                     self._ready = iter(self._next_round())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 import sys
@@ -495,6 +496,35 @@ def test_two_threads_may_read_one_stream(opened: Callable[..., Pipeline]) -> Non
         assert raised == []
     assert stream.result is not None
     assert sum(len(got) for _, got, _ in readers) == 24
+
+
+def test_events_of_two_readers_stay_in_order(opened: Callable[..., Pipeline]) -> None:
+    """A second thread asks for an event before the first one has kept its own."""
+    pipeline = opened(draft="model", draft_length=4)
+    expected = pipeline.generate(PROMPT, OPTIONS)
+    assert expected.metrics.block_efficiency > 1
+    stream = pipeline.stream(PROMPT, OPTIONS)
+    kept = Stream.__next__.__code__.co_firstlineno
+    source = inspect.getsource(Stream.__next__).splitlines()
+    kept += next(n for n, line in enumerate(source) if "_events.append" in line)
+    others = []
+
+    def overtake(line: int) -> None:
+        if line == kept:
+            other = threading.Thread(target=next, args=(stream, None), daemon=True)
+            other.start()
+            other.join(0.05)
+            others.append(other)
+
+    sys.settrace(at_each_line(stream, overtake))
+    try:
+        list(stream)
+    finally:
+        sys.settrace(None)
+    for other in others:
+        other.join(20)
+    assert stream.result is not None
+    assert stream.result.token_ids == expected.token_ids
 
 
 # -- options of another type --------------------------------------------------------------------
