@@ -7,19 +7,17 @@ and whatever cannot be used is a BundleError of one line.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgedec.confined import Confined, Limits, Refused, Stopped
+from edgedec import tokenizer_check
 from edgedec.detokenize import Scheme
 from edgedec.errors import BundleError, InputError
 from edgedec.files import open_regular
-from edgedec.vetted import Vetted
+from edgedec.tokenizer_check import one_line_errors
 
 if TYPE_CHECKING:
     import tokenizers
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
 TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 MAX_TOKENIZER_BYTES = 128 << 20
 MAX_CONFIG_BYTES = 8 << 20
-# What the first look at a tokenizer may take; a slow device reads a megabyte a second.
-BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 160 << 20, 40
-BASE_CPU_S, BYTES_PER_SECOND = 1.0, 1 << 20
-CHECK_VERSION = 3
-CHECKER = Confined("edgedec._tokenizer_child", idle_s=5.0)
 Read = Callable[[str, int], "bytes | None"]
 
 
@@ -106,7 +99,7 @@ class Tokenizer:
         tokenizer = text(TOKENIZER, MAX_TOKENIZER_BYTES)
         if tokenizer is None:
             raise BundleError(f"{file}: expected this file: export or copy the bundle again")
-        backend = _loaded(tokenizer, file)
+        backend = tokenizer_check.load(tokenizer, file)
         beside = text(CONFIG, MAX_CONFIG_BYTES)
         config = {} if beside is None else _object(beside, file.with_name(CONFIG))
         template = text(TEMPLATE, MAX_CONFIG_BYTES)
@@ -239,73 +232,6 @@ class TextStream:
     def flush(self) -> str:
         """What was held back; the text ends here."""
         return self._joiner.flush()
-
-
-def _loaded(text: str, file: Path) -> tokenizers.Tokenizer:
-    import tokenizers
-
-    expected = f"{file}: expected a Hugging Face tokenizer.json"
-    vetted = Vetted("tokenizers", f"{tokenizers.__version__} {CHECK_VERSION}")
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    if not vetted.opened(digest):
-        try_in_child(text, expected)
-        vetted.remember(digest)
-        vetted.save()
-    return parse(text, expected)
-
-
-def parse(text: str, expected: str) -> tokenizers.Tokenizer:
-    """The library's tokenizer of a ``tokenizer.json``, in this process.
-
-    Raises:
-        BundleError: it cannot be used; the message begins with ``expected``.
-
-    """
-    import tokenizers
-
-    with one_line_errors(expected):
-        return tokenizers.Tokenizer.from_str(text)
-
-
-def try_in_child(text: str, expected: str) -> None:
-    """Have a ``tokenizer.json`` that nobody opened yet loaded and tried in a child process.
-
-    Raises:
-        BundleError: it cannot be used, or not within its bounds; the message begins with
-            ``expected``.
-
-    """
-    size = len(text.encode())
-    limits = Limits(
-        memory_bytes=BASE_MEMORY_BYTES + MEMORY_PER_BYTE * size,
-        cpu_s=BASE_CPU_S + size / BYTES_PER_SECOND,
-        wall_s=10 * (BASE_CPU_S + size / BYTES_PER_SECOND),
-        answer_bytes=1 << 16,
-    )
-    try:
-        CHECKER.ask({"tokenizer": text}, limits)
-    except Stopped as error:
-        raise BundleError(f"{expected}: it was stopped: {error}") from None
-    except Refused as error:
-        raise BundleError(f"{expected}: {error}") from None
-
-
-@contextmanager
-def one_line_errors(expected: str) -> Iterator[None]:
-    """Whatever the library raises becomes a BundleError.
-
-    A panic in it is a BaseException of a class that cannot be imported.
-    """
-    try:
-        yield
-    except MemoryError:
-        raise
-    except BaseException as error:
-        panicked = any(kind.__name__ == "PanicException" for kind in type(error).__mro__)
-        if not isinstance(error, Exception) and not panicked:
-            raise  # KeyboardInterrupt, SystemExit
-        reason = " ".join(str(error)[:1000].split())[:200]
-        raise BundleError(f"{expected}: {reason}") from None
 
 
 def _read(file: Path, limit: int) -> bytes:

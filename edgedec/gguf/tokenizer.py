@@ -23,7 +23,8 @@ from edgedec.gguf.vocabulary import (
     Vocabulary,
     wrong,
 )
-from edgedec.text import Tokenizer, one_line_errors
+from edgedec.text import Tokenizer
+from edgedec.tokenizer_check import one_line_errors
 
 if TYPE_CHECKING:
     import tokenizers

@@ -15,9 +15,10 @@ from tokenizer_attacks import ATTACKS, backtracking, normalizing, replacing
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
-from edgedec import _tokenizer_child, text
+from edgedec import _tokenizer_child, tokenizer_check
 from edgedec.errors import BundleError
-from edgedec.text import Tokenizer, one_line_errors
+from edgedec.text import Tokenizer
+from edgedec.tokenizer_check import one_line_errors
 from edgedec.vetted import cache_file
 
 
@@ -31,8 +32,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The tasks that the child was given, in order."""
     found: list[Any] = []
-    real: Callable[..., Any] = text.CHECKER.ask
-    monkeypatch.setattr(text.CHECKER, "ask", lambda *of: [found.append(of), real(*of)][1])
+    real: Callable[..., Any] = tokenizer_check.CHECKER.ask
+    monkeypatch.setattr(
+        tokenizer_check.CHECKER, "ask", lambda *of: [found.append(of), real(*of)][1]
+    )
     return found
 
 
@@ -49,7 +52,7 @@ def test_another_version_or_another_file_is_tried_again(
 ) -> None:
     tiny_tokenizers.save(tiny_tokenizers.llama(), tmp_path)
     Tokenizer.load(tmp_path)
-    monkeypatch.setattr(text, "CHECK_VERSION", 99)
+    monkeypatch.setattr(tokenizer_check, "CHECK_VERSION", 99)
     Tokenizer.load(tmp_path)
     assert len(asked) == 2
     tiny_tokenizers.save(tiny_tokenizers.byte_level(), tmp_path)
@@ -156,8 +159,8 @@ def test_expressions_that_match_no_empty_text(pattern: str, takes: bool) -> None
 
 
 LOADED = """
-from edgedec import text
-close = text.CHECKER.close
+from edgedec import text, tokenizer_check
+close = tokenizer_check.CHECKER.close
 def work(folder):
     return text.Tokenizer.load(folder).vocab_size
 """

@@ -197,15 +197,15 @@ def _tokenizer() -> dict[str, Any]:
 
 def _read_tokenizer(file: Path) -> None:
     """First in the child, as a file that nobody opened yet; then here."""
-    from edgedec import text
+    from edgedec import text, tokenizer_check
     from edgedec.errors import BundleError
 
     try:
         content = file.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise BundleError(f"not UTF-8 at byte {error.start}") from None
-    text.try_in_child(content, "fuzz")
-    tokenizer = text.Tokenizer(text.parse(content, "fuzz"), {})
+    tokenizer_check.try_in_child(content, "fuzz")
+    tokenizer = text.Tokenizer(tokenizer_check.parse(content, "fuzz"), {})
     ids = tokenizer.encode(_TEXT)
     stream = tokenizer.stream()
     streamed = "".join(map(stream.push, ids)) + stream.flush()
