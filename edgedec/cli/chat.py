@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions, Pipeline
 
 
+_HELP = """\
+/reset        start anew
+/drop [N]     leave out the oldest turn, or the N oldest
+/draft none   decode plainly; /draft auto, or the name of a drafter, speculates again
+/exit         end, as Ctrl-D does; Ctrl-C stops an answer
+//TEXT        a message that begins with /"""
+
+
 @click.command()
 @_model.model
 @click.option(
@@ -30,10 +38,10 @@ if TYPE_CHECKING:
 def command(bundle: str, system: str | None, **chosen: Any) -> None:
     """Chat with a model in the terminal.
 
-    MODEL, a bundle's folder or a GGUF file, needs a chat template. A line is a message; /reset
-    starts anew, /drop leaves out the oldest turn and /drop 3 the oldest three, /draft none decodes
-    plainly from here on and /draft auto speculates again, /exit or Ctrl-D ends. Ctrl-C stops an
-    answer. A message that begins with / is written with //.
+    MODEL, a bundle's folder or a GGUF file, needs a chat template. A line is a message; /help
+    lists the commands. /reset starts anew, /drop leaves out the oldest turn and /drop 3 the oldest
+    three, /draft none decodes plainly from here on and /draft auto speculates again, /exit or
+    Ctrl-D ends. Ctrl-C stops an answer. A message that begins with / is written with //.
 
     \b
     edgedec chat
@@ -50,6 +58,8 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
         talk = _Talk(pipeline, options, Conversation(system))
         if isinstance(sys.stdin, io.TextIOWrapper):  # a line that is not UTF-8 is its own mistake
             sys.stdin.reconfigure(errors="surrogateescape")
+        if sys.stdin.isatty():
+            _say(f"chat with {bundle}: /help lists the commands, Ctrl-D ends")
         while (line := _read()) is not None:
             if line:
                 talk.take(line)
@@ -67,6 +77,7 @@ class _Talk:
             "/reset": self._reset,
             "/drop": self._drop,
             "/draft": self._draft,
+            "/help": self._help,
         }
 
     def take(self, line: str) -> None:
@@ -117,8 +128,13 @@ class _Talk:
             " /drop 3 the oldest three, /reset starts anew"
         )
 
+    def _help(self, rest: str) -> None:
+        for line in _HELP.splitlines():
+            _say(line)
+
     def _reset(self, rest: str) -> None:
         self._conversation.reset()
+        _say("the conversation starts anew")
 
     def _drop(self, rest: str) -> None:
         talk = self._conversation
@@ -126,7 +142,7 @@ class _Talk:
             _say(f"/drop {rest}: expected how many turns, 1 or more")
             return
         dropped = talk.drop(int(rest[:9] or 1))
-        _say(f"left out {dropped} of the oldest turns, {len(talk)} are kept")
+        _say(f"left out {dropped} turn{'' if dropped == 1 else 's'}, {len(talk)} kept")
         if talk.waiting is not None:
             self._answer()
 
@@ -140,6 +156,10 @@ class _Talk:
             )
         except InputError as error:
             _say(f"{error}, or auto")
+        else:
+            _say(
+                "plain decoding from here on" if name == "none" else f"drafter {name} from here on"
+            )
 
 
 def _say(text: str) -> None:

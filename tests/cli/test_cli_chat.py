@@ -86,21 +86,28 @@ def test_a_message_that_is_too_long_by_itself_is_left_out(chat: Chat) -> None:
     assert first.startswith("the prompt has ")
     assert first.endswith("the context holds 120: shorten it or raise --max-context")
     assert second.startswith("the conversation has ")
-    assert dropped == "left out 1 of the oldest turns, 0 are kept"
+    assert dropped == "left out 1 turn, 0 kept"
     assert third == first
     assert result.stdout == chat("Two").stdout
 
 
 def test_an_unknown_command_is_answered_and_not_sent(chat: Chat) -> None:
-    result = chat("/help", "/resett now", "/", "/draftnone", "Two")
+    result = chat("/halp", "/resett now", "/", "/draftnone", "Two")
     assert result.exit_code == 0, result.output
     lines = said(result)
-    for name, line in zip(("/help", "/resett", "/", "/draftnone"), lines, strict=True):
+    for name, line in zip(("/halp", "/resett", "/", "/draftnone"), lines, strict=True):
         assert line == (
-            f"no command {name}: there are /reset, /drop, /draft, /exit;"
+            f"no command {name}: there are /reset, /drop, /draft, /help, /exit;"
             " a message that begins with / takes //"
         )
     assert answers(result) == 1
+    assert result.stdout == chat("Two").stdout
+
+
+def test_help_names_every_command_and_is_not_sent(chat: Chat) -> None:
+    result = chat("/help", "Two")
+    lines = said(result)
+    assert [line.split()[0] for line in lines] == ["/reset", "/drop", "/draft", "/exit", "//TEXT"]
     assert result.stdout == chat("Two").stdout
 
 
@@ -121,8 +128,8 @@ def test_turns_to_drop_are_a_number(chat: Chat, count: str) -> None:
 
 def test_dropping_more_than_there_are(chat: Chat) -> None:
     assert said(chat("/drop", "Two", "/drop 99999999999")) == [
-        "left out 0 of the oldest turns, 0 are kept",
-        "left out 1 of the oldest turns, 0 are kept",
+        "left out 0 turns, 0 kept",
+        "left out 1 turn, 0 kept",
     ]
 
 

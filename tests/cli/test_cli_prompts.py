@@ -404,7 +404,10 @@ def test_chat_can_switch_the_draft_off_and_on(run, bundle) -> None:
     ask = ["chat", "--bundle", bundle, "--draft", "lookup", "--max-new-tokens", 24]
     result = run(*ask, stdin="/draft none\naaaa\n/reset\n/draft auto\naaaa\n/draft x\n")
     assert result.exit_code == 0, result.output
-    plain, drafted, mistake = result.stderr.splitlines()
+    off, plain, anew, on, drafted, mistake = result.stderr.splitlines()
+    assert off == "plain decoding from here on"
+    assert anew == "the conversation starts anew"
+    assert on == "drafter auto from here on"
     assert "drafted tokens accepted" not in plain
     assert "drafted tokens accepted" in drafted
     assert mistake.startswith("no drafter 'x': expected one of")
