@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _HELP = """\
 /reset        start anew
 /drop [N]     leave out the oldest turn, or the N oldest
-/draft none   decode plainly; /draft auto, or the name of a drafter, speculates again
+/draft none   decode plainly; /draft auto or a drafter's name speculates again
 /exit         end, as Ctrl-D does; Ctrl-C stops an answer
 //TEXT        a message that begins with /"""
 
