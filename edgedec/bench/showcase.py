@@ -62,10 +62,17 @@ class Showcase:
             and the runtime can, so that their tokens are the same also where two are nearly
             tied.
 
+    Raises:
+        InputError: no drafter.
+
     """
 
     def __init__(self, bundle: str | Path, options: OpenOptions | None = None) -> None:
         options = options or OpenOptions()
+        if options.draft == "none":
+            raise InputError(
+                "--draft none is what a drafter is raced against: choose another drafter"
+            )
         self._stack = ExitStack()
         if options.row_invariant is None and not drafting.branches(options.draft):
             # A runtime without it refuses; any other fault shows again without it.

@@ -12,6 +12,7 @@ from edgedec.bench import pacing
 from edgedec.bench.choosing import least_repetitive
 from edgedec.bench.showcase import PLAIN, SPECULATIVE, Showcase
 from edgedec.bench.workloads import Prompt
+from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions
 
 PACE_S = 0.02
@@ -57,6 +58,11 @@ def test_estimates_know_the_pace(length: int | str) -> None:
         for side in (PLAIN, SPECULATIVE):
             known = showcase._sides[side].engine.policy.lone_row_s
             assert known == (None if side == PLAIN else PACE_S)
+
+
+def test_plain_decoding_is_not_raced_against_itself() -> None:
+    with pytest.raises(InputError, match=r"--draft none is what .* is raced against: choose"):
+        Showcase("demo", OpenOptions(draft="none"))
 
 
 def test_its_own_speed_is_quicker_than_the_pace() -> None:
