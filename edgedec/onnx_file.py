@@ -28,6 +28,8 @@ _CHILDREN: dict[str, dict[int, str]] = {
 _TENSOR_DATA = {4, 5, 6, 7, 9, 10, 11}
 _EXTERNAL_DATA = 13
 _MAX_DEPTH = 16
+# Of metadata and of a path to weights; they are copied, and weights are not.
+_MAX_ENTRY_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -138,6 +140,8 @@ def _tensor(view: memoryview, found: ModelFile) -> None:
 
 def _entry(view: memoryview) -> tuple[str, str]:
     """A StringStringEntryProto."""
+    if len(view) > _MAX_ENTRY_BYTES:
+        raise _Damaged
     parts = {n: bytes(v).decode() for n, v in _fields(view) if isinstance(v, memoryview)}
     return parts.get(1, ""), parts.get(2, "")
 

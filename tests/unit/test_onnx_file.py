@@ -323,3 +323,20 @@ def test_a_name_of_weights_that_is_no_line(tmp_path: Path, location: str) -> Non
         read_model_file(tmp_path / "model.onnx")
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_metadata_is_copied_up_to_a_bound(tmp_path: Path, spare: int) -> None:
+    """A file of zeros takes no room on a disk; a copy of its metadata would in memory."""
+    model = onnx.ModelProto()
+    entry = model.metadata_props.add()
+    entry.key = "key"
+    entry.value = "x" * (file_module._MAX_ENTRY_BYTES - 9 + spare)
+    assert entry.ByteSize() == file_module._MAX_ENTRY_BYTES + spare
+    file = tmp_path / "model.onnx"
+    file.write_bytes(model.SerializeToString())
+    if spare:
+        with pytest.raises(BundleError, match="not an ONNX model, or damaged"):
+            read_model_file(file)
+    else:
+        assert read_model_file(file).metadata == {"key": entry.value}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny_tokenizers
 from peaks import measured
-from tokenizer_attacks import ATTACKS, backtracking, normalizing, replacing
+from tokenizer_attacks import ATTACKS, backtracking, mapped, normalizing, replacing
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
@@ -156,6 +156,13 @@ def test_other_normalizers_add_no_more_than_is_counted(
 )
 def test_expressions_that_match_no_empty_text(pattern: str, takes: bool) -> None:
     assert (_tokenizer_child._TAKES_ONE.fullmatch(pattern) is not None) is takes
+
+
+@pytest.mark.parametrize("longest", [1, 18, 65])
+def test_the_longest_text_of_a_table_is_counted_in_characters(longest: int) -> None:
+    source = mapped("a\0" + "ж" * longest + "\0b")
+    growth = _tokenizer_child._growth(json.loads(source)["normalizer"])
+    assert growth == longest
 
 
 LOADED = """
