@@ -36,8 +36,8 @@ def inserting(before: str, times: int) -> str:
 
 
 def mapped(to: str) -> str:
-    """SentencePiece's table with a text that one character may become; its trie is empty."""
-    table = (4).to_bytes(4, "little") + bytes(4) + to.encode() + b"\0"
+    """SentencePiece's table with a text that one character may become; its trie leads nowhere."""
+    table = (1024).to_bytes(4, "little") + bytes(1024) + to.encode() + b"\0"
     charsmap = base64.b64encode(table).decode()
     return normalizing({"type": "Precompiled", "precompiled_charsmap": charsmap})
 
