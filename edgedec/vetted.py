@@ -111,7 +111,7 @@ class Vetted:
 
 def _load(kind: str) -> tuple[dict[str, str], dict[str, str]]:
     try:
-        with cache_file(kind).open("rb") as stream:
+        with open_regular(cache_file(kind)) as stream:
             parsed = json.loads(stream.read(MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         parsed = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -193,3 +194,14 @@ def test_a_harmless_tokenizer_passes(tmp_path: Path) -> None:
     assert said == "342"
     assert peak < 160e6
     assert seconds < 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_a_fifo_in_place_of_what_is_remembered_is_not_waited_for(
+    tmp_path: Path, asked: list[Any], cache: Path
+) -> None:
+    cache.parent.mkdir(parents=True)
+    os.mkfifo(cache)
+    tiny_tokenizers.save(tiny_tokenizers.llama(), tmp_path)
+    Tokenizer.load(tmp_path)
+    assert len(asked) == 1
