@@ -82,7 +82,7 @@ class Capture:
 
 
 CAPTURES = (
-    Capture("generate", ("generate", PROMPT, "-n", "64")),
+    Capture("generate", ("generate", PROMPT, "-n", "64", "--draft-length", "4")),
     Capture("demo-race", ("demo", "--count", "1"), at=0.5),
     Capture("demo", ("demo", "--count", "2")),
     Capture("chat", ("chat", "./chatty", "-n", "24"), typed=("def add(a, b):", "/exit")),
