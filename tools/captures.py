@@ -38,7 +38,7 @@ ROWS = 30
 # The emulated screen is taller than any output: what a real one scrolls away stays to be drawn.
 TALL = 600
 LIMIT_S = 900.0
-PROMPT = "def do_rstrip(self, event=None):"
+PROMPT = "def get_labels(self):"
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 # What a picture that is drawn anew begins with.
@@ -82,7 +82,7 @@ class Capture:
 
 
 CAPTURES = (
-    Capture("generate", ("generate", PROMPT, "-n", "64", "--draft-length", "4")),
+    Capture("generate", ("generate", PROMPT, "-n", "64")),
     Capture("demo-race", ("demo", "--count", "1"), at=0.5),
     Capture("demo", ("demo", "--count", "2")),
     Capture("chat", ("chat", "./chatty", "-n", "24"), typed=("def add(a, b):", "/exit")),
