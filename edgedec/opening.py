@@ -145,7 +145,7 @@ def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
 
 
 def _chosen(options: OpenOptions) -> str:
-    """What the user decided himself; plain decoding has a place to be planned, too."""
+    """Options that the user chose, which no plan overrides; plain decoding is planned, too."""
     names = [name for name in _DECIDED if getattr(options, name) != _DEFAULTS[name]]
     if options.draft == "none":
         names.remove("draft")

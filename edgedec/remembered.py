@@ -1,4 +1,4 @@
-"""The plan that was made last for a bundle on this machine, for whoever opens it next."""
+"""The plan that was made last for a bundle on this machine, for the next time it is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round costs beside the models: drafter, sampler, rule, stop rule, commit, policy.
+"""Cost of a round outside the models: drafter, sampler, rule, stop rule, commit, policy.
 
 Both models are replaced by sessions that answer at once with logits made beforehand, so
 whatever time a round takes is ours. Draft and target agree with a given probability.

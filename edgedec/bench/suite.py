@@ -72,7 +72,7 @@ class Suite:
 
 
 def engine(suite: Suite, recorder: Recorder) -> list[Row]:
-    """What a round costs beside the models' passes."""
+    """Cost of a round outside the models' passes."""
     from edgedec.bench import engine_cost
 
     return engine_cost.run(recorder)

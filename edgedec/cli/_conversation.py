@@ -1,4 +1,4 @@
-"""What was said in a chat, in turns: a message and its answer."""
+"""A chat's history, in turns: a message and its answer."""
 
 from __future__ import annotations
 

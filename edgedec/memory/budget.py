@@ -87,7 +87,7 @@ def plan_caches(
 
 
 def _bytes_of(tokens: int, target: ModelInfo, draft: ModelInfo | None) -> int:
-    """Of both caches when a text has so many tokens."""
+    """Bytes of both caches for a text of this many tokens."""
     drafted = min(tokens, draft.max_context) * draft.kv_bytes_per_token if draft else 0
     return tokens * target.kv_bytes_per_token + drafted
 

@@ -34,7 +34,7 @@ class Figure:
 
     @property
     def middle(self) -> float:
-        """Of the range."""
+        """The middle of the range."""
         return (self.low + self.high) / 2
 
     @property

@@ -135,7 +135,7 @@ class Roofline:
 
     @property
     def missing_bytes(self) -> int:
-        """Of the weights, those that do not fit the device's memory."""
+        """Bytes of the weights that do not fit the device's memory."""
         return max(0, int(self.size.weight_bytes - self.device.memory_bytes.middle))
 
     @property
@@ -147,11 +147,11 @@ class Roofline:
 
     @property
     def storage(self) -> float:
-        """Bytes a second."""
+        """Bandwidth of the storage, in bytes a second; 0 where the card has none."""
         return 0.0 if self.card.storage is None else self.card.storage.middle
 
     def seconds(self, rows: int, context: int) -> float:
-        """Of a pass."""
+        """Seconds of a pass over ``rows`` rows after ``context`` tokens."""
         size = self.size
         moved = size.weight_bytes + size.kv_bytes_per_token * context
         computed = rows * size.operations(context)

@@ -1,4 +1,4 @@
-"""What a drafter is, and what it is told after each round."""
+"""The drafter's protocol, and the feedback it gets after each round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy is, and what it is told after each round."""
+"""The draft policy's protocol, and the record it gets after each round."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Rates:
 
     @property
     def mood(self) -> float:
-        """Seconds that a second of the calibration takes now; looks are kept in the latter."""
+        """Current pass time relative to calibration; looks are kept in calibrated seconds."""
         return self._cost.mood
 
     def begin(self) -> None:
@@ -60,7 +60,7 @@ class Rates:
         return seconds
 
     def seconds(self) -> list[float]:
-        """Of a target pass over 1, 2, ... ``most + 1`` rows."""
+        """Seconds of a target pass over 1, 2, ... ``most + 1`` rows."""
         return [self._cost.at(rows) for rows in range(1, self._most + 2)]
 
     def price(self) -> float:

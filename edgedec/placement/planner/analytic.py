@@ -46,7 +46,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Of the round."""
+        """Seconds of the round: both models and the overhead outside them."""
         return self.target_s + self.draft_s + self.overhead_s
 
     @property

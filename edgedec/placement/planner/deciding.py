@@ -222,7 +222,7 @@ class _Planner:
 
 
 def _spread(measured: Measured, rows: int, context: int) -> float:
-    """Of the measurement that lies nearest."""
+    """Relative spread of the nearest measurement, in context first and rows second."""
     times = min(measured.times, key=lambda times: abs(times.context - context))
     spread = min(zip(times.widths, times.spread, strict=True), key=lambda w: abs(w[0] - rows))[1]
     return min(spread, _UNSTEADY) if measured.steady else _UNSTEADY

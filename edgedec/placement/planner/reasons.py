@@ -137,7 +137,7 @@ def _plain(findings: Findings) -> Iterator[str]:
 
 
 def _round_s(option: Weighed) -> float:
-    """Of a mean round, by the same figures as the rate."""
+    """Seconds of a mean round, from the same figures as the rate."""
     return option.candidate.prediction.block_efficiency / option.rate
 
 

@@ -61,7 +61,7 @@ class Memory:
         self._needed = max(workload.max_context or workload.tokens, LEAST_CONTEXT)
 
     def bytes_of(self, plan: Plan, context: int) -> int:
-        """Of a plan with a full context."""
+        """Bytes that a plan takes with a full context."""
         return footprint(self._profile, plan, context).total
 
     def least(self, plan: Plan) -> int:
