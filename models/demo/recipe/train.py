@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training against the clock: the schedule follows elapsed / budget, not a step count.
+"""Training on a budget of tokens, resumable, at a pace that two shared cores can keep.
 
-The machine may be shared and its speed may vary, so the learning rate reaches zero when the
-minutes are used up. Checkpoints keep the elapsed time: a resumed run goes on where it stood.
+Attention costs a third of a step at windows of 512, so most of the text is read in windows of
+256; longer ones come late, and every so often one of 4096, while the rate can still teach it.
 """
 
 from __future__ import annotations
@@ -29,22 +29,27 @@ Draw = Callable[[np.random.Generator, int, int], NDArray[np.int64]]
 @dataclass(frozen=True)
 class Schedule:
     tokens: int  # the budget; tokens rather than minutes, so that a busy machine trains as well
-    muon_rate: float = 3e-3  # hidden matrices; update RMS matched to AdamW's
-    adam_rate: float = 3e-3  # embeddings and norms
+    muon_rate: float = 4e-3  # hidden matrices; update RMS matched to AdamW's
+    adam_rate: float = 4e-3  # embeddings and norms
     weight_decay: float = 0.05
     warmup: float = 0.02  # share of the budget
-    tokens_per_step: int = 8192
-    short: int = 512
+    tokens_per_step: int = 16384
+    short: int = 256
+    medium: int = 512
+    medium_from: float = 0.75  # of the budget
     long: int = 4096
-    long_share: float = 0.12  # the last part of the budget, at the long sequence length
+    long_from: float = 0.5
+    long_every: int = 32  # steps
     checkpoint_s: float = 400.0
 
     def rate(self, progress: float) -> float:
         """Linear warm-up, then linear decay to zero; a factor of the base rates."""
         return min(progress / self.warmup, (1 - progress) / (1 - self.warmup), 1.0)
 
-    def length(self, progress: float) -> int:
-        return self.long if progress >= 1 - self.long_share else self.short
+    def length(self, progress: float, step: int) -> int:
+        if progress >= self.long_from and step % self.long_every == 0:
+            return self.long
+        return self.medium if progress >= self.medium_from else self.short
 
 
 @dataclass
@@ -55,7 +60,7 @@ class Progress:
     tokens: int = 0
     elapsed_s: float = 0.0
     losses: list[tuple[float, float]] = field(default_factory=list)  # (minutes, mean loss)
-    held_out: list[tuple[float, float]] = field(default_factory=list)  # (minutes, nats/token)
+    held_out: list[tuple[float, float]] = field(default_factory=list)  # (M tokens, nats/token)
 
 
 def autocast() -> torch.autocast:
@@ -157,7 +162,7 @@ class Trainer:
         self.save()
 
     def _step(self, draw: Draw, loss_of: LossOf, rng: np.random.Generator, done: float) -> float:
-        length = self.schedule.length(done)
+        length = self.schedule.length(done, self.progress.steps)
         rows = torch.from_numpy(draw(rng, self.schedule.tokens_per_step // length, length + 1))
         loss = loss_of(rows)
         loss.backward()
