@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from edgedec._version import __version__
 
 if TYPE_CHECKING:
-    from edgedec.assembly import OpenOptions
     from edgedec.bundle import Bundle
     from edgedec.decoding.engine import Emission
     from edgedec.decoding.metrics import Metrics
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.errors import EdgedecError
-    from edgedec.generation import Generation
+    from edgedec.generation.result import Generation
+    from edgedec.loading.build import OpenOptions
     from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
 # Imported when first asked for: `edgedec --help` needs none of them.
@@ -31,9 +31,9 @@ _HOMES = {
     "EdgedecError": "edgedec.errors",
     "Emission": "edgedec.decoding.engine",
     "GenerateOptions": "edgedec.pipeline",
-    "Generation": "edgedec.generation",
+    "Generation": "edgedec.generation.result",
     "Metrics": "edgedec.decoding.metrics",
-    "OpenOptions": "edgedec.assembly",
+    "OpenOptions": "edgedec.loading.build",
     "Pipeline": "edgedec.pipeline",
     "SamplingParams": "edgedec.decoding.sampling",
     "Stream": "edgedec.pipeline",

@@ -11,100 +11,33 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from numbers import Real
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from edgedec import assembly
-from edgedec.assembly import OpenOptions
-from edgedec.decoding import drafting
 from edgedec.decoding.engine import Emission, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import for_request
-from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.decoding.sampling.params import check_whole
+from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, PassFailed, PromptTooLong, RuntimeUnavailable
-from edgedec.generation import Generation, Plan, plan_of
-from edgedec.keywords import OpenChanges, TextOptions, replaced, with_changes
-from edgedec.limits import too_long
-from edgedec.opening import Opener, opener
-from edgedec.placement.contention import longest_wait, waiting_times
-from edgedec.streaming import Stream
-from edgedec.text import Tokenizer
+from edgedec.generation.keywords import OpenChanges, TextOptions, replaced, with_changes
+from edgedec.generation.options import GenerateOptions, Message, Prompt
+from edgedec.generation.result import Generation, Plan, plan_of
+from edgedec.generation.stream import Stream
+from edgedec.hardware.contention import longest_wait, waiting_times
+from edgedec.loading import build
+from edgedec.loading.build import OpenOptions
+from edgedec.loading.capacity import too_long
+from edgedec.planning.fallback import Opener, opener
+from edgedec.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["GenerateOptions", "Generation", "Message", "Pipeline", "Plan", "Prompt", "Stream"]
-
-Prompt = str | Sequence[int]
-Message = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class GenerateOptions:
-    """What to generate.
-
-    With fp32 weights, or opened with ``row_invariant=True``, equal options and an equal seed
-    give the same text whatever drafts; ``OpenOptions`` says what holds otherwise.
-
-    Attributes:
-        max_new_tokens: tokens at most; the context may end the text earlier.
-        sampling: how tokens are chosen; the default is greedy.
-        stop: strings that end the text, or a single one; they are not part of it.
-        logprobs: None for none; 0 for each token's own; n for the n best as well.
-        timeout_s: seconds after which the text ends with ``"timeout"``.
-        ignore_eos: let the text run on past an end-of-text token, for measuring.
-        draft: the only drafter that may draft for this text, of those the pipeline was opened
-            with (``lookup`` or ``model``, say); ``none`` is plain decoding; None is any.
-        draft_length: tokens to draft a round, 0 is plain decoding; None is as the pipeline.
-    """
-
-    max_new_tokens: int = 128
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    stop: tuple[str, ...] = ()
-    logprobs: int | None = None
-    timeout_s: float | None = None
-    ignore_eos: bool = False
-    draft: str | None = None
-    draft_length: int | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", _texts("stop", self.stop))
-        for name in ("max_new_tokens", "logprobs", "draft_length"):
-            check_whole(f"{name} is", getattr(self, name), none=name != "max_new_tokens")
-        if not isinstance(self.sampling, SamplingParams):
-            raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
-        if self.draft not in (None, *drafting.names()):
-            raise InputError(
-                f"no drafter {self.draft!r}: expected one of {', '.join(drafting.names())}"
-            )
-        if self.draft_length is not None and self.draft_length < 0:
-            raise InputError(f"draft_length is {self.draft_length}: expected 0 or more")
-        if self.max_new_tokens < 1:
-            raise InputError(f"max_new_tokens is {self.max_new_tokens}: expected at least 1")
-        if self.timeout_s is not None:
-            number = isinstance(self.timeout_s, Real)
-            if not number or not self.timeout_s > 0:
-                raise InputError(f"timeout is {self.timeout_s!r:.60} s: expected more than 0")
-        if self.logprobs is not None and not 0 <= self.logprobs <= 100:
-            raise InputError(f"logprobs is {self.logprobs}: expected 0 to 100")
-
-
-def _texts(name: str, given: object) -> tuple[str, ...]:
-    """Texts from one, or from several of them."""
-    if isinstance(given, str):
-        return (given,)
-    if isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray)):
-        texts = tuple(given)
-        if all(isinstance(text, str) for text in texts):
-            return texts
-    raise InputError(f"{name} is {given!r:.60}: expected a text or several")
 
 
 class Pipeline:
@@ -129,7 +62,7 @@ class Pipeline:
         """Why places that were planned were given up, one line each."""
         return list(self._opener.notes)
 
-    def _use(self, parts: assembly.Parts) -> None:
+    def _use(self, parts: build.Parts) -> None:
         self.pair = parts.pair
         self.tokenizer: Tokenizer = parts.tokenizer
         self.plan = parts.plan

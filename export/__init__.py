@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgedec import installation
+from edgedec._support import installation
 from edgedec.errors import RuntimeUnavailable
 from edgedec.export.options import ExportOptions, ExportReport, ModelReport, Progress
 

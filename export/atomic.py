@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgedec._support.fields import one_line
+from edgedec.bundle.manifest import listed_files, unlisted
 from edgedec.errors import BundleError, ExportError, InputError
-from edgedec.fields import one_line
-from edgedec.manifest import listed_files, unlisted
 
 
 def check_free(out: Path, *, overwrite: bool) -> None:

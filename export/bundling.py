@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from time import perf_counter
 
+from edgedec._support.model_path import utf8
+from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
 from edgedec.export import describing, formats, links, sample
 from edgedec.export import tokenizer as tok
@@ -23,9 +25,7 @@ from edgedec.export.options import (
     Progress,
 )
 from edgedec.export.tokenizer import TokenizerContent
-from edgedec.manifest import MANIFEST
-from edgedec.model_path import utf8
-from edgedec.text import Tokenizer
+from edgedec.text.tokenizer import Tokenizer
 
 _PARITY_TOKENS = 1024
 _SAMPLE_TOKENS = 384

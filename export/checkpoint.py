@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from edgedec._support.files import open_regular
+from edgedec._support.model_path import how_to_fetch, is_hub_name
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export import links
 from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.safetensors import SafetensorsFile
 from edgedec.export.tensors import FloatArray
-from edgedec.files import open_regular
-from edgedec.model_path import how_to_fetch, is_hub_name
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 

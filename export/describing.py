@@ -7,10 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgedec import __version__
+from edgedec._version import __version__
+from edgedec.bundle.manifest import SCHEMA_VERSION, sha256_of
 from edgedec.export import formats
 from edgedec.export.options import ExportOptions, ModelReport, Progress
-from edgedec.manifest import SCHEMA_VERSION, sha256_of
 
 if TYPE_CHECKING:
     from edgedec.export.bundling import Source

@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
+from edgedec._support.fields import one_line
+from edgedec._support.files import open_regular
 from edgedec.errors import CheckpointError
-from edgedec.fields import one_line
-from edgedec.files import open_regular
 
 
 def check(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedec import installation
+from edgedec._support import installation
 from edgedec.errors import (
     CheckpointError,
     EdgedecError,

@@ -21,9 +21,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from edgedec._support.fields import one_line
+from edgedec._support.files import open_regular
 from edgedec.errors import CheckpointError
-from edgedec.fields import one_line
-from edgedec.files import open_regular
 
 # The reference implementation's own limit.
 MAX_HEADER_BYTES = 100_000_000

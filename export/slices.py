@@ -16,9 +16,9 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
+from edgedec._support.model_path import utf8
 from edgedec.errors import ExportError, RuntimeUnavailable
 from edgedec.export.graph import IR_VERSION
-from edgedec.model_path import utf8
 
 Array = npt.NDArray[Any]
 

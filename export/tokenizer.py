@@ -9,7 +9,7 @@ from typing import Any
 
 from edgedec.errors import BundleError, CheckpointError
 from edgedec.export.checkpoint import read_json
-from edgedec.text import Tokenizer
+from edgedec.text.tokenizer import Tokenizer
 
 # What turns text into ids and back. Left out: truncation and padding, which are not part of a
 # text, and the post-processor: it adds tokens to the prompt, which the target's file decides.

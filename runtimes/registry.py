@@ -14,11 +14,12 @@ import pkgutil
 from pathlib import Path
 from typing import Protocol, cast
 
-from edgedec import installation, runtimes
+from edgedec import runtimes
+from edgedec._support import installation
 from edgedec.decoding.session import Model
 from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.placement.device import Device, Speed
-from edgedec.placement.load import LoadOptions
+from edgedec.hardware.device import Device, Speed
+from edgedec.records.load import LoadOptions
 
 # Which adapter runs a format of model files.
 RUNTIMES = {"gguf": "llamacpp", "onnx": "onnx", "optimum": "optimum"}

@@ -13,9 +13,9 @@ from edgedec.decoding.drafting._translated import TranslatedSession
 from edgedec.decoding.session import Capabilities, Model, ModelInfo, Session
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.spelling import Encoder
 from edgedec.testing import FakeModel
-from edgedec.text import Tokenizer
+from edgedec.text.spelling import Encoder
+from edgedec.text.tokenizer import Tokenizer
 
 
 @dataclass

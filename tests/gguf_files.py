@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tiny_tokenizers
 
-from edgedec.detokenize import byte_of_char
+from edgedec.text.detokenize import byte_of_char
 
 CODES = {"u1": 0, "i1": 1, "u2": 2, "i2": 3, "u4": 4, "i4": 5, "f4": 6, "u8": 10, "i8": 11}
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6

@@ -18,9 +18,9 @@ from edgedec.decoding.session import Model, Pass, Session, Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import TokenTree
-from edgedec.placement.clock import WallClock
-from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
-from edgedec.placement.overlap.ahead import Ahead
+from edgedec.overlap import AheadDrafter, OverlappedEngine
+from edgedec.overlap.clock import WallClock
+from edgedec.overlap.lookahead import Ahead
 from edgedec.testing import FakeModel
 
 VOCAB = 16

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from edgedec.placement.place import Place
-from edgedec.placement.plan import Candidate, Decision
-from edgedec.placement.profile import SCHEMA, Contention, Measured, PassTimes, Profile
-from edgedec.placement.trace import Trace
-from edgedec.placement.workload import Workload
+from edgedec.records.place import Place
+from edgedec.records.plan import Candidate, Decision
+from edgedec.records.profile import SCHEMA, Contention, Measured, PassTimes, Profile
+from edgedec.records.trace import Trace
+from edgedec.records.workload import Workload
 from tests.simulated import measured, trace
 
 CPU = Place("onnx", threads=2)

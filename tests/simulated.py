@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgedec.placement.place import Place
-from edgedec.placement.profile import Measured, Parity, PassTimes
-from edgedec.placement.trace import Choices, Trace
+from edgedec.records.place import Place
+from edgedec.records.profile import Measured, Parity, PassTimes
+from edgedec.records.trace import Choices, Trace
 
 VOCAB = 64
 WIDTHS = (1, 2, 4, 8, 16)

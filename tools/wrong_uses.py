@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click.testing
 
-from edgedec import installation
+from edgedec._support import installation
 from edgedec.bundle import Bundle
 from edgedec.cli import main
 

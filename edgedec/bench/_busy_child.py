@@ -6,8 +6,8 @@ import json
 import sys
 
 from edgedec.bench.workloads import heldout_prompts
+from edgedec.hardware.contention import machine_is_busy
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.placement.contention import machine_is_busy
 
 _WARM_UP = 4
 

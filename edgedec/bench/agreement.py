@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench.nearties import PERCENTILE, SAMPLE
 from edgedec.bench.records import Recorder
 from edgedec.bench.replay import CANDIDATES, replay
 from edgedec.decoding.session import Model
 from edgedec.decoding.tree import FloatArray
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 
 Row = dict[str, Any]

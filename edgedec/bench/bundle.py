@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgedec.assembly import OpenOptions
+from edgedec._support.model_path import is_gguf
 from edgedec.bench.compare import Comparison, OnProgress, compare
 from edgedec.bench.records import Recorder, recording
 from edgedec.bundle import Bundle
-from edgedec.model_path import is_gguf
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 PLAIN = "plain"

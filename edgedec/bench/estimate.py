@@ -9,11 +9,11 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench.records import Recorder
 from edgedec.bench.showcase import Showcase
 from edgedec.bench.workloads import heldout_prompts
 from edgedec.decoding.sampling import SamplingParams
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench.agreement import agreement
 from edgedec.bench.compare import facts
 from edgedec.bench.peers import llamacpp
@@ -21,8 +20,9 @@ from edgedec.bench.perplexity import heldout_tokens, perplexity
 from edgedec.bench.records import Recorder
 from edgedec.decoding import policy
 from edgedec.errors import RuntimeUnavailable
+from edgedec.hardware.device import available_cores
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline
-from edgedec.placement.device import available_cores
 
 if TYPE_CHECKING:
     from edgedec.bench.suite import Suite

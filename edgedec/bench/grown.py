@@ -11,8 +11,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgedec.bundle.manifest import SCHEMA_VERSION
 from edgedec.errors import InputError
-from edgedec.manifest import SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True)

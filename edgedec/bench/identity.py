@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench.matrix import verify_matrix
 from edgedec.bench.records import Recorder
 from edgedec.bench.verification import Verification
 from edgedec.bench.verify import Texts, verify
 from edgedec.decoding.sampling import SamplingParams
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
 
 if TYPE_CHECKING:

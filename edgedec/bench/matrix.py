@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench import cases as asking
 from edgedec.bench.cases import GREEDY, Case
 from edgedec.bench.replay import replay
@@ -21,6 +20,7 @@ from edgedec.bench.verify import Prompts, Texts, check, decode, divergences, pla
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
 from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 
 # Tokens to draft a round where the user leaves it open: measured cost may say none.

@@ -10,22 +10,22 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from edgedec import profiling
-from edgedec.assembly import OpenOptions
 from edgedec.bench.records import Recorder
 from edgedec.bench.workloads import heldout_prompts
-from edgedec.opening import Opener, Way, placed
-from edgedec.pair import every_format
+from edgedec.loading.build import OpenOptions
+from edgedec.loading.sources import every_format
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.placement.plan import Decision, Plan
-from edgedec.placement.planner import decide
-from edgedec.placement.planner.spread import LEVEL, between_texts
-from edgedec.placement.planner.weighed import Weighed
-from edgedec.placement.profile import Profile
-from edgedec.placement.workload import Workload
+from edgedec.planning.choose import decide
+from edgedec.planning.fallback import Opener, Way, placed
+from edgedec.planning.predict import predict
+from edgedec.planning.spread import LEVEL, between_texts
+from edgedec.planning.weighed import Weighed
 from edgedec.profiling import ProfileOptions, Prompt, Wanted
 from edgedec.profiling.recording import record
 from edgedec.profiling.traces import TEMPERATURES
-from edgedec.simulation.predict import predict
+from edgedec.records.plan import Decision, Plan
+from edgedec.records.profile import Profile
+from edgedec.records.workload import Workload
 
 if TYPE_CHECKING:
     from edgedec.bench.suite import Suite

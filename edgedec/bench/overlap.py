@@ -18,7 +18,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from edgedec import profiling
-from edgedec.assembly import OpenOptions
 from edgedec.bench.compare import Comparison, Decodes, compare
 from edgedec.bench.records import Recorder
 from edgedec.decoding import policy
@@ -27,22 +26,23 @@ from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.policy import CostCurve
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.tree import TokenTree
-from edgedec.pair import every_format
+from edgedec.hardware.device import available_cores
+from edgedec.loading.build import OpenOptions
+from edgedec.loading.sources import every_format
+from edgedec.overlap import AheadDrafter, OverlappedEngine
+from edgedec.overlap.clock import WallClock
+from edgedec.overlap.lookahead import Ahead
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
-from edgedec.placement.clock import WallClock
-from edgedec.placement.device import available_cores
-from edgedec.placement.load import LoadOptions
-from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
-from edgedec.placement.overlap.ahead import Ahead
-from edgedec.placement.place import Place
-from edgedec.placement.plan import OVERLAPPED, Decision
-from edgedec.placement.planner import decide
-from edgedec.placement.profile import Contention, Measured, PassTimes, Profile
-from edgedec.placement.workload import Workload
+from edgedec.planning.choose import decide
+from edgedec.planning.predict import predict
 from edgedec.profiling import ProfileOptions
 from edgedec.profiling.opened import opened
 from edgedec.profiling.places import Wanted
-from edgedec.simulation.predict import predict
+from edgedec.records.load import LoadOptions
+from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, Decision
+from edgedec.records.profile import Contention, Measured, PassTimes, Profile
+from edgedec.records.workload import Workload
 from edgedec.testing.paced import PacedModel
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench.compare import facts
 from edgedec.bench.perplexity import heldout_tokens, perplexity
 from edgedec.bench.records import Recorder
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 
 if TYPE_CHECKING:

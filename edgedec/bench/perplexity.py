@@ -10,7 +10,7 @@ from edgedec.bench.workloads import heldout_files
 from edgedec.decoding.session import Model
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError
-from edgedec.text import Tokenizer
+from edgedec.text.tokenizer import Tokenizer
 
 _ROWS = 32
 

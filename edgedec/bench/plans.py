@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgedec import profiling
-from edgedec.assembly import OpenOptions
+from edgedec._support.typed_json import to_json
 from edgedec.bench.records import Recorder
 from edgedec.bench.workloads import heldout_prompts
-from edgedec.opening import Opener, Way, placed
+from edgedec.hardware.device import available_cores
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.placement.device import available_cores
-from edgedec.placement.place import Place
-from edgedec.placement.plan import Candidate, Decision, Prediction
-from edgedec.placement.planner import decide
-from edgedec.placement.profile import Profile
-from edgedec.placement.stored import to_json
-from edgedec.placement.workload import Workload
+from edgedec.planning.choose import decide
+from edgedec.planning.fallback import Opener, Way, placed
+from edgedec.planning.predict import predict
 from edgedec.profiling import ProfileOptions, Prompt
-from edgedec.simulation.predict import predict
+from edgedec.records.place import Place
+from edgedec.records.plan import Candidate, Decision, Prediction
+from edgedec.records.profile import Profile
+from edgedec.records.workload import Workload
 
 if TYPE_CHECKING:
     from edgedec.bench.suite import Suite

@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
-from edgedec import __version__
-from edgedec.placement.device import available_cores
+from edgedec._version import __version__
+from edgedec.hardware.device import available_cores
 
 
 class Recorder:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench import pacing
 from edgedec.decoding import drafting
 from edgedec.decoding.engine import Emission
 from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 PLAIN, SPECULATIVE = "plain", "speculative"

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench import busy, estimate, formats, identity, never_slower, pair
 from edgedec.bench.bundle import PLAIN, Candidate, race
 from edgedec.bench.compare import compare
@@ -25,6 +24,7 @@ from edgedec.bench.records import Recorder, recording
 from edgedec.bench.trust import simulation_trust
 from edgedec.bench.workloads import heldout_prompts, random_prompts
 from edgedec.decoding.sampling import SamplingParams
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 Row = dict[str, Any]
@@ -87,7 +87,7 @@ def distribution(suite: Suite, recorder: Recorder) -> list[Row]:
 
 def papers(suite: Suite, recorder: Recorder) -> list[Row]:
     """Headline figures of papers, held against the engine and the scheduler in virtual time."""
-    from edgedec.bench import papers as reproduced
+    from edgedec.bench.papers import section as reproduced
 
     return reproduced.run(recorder)
 

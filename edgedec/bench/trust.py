@@ -9,7 +9,6 @@ from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 from edgedec import profiling
-from edgedec.assembly import OpenOptions
 from edgedec.bench.records import Recorder
 from edgedec.decoding import acceptance, drafting, policy
 from edgedec.decoding.drafting.base import DrafterParts
@@ -18,21 +17,22 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Model, Session
 from edgedec.decoding.stopping import StopRule
-from edgedec.opening import Opener, Way, placed
-from edgedec.pair import every_format
+from edgedec.loading.build import OpenOptions
+from edgedec.loading.sources import every_format
+from edgedec.overlap import AheadDrafter, OverlappedEngine
+from edgedec.overlap.clock import WallClock
+from edgedec.overlap.lookahead import Ahead
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.placement.clock import WallClock
-from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
-from edgedec.placement.overlap.ahead import Ahead
-from edgedec.placement.place import Place
-from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL, Plan
-from edgedec.placement.profile import Measured, Parity, PassTimes, Profile
-from edgedec.placement.trace import Trace
+from edgedec.planning.fallback import Opener, Way, placed
+from edgedec.planning.predict import contention, tokens_per_second
 from edgedec.profiling.opened import opened
 from edgedec.profiling.rounds import overheads
 from edgedec.profiling.traces import Recorder as Tracer
-from edgedec.simulation.predict import contention, tokens_per_second
-from edgedec.simulation.replay import Setting, replay
+from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
+from edgedec.records.profile import Measured, Parity, PassTimes, Profile
+from edgedec.records.trace import Trace
+from edgedec.replay.run import Setting, replay
 from edgedec.testing.paced import PacedModel
 
 if TYPE_CHECKING:

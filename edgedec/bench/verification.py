@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench.outcomes import Divergence
+from edgedec.loading.build import OpenOptions
 
 OnText = Callable[[int, int], None]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from edgedec.assembly import OpenOptions
+from edgedec._support.model_path import is_gguf
 from edgedec.bench.cases import GREEDY, Case, alike
 from edgedec.bench.nearties import NearTies
 from edgedec.bench.outcomes import Asked, Divergence, divergence, same
@@ -23,7 +23,7 @@ from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, rule
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
-from edgedec.model_path import is_gguf
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 
 Prompts = Sequence[tuple[str, Prompt]]

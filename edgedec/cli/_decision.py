@@ -10,7 +10,7 @@ from edgedec.cli import _terminal
 from edgedec.cli._terminal import say
 
 if TYPE_CHECKING:
-    from edgedec.placement.plan import Candidate, Decision
+    from edgedec.records.plan import Candidate, Decision
 
 _SHOWN = 12
 _FORMULA = "~"

@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import click
 
+from edgedec._support.fields import printable
 from edgedec.cli import _output, _suggestions
 from edgedec.errors import EdgedecError
-from edgedec.fields import printable
 
 INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
@@ -69,7 +69,7 @@ def check_package() -> None:
 
     if "Pipeline" in getattr(edgedec, "__all__", ()):
         return
-    from edgedec import installation
+    from edgedec._support import installation
     from edgedec.errors import RuntimeUnavailable
 
     raise RuntimeUnavailable(

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import click
 
-from edgedec.model_path import DEMO, how_to_fetch, is_hub_name, names_model
+from edgedec._support.model_path import DEMO, how_to_fetch, is_hub_name, names_model
 
 F = TypeVar("F", bound=Callable[..., Any])
 _WHAT = f"a folder that `edgedec export` wrote, a .gguf file, or {DEMO}"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from edgedec.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name, names_model
+from edgedec._support.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name, names_model
 
 if TYPE_CHECKING:
-    from edgedec.assembly import OpenOptions
+    from edgedec.loading.build import OpenOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
@@ -185,9 +185,9 @@ def options(*groups: list[Callable[[F], F]]) -> Callable[[F], F]:
 
 def open_options(chosen: dict[str, Any]) -> OpenOptions:
     """``OpenOptions`` from the values of ``OPEN``; a lossy rule is noted on stderr."""
-    from edgedec.assembly import OpenOptions
     from edgedec.decoding import drafting
     from edgedec.decoding.acceptance import rule
+    from edgedec.loading.build import OpenOptions
 
     accept = chosen["accept"]
     if accept is not None and not rule(accept).lossless:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgedec._support.fields import printable
 from edgedec.cli._terminal import width as width_of
 from edgedec.cli._terminal import wrapped
-from edgedec.fields import printable
 
 # A thread that waits this share of the time for a core makes passes clearly slower; and passes
 # so much slower than at opening are worth a figure.

@@ -28,8 +28,8 @@ def read(path: Path | None) -> tuple[Prompt, ...] | None:
     """
     if path is None:
         return None
+    from edgedec.batch.jobs import read_jobs
     from edgedec.errors import InputError
-    from edgedec.jobs import read_jobs
     from edgedec.profiling import Prompt
 
     jobs = read_jobs(path)

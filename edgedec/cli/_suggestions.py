@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from edgedec.model_path import how_to_fetch, is_hub_name, names_model
+from edgedec._support.model_path import how_to_fetch, is_hub_name, names_model
 
 # Names that other programs have for an option.
 _ELSEWHERE = {

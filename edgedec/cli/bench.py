@@ -67,11 +67,11 @@ def command(
     edgedec bench ./my-bundle --prompts prompts.jsonl --threads 2 --json
     edgedec bench large.gguf --draft small.gguf
     """  # fmt: skip
-    from edgedec.assembly import OpenOptions
     from edgedec.bench.bundle import bench_bundle
     from edgedec.cli import _output
     from edgedec.cli.verify import default_or_read
     from edgedec.decoding.sampling import SamplingParams
+    from edgedec.loading.build import OpenOptions
     from edgedec.pipeline import GenerateOptions
 
     texts: list[tuple[str, Prompt]] = default_or_read(prompts, count)

@@ -23,10 +23,10 @@ def command(clear: bool, as_json: bool) -> None:
     edgedec cache
     edgedec cache --clear
     """  # fmt: skip
-    from edgedec import kept
     from edgedec.cli import _output
+    from edgedec.planning import cache
 
-    found = kept.clear() if clear else kept.kept()
+    found = cache.clear() if clear else cache.kept()
     if as_json:
         listed = [
             {

@@ -164,7 +164,7 @@ class _Talk:
 
 def _say(text: str) -> None:
     """One line that is not an answer of the model."""
-    from edgedec.fields import printable
+    from edgedec._support.fields import printable
 
     click.echo(printable(text), err=True)
 

@@ -108,14 +108,14 @@ def command(
 
 
 def _facts(duel: Duel) -> dict[str, Any]:
-    from edgedec import batch
+    from edgedec.batch import run
 
     return {
         "name": duel.name,
         "identical": duel.identical,
         "speedup": duel.speedup,
-        "plain": batch.record(duel.plain),
-        "speculative": batch.record(duel.speculative),
+        "plain": run.record(duel.plain),
+        "speculative": run.record(duel.speculative),
         "sources": [event.source for event in duel.speculative.events],
     }
 

@@ -13,8 +13,8 @@ from edgedec.cli import _options
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from edgedec.placement.device import Speed
-    from edgedec.survey import Found, Survey
+    from edgedec.doctor.survey import Found, Survey
+    from edgedec.hardware.device import Speed
 
 # Wide enough for any line where nobody watches: what reads it wants no line ends inside.
 _WIDE = 1000
@@ -44,7 +44,7 @@ def command(measure: bool, as_json: bool) -> None:
     edgedec devices --json
     """
     from edgedec.cli import _output
-    from edgedec.survey import survey
+    from edgedec.doctor.survey import survey
 
     with _output.progress("measuring") as listen:
         found = survey(
@@ -58,7 +58,7 @@ def command(measure: bool, as_json: bool) -> None:
 
 
 def _as_json(found: Survey) -> dict[str, Any]:
-    from edgedec.placement.stored import to_json
+    from edgedec._support.typed_json import to_json
 
     fields: dict[str, Any] = json.loads(json.dumps(to_json(found)))
     return fields
@@ -70,9 +70,9 @@ def _print(found: Survey) -> None:
 
     from rich.console import Console
 
+    from edgedec._support.fields import printable
     from edgedec.cli._output import size, table
-    from edgedec.fields import printable
-    from edgedec.placement.machine import describe
+    from edgedec.hardware.machine import describe
 
     memory = found.memory
     limit = f", limited to {size(memory.limit)}" if memory.limit else ""
@@ -98,7 +98,7 @@ def _table(found: Iterable[Found]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from edgedec.fields import printable
+    from edgedec._support.fields import printable
 
     listed = list(found)
     measured = any(one.speed for one in listed)
@@ -118,7 +118,7 @@ def _table(found: Iterable[Found]) -> Table:
 
 def _size(one: Found) -> str:
     from edgedec.cli._output import size
-    from edgedec.placement.machine import describe
+    from edgedec.hardware.machine import describe
 
     if one.cluster is not None:
         return describe(one.cluster)

@@ -22,7 +22,7 @@ def command(as_json: bool) -> None:
     edgedec doctor --json
     """
     from edgedec.cli import _output
-    from edgedec.doctor import examine
+    from edgedec.doctor.report import examine
 
     facts = examine()
     if as_json:

@@ -13,8 +13,8 @@ from edgedec.cli import _model, _options, _sampling
 from edgedec.cli._group import INTERRUPTED
 
 if TYPE_CHECKING:
-    from edgedec.batch import Sink
-    from edgedec.jobs import Job
+    from edgedec.batch.jobs import Job
+    from edgedec.batch.run import Sink
     from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
@@ -80,8 +80,8 @@ def command(
     edgedec generate ./my-bundle --prompts in.jsonl --out out.jsonl
     """  # fmt: skip
     _check(prompts, out, system, as_json, chosen["logprobs"])
-    from edgedec import batch
-    from edgedec.jobs import Job, read_jobs
+    from edgedec.batch import run
+    from edgedec.batch.jobs import Job, read_jobs
 
     # Whatever is wrong with the question is said before a model is loaded.
     if prompts is not None:
@@ -93,7 +93,7 @@ def command(
         jobs = [Job("1", text if system is None else with_system(user(text), system))]
     options = _sampling.generate_options(chosen)
     from edgedec.cli import _output
-    from edgedec.limits import check_prompt
+    from edgedec.loading.capacity import check_prompt
     from edgedec.pipeline import Pipeline
 
     opening = _options.open_options(chosen)
@@ -106,7 +106,7 @@ def command(
         stream = jobs[0].stream(pipeline, options)
         if as_json:
             result, stopped = _output.collect(stream)
-            _output.print_json(batch.record(result))
+            _output.print_json(run.record(result))
         else:
             _, stopped = _output.show(stream, sampled=not options.sampling.greedy)
     if stopped:
@@ -213,12 +213,12 @@ def _run_all(
     out: Path | None,
     accept: str | None,
 ) -> None:
-    from edgedec import batch
+    from edgedec.batch import run
     from edgedec.cli import _output
 
     results: Sink = _Printed()
     if out is not None:
-        results = batch.Results(out, batch.settings_of(pipeline, options, accept))
+        results = run.Results(out, run.settings_of(pipeline, options, accept))
         there = sum(job.id in results.done for job in jobs)
         if there:
             click.echo(f"{out} already has {there} of {len(jobs)} results", err=True)
@@ -229,7 +229,7 @@ def _run_all(
         return finished, stopped
 
     try:
-        failed, stopped = batch.run(pipeline, jobs, results, options, decode)
+        failed, stopped = run.run(pipeline, jobs, results, options, decode)
     except KeyboardInterrupt:  # between two prompts
         failed, stopped = 0, True
     finally:

@@ -27,9 +27,9 @@ def command(bundle: str, quick: bool, as_json: bool) -> None:
     edgedec inspect ./my-bundle --json
     edgedec inspect model.gguf
     """
+    from edgedec._support.model_path import is_gguf
     from edgedec.bundle import Bundle
     from edgedec.cli import _output
-    from edgedec.model_path import is_gguf
 
     if is_gguf(bundle):
         _gguf(bundle, as_json)
@@ -69,7 +69,7 @@ def _print(bundle: Bundle, quick: bool) -> None:
 
 def _unlisted(bundle: Bundle) -> list[tuple[str, str]]:
     """Files that stand in the folder and are not part of the bundle."""
-    from edgedec.fields import one_line
+    from edgedec._support.fields import one_line
 
     names = [one_line(name) for name in bundle.unlisted]
     if not names:
@@ -79,8 +79,8 @@ def _unlisted(bundle: Bundle) -> list[tuple[str, str]]:
 
 
 def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
+    from edgedec._support.fields import one_line
     from edgedec.cli._output import figures, size
-    from edgedec.fields import one_line
 
     dims = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in role.dims.items())
     licence = f"licence {role.licence or 'unstated'}"

@@ -10,8 +10,8 @@ import click
 from edgedec.cli import _model, _options, _prompts, _terminal
 
 if TYPE_CHECKING:
-    from edgedec.placement.plan import Decision
-    from edgedec.placement.store import Identity
+    from edgedec.profiling.store import Identity
+    from edgedec.records.plan import Decision
 
 
 @click.command()
@@ -86,18 +86,18 @@ def command(
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
     edgedec plan ./my-bundle --forget
     """  # fmt: skip
-    from edgedec import planning
+    from edgedec._support.typed_json import to_json
     from edgedec.cli import _decision, _output
-    from edgedec.placement.stored import to_json
-    from edgedec.placement.workload import Workload
+    from edgedec.planning import decisions
     from edgedec.profiling import ProfileOptions
+    from edgedec.records.workload import Workload
 
     if forget:
         _forget(bundle, draft_model)
         return
     workload = Workload(prompt_tokens, new_tokens, temperature, max_context)
     if out is not None:
-        planning.check_out(out)  # before a minute of measuring
+        decisions.check_out(out)  # before a minute of measuring
     options = ProfileOptions(
         draft_model=draft_model,
         prompts=_prompts.read(prompts),
@@ -105,11 +105,11 @@ def command(
         refresh=refresh,
     )
     with _terminal.steps() as on_progress:
-        decision = planning.plan(
+        decision = decisions.plan(
             bundle, workload, memory=memory, options=options, on_progress=on_progress
         )
     if out is not None:
-        planning.save(decision, out)
+        decisions.save(decision, out)
     if as_json:
         _output.print_json(to_json(decision))
     else:
@@ -119,7 +119,7 @@ def command(
 
 def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: bool) -> None:
     """Remember a decision, or say on stderr why it is not."""
-    from edgedec import remembered
+    from edgedec.planning import remembered
 
     of = _identity(bundle, draft_model)
     if decision.disturbed and not anyway:
@@ -134,7 +134,7 @@ def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: 
 
 
 def _forget(bundle: str, draft_model: Path | None) -> None:
-    from edgedec import remembered
+    from edgedec.planning import remembered
 
     _options.alone(
         "--forget", {"forget", "model", "named", "draft_model"}, "give MODEL and --draft only"
@@ -144,7 +144,7 @@ def _forget(bundle: str, draft_model: Path | None) -> None:
 
 
 def _identity(bundle: str, draft_model: Path | None) -> Identity:
-    from edgedec.pair import every_format
+    from edgedec.loading.sources import every_format
     from edgedec.profiling.identity import identity
 
     return identity(bundle, draft_model, every_format(bundle, draft_model))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from edgedec.placement.profile import Measured, Profile
+    from edgedec.records.profile import Measured, Profile
 
 ROWS = (4, 8, 16)
 _HEADS = (
@@ -88,8 +88,8 @@ def command(
     edgedec profile ./my-bundle --prompts prompts.jsonl
     edgedec profile large.gguf --draft small.gguf --threads 4 --thorough
     """  # fmt: skip
+    from edgedec._support.typed_json import to_json
     from edgedec.cli import _output
-    from edgedec.placement.stored import to_json
     from edgedec.profiling import ProfileOptions, Wanted, profile
 
     options = ProfileOptions(
@@ -174,8 +174,8 @@ def _cells(measured: Measured) -> list[str]:
 
 def notes(profile: Profile) -> Iterator[str]:
     """What the table does not say, a line each."""
-    from edgedec.fields import one_line
-    from edgedec.placement.busy import BUSY
+    from edgedec._support.fields import one_line
+    from edgedec.hardware.busy import BUSY
 
     for measured in profile.measured:
         if not measured.parity.usable:

@@ -9,7 +9,7 @@ import click
 from edgedec.cli import _options, _terminal
 
 if TYPE_CHECKING:
-    from edgedec.simulating import Elsewhere
+    from edgedec.simulation.what_if import Elsewhere
 
 
 @click.command()
@@ -103,8 +103,8 @@ def command(
         if card is None and not list_cards:
             raise click.UsageError("give --card one of these, or a .toml file")
         return
-    from edgedec.placement.workload import Workload
-    from edgedec.simulating import Wish, between, elsewhere
+    from edgedec.records.workload import Workload
+    from edgedec.simulation.what_if import Wish, between, elsewhere
 
     wish = Wish(target, draft, target_devices, draft_devices, acceptance, memory)
     workload = Workload(prompt_tokens, new_tokens, temperature)
@@ -114,7 +114,7 @@ def command(
     with _terminal.steps() as on_progress:
         found = elsewhere(bundle, card, wish, workload, on_progress=on_progress)
     if as_json:
-        from edgedec.placement.stored import to_json
+        from edgedec._support.typed_json import to_json
 
         _output.print_json(to_json(found))
     else:
@@ -140,9 +140,9 @@ def _print(found: Elsewhere, *, show_all: bool) -> None:
 
 def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
     """What two chances of acceptance give, which says how far the speed is unknown."""
+    from edgedec._support.typed_json import to_json
     from edgedec.cli import _decision, _output
-    from edgedec.placement.stored import to_json
-    from edgedec.simulating import ASSUMED
+    from edgedec.simulation.what_if import ASSUMED
 
     if as_json:
         _output.print_json({"acceptance": ASSUMED, "span": [to_json(one) for one in ends]})
@@ -186,8 +186,8 @@ def _cards(as_json: bool) -> None:
 
 
 def _papers(as_json: bool) -> None:
+    from edgedec.bench.papers.claims import report
     from edgedec.cli import _output
-    from edgedec.simulation.papers import report
 
     def tell(claim: str) -> None:
         click.secho(claim, err=True, dim=True)

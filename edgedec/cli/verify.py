@@ -144,9 +144,9 @@ def _asked(chosen: dict[str, Any]) -> GenerateOptions:
 
 def default_or_read(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
     """(name, prompt) pairs from a file, or function heads that the demo pair never saw."""
+    from edgedec.batch.jobs import read_jobs
     from edgedec.bench.workloads import heldout_prompts
     from edgedec.errors import InputError
-    from edgedec.jobs import read_jobs
 
     if path is None:
         return [(prompt.name, prompt.text) for prompt in heldout_prompts(count)]

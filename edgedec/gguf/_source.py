@@ -9,8 +9,8 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from edgedec._support.fields import one_line
 from edgedec.errors import BundleError
-from edgedec.fields import one_line
 
 CHUNK = 1 << 20
 MAX_HEADER_BYTES = 256 << 20

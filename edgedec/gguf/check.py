@@ -11,12 +11,12 @@ import os
 import subprocess
 from pathlib import Path
 
-from edgedec import installation, isolated
+from edgedec._support import installation, isolated
+from edgedec._support.fields import one_line
+from edgedec._support.vetted import Vetted
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.fields import one_line
 from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.parts import decodable_parts
-from edgedec.vetted import Vetted
 
 PACKAGE = "llama-cpp-python"
 CHILD = "edgedec.gguf._child"

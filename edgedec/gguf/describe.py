@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedec.fields import one_line
+from edgedec._support.fields import one_line
 from edgedec.gguf.header import GgufHeader
 
 

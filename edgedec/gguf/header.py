@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgedec._support.fields import one_line
+from edgedec._support.files import open_regular
 from edgedec.errors import BundleError
-from edgedec.fields import one_line
-from edgedec.files import open_regular
 from edgedec.gguf._source import Source
 from edgedec.gguf.types import ARRAY, BOOL, FILE_TYPES, NUMBERS, STRING, TENSOR_TYPES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from edgedec._support.fields import one_line
 from edgedec.errors import BundleError
-from edgedec.fields import one_line
 from edgedec.gguf.header import GgufHeader
 
 MAX_PARTS = 1 << 10

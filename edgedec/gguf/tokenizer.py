@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgedec.fields import one_line
+from edgedec._support.fields import one_line
 from edgedec.gguf.merges import listed_merges, merges_from_scores
 from edgedec.gguf.presplit import PRESPLITS
 from edgedec.gguf.vocabulary import (
@@ -23,8 +23,8 @@ from edgedec.gguf.vocabulary import (
     Vocabulary,
     wrong,
 )
-from edgedec.text import Tokenizer
-from edgedec.tokenizer_check import one_line_errors
+from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.tokenizer_check import one_line_errors
 
 if TYPE_CHECKING:
     import tokenizers

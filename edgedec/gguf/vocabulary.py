@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from edgedec._support.fields import one_line
 from edgedec.errors import BundleError
-from edgedec.fields import one_line
 from edgedec.gguf.header import GgufHeader
 
 # `enum llama_token_type`

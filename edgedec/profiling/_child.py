@@ -16,13 +16,13 @@ from time import perf_counter
 
 import numpy as np
 
+from edgedec._support.typed_json import from_json, to_json
 from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.errors import EdgedecError, ProfileError
-from edgedec.placement.pinning import pinned
-from edgedec.placement.profile import Measured, Parity, PassTimes
-from edgedec.placement.stored import from_json, to_json
+from edgedec.hardware.pinning import pinned
 from edgedec.profiling import parity, passes
 from edgedec.profiling.job import Job
+from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.runtimes import registry
 
 MEASURED, LOGITS = "measured.json", "logits.npy"

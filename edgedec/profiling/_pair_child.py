@@ -14,15 +14,15 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from edgedec._support.typed_json import from_json, to_json
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import EdgedecError, ProfileError
-from edgedec.placement.pinning import pinned
-from edgedec.placement.profile import Contention
-from edgedec.placement.stored import from_json, to_json
+from edgedec.hardware.pinning import pinned
 from edgedec.profiling.job import Job, Together
 from edgedec.profiling.opened import Opened, opened
 from edgedec.profiling.passes import repeated
+from edgedec.records.profile import Contention
 
 RESULT = "contention.json"
 EXIT_REFUSED = 3

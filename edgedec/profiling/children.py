@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from edgedec import isolated
+from edgedec._support import isolated
+from edgedec._support.typed_json import from_json, to_json
 from edgedec.errors import EdgedecError, ProfileError
-from edgedec.placement.profile import Contention, Measured, Parity
-from edgedec.placement.stored import from_json, to_json
 from edgedec.profiling.job import Job, Together
 from edgedec.profiling.parity import Rows
+from edgedec.records.profile import Contention, Measured, Parity
 
 CHILD, PAIR_CHILD = "edgedec.profiling._child", "edgedec.profiling._pair_child"
 # An abort would start a debugger to print where.

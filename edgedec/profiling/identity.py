@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from edgedec._support.files import open_regular
+from edgedec._support.model_path import is_gguf
 from edgedec.errors import BundleError
-from edgedec.files import open_regular
-from edgedec.model_path import is_gguf
-from edgedec.pair import Source
-from edgedec.placement.machine import machine_facts, runtime_versions
-from edgedec.placement.store import Identity
+from edgedec.hardware.machine import machine_facts, runtime_versions
+from edgedec.loading.sources import Source
+from edgedec.profiling.store import Identity
 
 _SAMPLES, _SAMPLE = 16, 1 << 16
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgedec.placement.place import Place
+from edgedec.records.place import Place
 
 TARGET, DRAFT = "target", "draft"
 

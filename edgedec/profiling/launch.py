@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from edgedec.placement.place import Place
-from edgedec.placement.profile import Measured
+from edgedec.records.place import Place
+from edgedec.records.profile import Measured
 
 
 def with_launch(measured: Sequence[Measured]) -> list[Measured]:

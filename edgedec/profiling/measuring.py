@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from edgedec.errors import EdgedecError
-from edgedec.pair import Source
-from edgedec.placement.place import CPU
-from edgedec.placement.profile import Contention, Measured
+from edgedec.loading.sources import Source
 from edgedec.profiling import children, parity
 from edgedec.profiling.job import DRAFT, TARGET, Job, Together
 from edgedec.profiling.launch import with_launch
 from edgedec.profiling.places import Site
 from edgedec.profiling.prompts import SAMPLE
+from edgedec.records.place import CPU
+from edgedec.records.profile import Contention, Measured
 
 # What matters most first; a short budget leaves the last ones out.
 WIDTHS = (1, 2, 4, 8, 3, 5, 6, 16, 7, 9, 12, 32, 17, 24)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgedec.decoding.session import Model, Session
-from edgedec.placement.pinning import pinned
-from edgedec.placement.place import Place
+from edgedec.hardware.pinning import pinned
+from edgedec.records.place import Place
 from edgedec.runtimes import registry
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from edgedec.decoding.session import Session
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import ProfileError
-from edgedec.placement.profile import Parity
+from edgedec.records.profile import Parity
 
 Rows = npt.NDArray[np.float32]
 

@@ -10,7 +10,7 @@ from time import perf_counter
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CannotRollback
-from edgedec.placement.profile import PassTimes
+from edgedec.records.profile import PassTimes
 
 # Passes within this factor of their width's quickest were not disturbed.
 _AGREE = 1.1

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgedec.errors import EdgedecError
-from edgedec.pair import Source
-from edgedec.placement.clusters import Cluster, clusters
-from edgedec.placement.place import CPU, Place
+from edgedec.hardware.clusters import Cluster, clusters
+from edgedec.loading.sources import Source
+from edgedec.records.place import CPU, Place
 from edgedec.runtimes import registry
 
 

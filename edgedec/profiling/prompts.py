@@ -13,7 +13,7 @@ from typing import Any
 from edgedec.errors import InputError
 from edgedec.models.demo import BUNDLE
 from edgedec.models.demo.heldout import heldout_prompts
-from edgedec.text import Tokenizer
+from edgedec.text.tokenizer import Tokenizer
 
 BUILT_IN = "built-in"
 _ALL, _OF_DEMO = 1 << 20, 6

@@ -10,16 +10,16 @@ from time import perf_counter
 from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.translation import Translation
 from edgedec.errors import EdgedecError, ProfileError
-from edgedec.pair import Source
-from edgedec.placement.profile import Measured
-from edgedec.placement.trace import Trace
+from edgedec.loading.sources import Source
 from edgedec.profiling.job import DRAFT, TARGET
 from edgedec.profiling.opened import Opened, opened
 from edgedec.profiling.prompts import Prompt
 from edgedec.profiling.residuals import Stage, residuals
 from edgedec.profiling.rounds import overheads
 from edgedec.profiling.traces import TEMPERATURES, Recorder
-from edgedec.vocabulary import translate
+from edgedec.records.profile import Measured
+from edgedec.records.trace import Trace
+from edgedec.text.vocabulary_map import translate
 
 _PROMPT_TOKENS = 512
 _BUDGET_S = 20.0

@@ -20,10 +20,10 @@ from edgedec.decoding.session import Model, Session
 from edgedec.decoding.stopping import NoText, StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.errors import EdgedecError
-from edgedec.placement.plan import Plan
-from edgedec.placement.profile import Measured
-from edgedec.placement.trace import Trace
-from edgedec.simulation.replay import Setting, replay
+from edgedec.records.plan import Plan
+from edgedec.records.profile import Measured
+from edgedec.records.trace import Trace
+from edgedec.replay.run import Setting, replay
 
 _TEXTS, _TOKENS = 3, 64
 _LENGTH = 3

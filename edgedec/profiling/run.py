@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgedec._support.fields import printable
 from edgedec.errors import ProfileError
-from edgedec.fields import printable
-from edgedec.pair import Source, every_format
-from edgedec.placement import busy, store
-from edgedec.placement.profile import SCHEMA, Measured, Profile
-from edgedec.placement.trace import Trace
-from edgedec.profiling import prompts
+from edgedec.hardware import busy
+from edgedec.loading.sources import Source, every_format
+from edgedec.profiling import prompts, store
 from edgedec.profiling.identity import identity
 from edgedec.profiling.job import TARGET
 from edgedec.profiling.measuring import Measuring
 from edgedec.profiling.places import Site, Wanted, sites
 from edgedec.profiling.prompts import Prompt
 from edgedec.profiling.recording import encoded, record
+from edgedec.records.profile import SCHEMA, Measured, Profile
+from edgedec.records.trace import Trace
 
 _log = logging.getLogger("edgedec")
 

@@ -17,7 +17,7 @@ from edgedec.decoding.sampling import Rows, Sampler, SamplingParams, filters
 from edgedec.decoding.session import Pass, Session, Want
 from edgedec.decoding.stopping import NoText, StopRule
 from edgedec.decoding.tree import IntArray, TokenTree
-from edgedec.placement.trace import Choices, Trace
+from edgedec.records.trace import Choices, Trace
 
 CHOICES = 8
 TEMPERATURES = (0.0, 0.8)

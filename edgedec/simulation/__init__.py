@@ -1,1 +1,1 @@
-"""The real loop in virtual time: what a plan would give, here or on a device that is not here."""
+"""Device cards and what-if: what a plan would give on a machine that is not here."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from edgedec.errors import InputError
-from edgedec.placement.plan import Plan, Prediction
-from edgedec.placement.profile import SCHEMA, Measured, Profile
-from edgedec.placement.trace import Trace
-from edgedec.placement.workload import Workload
+from edgedec.planning.predict import predict
+from edgedec.records.plan import Plan, Prediction
+from edgedec.records.profile import SCHEMA, Measured, Profile
+from edgedec.records.trace import Trace
+from edgedec.records.workload import Workload
 from edgedec.simulation.cards import Card, DeviceCard
 from edgedec.simulation.figures import Figure
-from edgedec.simulation.predict import predict
 from edgedec.simulation.roofline import ModelSize, Roofline, contention, peak
 
 

@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 
 from edgedec.errors import InputError
-from edgedec.placement.place import CPU, Place
-from edgedec.placement.profile import Contention, Measured, Parity, PassTimes
+from edgedec.records.place import CPU, Place
+from edgedec.records.profile import Contention, Measured, Parity, PassTimes
 from edgedec.simulation.cards import Card, DeviceCard
 
 # Bits of a stored weight with its share of scales, and the precision that it is computed in.

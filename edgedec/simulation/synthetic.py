@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgedec.errors import InputError
-from edgedec.placement.trace import Choices, Trace
+from edgedec.records.trace import Choices, Trace
 
 VOCAB = 64
 _PROMPT = 8

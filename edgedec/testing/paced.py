@@ -10,7 +10,7 @@ from edgedec.decoding.policy.cost import RunningMedian
 from edgedec.decoding.session import Model, OnChunk, OnPhase, Pass, Phase, Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
-from edgedec.placement.clock import Clock, WallClock
+from edgedec.overlap.clock import Clock, WallClock
 
 # From the rows of a pass and the tokens in the cache to its seconds.
 Seconds = Callable[[int, int], float]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
-from edgedec import installation
+from edgedec._support import installation
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.export.job import Exported, Figures, Job
 from edgedec.export.options import ExportOptions, Progress

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedec import installation
+from edgedec._support import installation
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
@@ -24,7 +24,7 @@ from edgedec.export.job import Exported, Figures, Job
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.sample import read_text
 from edgedec.export.tensors import CountedTensors
-from edgedec.text import Tokenizer
+from edgedec.text.tokenizer import Tokenizer
 
 WEIGHTS = (*FTYPES, *reversed(tuple(PLAIN)))
 # q4_k_m is closer to its source and faster a row at a time (0.5 B model: 50 ms against 70), but

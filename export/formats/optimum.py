@@ -17,7 +17,7 @@ from edgedec.export.job import Exported, Figures, Job
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.outline import Outline
 from edgedec.export.tensors import FloatArray
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
 
 WEIGHTS = traced.WEIGHTS

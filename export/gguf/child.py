@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgedec import isolated
+from edgedec._support import isolated
 from edgedec.errors import ExportError
 
 _POLL_S = 0.2

@@ -18,8 +18,8 @@ from edgedec.export.job import Figures, Job
 from edgedec.export.options import Progress
 from edgedec.export.reference import Reference
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray
-from edgedec.placement.device import available_cores
-from edgedec.text import Tokenizer
+from edgedec.hardware.device import available_cores
+from edgedec.text.tokenizer import Tokenizer
 
 
 def compare(job: Job, file: Path, progress: Progress) -> Figures:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from edgedec.errors import ExportError
-from edgedec.tokenizer_check import one_line_errors
+from edgedec.text.tokenizer_check import one_line_errors
 
 # Words, contractions in both cases, digits in runs of many lengths, white space of every kind
 # at every place, punctuation, scripts with and without case, combining marks, symbols.

@@ -10,7 +10,7 @@ from edgedec.errors import ExportError
 from edgedec.export.gguf import child
 from edgedec.export.job import Job
 from edgedec.export.options import Progress
-from edgedec.placement.device import available_cores
+from edgedec.hardware.device import available_cores
 
 # llama.cpp's numbers of its mixtures (llama_ftype), and the type most of their matrices get.
 FTYPES: Mapping[str, tuple[int, str]] = {

@@ -11,12 +11,12 @@ from typing import Any
 import gguf
 from tokenizers import Tokenizer as Backend
 
+from edgedec._support.model_path import utf8
 from edgedec.errors import ExportError
 from edgedec.export.checkpoint import Checkpoint, read_json
 from edgedec.export.gguf.pretokenizers import name_for
 from edgedec.export.tokenizer import TokenizerContent
-from edgedec.model_path import utf8
-from edgedec.text import Tokenizer
+from edgedec.text.tokenizer import Tokenizer
 
 _Kind = gguf.TokenType
 _BYTE = re.compile("<0x[0-9A-F]{2}>")

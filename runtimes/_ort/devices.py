@@ -11,9 +11,9 @@ from typing import Any
 import onnxruntime as ort
 
 from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.placement.device import Device
-from edgedec.placement.machine import cpu_name
-from edgedec.placement.place import CPU as PROCESSOR
+from edgedec.hardware.device import Device
+from edgedec.hardware.machine import cpu_name
+from edgedec.records.place import CPU as PROCESSOR
 from edgedec.runtimes._ort import plugins
 
 CPU = "CPUExecutionProvider"

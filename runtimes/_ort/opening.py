@@ -7,9 +7,9 @@ from pathlib import Path
 
 import onnxruntime as ort
 
+from edgedec._support.model_path import utf8
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.model_path import utf8
-from edgedec.placement.device import available_cores
+from edgedec.hardware.device import available_cores
 from edgedec.runtimes._ort.devices import CPU, Offer, choose, put_into
 
 _SPIN_US = 100
@@ -25,7 +25,7 @@ def model_file(path: Path | str, name: str) -> Path:
 def open_inference(
     file: Path, threads: int, providers: Sequence[str], device: str | None = None
 ) -> ort.InferenceSession:
-    """Load a graph. Its external data must have been checked: see ``edgedec.onnx_file``.
+    """Load a graph. Its external data must have been checked: see ``edgedec.bundle.onnx_file``.
 
     Args:
         file: the graph's.

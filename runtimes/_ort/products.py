@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from edgedec.placement.speed import INT4_SCALE, SIDE, float_matrix, int4_matrix, one_row
+from edgedec.hardware.speed import INT4_SCALE, SIDE, float_matrix, int4_matrix, one_row
 
 _BLOCK = 32
 _IR_VERSION, _OPSET = 8, 17

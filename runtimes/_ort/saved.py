@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgedec.bundle.onnx_file import read_model_file
 from edgedec.errors import SnapshotError
-from edgedec.onnx_file import read_model_file
 
 # Of each file of weights: enough to tell two trainings of one architecture apart.
 _SAMPLE = 1 << 20

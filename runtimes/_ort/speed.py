@@ -8,8 +8,8 @@ import numpy as np
 import onnxruntime as ort
 
 from edgedec.errors import RuntimeUnavailable
-from edgedec.placement.device import Device, Speed
-from edgedec.placement.speed import CannotCompute, Run, check, take_speed, typical_seconds
+from edgedec.hardware.device import Device, Speed
+from edgedec.hardware.speed import CannotCompute, Run, check, take_speed, typical_seconds
 from edgedec.runtimes._ort.devices import CPU, Offer, choose
 from edgedec.runtimes._ort.opening import SessionFailed, one_line, open_session, session_options
 from edgedec.runtimes._ort.products import Chain, float_chain, int4_chain

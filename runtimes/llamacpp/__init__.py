@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.backends import find_devices as devices
 from edgedec.runtimes.llamacpp.backends import load_plugins
 from edgedec.runtimes.llamacpp.model import LlamaModel

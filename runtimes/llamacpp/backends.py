@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from edgedec.placement.device import Device
-from edgedec.placement.place import CPU
+from edgedec.hardware.device import Device
+from edgedec.records.place import CPU
 from edgedec.runtimes.llamacpp.library import FOLDER, forget, reason, version
 
 _PROCESSOR, _CARD, _SHARED_CARD, _HELPER = 0, 1, 2, 3  # ggml_backend_dev_type

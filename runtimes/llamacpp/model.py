@@ -15,8 +15,8 @@ from edgedec.errors import (
     SessionError,
     StateError,
 )
-from edgedec.placement.device import available_cores
-from edgedec.placement.load import LoadOptions
+from edgedec.hardware.device import available_cores
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp import opening
 from edgedec.runtimes.llamacpp.context import Context, Settings, head_rows
 from edgedec.runtimes.llamacpp.facts import (

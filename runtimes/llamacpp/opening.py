@@ -6,9 +6,9 @@ import ctypes
 import os
 from pathlib import Path
 
+from edgedec._support.files import open_regular
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.files import open_regular
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends, load_plugins
 from edgedec.runtimes.llamacpp.library import (
     Params,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgedec.placement.speed import (
+from edgedec.hardware.speed import (
     INT4_SCALE,
     SIDE,
     CannotCompute,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edgedec.errors import RuntimeUnavailable
-from edgedec.placement.device import Device, Speed
-from edgedec.placement.speed import CannotCompute, Run, take_speed
+from edgedec.hardware.device import Device, Speed
+from edgedec.hardware.speed import CannotCompute, Run, take_speed
 from edgedec.runtimes.llamacpp.backends import find_backends
 from edgedec.runtimes.llamacpp.products import make_weights, time_products
 

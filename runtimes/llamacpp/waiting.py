@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgedec.placement.contention import machine_is_busy
+from edgedec.hardware.contention import machine_is_busy
 
 SPIN_COUNT = "GOMP_SPINCOUNT"
 # Some microseconds of spinning: enough for threads that meet on time.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgedec.placement.device import Device
-from edgedec.placement.load import LoadOptions
+from edgedec.hardware.device import Device
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort.devices import find_devices
 from edgedec.runtimes._ort.plugins import problems
 from edgedec.runtimes._ort.speed import measure

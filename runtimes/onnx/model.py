@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.errors import RuntimeUnavailable
-from edgedec.onnx_file import read_model_file
 from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.errors import RuntimeUnavailable
-from edgedec.onnx_file import read_model_file
 from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
 from edgedec.runtimes.optimum.graph import Graph, GraphFacts

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edgedec import planning
-from edgedec.placement import store
-from edgedec.placement.planner import decide
-from edgedec.placement.store import Identity
+from edgedec.planning import decisions
+from edgedec.planning.choose import decide
+from edgedec.profiling import store
+from edgedec.profiling.store import Identity
 from tests.profiles import MACHINE, PAIR, WORK
 
 HERE = Identity("demo", MACHINE, "a bundle", {})
@@ -28,7 +28,7 @@ def full(folders: tuple[Path, Path]) -> list[Path]:
     """A profile and its plan, checks, and a file that was not finished."""
     profiles, caches = folders
     assert store.write(HERE, PAIR)
-    planning.save(decide(PAIR, WORK), store.file_of(HERE).with_suffix(".plan.json"))
+    decisions.save(decide(PAIR, WORK), store.file_of(HERE).with_suffix(".plan.json"))
     caches.mkdir(parents=True)
     for name in ("opened-gguf.json", "opened-tokenizers.json"):
         (caches / name).write_text("{}")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from edgedec.assembly import OpenOptions
 from edgedec.errors import PromptTooLong
-from edgedec.limits import check_prompt
+from edgedec.loading.build import OpenOptions
+from edgedec.loading.capacity import check_prompt
 from edgedec.pipeline import Pipeline
 from edgedec.runtimes.onnx import OnnxModel
 
@@ -108,7 +108,7 @@ def test_a_short_prompt_costs_no_second_look_at_the_files(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[object] = []
-    monkeypatch.setattr("edgedec.assembly.find_pair", lambda *args: looked.append(args))
+    monkeypatch.setattr("edgedec.loading.build.find_pair", lambda *args: looked.append(args))
     check_prompt(bundle, OpenOptions(), "a" * 112)
     check_prompt(bundle, OpenOptions(max_context=68), "a")
     assert not looked

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from edgedec import Pipeline
+from edgedec._support.model_path import utf8
 from edgedec.cli._sampling import text
 from edgedec.errors import BundleError
-from edgedec.model_path import utf8
 
 LOCALES = {
     "ascii": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},

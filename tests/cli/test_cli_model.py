@@ -6,12 +6,12 @@ from pathlib import Path
 import click
 import pytest
 
+from edgedec._support.model_path import names_model
+from edgedec.bundle.manifest import read_manifest
 from edgedec.cli import _sampling, _suggestions, main
 from edgedec.cli._model import meant
 from edgedec.errors import BundleError, CheckpointError
 from edgedec.export.checkpoint import Checkpoint
-from edgedec.manifest import read_manifest
-from edgedec.model_path import names_model
 
 LENGTH = ["-n", 6]
 

@@ -13,8 +13,8 @@ _PROGRAM = """
 import dataclasses, sys
 from edgedec import profiling
 from edgedec.cli import main
-from edgedec.placement.place import Place
-from edgedec.placement.profile import Contention, Parity
+from edgedec.records.place import Place
+from edgedec.records.profile import Contention, Parity
 from tests.profiles import CPU, draft, profile, target
 cores = tuple(range(8))
 long = Place("onnx", threads=8, cores=cores)

@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
-from edgedec import doctor, installation
+from edgedec._support import installation
 from edgedec.cli import main
+from edgedec.doctor import report
 
 COMMANDS = {
     "bench", "cache", "chat", "demo", "devices", "doctor", "export", "generate", "inspect", "plan",
@@ -146,7 +147,7 @@ def test_doctor(run, monkeypatch) -> None:
     assert facts["memory"]["total_bytes"] > 1 << 28
     assert result.exit_code == (1 if facts["problems"] else 0)
     assert facts["demo"]["whole"] is not any("demo bundle" in p for p in facts["problems"])
-    monkeypatch.setattr("edgedec.doctor.RUNTIME", ("no-such-package",))
+    monkeypatch.setattr("edgedec.doctor.report.RUNTIME", ("no-such-package",))
     broken = run("doctor")
     assert broken.exit_code == 1
     assert (
@@ -156,7 +157,7 @@ def test_doctor(run, monkeypatch) -> None:
 
 
 def test_doctor_says_how_to_get_an_extra(run, monkeypatch) -> None:
-    monkeypatch.setattr("edgedec.doctor.EXTRAS", {"export": ("numpy", "no-such-package")})
+    monkeypatch.setattr("edgedec.doctor.report.EXTRAS", {"export": ("numpy", "no-such-package")})
     shown = run("doctor")
     assert "no-such-package (missing); makes bundles of checkpoints; get it: " in shown.stdout
     assert installation.install(extra="export") in shown.stdout
@@ -177,8 +178,8 @@ def test_doctor_knows_the_extras_for_users() -> None:
         extras[name] = {package for package in names if package != "edgedec"}
     for name in ("dev", "reference"):
         del extras[name]
-    assert {name: set(packages) for name, packages in doctor.EXTRAS.items()} == extras
-    assert set(doctor.PURPOSES) == set(doctor.EXTRAS)
+    assert {name: set(packages) for name, packages in report.EXTRAS.items()} == extras
+    assert set(report.PURPOSES) == set(report.EXTRAS)
 
 
 def test_devices(run) -> None:
@@ -206,8 +207,8 @@ def test_devices_without_measuring(run) -> None:
 
 
 def test_devices_show_what_drivers_say_as_text(run, monkeypatch) -> None:
-    from edgedec import survey
-    from edgedec.placement.device import Device, Speed
+    from edgedec.doctor import survey
+    from edgedec.hardware.device import Device, Speed
 
     card = Device("onnx", "card", "gpu", "[bold]A\x1b[31m card[/]", "X", 8 * 10**9, 10**9)
     other = Device("onnx", "other", "npu", "another")

@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 
 from edgedec import profiling
+from edgedec._support.typed_json import from_json
 from edgedec.errors import PlanError
-from edgedec.pair import every_format
-from edgedec.placement import store
-from edgedec.placement.place import Place
-from edgedec.placement.plan import Decision
-from edgedec.placement.profile import Contention
-from edgedec.placement.stored import from_json
-from edgedec.profiling import measuring
+from edgedec.loading.sources import every_format
+from edgedec.profiling import measuring, store
 from edgedec.profiling.identity import identity
+from edgedec.records.place import Place
+from edgedec.records.plan import Decision
+from edgedec.records.profile import Contention
 from tests.profiles import FIRST, SECOND, draft, profile, target
 
 CPU_ALONE = Place("onnx", threads=1)

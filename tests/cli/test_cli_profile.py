@@ -9,14 +9,13 @@ import pytest
 import tiny_models
 import tiny_tokenizers
 
+from edgedec._support.typed_json import from_json
 from edgedec.errors import ProfileError
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.hardware.device import Device
 from edgedec.models.registry import spec_for
-from edgedec.placement import store
-from edgedec.placement.device import Device
-from edgedec.placement.profile import Profile
-from edgedec.placement.stored import from_json
-from edgedec.profiling import children, identity, measuring
+from edgedec.profiling import children, identity, measuring, store
+from edgedec.records.profile import Profile
 from edgedec.runtimes import registry
 
 ONE = ("--threads", "1")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgedec import errors
-from edgedec.jobs import Job
+from edgedec.batch.jobs import Job
 
 PROMPT = "def fibonacci(n):\n    return"
 
@@ -350,7 +350,7 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(run, bundle, ctrl_c_in_roun
 
 
 def test_ids_that_are_null_are_line_numbers(tmp_path: Path) -> None:
-    from edgedec.jobs import read_jobs
+    from edgedec.batch.jobs import read_jobs
 
     file = tmp_path / "in.jsonl"
     file.write_text('{"id": null, "prompt": "a"}\n{"id": null, "prompt": "b"}\n', "utf-8")

@@ -7,10 +7,10 @@ import pytest
 
 from edgedec import profiling
 from edgedec.errors import InputError
-from edgedec.placement.profile import SCHEMA, Profile
-from edgedec.simulating import Wish, elsewhere
+from edgedec.records.profile import SCHEMA, Profile
 from edgedec.simulation import cards
 from edgedec.simulation.synthetic import independent, text
+from edgedec.simulation.what_if import Wish, elsewhere
 
 SIZES = ("--target", "7B int4", "--draft", "0.5B int4", "--new-tokens", 24)
 

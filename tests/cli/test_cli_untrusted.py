@@ -14,7 +14,7 @@ import pytest
 import template_attacks
 import tokenizer_attacks
 
-from edgedec.manifest import MANIFEST
+from edgedec.bundle.manifest import MANIFEST
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgedec import scheduling
-from edgedec.assembly import OpenOptions
 from edgedec.bench.matrix import verify_matrix
 from edgedec.bench.verification import Verification
 from edgedec.bench.verify import plainly
@@ -31,6 +29,8 @@ from edgedec.decoding.sampling.rows import Rows
 from edgedec.decoding.session import Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft
+from edgedec.loading import schedule
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.runtimes.onnx.session import OnnxSession
 
@@ -324,7 +324,7 @@ def test_a_drafter_that_disturbs_the_text_fails_in_its_way(
             drafter.propose = disturbing
         return drafter
 
-    monkeypatch.setattr(scheduling.drafting, "create", create)
+    monkeypatch.setattr(schedule.drafting, "create", create)
     found = matrix(bundle)
     assert failing(found) >= {"sampled"}
     assert {one.way for one in found.divergences} == {name}

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import edgedec
-from edgedec import installation
+from edgedec._support import installation
+from edgedec._support.fields import Fields
+from edgedec.bundle.manifest import SCHEMA_VERSION, check_version
 from edgedec.cli._group import check_package
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.fields import Fields
-from edgedec.manifest import SCHEMA_VERSION, check_version
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -83,7 +83,7 @@ def test_every_hint_names_this_distribution(repository: Path) -> None:
         ("docs/cli.md", "uv pip install edgedec"),
         ("README.md", "pip install 'edgedec-runtime[tpu]'"),
         ("README.md", "pip install '.[gguf,tpu]'"),
-        ("edgedec/doctor.py", '"pip install edgedec-runtime"'),
+        ("edgedec/doctor/report.py", '"pip install edgedec-runtime"'),
         ("runtimes/registry.py", '"pip install coremltools"'),
     ],
 )

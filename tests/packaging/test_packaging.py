@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import edgedec
-from edgedec.installation import DISTRIBUTION
+from edgedec._support.installation import DISTRIBUTION
 
 if sys.version_info >= (3, 11):
     import tomllib

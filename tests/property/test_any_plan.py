@@ -7,15 +7,15 @@ import dataclasses
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from edgedec._support.typed_json import from_json, to_json
 from edgedec.errors import MemoryBudgetError
-from edgedec.placement.place import Place
-from edgedec.placement.planner import decide
-from edgedec.placement.planner.drafts import Recording
-from edgedec.placement.planner.footprint import footprint
-from edgedec.placement.planner.sizes import padded
-from edgedec.placement.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
-from edgedec.placement.stored import from_json, to_json
-from edgedec.placement.workload import Workload
+from edgedec.planning.choose import decide
+from edgedec.planning.drafts import Recording
+from edgedec.planning.footprint import footprint
+from edgedec.planning.sizes import padded
+from edgedec.records.place import Place
+from edgedec.records.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
+from edgedec.records.workload import Workload
 from tests.profiles import MACHINE
 from tests.simulated import WIDTHS, measured, trace
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import OTHER, PLACE, measured, trace
 
-from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL, Plan
-from edgedec.placement.profile import Contention
-from edgedec.simulation.replay import Setting, replay
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
+from edgedec.records.profile import Contention
+from edgedec.replay.run import Setting, replay
 
 SEQUENTIALLY = ("lookup", "recycle", "model", "tree", "hybrid", "adaptive")
 AHEAD = ("model", "hybrid")

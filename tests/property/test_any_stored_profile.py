@@ -12,13 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from edgedec._support.typed_json import from_json, to_json
 from edgedec.errors import MemoryBudgetError, PlanError, ProfileError
-from edgedec.placement import soundness, store
-from edgedec.placement.place import Place
-from edgedec.placement.planner import decide
-from edgedec.placement.profile import Profile
-from edgedec.placement.stored import from_json, to_json
-from edgedec.placement.workload import Workload
+from edgedec.planning.choose import decide
+from edgedec.profiling import store
+from edgedec.records import soundness
+from edgedec.records.place import Place
+from edgedec.records.profile import Profile
+from edgedec.records.workload import Workload
 from tests.profiles import CPU, FIRST, SECOND, draft, profile, target
 from tests.simulated import trace
 

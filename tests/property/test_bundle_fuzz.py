@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from edgedec.bundle import Bundle
+from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import BundleError, CheckpointError
 from edgedec.export.safetensors import SafetensorsFile
-from edgedec.manifest import MANIFEST
 from edgedec.testing import damage
 from edgedec.testing.damage import json_bytes
 

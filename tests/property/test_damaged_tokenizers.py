@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgedec.errors import BundleError
 from edgedec.testing import damage
-from edgedec.text import Tokenizer
+from edgedec.text.tokenizer import Tokenizer
 
 SOURCES = [kind().to_str() for kind in (tiny_tokenizers.byte_level, tiny_tokenizers.llama)]
 LONG = ("vocab", "merges")

@@ -5,7 +5,7 @@ import tiny_tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edgedec.text import Tokenizer
+from edgedec.text.tokenizer import Tokenizer
 
 KINDS = sorted(tiny_tokenizers.KINDS)
 

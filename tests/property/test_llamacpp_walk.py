@@ -14,7 +14,7 @@ from tiny_gguf import write_tiny_gguf
 
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import SessionError
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp import LlamaModel, LlamaSession
 from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import Context

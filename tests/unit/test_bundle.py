@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from edgedec.bundle import SMALL_FILE_BYTES, Bundle
+from edgedec.bundle.folder import SMALL_FILE_BYTES, Bundle
+from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import BundleError
-from edgedec.manifest import MANIFEST
 
 FILES = {
     "target/model.onnx": b"graph",

@@ -16,16 +16,16 @@ import pytest
 from peaks import environment, measured
 from template_attacks import ATTACKS
 
-from edgedec import isolated
-from edgedec.chat import LIMITS
-from edgedec.confined import Confined, Limits, Refused, Stopped
+from edgedec._support import isolated
+from edgedec._support.confined import Confined, Limits, Refused, Stopped
+from edgedec.text.chat import LIMITS
 
 SMALL = Limits(memory_bytes=100 << 20, cpu_s=0.5, wall_s=20.0, answer_bytes=1 << 20)
 POSIX = pytest.mark.skipif(os.name != "posix", reason="bounds as POSIX systems keep them")
 MODULE = """
 import os, sys, time
 from edgedec import _confined_child
-from edgedec._confined_child import Refusal
+from edgedec._support._confined_child import Refusal
 
 def handle(task):
     if task == "pid":
@@ -266,7 +266,7 @@ def script(source: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 ASKING = """
     import sys
-    from edgedec.confined import Confined, Limits
+    from edgedec._support.confined import Confined, Limits
     child = Confined("some_child", idle_s=60)
     limits = Limits(100 << 20, 60.0, 120.0, 1 << 20)
     print(child.ask("pid", limits), flush=True)
@@ -320,7 +320,7 @@ def test_a_killed_parent_takes_its_idle_child_along(tmp_path: Path) -> None:
 
 def test_nothing_is_imported_or_started_before_a_template_is_rendered() -> None:
     code = (
-        "import sys; import edgedec.chat as c; t = c.ChatTemplate('x'); "
+        "import sys; import edgedec.text.chat as c; t = c.ChatTemplate('x'); "
         "assert c._CHILD._child is None and 'jinja2' not in sys.modules; "
         "t.render([{'role': 'user', 'content': ''}]); assert 'jinja2' not in sys.modules"
     )

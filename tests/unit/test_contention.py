@@ -13,9 +13,9 @@ import pytest
 
 from edgedec.cli import _output
 from edgedec.decoding.metrics import Metrics
+from edgedec.hardware import contention
+from edgedec.hardware.contention import least_share, longest_wait, waiting_times
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.placement import contention
-from edgedec.placement.contention import least_share, longest_wait, waiting_times
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 

@@ -19,10 +19,10 @@ from edgedec.decoding.session import Model
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.models.demo import BUNDLE
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import onnx
-from edgedec.text import Tokenizer
-from edgedec.vocabulary import translate
+from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.vocabulary_map import translate
 
 pytestmark = pytest.mark.slow
 

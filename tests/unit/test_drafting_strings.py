@@ -22,8 +22,8 @@ from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.errors import InputError, Interrupted, StateError
 from edgedec.testing import FakeModel, FakeSession
-from edgedec.text import Tokenizer
-from edgedec.vocabulary import translate
+from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.vocabulary_map import translate
 
 VOCAB = 24
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]

@@ -10,10 +10,10 @@ import pytest
 from tiny_models import leftovers, tiny_checkpoint
 
 from edgedec.bundle import Bundle
+from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import ExportError, InputError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.atomic import appearing, check_free
-from edgedec.manifest import MANIFEST
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from tiny_models import (
 )
 
 from edgedec.bundle import Bundle
+from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import (
     CheckpointError,
     InputError,
@@ -28,7 +29,6 @@ from edgedec.errors import (
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.export.checkpoint import Checkpoint, read_json
 from edgedec.export.reference import Reference
-from edgedec.manifest import MANIFEST
 from edgedec.models.registry import spec_for
 
 

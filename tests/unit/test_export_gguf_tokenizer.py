@@ -28,7 +28,7 @@ from edgedec.export.gguf.writing import write
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.tokenizer import load_tokenizer
-from edgedec.text import Tokenizer as Loaded
+from edgedec.text.tokenizer import Tokenizer as Loaded
 
 # It imports llama_cpp, which is an extra.
 evaluator = pytest.importorskip("edgedec.export.gguf.evaluator")

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
-from edgedec.assembly import OpenOptions
 from edgedec.decoding.engine import Engine
 from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
-from edgedec.opening import Opener, Way, placed, ways_without_plan
-from edgedec.placement.place import Place
-from edgedec.placement.plan import Plan
+from edgedec.loading.build import OpenOptions
+from edgedec.planning.fallback import Opener, Way, placed, ways_without_plan
+from edgedec.records.place import Place
+from edgedec.records.plan import Plan
 from edgedec.runtimes.onnx import OnnxSession
 
 PROMPT = "def fibonacci(n):\n"

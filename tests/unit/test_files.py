@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from edgedec import files, pair, vetted
+from edgedec._support import files, vetted
+from edgedec._support.files import open_inside, open_regular
 from edgedec.bundle import Bundle
+from edgedec.bundle.manifest import MANIFEST
+from edgedec.bundle.onnx_file import read_model_file
 from edgedec.errors import BundleError
-from edgedec.files import open_inside, open_regular
-from edgedec.manifest import MANIFEST
-from edgedec.onnx_file import read_model_file
-from edgedec.text import Tokenizer
+from edgedec.loading import sources
+from edgedec.text.tokenizer import Tokenizer
 
 FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
 BESIDE = ("tokenizer_config.json", "chat_template.jinja")
@@ -47,8 +48,8 @@ def relist(root: Path, name: str) -> None:
     (root / MANIFEST).write_text(json.dumps(manifest), "utf-8")
 
 
-def target(root: Path) -> pair.Source:
-    return pair.find(root, None, lambda role, formats: formats[0]).target
+def target(root: Path) -> sources.Source:
+    return sources.find(root, None, lambda role, formats: formats[0]).target
 
 
 def one_line(call: Callable[[], object]) -> str:

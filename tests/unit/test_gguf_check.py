@@ -12,11 +12,11 @@ import pytest
 from gguf_files import Tensor, gguf_bytes
 from tiny_llama import GOOD, TENSORS, TOKENS, VOCABULARY
 
+from edgedec._support.vetted import cache_file
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.gguf import check, first_open
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
-from edgedec.vetted import cache_file
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
@@ -49,7 +49,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 @pytest.fixture
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were read whole, in order."""
-    from edgedec import vetted
+    from edgedec._support import vetted
 
     read: list[Path] = []
     real = vetted._sha256

@@ -15,7 +15,7 @@ from edgedec.errors import BundleError
 from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.presplit import PRESPLITS
 from edgedec.gguf.tokenizer import load_tokenizer
-from edgedec.text import Tokenizer
+from edgedec.text.tokenizer import Tokenizer
 
 TEXTS = [
     "",

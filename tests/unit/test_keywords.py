@@ -10,7 +10,13 @@ import pytest
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec.errors import InputError
-from edgedec.keywords import OpenChanges, TextOptions, check_names, replaced, with_changes
+from edgedec.generation.keywords import (
+    OpenChanges,
+    TextOptions,
+    check_names,
+    replaced,
+    with_changes,
+)
 
 PROMPT = "def read_lines(path):"
 
@@ -141,7 +147,7 @@ def test_the_plan_of_a_text_is_what_it_was_decoded_with(pipeline: Pipeline) -> N
 
 
 def test_every_name_of_another_library_leads_to_an_option() -> None:
-    from edgedec.keywords import _ELSEWHERE
+    from edgedec.generation.keywords import _ELSEWHERE
 
     known = {f.name for c in (GenerateOptions, SamplingParams, OpenOptions)
              for f in dataclasses.fields(c)}  # fmt: skip

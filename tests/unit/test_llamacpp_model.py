@@ -20,8 +20,8 @@ from tiny_gguf import CONTEXT, EOS, EOT, VOCAB, write_tiny_gguf
 from edgedec.decoding.session import Rollback, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, EdgedecError, InputError, RuntimeUnavailable
-from edgedec.placement.device import available_cores
-from edgedec.placement.load import LoadOptions
+from edgedec.hardware.device import available_cores
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import llamacpp, registry
 from edgedec.runtimes.llamacpp import LlamaModel, model, opening
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends
@@ -272,7 +272,7 @@ RUN = """
 import sys
 from pathlib import Path
 from edgedec.decoding.tree import TokenTree
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
 from edgedec.errors import EdgedecError
 runtime = registry.adapter("llamacpp")

@@ -11,8 +11,8 @@ pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 
 from tiny_gguf import write_tiny_gguf
 
-from edgedec.assembly import OpenOptions, assemble
 from edgedec.errors import InputError
+from edgedec.loading.build import OpenOptions, assemble
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from edgedec.errors import (
     SnapshotError,
     StateError,
 )
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp import LlamaModel, LlamaSession
 from edgedec.runtimes.llamacpp.batch import Batch
 from edgedec.runtimes.llamacpp.branches import Branches

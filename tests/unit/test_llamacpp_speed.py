@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.placement import speed as taking
-from edgedec.placement.device import Device
-from edgedec.placement.load import LoadOptions
-from edgedec.placement.speed import SIDE, CannotCompute
+from edgedec.hardware import speed as taking
+from edgedec.hardware.device import Device
+from edgedec.hardware.speed import SIDE, CannotCompute
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import llamacpp, registry
 from edgedec.runtimes.llamacpp import backends, opening, products, speed
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends, find_devices

@@ -21,7 +21,7 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import SessionError
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp import LlamaModel, LlamaSession
 from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import Context

@@ -15,9 +15,9 @@ from simulated import OTHER, PLACE, VOCAB, measured
 from edgedec.bench.never_slower import loss
 from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.policy import MeasuredCost
-from edgedec.placement.plan import Plan
-from edgedec.placement.trace import Choices, Trace
-from edgedec.simulation.replay import Setting, replay
+from edgedec.records.plan import Plan
+from edgedec.records.trace import Choices, Trace
+from edgedec.replay.run import Setting, replay
 
 DRAFTERS = ["adaptive", "text", "hybrid", "lookup", "recycle", "model", "tree"]
 # A large target with a small draft, and a small one whose draft costs a third of it.

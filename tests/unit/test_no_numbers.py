@@ -19,7 +19,7 @@ from edgedec.errors import SessionError
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes.onnx import OnnxModel
 
 SAMPLERS = {

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import write_tiny_model
 
-from edgedec import onnx_file as file_module
+from edgedec.bundle import onnx_file as file_module
+from edgedec.bundle.onnx_file import read_model_file
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.onnx_file import read_model_file
 from edgedec.runtimes.onnx import OnnxModel
 
 

@@ -14,7 +14,7 @@ from tiny_models import write_tiny_model
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import Interrupted, SessionError, StateError
-from edgedec.placement.device import available_cores
+from edgedec.hardware.device import available_cores
 from edgedec.runtimes._ort.opening import default_threads
 from edgedec.runtimes.onnx import OnnxModel, OnnxSession
 from edgedec.runtimes.onnx import cache as cache_module

@@ -11,7 +11,7 @@ import pytest
 from tiny_models import write_tiny_model
 
 from edgedec.errors import RuntimeUnavailable
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import onnx as adapter
 from edgedec.runtimes.onnx import OnnxModel, model, trust
 from edgedec.runtimes.onnx.passes import Passes

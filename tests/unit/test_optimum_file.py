@@ -16,7 +16,7 @@ from tiny_optimum import VOCAB, write_tiny_graph
 
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, InputError, RuntimeUnavailable, SessionError
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import optimum, registry
 from edgedec.runtimes.onnx import OnnxModel
 from edgedec.runtimes.optimum import OptimumModel

@@ -9,9 +9,9 @@ import pytest
 from tiny_models import write_tiny_model
 
 from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.placement import speed as taking
-from edgedec.placement.device import Device
-from edgedec.placement.load import LoadOptions
+from edgedec.hardware import speed as taking
+from edgedec.hardware.device import Device
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import onnx as adapter
 from edgedec.runtimes import registry
 from edgedec.runtimes._ort import devices, plugins, speed
@@ -330,7 +330,7 @@ def test_memory_bounds_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None
     assert taking.affordable(16 << 20, free=10 << 30) == 16
     assert taking.affordable(16 << 20, free=512 << 20) == 4
     assert taking.affordable(16 << 20, free=1) == 1
-    from edgedec.placement.machine import Memory
+    from edgedec.hardware.machine import Memory
 
     monkeypatch.setattr(taking, "memory", lambda: Memory(1 << 40, 256 << 20, 1 << 30))
     assert taking.affordable(16 << 20) == 2

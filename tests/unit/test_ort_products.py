@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from edgedec.placement.speed import SIDE
+from edgedec.hardware.speed import SIDE
 from edgedec.runtimes._ort import products
 from edgedec.runtimes._ort.products import Chain, float_chain, int4_chain
 
@@ -81,6 +81,6 @@ def test_what_a_run_costs() -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**31, 2**40])
 def test_numbers_on_the_wire(value: int) -> None:
-    from edgedec.onnx_file import _varint as read
+    from edgedec.bundle.onnx_file import _varint as read
 
     assert read(memoryview(products._varint(value)), 0) == (value, len(products._varint(value)))

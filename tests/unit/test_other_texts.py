@@ -8,9 +8,9 @@ import pytest
 
 from edgedec.bench import other_texts
 from edgedec.bench.other_texts import CODE, HOPELESS, PROSE
-from edgedec.placement.plan import Plan, Prediction
-from edgedec.placement.profile import Profile
-from edgedec.placement.workload import Workload
+from edgedec.records.plan import Plan, Prediction
+from edgedec.records.profile import Profile
+from edgedec.records.workload import Workload
 from tests.profiles import WORK, draft, profile, target
 from tests.simulated import trace
 

@@ -12,8 +12,8 @@ from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
-from edgedec.placement.overlap import AheadDrafter
-from edgedec.placement.overlap.thicket import Thicket
+from edgedec.overlap import AheadDrafter
+from edgedec.overlap.lookahead_tree import Thicket
 from edgedec.testing import FakeModel
 
 POLICIES: dict[str, Callable[[], DraftPolicy]] = {

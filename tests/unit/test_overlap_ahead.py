@@ -13,9 +13,9 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Pass, Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import StateError
-from edgedec.placement.overlap import AheadDrafter
-from edgedec.placement.overlap.ahead import Ahead
-from edgedec.simulation.clock import VirtualClock
+from edgedec.overlap import AheadDrafter
+from edgedec.overlap.lookahead import Ahead
+from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import PacedModel
 
 PASS_S = 1.0

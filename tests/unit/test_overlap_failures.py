@@ -32,9 +32,9 @@ from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Phase
 from edgedec.decoding.translation import Translation
 from edgedec.errors import InputError, RuntimeUnavailable, StateError
-from edgedec.placement.overlap import OverlappedEngine
-from edgedec.placement.overlap.ahead import Ahead
-from edgedec.placement.overlap.worker import Worker
+from edgedec.overlap import OverlappedEngine
+from edgedec.overlap.lookahead import Ahead
+from edgedec.overlap.worker import Worker
 from edgedec.testing import FakeModel, PacedModel
 
 HOT = SAMPLINGS["hot"]

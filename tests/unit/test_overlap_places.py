@@ -13,12 +13,12 @@ from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.policy import Fixed
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.pair import every_format
-from edgedec.placement.clock import WallClock
-from edgedec.placement.overlap import AheadDrafter, OverlappedEngine
-from edgedec.placement.overlap.ahead import Ahead
-from edgedec.placement.place import Place
+from edgedec.loading.sources import every_format
+from edgedec.overlap import AheadDrafter, OverlappedEngine
+from edgedec.overlap.clock import WallClock
+from edgedec.overlap.lookahead import Ahead
 from edgedec.profiling.opened import opened
+from edgedec.records.place import Place
 from edgedec.testing import PacedModel
 
 DRAFT = Path(__file__).resolve().parents[2] / "models" / "demo" / "draft"

@@ -16,12 +16,12 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Session
-from edgedec.placement.clock import Clock
-from edgedec.placement.overlap import AheadDrafter, OverlappedEngine, Patience
-from edgedec.placement.overlap.ahead import Ahead
-from edgedec.placement.overlap.thicket import Pace, Thicket
-from edgedec.placement.overlap.twig import Twig
-from edgedec.simulation.clock import VirtualClock
+from edgedec.overlap import AheadDrafter, OverlappedEngine, Patience
+from edgedec.overlap.clock import Clock
+from edgedec.overlap.lookahead import Ahead
+from edgedec.overlap.lookahead_node import Twig
+from edgedec.overlap.lookahead_tree import Pace, Thicket
+from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
 
 # The curve of a half-billion decoder in int4, in units of a pass over one row.
@@ -191,7 +191,7 @@ def test_what_lookup_and_the_draft_both_think_of_is_thought_of_once(
 
     once = rate()
     monkeypatch.setattr(
-        "edgedec.placement.overlap.thicket._child", lambda *of: Twig(of[1], of[0], of[2])
+        "edgedec.overlap.lookahead_tree._child", lambda *of: Twig(of[1], of[0], of[2])
     )
     twice = rate()
     assert once > 0.9

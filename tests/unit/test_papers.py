@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from edgedec.bench.papers import claims, dovetail_figures, theory
+from edgedec.bench.papers.pairs import Pair
+from edgedec.bench.papers.reproduction import Claim, Row, evaluate
 from edgedec.errors import InputError
-from edgedec.simulation import cards, papers, papers_dovetail, papers_theory
+from edgedec.simulation import cards
 from edgedec.simulation.figures import Figure
-from edgedec.simulation.pairs import Pair
-from edgedec.simulation.reproduction import Claim, Row, evaluate
 from edgedec.simulation.synthetic import (
     emitting,
     independent,
@@ -89,7 +90,7 @@ def test_an_input_without_a_source_is_refused() -> None:
             evaluate(what)
 
 
-@pytest.mark.parametrize("what", papers.claims(), ids=lambda what: what.figure)
+@pytest.mark.parametrize("what", claims.claims(), ids=lambda what: what.figure)
 def test_claims_name_their_sources_and_are_no_circles(what: Claim) -> None:
     assert what.remark
     for name, figure in what.inputs.items():
@@ -101,7 +102,7 @@ def test_claims_name_their_sources_and_are_no_circles(what: Claim) -> None:
 
 
 def test_reproduced_figures_are_not_when_an_input_is_off_by_two() -> None:
-    theorem = papers_theory.claims()[1]
+    theorem = theory.claims()[1]
     assert evaluate(theorem).passed
     for name, figure in theorem.inputs.items():
         for factor in (0.5, 2.0):
@@ -117,7 +118,7 @@ def scaled(figure: Figure, factor: float) -> Figure:
 
 def dovetail(figure: str, *matter: str) -> Claim:
     """A claim as the bench simulates it, but for inputs that hardly matter: at their middles."""
-    (what,) = (c for c in papers_dovetail.claims() if c.figure.startswith(figure))
+    (what,) = (c for c in dovetail_figures.claims() if c.figure.startswith(figure))
     inputs = {
         name: known if not matter or name in matter else known.fixed(known.middle)
         for name, known in what.inputs.items()
@@ -130,7 +131,7 @@ def broken(what: Claim, name: str, factor: float) -> Row:
 
 
 def test_dovetail_s_sixth_block_brings_nothing_unless_it_were_twice_as_good() -> None:
-    what = dovetail("six extra blocks", "accepted length", *papers_dovetail._GPU)
+    what = dovetail("six extra blocks", "accepted length", *dovetail_figures._GPU)
     assert evaluate(what).passed
     assert not broken(what, "more with six", 2.0).inside
 
@@ -159,7 +160,7 @@ def test_dovetail_s_memory() -> None:
 
 
 def test_dovetail_s_speed_moves_as_it_must() -> None:
-    (what,) = (c for c in papers_dovetail.claims() if c.figure.startswith("tokens/s, five"))
+    (what,) = (c for c in dovetail_figures.claims() if c.figure.startswith("tokens/s, five"))
     middles = {name: figure.middle for name, figure in what.inputs.items()}
     before = what.model(middles)
 
@@ -216,7 +217,7 @@ def test_the_page_quotes_the_records(repository: Path) -> None:
     page = (repository / "docs" / "simulation.md").read_text("utf-8")
     lines = (repository / "docs" / "measurements" / "papers.jsonl").read_text("utf-8").splitlines()
     records = [json.loads(line) for line in lines if '"claim"' in line]
-    assert [record["figure"] for record in records] == [c.figure for c in papers.claims()]
+    assert [record["figure"] for record in records] == [c.figure for c in claims.claims()]
     for record in records:
         (line,) = (line for line in page.splitlines() if f"| {record['figure']} |" in line)
         produced = f"{record['low']:.3g}..{record['high']:.3g} (±{record['spread']:.0%})"

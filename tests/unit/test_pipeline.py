@@ -21,9 +21,9 @@ from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.decoding.engine import Emission
 from edgedec.errors import InputError, MemoryBudgetError, PromptTooLong, StateError
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.generation.stream import Stream
 from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx import OnnxSession
-from edgedec.streaming import Stream
 
 CONTEXT, DRAFT_CONTEXT = 1024, 48
 PROMPT = [5, 6, 7, 8, 5, 6, 7]

@@ -9,8 +9,8 @@ from time import monotonic, process_time, sleep
 
 import pytest
 
-from edgedec.placement import busy
-from edgedec.placement.busy import Usage
+from edgedec.hardware import busy
+from edgedec.hardware.busy import Usage
 
 needs_ticks = pytest.mark.skipif(
     busy.usage() is None, reason="this system does not count the time of its cores"

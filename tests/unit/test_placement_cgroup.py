@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from edgedec.placement import cgroup
-from edgedec.placement.device import available_cores
-from edgedec.placement.machine import Memory, memory
+from edgedec.hardware import cgroup
+from edgedec.hardware.device import available_cores
+from edgedec.hardware.machine import Memory, memory
 
 GB = 1 << 30
 
@@ -187,7 +187,7 @@ def test_a_real_group(tmp_path: Path) -> None:
         (group / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(str(300 << 20))
         ask = (
             f"import os; open({str(inner / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
-            "from edgedec.placement.machine import memory; print(memory().limit, memory().free)"
+            "from edgedec.hardware.machine import memory; print(memory().limit, memory().free)"
         )
         done = subprocess.run(
             [sys.executable, "-c", ask], capture_output=True, text=True, check=True

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgedec.placement import clusters as module
-from edgedec.placement.clusters import Cluster, clusters
+from edgedec.hardware import clusters as module
+from edgedec.hardware.clusters import Cluster, clusters
 
 
 def write_cpus(

@@ -6,10 +6,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from edgedec.placement.place import Place
-from edgedec.placement.plan import Plan
-from edgedec.placement.planner.footprint import AUTO_LENGTH, Footprint, footprint
-from edgedec.placement.profile import SCHEMA, Measured, PassTimes, Profile
+from edgedec.planning.footprint import AUTO_LENGTH, Footprint, footprint
+from edgedec.records.place import Place
+from edgedec.records.plan import Plan
+from edgedec.records.profile import SCHEMA, Measured, PassTimes, Profile
 from tests.simulated import OTHER, PLACE, measured
 
 MB = 1_000_000
@@ -123,9 +123,9 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from edgedec.bundle import Bundle
-from edgedec.assembly import OpenOptions
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 from edgedec.profiling._child import resident_bytes
 from edgedec.runtimes import registry
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import edgedec
-from edgedec.placement import cgroup, machine
-from edgedec.placement.clusters import Cluster
-from edgedec.placement.machine import Memory, difference, machine_facts, memory, runtime_versions
+from edgedec.hardware import cgroup, machine
+from edgedec.hardware.clusters import Cluster
+from edgedec.hardware.machine import Memory, difference, machine_facts, memory, runtime_versions
 
 GB = 1 << 30
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgedec.placement.place import Place
-from edgedec.placement.planner.sizes import NEVER, Trees, best_tree, padded, pass_seconds
+from edgedec.planning.sizes import NEVER, Trees, best_tree, padded, pass_seconds
+from edgedec.records.place import Place
 from tests.simulated import measured
 
 Layers = tuple[int, ...]

@@ -9,9 +9,9 @@ import pytest
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DraftLimits
 from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.placement.planner.drafts import Recording, child_chances, measure
-from edgedec.placement.planner.survival import Survival, SurvivalEstimate
-from edgedec.placement.trace import Choices, Trace
+from edgedec.planning.drafts import Recording, child_chances, measure
+from edgedec.planning.survival import Survival, SurvivalEstimate
+from edgedec.records.trace import Choices, Trace
 from tests.simulated import VOCAB, trace
 
 T, F = True, False

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from edgedec._support.typed_json import from_json, to_json
 from edgedec.errors import PlanError, ProfileError, RuntimeUnavailable
-from edgedec.placement.clock import WallClock
-from edgedec.placement.pinning import pinned
-from edgedec.placement.place import Place
-from edgedec.placement.plan import Candidate, Decision, Plan, Prediction
-from edgedec.placement.stored import from_json, to_json
+from edgedec.hardware.pinning import pinned
+from edgedec.overlap.clock import WallClock
+from edgedec.records.place import Place
+from edgedec.records.plan import Candidate, Decision, Plan, Prediction
 
 needs_pinning = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="this system does not keep threads on cores"

@@ -10,9 +10,9 @@ import pytest
 from running import threads
 
 from edgedec.errors import Interrupted
-from edgedec.placement.clock import Clock, Signal, WallClock
-from edgedec.placement.overlap.worker import Worker
-from edgedec.simulation.clock import VirtualClock
+from edgedec.overlap.clock import Clock, Signal, WallClock
+from edgedec.overlap.worker import Worker
+from edgedec.replay.virtual_clock import VirtualClock
 
 
 class Told:

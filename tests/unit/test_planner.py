@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from edgedec.errors import PlanError
-from edgedec.placement.place import Place
-from edgedec.placement.plan import Plan, Prediction
-from edgedec.placement.planner import decide
-from edgedec.placement.planner.analytic import Forecast
-from edgedec.placement.profile import Parity
-from edgedec.simulation.predict import predict
+from edgedec.planning.choose import decide
+from edgedec.planning.estimate import Forecast
+from edgedec.planning.predict import predict
+from edgedec.records.place import Place
+from edgedec.records.plan import Plan, Prediction
+from edgedec.records.profile import Parity
 from tests.profiles import (
     CPU,
     GPU,

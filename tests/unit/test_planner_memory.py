@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from edgedec.errors import MemoryBudgetError
-from edgedec.placement.plan import Plan
-from edgedec.placement.planner import decide
-from edgedec.placement.planner.footprint import footprint
-from edgedec.placement.planner.retreat import size
-from edgedec.placement.workload import LEAST_CONTEXT, Workload
-from edgedec.simulation.predict import predict
+from edgedec.planning.choose import decide
+from edgedec.planning.footprint import footprint
+from edgedec.planning.memory_fit import size
+from edgedec.planning.predict import predict
+from edgedec.records.plan import Plan
+from edgedec.records.workload import LEAST_CONTEXT, Workload
 from tests.profiles import (
     CPU,
     WORK,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL, Plan, Prediction
-from edgedec.placement.planner import decide
-from edgedec.placement.planner.retreat import size
-from edgedec.placement.profile import Contention
-from edgedec.simulation.predict import predict
+from edgedec.planning.choose import decide
+from edgedec.planning.memory_fit import size
+from edgedec.planning.predict import predict
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan, Prediction
+from edgedec.records.profile import Contention
 from tests.profiles import (
     CPU,
     FIRST,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from edgedec.placement.plan import OVERLAPPED, SEQUENTIAL, Prediction
-from edgedec.placement.planner import decide
-from edgedec.placement.profile import Contention
-from edgedec.simulation.predict import predict
+from edgedec.planning.choose import decide
+from edgedec.planning.predict import predict
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Prediction
+from edgedec.records.profile import Contention
 from tests.profiles import (
     CPU,
     FIRST,

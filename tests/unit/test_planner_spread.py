@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgedec.placement.plan import Candidate, Plan, Prediction
-from edgedec.placement.planner import decide, spread
-from edgedec.placement.planner.spread import LEVEL, between_texts, interval, student
-from edgedec.placement.planner.weighed import Weighed
-from edgedec.simulation.predict import predict
+from edgedec.planning.choose import decide, spread
+from edgedec.planning.predict import predict
+from edgedec.planning.spread import LEVEL, between_texts, interval, student
+from edgedec.planning.weighed import Weighed
+from edgedec.records.plan import Candidate, Plan, Prediction
 from tests.profiles import CPU, PAIR, WORK, draft, profile, said, target, times
 from tests.simulated import trace
 

@@ -14,14 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgedec import planning, profiling
+from edgedec import profiling
+from edgedec._support.typed_json import to_json
 from edgedec.errors import InputError, MemoryBudgetError, PlanError
-from edgedec.placement.plan import OVERLAPPED, Decision, Plan
-from edgedec.placement.planner import decide
-from edgedec.placement.store import Identity
-from edgedec.placement.stored import to_json
-from edgedec.placement.workload import Workload
-from edgedec.simulation.predict import predict
+from edgedec.planning import decisions
+from edgedec.planning.choose import decide
+from edgedec.planning.predict import predict
+from edgedec.profiling.store import Identity
+from edgedec.records.plan import OVERLAPPED, Decision, Plan
+from edgedec.records.workload import Workload
 from tests.conftest import REPOSITORY
 from tests.profiles import CPU, FIRST, GPU, MACHINE, SECOND, WORK, draft, profile, target
 
@@ -34,7 +35,7 @@ HERE = Identity("demo", MACHINE, "a bundle", {})
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    planning.save(DECISION, path)
+    decisions.save(DECISION, path)
     return path
 
 
@@ -46,8 +47,8 @@ def one_line(caught: pytest.ExceptionInfo[PlanError]) -> str:
 
 
 def test_a_decision_comes_back_as_it_was(stored):
-    assert planning.read(stored) == DECISION
-    planning.check(planning.read(stored), HERE, stored)
+    assert decisions.read(stored) == DECISION
+    decisions.check(decisions.read(stored), HERE, stored)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files have no such modes there")
@@ -55,7 +56,7 @@ def test_a_decision_comes_back_as_it_was(stored):
 def test_a_plan_has_the_mode_of_any_new_file(tmp_path, mask, mode):
     before = os.umask(mask)
     try:
-        planning.save(DECISION, tmp_path / "plan.json")
+        decisions.save(DECISION, tmp_path / "plan.json")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "plan.json").stat().st_mode) == mode
@@ -63,7 +64,7 @@ def test_a_plan_has_the_mode_of_any_new_file(tmp_path, mask, mode):
 
 def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(PlanError, match=r"cannot be written.*give another --out"):
-        planning.save(DECISION, tmp_path / "no folder" / "plan.json")
+        decisions.save(DECISION, tmp_path / "no folder" / "plan.json")
     old = tmp_path / "plan.json"
     old.write_text("what was there")
 
@@ -72,7 +73,7 @@ def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(PlanError, match="No space left"):
-        planning.save(DECISION, old)
+        decisions.save(DECISION, old)
     assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
     assert old.read_text() == "what was there"
 
@@ -80,21 +81,21 @@ def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch
 def test_another_machine_is_named_with_its_difference(stored):
     there = dataclasses.replace(HERE, machine={"cpu": "another processor"})
     with pytest.raises(PlanError, match="of another machine") as caught:
-        planning.check(DECISION, there, stored)
+        decisions.check(DECISION, there, stored)
     assert "cpu was a processor, is another processor" in one_line(caught)
 
 
 def test_a_message_says_nothing_to_the_terminal_and_leaves_advice_to_others(stored):
     odd = dataclasses.replace(DECISION, machine={"cpu\x1b[2J\n": "\x1b[31m\n" * 1000})
     with pytest.raises(PlanError, match="of another machine") as caught:
-        planning.check(odd, HERE, stored)
+        decisions.check(odd, HERE, stored)
     assert one_line(caught).endswith("make one with `edgedec plan --out FILE`")
     with pytest.raises(PlanError, match="of another machine") as caught:
-        planning.check(odd, HERE, stored, advice="")
+        decisions.check(odd, HERE, stored, advice="")
     assert "make one" not in one_line(caught)
     stored.write_text("{")
     with pytest.raises(PlanError, match=r"not JSON$"):
-        planning.read(stored, advice="")
+        decisions.read(stored, advice="")
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
@@ -109,7 +110,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path, kind):
     made[kind]()
     before = os.lstat(path)
     with pytest.raises(PlanError, match=r"and stays: give another --out") as caught:
-        planning.save(DECISION, path)
+        decisions.save(DECISION, path)
     one_line(caught)
     assert os.lstat(path) == before
     assert kept.read_text() == "what was there"
@@ -119,15 +120,15 @@ def test_nothing_but_a_file_is_replaced(tmp_path, kind):
 def test_other_models_are_refused(stored):
     there = dataclasses.replace(HERE, bundle="another bundle")
     with pytest.raises(PlanError, match="of other models") as caught:
-        planning.check(DECISION, there, stored)
+        decisions.check(DECISION, there, stored)
     one_line(caught)
 
 
 def test_load_compares_with_what_is_there(stored, monkeypatch):
     with pytest.raises(PlanError, match="of another machine"):
-        planning.load(stored, "demo")
-    monkeypatch.setattr(planning, "identity", lambda *args: HERE)
-    assert planning.load(stored, "demo") == DECISION
+        decisions.load(stored, "demo")
+    monkeypatch.setattr(decisions, "identity", lambda *args: HERE)
+    assert decisions.load(stored, "demo") == DECISION
 
 
 def changed(path: str, value: object) -> str:
@@ -179,15 +180,15 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, text, match):
     path = tmp_path / "plan.json"
     path.write_text(text)
     with pytest.raises(PlanError, match=match) as caught:
-        planning.read(path)
+        decisions.read(path)
     one_line(caught)
 
 
 def test_a_missing_file_says_how_to_make_one(tmp_path):
     with pytest.raises(PlanError, match="edgedec plan --out FILE"):
-        planning.read(tmp_path / "none.json")
+        decisions.read(tmp_path / "none.json")
     with pytest.raises(PlanError, match="cannot be read"):
-        planning.read(tmp_path)
+        decisions.read(tmp_path)
 
 
 def test_a_huge_file_is_not_read(tmp_path):
@@ -195,7 +196,7 @@ def test_a_huge_file_is_not_read(tmp_path):
     with path.open("wb") as stream:
         stream.truncate(9 << 20)
     with pytest.raises(PlanError, match="larger than 8 MiB"):
-        planning.read(path)
+        decisions.read(path)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -207,7 +208,7 @@ def test_any_flipped_byte_is_refused_or_harmless(stored, data):
     path.write_bytes(bytes(raw))
     # Whatever else is raised fails this.
     with suppress(PlanError):
-        assert isinstance(planning.read(path), Decision)
+        assert isinstance(decisions.read(path), Decision)
 
 
 def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
@@ -219,25 +220,25 @@ def test_plan_takes_what_was_measured_and_all_memory_there_is(monkeypatch):
 
     monkeypatch.setattr(profiling, "profile", measured)
     monkeypatch.setattr(profiling, "read_cached", lambda *args: PROFILE)
-    decision = planning.plan("demo", WORK)
+    decision = decisions.plan("demo", WORK)
     assert asked == ["demo"]
     assert decision.memory is None
     assert any("in total, with a context of" in reason for reason in decision.reasons)
-    assert planning.plan("demo", WORK, memory=10**9).memory == 10**9
+    assert decisions.plan("demo", WORK, memory=10**9).memory == 10**9
     with pytest.raises(MemoryBudgetError, match="too little for any plan"):
-        planning.plan("demo", WORK, memory=1000)
+        decisions.plan("demo", WORK, memory=1000)
     little = SimpleNamespace(usable=1000)
-    monkeypatch.setattr(planning.machine, "memory", lambda: little)
+    monkeypatch.setattr(decisions.machine, "memory", lambda: little)
     with pytest.raises(MemoryBudgetError, match="all there is"):
-        planning.plan("demo", WORK)
+        decisions.plan("demo", WORK)
 
 
 _DECIDE = """
 import json, sys
 from dataclasses import replace
-from edgedec.placement.planner import decide
-from edgedec.placement.stored import to_json
-from edgedec.simulation.predict import predict
+from edgedec.planning.choose import decide
+from edgedec._support.typed_json import to_json
+from edgedec.planning.predict import predict
 from tests.profiles import FIRST, SECOND, WORK, draft, profile, target
 models = [target(), target(FIRST), target(SECOND), draft(), draft(FIRST), draft(SECOND)]
 found = decide(profile(*models), WORK, None, predict)

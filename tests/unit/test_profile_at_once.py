@@ -3,11 +3,11 @@
 import pytest
 
 from edgedec.errors import ProfileError
-from edgedec.placement.place import Place
-from edgedec.placement.plan import OVERLAPPED, Plan
-from edgedec.placement.planner import decide
-from edgedec.placement.profile import NOT_AT_ONCE, Contention
-from edgedec.simulation.predict import predict
+from edgedec.planning.choose import decide
+from edgedec.planning.predict import predict
+from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, Plan
+from edgedec.records.profile import NOT_AT_ONCE, Contention
 from tests.profiles import FIRST, GPU, SECOND, WORK, draft, fastest, of, profile, target
 
 THIRD = Place("onnx", threads=1, cores=(2,))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edgedec.placement import store
-from edgedec.placement.place import Place
-from edgedec.placement.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
-from edgedec.placement.store import Identity
-from edgedec.placement.trace import Choices, Trace
+from edgedec.profiling import store
+from edgedec.profiling.store import Identity
+from edgedec.records.place import Place
+from edgedec.records.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
+from edgedec.records.trace import Choices, Trace
 
 IDENTITY = Identity("/models/pair", {"cpu": "some", "machine": "a1"}, "b2", {"numpy": "2"})
 
@@ -87,7 +87,7 @@ def test_a_part_of_a_machine_does_not_take_the_whole_ones_place(folder: Path) ->
 
 
 def damaged() -> dict[str, bytes]:
-    from edgedec.placement.stored import to_json
+    from edgedec._support.typed_json import to_json
 
     raw = to_json(profile())
     whole = json.dumps(raw).encode()

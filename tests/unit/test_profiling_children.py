@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edgedec.placement.place import Place
 from edgedec.profiling import children
 from edgedec.profiling.job import Job, Together
+from edgedec.records.place import Place
 
 
 def job(how: str) -> Job:

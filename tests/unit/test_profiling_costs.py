@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from edgedec.decoding.session import Pass
-from edgedec.placement.place import Place
-from edgedec.placement.profile import Measured, Parity, PassTimes
 from edgedec.profiling import _pair_child, rounds
 from edgedec.profiling.job import Job, Together
 from edgedec.profiling.launch import with_launch
+from edgedec.records.place import Place
+from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.testing import FakeModel
 
 LAUNCH_S, BYTE_S = 2e-4, 1e-10

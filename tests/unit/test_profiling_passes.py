@@ -9,9 +9,9 @@ import pytest
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CannotRollback
-from edgedec.placement.place import Place
 from edgedec.profiling import _child, passes
 from edgedec.profiling.job import Job
+from edgedec.records.place import Place
 from edgedec.testing import FakeModel
 
 SAMPLE = [1, 2, 3, 4, 5]

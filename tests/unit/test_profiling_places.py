@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from edgedec.errors import RuntimeUnavailable
-from edgedec.pair import Source
-from edgedec.placement.clusters import Cluster
-from edgedec.placement.device import Device
-from edgedec.placement.place import Place
+from edgedec.hardware.clusters import Cluster
+from edgedec.hardware.device import Device
+from edgedec.loading.sources import Source
 from edgedec.profiling import places
 from edgedec.profiling.places import Wanted
+from edgedec.records.place import Place
 
 TWO = [Cluster((0, 1), (0, 1), None, None, "all")]
 PHONE = [

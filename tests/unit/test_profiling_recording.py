@@ -10,11 +10,11 @@ import pytest
 
 from edgedec.decoding.translation import Translation
 from edgedec.errors import ProfileError
-from edgedec.placement.place import Place
-from edgedec.placement.planner import decide
-from edgedec.placement.profile import Measured
+from edgedec.planning.choose import decide
 from edgedec.profiling import prompts, recording
 from edgedec.profiling.prompts import Prompt
+from edgedec.records.place import Place
+from edgedec.records.profile import Measured
 from edgedec.testing import FakeModel
 from tests.crossing import permutation
 from tests.profiles import WORK, profile

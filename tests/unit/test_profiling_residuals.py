@@ -8,12 +8,12 @@ import pytest
 
 from edgedec.decoding.session import Session
 from edgedec.errors import ProfileError
-from edgedec.placement.plan import Plan
-from edgedec.placement.profile import SCHEMA, Measured, PassTimes, Profile
-from edgedec.placement.soundness import check
 from edgedec.profiling.residuals import Stage, residuals
 from edgedec.profiling.traces import Recorder
-from edgedec.simulation.replay import Setting, replay
+from edgedec.records.plan import Plan
+from edgedec.records.profile import SCHEMA, Measured, PassTimes, Profile
+from edgedec.records.soundness import check
+from edgedec.replay.run import Setting, replay
 from edgedec.testing import FakeModel
 from tests.simulated import OTHER, PLACE, VOCAB, measured, trace
 

@@ -13,8 +13,8 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import NoText, StopRule
-from edgedec.placement.trace import Choices, Trace
 from edgedec.profiling import traces
+from edgedec.records.trace import Choices, Trace
 
 VOCAB, LENGTH, TOKENS = 48, 3, 90
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from edgedec import GenerateOptions, OpenOptions, Pipeline, planning, remembered
+from edgedec import GenerateOptions, OpenOptions, Pipeline
 from edgedec.errors import InputError, PlanError
-from edgedec.pair import every_format
-from edgedec.placement.place import Place
-from edgedec.placement.plan import SCHEMA, Candidate, Decision, Plan, Prediction
-from edgedec.placement.store import Identity
+from edgedec.loading.sources import every_format
+from edgedec.planning import decisions, remembered
 from edgedec.profiling.identity import identity
+from edgedec.profiling.store import Identity
+from edgedec.records.place import Place
+from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction
 
 PLACE = Place("onnx", threads=1)
 CHOSEN = Plan(PLACE, PLACE, "model", draft_length=2)
@@ -129,9 +130,9 @@ def test_a_file_is_followed_and_one_of_another_machine_refused(
     decision, demo, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.json"
-    planning.save(decision, file)
+    decisions.save(decision, file)
     assert opened(plan=str(file)) == PLANNED
-    planning.save(dataclasses.replace(decision, machine={"cpu": "another"}), file)
+    decisions.save(dataclasses.replace(decision, machine={"cpu": "another"}), file)
     with pytest.raises(PlanError, match="of another machine"):
         opened(plan=file)
     with pytest.raises(PlanError, match="cannot be read"):
@@ -140,7 +141,7 @@ def test_a_file_is_followed_and_one_of_another_machine_refused(
 
 def test_what_a_plan_decides_cannot_be_chosen_as_well(decision, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    planning.save(decision, file)
+    decisions.save(decision, file)
     with pytest.raises(InputError, match="--draft-length, --threads"):
         opened(plan=file, threads=2, draft_length=3)
     with pytest.raises(InputError, match="--memory"):
@@ -192,7 +193,7 @@ def test_a_plan_does_not_stand_in_the_way_of_what_is_asked_for(
 
 def test_memory_and_a_plan_contradict(decision, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    planning.save(dataclasses.replace(decision, memory=1 << 27), file)
+    decisions.save(dataclasses.replace(decision, memory=1 << 27), file)
     for plan in ("none", file):
         with pytest.raises(InputError, match="--memory makes a plan"):
             opened(plan=plan, memory=1 << 30)

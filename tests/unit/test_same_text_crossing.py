@@ -16,8 +16,8 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.testing import FakeModel
-from edgedec.text import Tokenizer
-from edgedec.vocabulary import translate
+from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.vocabulary_map import translate
 
 CROSSINGS = [
     ("byte-level", "llama"),

@@ -8,7 +8,7 @@ from running import threads
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.placement.load import LoadOptions
+from edgedec.records.load import LoadOptions
 
 PROMPT = "def fibonacci(n):\n"
 OPEN = OpenOptions(row_invariant=True, threads=1, draft_length=3)
@@ -104,7 +104,7 @@ def test_cores_that_are_not_there() -> None:
 
 
 def test_a_record_tells_what_was_thought_of_ahead() -> None:
-    from edgedec.batch import record
+    from edgedec.batch.run import record
 
     asked = {"draft": "model", "schedule": "overlapped"}
     with Pipeline.open("demo", OPEN, **asked) as pipeline:

@@ -23,9 +23,9 @@ from edgedec.decoding.session import Model
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import RuntimeUnavailable
-from edgedec.placement import speed
-from edgedec.placement.device import Device
-from edgedec.placement.load import LoadOptions
+from edgedec.hardware import speed
+from edgedec.hardware.device import Device
+from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
 
 PROMPT = [3, 14, 15, 9, 26, 5, 35]

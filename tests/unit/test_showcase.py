@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench import pacing
 from edgedec.bench.choosing import least_repetitive
 from edgedec.bench.showcase import PLAIN, SPECULATIVE, Showcase
 from edgedec.bench.workloads import Prompt
 from edgedec.errors import InputError
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
 
 PACE_S = 0.02

@@ -8,8 +8,8 @@ import pytest
 from running import threads
 
 from edgedec.errors import Interrupted, StateError
-from edgedec.placement.clock import Clock, WallClock
-from edgedec.simulation.clock import VirtualClock
+from edgedec.overlap.clock import Clock, WallClock
+from edgedec.replay.virtual_clock import VirtualClock
 
 
 def two_workers(clock: Clock) -> list[tuple[str, float]]:

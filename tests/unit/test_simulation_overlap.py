@@ -7,10 +7,10 @@ from running import threads
 from simulated import OTHER, PLACE, measured, trace
 
 from edgedec.errors import InputError
-from edgedec.placement.plan import OVERLAPPED, Plan
-from edgedec.placement.profile import Contention
-from edgedec.simulation.clock import VirtualClock
-from edgedec.simulation.replay import Setting, replay
+from edgedec.records.plan import OVERLAPPED, Plan
+from edgedec.records.profile import Contention
+from edgedec.replay.run import Setting, replay
+from edgedec.replay.virtual_clock import VirtualClock
 
 # A pass of the target over 4 rows takes 11 ms, of the draft 2.
 SETTING = Setting(measured(), measured("draft", 2e-3, row_s=0.0, place=OTHER))

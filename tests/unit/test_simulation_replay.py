@@ -7,11 +7,11 @@ import pytest
 from simulated import OTHER, PLACE, VOCAB, measured, trace
 
 from edgedec.errors import InputError, ProfileError
-from edgedec.placement.plan import Plan
-from edgedec.placement.profile import SCHEMA, Profile
-from edgedec.placement.workload import Workload
-from edgedec.simulation.predict import predict, tokens_per_second
-from edgedec.simulation.replay import Setting, replay
+from edgedec.planning.predict import predict, tokens_per_second
+from edgedec.records.plan import Plan
+from edgedec.records.profile import SCHEMA, Profile
+from edgedec.records.workload import Workload
+from edgedec.replay.run import Setting, replay
 
 OVERHEAD, DRAFT_OVERHEAD = 2e-4, 5e-5
 SETTING = Setting(

@@ -6,9 +6,10 @@ import pytest
 from simulated import trace
 
 from edgedec.errors import InputError
-from edgedec.placement.plan import Plan
-from edgedec.placement.planner import decide
-from edgedec.placement.workload import Workload
+from edgedec.planning.choose import decide
+from edgedec.planning.predict import predict
+from edgedec.records.plan import Plan
+from edgedec.records.workload import Workload
 from edgedec.simulation import cards
 from edgedec.simulation.cards import Card, DeviceCard, Link
 from edgedec.simulation.elsewhere import (
@@ -20,7 +21,6 @@ from edgedec.simulation.elsewhere import (
     span,
 )
 from edgedec.simulation.figures import Figure
-from edgedec.simulation.predict import predict
 from edgedec.simulation.roofline import ModelSize, Roofline, contention, parse
 
 TARGET, DRAFT = parse("7B int4"), parse("0.5B int4")

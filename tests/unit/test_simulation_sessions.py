@@ -7,12 +7,12 @@ from simulated import VOCAB, measured, trace
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError, Interrupted
-from edgedec.placement.trace import Choices, Trace
-from edgedec.simulation.clock import VirtualClock
-from edgedec.simulation.costs import PassCost
-from edgedec.simulation.rows import TraceRows
-from edgedec.simulation.sessions import Surroundings, TraceModel
-from edgedec.simulation.sharing import Shared
+from edgedec.records.trace import Choices, Trace
+from edgedec.replay.costs import PassCost
+from edgedec.replay.rows import TraceRows
+from edgedec.replay.sessions import Surroundings, TraceModel
+from edgedec.replay.sharing import Shared
+from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing.contract import SessionContract
 
 

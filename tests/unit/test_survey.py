@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from edgedec import survey as module
+from edgedec.doctor import survey as module
+from edgedec.doctor.survey import survey
 from edgedec.errors import RuntimeUnavailable
-from edgedec.placement.clusters import Cluster
-from edgedec.placement.device import Device, Speed
+from edgedec.hardware.clusters import Cluster
+from edgedec.hardware.device import Device, Speed
 from edgedec.runtimes import registry
-from edgedec.survey import survey
 
 CPU = Device("fake", "cpu", "cpu", "a processor")
 CARD = Device("fake", "card", "gpu", "a card", None, 100, 50)

@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
-from edgedec import isolated, survey
-from edgedec.placement.device import Device, Speed
-from edgedec.survey import Found
+from edgedec._support import isolated
+from edgedec.doctor import survey
+from edgedec.doctor.survey import Found
+from edgedec.hardware.device import Device, Speed
 
 CARD = Device("onnx", "card", "gpu", "a card", "CardExecutionProvider", 100, 50)
 

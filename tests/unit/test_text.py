@@ -8,9 +8,9 @@ import tiny_tokenizers
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
-from edgedec.detokenize import Scheme, byte_of_char
 from edgedec.errors import BundleError, InputError
-from edgedec.text import Tokenizer
+from edgedec.text.detokenize import Scheme, byte_of_char
+from edgedec.text.tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_beyond_the_limit_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgedec.text.MAX_TOKENIZER_BYTES", 1 << 10)
+    monkeypatch.setattr("edgedec.text.tokenizer.MAX_TOKENIZER_BYTES", 1 << 10)
     with pytest.raises(BundleError, match="expected at most"):
         Tokenizer.load(folder)
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from edgedec.chat import ChatTemplate
 from edgedec.errors import BundleError, InputError
+from edgedec.text.chat import ChatTemplate
 
 HELLO = [{"role": "user", "content": "Hello"}]
 CHATML = (

@@ -16,11 +16,11 @@ from tokenizer_attacks import ATTACKS, backtracking, mapped, normalizing, replac
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
-from edgedec import _tokenizer_child, tokenizer_check
+from edgedec._support.vetted import cache_file
 from edgedec.errors import BundleError
-from edgedec.text import Tokenizer
-from edgedec.tokenizer_check import one_line_errors
-from edgedec.vetted import cache_file
+from edgedec.text import _tokenizer_child, tokenizer_check
+from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.tokenizer_check import one_line_errors
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ from edgedec.decoding.drafting._translated import TranslatedSession
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CannotRollback
-from edgedec.spelling import Encoder
 from edgedec.testing import FakeModel, FakeSession
-from edgedec.text import Tokenizer
-from edgedec.vocabulary import translate
+from edgedec.text.spelling import Encoder
+from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.vocabulary_map import translate
 
 PAIRS = [("byte-level", "llama"), ("llama", "byte-level"), ("gemma", "llama")]
 WORDS = [

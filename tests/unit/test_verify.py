@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgedec.assembly import OpenOptions
 from edgedec.bench.nearties import NearTies
 from edgedec.bench.outcomes import Asked, Divergence, divergence, same
 from edgedec.bench.replay import replay, width_changes
@@ -20,6 +19,7 @@ from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import InputError
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation
 from edgedec.testing import FakeModel, FakeSession
 

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer as Backend
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.errors import InputError
 from edgedec.models.demo import BUNDLE
-from edgedec.text import Tokenizer
-from edgedec.vocabulary import translate
+from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.vocabulary_map import translate
 
 KINDS = ["byte-level", "llama", "gemma", "demo"]
 BOTH = {"bos_token": "<s>", "eos_token": "</s>"}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.bundle import Bundle
-from edgedec.manifest import MANIFEST
+from edgedec.bundle.manifest import MANIFEST
 from edgedec.testing import damage
 from edgedec.testing.damage import json_bytes
 
@@ -161,8 +161,8 @@ def _onnx() -> bytes:
     import onnx
 
     stored = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location="EXTERNAL")
-    for key, text in (("location", "weights"), ("offset", "16"), ("length", "16")):
-        stored.external_data.add(key=key, value=text)
+    for key, tokenizer in (("location", "weights"), ("offset", "16"), ("length", "16")):
+        stored.external_data.add(key=key, value=tokenizer)
     inline = onnx.helper.make_tensor("v", 1, [4], [1.0, 2.0, 3.0, 4.0])
     node = onnx.helper.make_node("Constant", [], ["c"], value=inline)
     inputs = [onnx.helper.make_tensor_value_info("x", 1, [4])]
@@ -174,7 +174,7 @@ def _onnx() -> bytes:
 
 
 def _read_onnx(file: Path) -> None:
-    from edgedec.onnx_file import read_model_file
+    from edgedec.bundle.onnx_file import read_model_file
 
     folder = file.parent.resolve()
     for location, offset, length in read_model_file(file).stored:
@@ -187,7 +187,7 @@ def _tokenizer() -> dict[str, Any]:
     """The demo's with its first tokens only: a byte each, and merges of two."""
     source = json.loads((Bundle.open("demo").target.tokenizer / "tokenizer.json").read_bytes())
     model = source["model"]
-    kept = {text: id for text, id in model["vocab"].items() if id < 300}
+    kept = {tokenizer: id for tokenizer, id in model["vocab"].items() if id < 300}
     pairs = [pair if isinstance(pair, list) else pair.split(" ", 1) for pair in model["merges"]]
     model["merges"] = [pair for pair in pairs if {*pair, "".join(pair)} <= kept.keys()]
     model["vocab"] = kept
@@ -197,15 +197,16 @@ def _tokenizer() -> dict[str, Any]:
 
 def _read_tokenizer(file: Path) -> None:
     """First in the child, as a file that nobody opened yet; then here."""
-    from edgedec import text, tokenizer_check
     from edgedec.errors import BundleError
+    from edgedec.text import tokenizer_check
+    from edgedec.text.tokenizer import Tokenizer
 
     try:
         content = file.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise BundleError(f"not UTF-8 at byte {error.start}") from None
     tokenizer_check.try_in_child(content, "fuzz")
-    tokenizer = text.Tokenizer(tokenizer_check.parse(content, "fuzz"), {})
+    tokenizer = Tokenizer(tokenizer_check.parse(content, "fuzz"), {})
     ids = tokenizer.encode(_TEXT)
     stream = tokenizer.stream()
     streamed = "".join(map(stream.push, ids)) + stream.flush()

@@ -15,7 +15,7 @@ from typing import Any
 from edgedec.bench.fuzzing.kinds import Kind, furnish, kinds
 from edgedec.bench.records import Recorder
 from edgedec.errors import EdgedecError
-from edgedec.tokenizer_check import CHECKER
+from edgedec.text.tokenizer_check import CHECKER
 
 Row = dict[str, Any]
 SEED = 0

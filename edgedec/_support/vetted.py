@@ -1,0 +1,144 @@
+"""Which files a library opened without harm in a child process, remembered between runs.
+
+One small JSON file for each kind in the user's cache folder. It is trusted for nothing but "these
+bytes opened with this version"; where it is missing, damaged or cannot be written, files are
+checked again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edgedec._support.files import open_regular
+
+FORMAT = 1
+MAX_ENTRIES = 512
+MAX_BYTES = 1 << 20
+
+
+def cache_file(kind: str) -> Path:
+    """Where a kind is kept: in ``$XDG_CACHE_HOME/edgedec`` or ``~/.cache/edgedec``.
+
+    Raises:
+        OSError: this user has no home, as some containers' have none.
+
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        folder = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise OSError(str(error)) from None
+    return folder / "edgedec" / f"opened-{kind}.json"
+
+
+class Vetted:
+    """The files that opened with one version of a library.
+
+    Args:
+        kind: ``gguf`` or ``tokenizers``.
+        version: of the library; files that opened with another are checked again.
+
+    """
+
+    def __init__(self, kind: str, version: str) -> None:
+        self._kind = kind
+        self._version = version
+        self._digests, self._opened = _load(kind)
+        self._changed = False
+
+    def digest(self, files: Sequence[Path]) -> str:
+        """One sha256 for all the files' bytes; a file is read only where it is new or changed.
+
+        Raises:
+            OSError: a file cannot be read, or changed while it was read.
+
+        """
+        digests = []
+        for file in files:
+            identity = _identity(file)
+            known = self._digests.get(identity)
+            if known is None:
+                known = _sha256(file)
+                # Written to meanwhile: the sha256 is of no file there ever was.
+                if _identity(file) != identity:
+                    raise OSError(errno.EBUSY, "it changed while it was read", str(file))
+                self._digests[identity] = known
+                self._changed = True
+            digests.append(known)
+        return (
+            digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+        )
+
+    def opened(self, digest: str) -> bool:
+        """Whether these bytes opened."""
+        return self._opened.get(digest) == self._version
+
+    def remember(self, digest: str) -> None:
+        """These bytes opened."""
+        self._opened[digest] = self._version
+        self._changed = True
+
+    def save(self) -> None:
+        """Write what is new in one move, beside what another process wrote; or not at all."""
+        if not self._changed:
+            return
+        digests, opened = _load(self._kind)
+        merged = {
+            "format": FORMAT,
+            "digests": _newest({**digests, **self._digests}),
+            "opened": _newest({**opened, **self._opened}),
+        }
+        try:
+            file = cache_file(self._kind)
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=file.parent, prefix=".opened-")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                    json.dump(merged, stream)
+                os.replace(name, file)
+            except OSError:
+                Path(name).unlink(missing_ok=True)
+        except OSError:
+            pass  # without a cache files are checked again, nothing else
+
+
+def _load(kind: str) -> tuple[dict[str, str], dict[str, str]]:
+    try:
+        with open_regular(cache_file(kind)) as stream:
+            parsed = json.loads(stream.read(MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict) or parsed.get("format") != FORMAT:
+        return {}, {}
+    return _texts(parsed.get("digests")), _texts(parsed.get("opened"))
+
+
+def _texts(value: Any) -> dict[str, str]:
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {key: text for key, text in pairs if isinstance(text, str)}
+
+
+def _newest(entries: dict[str, str]) -> dict[str, str]:
+    return dict(list(entries.items())[-MAX_ENTRIES:])
+
+
+def _identity(file: Path) -> str:
+    facts = file.stat()
+    # The time of change, too: the one of writing can be set back.
+    times = f"{facts.st_mtime_ns}|{facts.st_ctime_ns}"
+    return f"{file.resolve()}|{facts.st_size}|{times}|{facts.st_dev}:{facts.st_ino}"
+
+
+def _sha256(file: Path) -> str:
+    with open_regular(file) as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Many prompts from one file, their texts into another."""

@@ -1,0 +1,1 @@
+"""Headline figures of papers, held against the real engine in virtual time."""

@@ -1,0 +1,157 @@
+"""A pair given by a few seconds, overlapped or one after the other, in virtual time.
+
+For figures of papers, which name times and ratios where a profile has measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgedec.decoding import acceptance, policy
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.engine import Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.session import OnPhase, Phase
+from edgedec.decoding.stopping import StopRule
+from edgedec.overlap import AheadDrafter, OverlappedEngine
+from edgedec.overlap.lookahead import Ahead
+from edgedec.records.place import Place
+from edgedec.records.plan import Plan
+from edgedec.records.profile import Measured, Parity, PassTimes
+from edgedec.records.trace import Trace
+from edgedec.replay.costs import PassCost
+from edgedec.replay.rows import DRAFT, TARGET, TraceRows
+from edgedec.replay.run import Setting, replay
+from edgedec.replay.sessions import Surroundings, TraceModel, TraceSession
+from edgedec.replay.sharing import Shared
+from edgedec.replay.virtual_clock import VirtualClock
+from edgedec.simulation.synthetic import VOCAB
+
+_WIDEST = 64
+_CONTEXT = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Seconds of a target and a draft.
+
+    Attributes:
+        target_s: of the target's pass over one row.
+        draft_s: of the draft's pass.
+        verify_s: of the target's pass over more rows; None is as long as over one.
+        load_share: of the target's passes, in which its weights are loaded.
+        slowed: by how much drafting slows the target while both run, and is slowed itself.
+        round_s: of a round beside passes.
+
+    """
+
+    target_s: float
+    draft_s: float
+    verify_s: float | None = None
+    load_share: float = 0.0
+    slowed: float = 1.0
+    round_s: float = 0.0
+
+    def plain(self) -> float:
+        """Tokens a second of the target alone."""
+        return 1 / self.target_s
+
+    def sequential(self, text: Trace, draft_length: int) -> Metrics:
+        """A draft of so many tokens, its verification, and so on."""
+        setting = Setting(self.measured(TARGET), self.measured(DRAFT), overhead_s=self.round_s)
+        place = setting.target.place
+        (told,) = replay(
+            setting, Plan(place, place, "model", draft_length), [text], len(text.tokens)
+        )
+        return told
+
+    def overlapped(self, text: Trace, draft_length: int, *, branching: bool = True) -> Metrics:
+        """The draft thinks ahead while the target computes, or while it loads.
+
+        Args:
+            text: to decode.
+            draft_length: verified at once, at most.
+            branching: whether it also thinks of what may follow a rejection (Mirror-SD); else
+                of what follows when all is accepted (PEARL).
+
+        """
+        factors = {} if self.slowed == 1 else {TARGET: self.slowed, DRAFT: self.slowed}
+        prompt = text.tokens[: text.prompt]
+        with VirtualClock() as clock:
+            around = Surroundings(clock, Shared(clock, factors), self.round_s)
+            target = self._open(TARGET, text, around)
+            draft = self._open(DRAFT, text, Surroundings(clock, around.shared))
+            parts = DrafterParts(VOCAB, draft, draft_branches=None if branching else 1)
+            ahead = Ahead(parts, clock)
+            engine = OverlappedEngine(
+                target,
+                AheadDrafter(ahead, clock),
+                policy.Fixed(draft_length),
+                acceptance.rule(),
+                clock,
+                apart=not self.load_share,
+            )
+            sampler = Sampler(SamplingParams(), VOCAB, prompt)
+            stop = StopRule(max_new_tokens=len(text.tokens) - text.prompt)
+            told = Metrics()
+            for _ in engine.run(Request(list(prompt), sampler, stop), told):
+                pass
+            engine.close()
+        return told
+
+    def measured(self, role: str) -> Measured:
+        """As a profile has it."""
+        one_s = self.target_s if role == TARGET else self.draft_s
+        more_s = self.verify_s or one_s if role == TARGET else one_s
+        times = PassTimes(0, (1, 2, _WIDEST), (one_s, more_s, more_s), (0.0,) * 3)
+        return Measured(
+            role=role,
+            name=role,
+            place=Place("simulated", role),
+            times=(times,),
+            prefill_s=0.0,
+            launch_s=0.0,
+            transfer_s=0.0,
+            load_s=0.0,
+            rss_bytes=0,
+            weight_bytes=0,
+            kv_bytes_per_token=0,
+            max_context=_CONTEXT,
+            vocab_size=VOCAB,
+            row_widths=None,
+            branches=None,
+            parity=Parity(1.0, 0.0, True),
+            steady=True,
+        )
+
+    def _open(self, role: str, text: Trace, around: Surroundings) -> TraceSession:
+        cost = PassCost(self.measured(role), text.prompt)
+        model = TraceModel(TraceRows(text, role, VOCAB), role, cost, around)
+        capacity = len(text.tokens) + _WIDEST
+        if role == TARGET and self.load_share:
+            return _Streamed(model, capacity, self.load_share)
+        return model.open(capacity)
+
+
+class _Streamed(TraceSession):
+    """A target whose passes load for the first part, and compute in the rest."""
+
+    def __init__(self, model: TraceModel, capacity: int, load_share: float) -> None:
+        super().__init__(model, capacity)
+        self._load_share = load_share
+        self._on_phase: OnPhase | None = None
+
+    def watch(self, on_phase: OnPhase | None) -> None:
+        """See ``StreamedSession``."""
+        self._on_phase = on_phase
+
+    def _compute(self, seconds: float) -> None:
+        self._tell(Phase.LOAD)
+        super()._compute(seconds * self._load_share)
+        self._tell(Phase.COMPUTE)
+        super()._compute(seconds * (1 - self._load_share))
+
+    def _tell(self, phase: Phase) -> None:
+        if self._on_phase is not None:
+            self._on_phase(phase)

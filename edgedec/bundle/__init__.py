@@ -1,0 +1,5 @@
+"""The artifact: one folder that an export writes and every runtime reads."""
+
+from edgedec.bundle.folder import Bundle, Role
+
+__all__ = ["Bundle", "Role"]

@@ -1,0 +1,238 @@
+"""The artifact: one folder that an export writes and every runtime reads.
+
+::
+
+    manifest.json            what is in it, with the size and sha256 of every file
+    target/model.onnx        the model whose text is wanted, with model.onnx.data
+    target/model.gguf        the same for another runtime; one of the two, or both
+    draft/...                a smaller one that proposes (optional)
+    tokenizer/               tokenizer.json and what came with it
+    draft-tokenizer/         the draft's, where it has one of its own
+
+Data only: nothing in a bundle is ever executed or unpickled. See ``manifest`` for how it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgedec._support.fields import LARGEST_SIZE, Fields
+from edgedec.bundle.manifest import (
+    MANIFEST,
+    FileFact,
+    check_file,
+    check_version,
+    file_fact,
+    listed,
+    read_file,
+    read_manifest,
+    unlisted,
+)
+from edgedec.errors import BundleError, InputError
+
+# Files up to this size are hashed whenever a bundle is opened: tens of milliseconds at most.
+# Larger ones would delay the first token; `inspect` and `verify` hash all.
+SMALL_FILE_BYTES = 64 << 20
+# Not imported from edgedec.models: a bundle stands below the models.
+_DEMO = Path(__file__).parent / "models" / "demo" / "bundle"
+
+_Files = Mapping[str, FileFact]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A model in one format.
+
+    Attributes:
+        format: what a runtime looks for: ``onnx``, ``gguf`` or ``optimum``.
+        path: the model's main file, absolute.
+        files: all its files, relative to the bundle.
+        weights: how they are stored, as ``int4`` or ``q4_k_m``.
+        kv: type of keys and values, as ``fp32`` or ``int8``.
+
+    """
+
+    format: str
+    path: Path
+    files: tuple[str, ...]
+    weights: str
+    kv: str
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One model of a bundle.
+
+    Attributes:
+        role: ``target`` or ``draft``.
+        architecture: the ``model_type`` it was exported from.
+        source: name of the checkpoint.
+        licence: as the checkpoint states it, or None.
+        dims: sizes by name: layers, hidden, heads, vocab_size, max_context and so on.
+        tokenizer: the folder with ``tokenizer.json``.
+        tokenizer_hash: sha256 of the tokenizer's content, however the file is written.
+        variants: the model in each format there is; at least one.
+
+    """
+
+    role: str
+    architecture: str
+    source: str
+    licence: str | None
+    dims: Mapping[str, int]
+    tokenizer: Path
+    tokenizer_hash: str
+    variants: Mapping[str, Variant]
+
+    def variant(self, format: str) -> Variant:
+        """The model in this format.
+
+        Raises:
+            InputError: the bundle has it in others only.
+
+        """
+        if format not in self.variants:
+            raise InputError(
+                f"the {self.role} is not there in the format {format!r}: the bundle has"
+                f" {', '.join(self.variants)}"
+            )
+        return self.variants[format]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """An opened bundle.
+
+    Attributes:
+        path: the folder, absolute.
+        manifest: the whole manifest, for showing.
+        target: the model whose text is wanted.
+        draft: the smaller model, if there is one.
+        generation: defaults the checkpoint came with (temperature, top_p and so on).
+        files: every file by its path in the bundle.
+
+    """
+
+    path: Path
+    manifest: Mapping[str, Any]
+    target: Role
+    draft: Role | None
+    generation: Mapping[str, Any]
+    files: Mapping[str, FileFact]
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify: bool = False) -> Bundle:
+        """Read the manifest and check that all files are there with their sizes.
+
+        Small files are hashed as well.
+
+        Args:
+            path: a bundle's folder, or ``demo`` for the pair that ships.
+            verify: hash all files, which reads every byte.
+
+        Raises:
+            BundleError: no bundle, another schema, a manifest that makes no sense, a path
+                that leaves the folder, a file that is missing or altered.
+
+        """
+        root = _DEMO if str(path) == "demo" else Path(path)
+        manifest = Fields(read_manifest(root), f"{root / MANIFEST}")
+        check_version(manifest)
+        root = root.resolve()
+        files = {name: file_fact(facts) for name, facts in manifest.objects("files")}
+        for name, fact in files.items():
+            check_file(root, name, fact, hashed=False)
+        roles = manifest.object("roles")
+        bundle = cls(
+            path=root,
+            manifest=manifest.raw,
+            target=_role(root, "target", roles.object("target"), files),
+            draft=(
+                _role(root, "draft", roles.object("draft"), files) if roles.has("draft") else None
+            ),
+            generation=manifest.object("generation").raw if manifest.has("generation") else {},
+            files=files,
+        )
+        bundle._check_hashes(LARGEST_SIZE if verify else SMALL_FILE_BYTES)
+        return bundle
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The target, and the draft if there is one."""
+        return (self.target,) if self.draft is None else (self.target, self.draft)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Formats that every model of the bundle is there in."""
+        return tuple(
+            format
+            for format in self.target.variants
+            if all(format in role.variants for role in self.roles)
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files but the manifest."""
+        return sum(fact.size_bytes for fact in self.files.values())
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Files in the folder that the manifest does not list; nothing reads them."""
+        return unlisted(self.path, self.files)
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """A listed file's bytes, which have the sha256 of the manifest; None where none is.
+
+        Raises:
+            BundleError: it was altered, is larger than ``limit``, or is not a regular file
+                inside the folder.
+
+        """
+        fact = self.files.get(name)
+        if fact is None:
+            return None
+        if fact.size_bytes > limit:
+            raise BundleError(f"{self.path / name}: expected at most {limit >> 20} MiB")
+        return read_file(self.path, name, fact)
+
+    def _check_hashes(self, largest: int) -> None:
+        for name, fact in self.files.items():
+            if fact.size_bytes <= largest:
+                check_file(self.path, name, fact, hashed=True)
+
+
+def _role(root: Path, role: str, fields: Fields, files: _Files) -> Role:
+    dims, tokenizer = fields.object("dims"), fields.object("tokenizer")
+    variants = {
+        format: _variant(root, format, facts, files) for format, facts in fields.objects("variants")
+    }
+    if not variants:
+        raise fields.wrong("variants", "one or more")
+    return Role(
+        role=role,
+        architecture=fields.text("architecture"),
+        source=fields.text("source"),
+        licence=fields.text("licence") if fields.has("licence") else None,
+        dims={name: dims.size(name) for name in dims.raw},
+        tokenizer=listed(root, tokenizer, tokenizer.text("file"), files).parent,
+        tokenizer_hash=tokenizer.text("content_sha256"),
+        variants=variants,
+    )
+
+
+def _variant(root: Path, format: str, fields: Fields, files: _Files) -> Variant:
+    names = fields.texts("files")
+    for name in names:
+        listed(root, fields, name, files)
+    if fields.text("file") not in names:  # what decides the text is what is hashed
+        raise fields.wrong("file", "one of its own files")
+    return Variant(
+        format=format,
+        path=listed(root, fields, fields.text("file"), files),
+        files=names,
+        weights=fields.text("weights"),
+        kv=fields.text("kv"),
+    )

@@ -1,0 +1,212 @@
+"""The manifest of a bundle and the files it names, read with suspicion.
+
+A bundle comes from elsewhere: types are checked, sizes bounded, and no path leaves the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from edgedec._support import installation
+from edgedec._support.fields import Fields, one_line
+from edgedec._support.files import open_inside, open_regular
+from edgedec._support.model_path import not_a_bundle
+from edgedec.errors import BundleError
+
+SCHEMA_VERSION = 2
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 1 << 20
+MAX_UNLISTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FileFact:
+    """What the manifest says about a file."""
+
+    sha256: str
+    size_bytes: int
+
+
+def sha256_of(file: Path) -> str:
+    """Hexadecimal sha256 of a regular file's bytes."""
+    try:
+        with open_regular(file) as stream:
+            return _sha256(stream)
+    except OSError as error:
+        raise BundleError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _sha256(stream: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while block := stream.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """The manifest of a folder as JSON."""
+    file = root / MANIFEST
+    try:
+        if not root.is_dir():
+            raise BundleError(not_a_bundle(root))
+        with open_inside(root, [MANIFEST]) as stream:
+            data = stream.read(MAX_MANIFEST_BYTES + 1)
+    except FileNotFoundError:
+        raise BundleError(not_a_bundle(root)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BundleError(f"{file} cannot be read: {reason}") from None
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise BundleError(f"{file} is larger than {MAX_MANIFEST_BYTES >> 20} MiB")
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise BundleError(f"{file} is not a JSON object: export or copy the bundle again")
+    return parsed
+
+
+def check_version(manifest: Fields) -> None:
+    """Refuse what an older or a newer version wrote."""
+    version = manifest.size("schema_version")
+    if version > SCHEMA_VERSION:
+        raise BundleError(
+            f"{manifest.where} has schema {version}, this edgedec reads {SCHEMA_VERSION}:"
+            f" upgrade with `{installation.upgrade()}`"
+        )
+    if version < SCHEMA_VERSION:
+        raise BundleError(
+            f"{manifest.where} has schema {version}, this edgedec reads {SCHEMA_VERSION}:"
+            " export the bundle again"
+        )
+
+
+def listed_files(root: Path) -> dict[str, FileFact]:
+    """What a bundle's manifest says about its files, whether or not they are there.
+
+    Older schemas list them in the same way.
+
+    Raises:
+        BundleError: the folder has no manifest that edgedec wrote.
+
+    """
+    manifest = Fields(read_manifest(root), str(root / MANIFEST))
+    if not 1 <= manifest.size("schema_version") <= SCHEMA_VERSION:
+        raise manifest.wrong("schema_version", f"1 to {SCHEMA_VERSION}")
+    manifest.object("roles").object("target")
+    return {name: file_fact(facts) for name, facts in manifest.objects("files")}
+
+
+def file_fact(facts: Fields) -> FileFact:
+    """Hash and size of a file, as the manifest states them."""
+    digest = facts.text("sha256")
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise facts.wrong("sha256", "64 hexadecimal digits")
+    return FileFact(digest, facts.size("bytes"))
+
+
+def check_file(root: Path, name: str, fact: FileFact, *, hashed: bool) -> None:
+    """Check that a file is what the manifest says.
+
+    Args:
+        root: the bundle's folder.
+        name: the file's path in it.
+        fact: what the manifest says.
+        hashed: compare the sha256 as well as the size.
+
+    Raises:
+        BundleError: it is missing, not a regular file, behind a link, outside the folder, or
+            altered.
+
+    """
+    with _opened(root, name, fact) as stream:
+        if hashed and _sha256(stream) != fact.sha256:
+            raise _altered(root, name)
+
+
+def read_file(root: Path, name: str, fact: FileFact) -> bytes:
+    """A file's bytes, which have the sha256 that the manifest says.
+
+    Raises:
+        BundleError: as ``check_file``.
+
+    """
+    with _opened(root, name, fact) as stream:
+        data = stream.read(fact.size_bytes)
+    if hashlib.sha256(data).hexdigest() != fact.sha256:
+        raise _altered(root, name)
+    return data
+
+
+@contextmanager
+def _opened(root: Path, name: str, fact: FileFact) -> Iterator[BinaryIO]:
+    """A file of the bundle with its size; opened once, so that it stays the one checked."""
+    parts = _parts(root, name)
+    file = root.joinpath(*parts)
+    try:
+        with open_inside(root, parts) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size != fact.size_bytes:
+                raise BundleError(
+                    f"{file} has {size} bytes, the manifest says {fact.size_bytes}:"
+                    " export or copy the bundle again"
+                )
+            yield stream
+    except FileNotFoundError:
+        raise BundleError(f"{file} is missing: export or copy the bundle again") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise BundleError(
+                f"{file} is behind a link, which may lead out of the bundle: put the file itself"
+                " there"
+            ) from None
+        raise BundleError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _altered(root: Path, name: str) -> BundleError:
+    return BundleError(
+        f"{root / name} was altered: its sha256 is not the manifest's; export or copy the bundle"
+        " again"
+    )
+
+
+def _parts(root: Path, name: str) -> tuple[str, ...]:
+    """The steps to the file of this name; BundleError when it is not a path inside."""
+    pure = PurePosixPath(name)
+    plain = name == str(pure) and not pure.is_absolute() and ".." not in pure.parts
+    if not plain or name == "." or any(c in name for c in "\\:") or one_line(name) != name:
+        raise BundleError(f"{root / MANIFEST}: {one_line(name)!r} is not a path inside the bundle")
+    return pure.parts
+
+
+def unlisted(root: Path, files: Collection[str]) -> tuple[str, ...]:
+    """Paths of what is in a bundle's folder though its manifest does not list it.
+
+    At most ``MAX_UNLISTED``; a folder counts only by what is in it. Nothing reads these files.
+    """
+    found: list[str] = []
+    for folder, folders, names in os.walk(root):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in sorted([*names, *links]):
+            path = Path(folder, name).relative_to(root).as_posix()
+            if path != MANIFEST and path not in files:
+                found.append(path)
+                if len(found) == MAX_UNLISTED:
+                    return tuple(found)
+    return tuple(found)
+
+
+def listed(root: Path, where: Fields, name: str, files: Mapping[str, FileFact]) -> Path:
+    """The absolute path of a file that the manifest lists."""
+    if name not in files:
+        raise BundleError(f"{where.where}: {one_line(name)!r} is not among the files")
+    return root / name

@@ -1,0 +1,1 @@
+"""What this machine and this installation have, for ``edgedec doctor`` and ``edgedec devices``."""

@@ -1,0 +1,201 @@
+"""Every device of every runtime, with its cores or memory and its speed: ``edgedec devices``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgedec._support import isolated
+from edgedec._support.typed_json import from_json, to_json
+from edgedec.errors import EdgedecError, ProfileError, RuntimeUnavailable
+from edgedec.hardware.clusters import Cluster, can_pin, clusters
+from edgedec.hardware.device import Device, Speed, available_cores
+from edgedec.hardware.machine import Memory, memory
+from edgedec.hardware.pinning import pinned
+from edgedec.records.place import CPU
+from edgedec.runtimes import registry
+
+# A driver may start slowly the first time; one that hangs must not hold up the others.
+_PATIENCE_S = 90
+# Runnable programs for each core, from which on they share it with what is measured.
+_BUSY = 0.5
+Listener = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A device, or a cluster of the processor's cores, as one runtime uses it.
+
+    Attributes:
+        device: as the runtime lists it.
+        cluster: of the processor's cores; None for another device.
+        threads: it was measured with; 0 where that is not counted.
+        speed: None where it was not measured.
+        problem: why it could not be measured, in one line; None where it could.
+
+    """
+
+    device: Device
+    cluster: Cluster | None
+    threads: int
+    speed: Speed | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What this machine offers.
+
+    Attributes:
+        memory: of the machine.
+        clusters: of its cores.
+        found: devices by runtime, in the runtimes' order.
+        problems: runtimes that are missing, parts that do not load, other programs that
+            disturb; a line each.
+
+    """
+
+    memory: Memory
+    clusters: tuple[Cluster, ...]
+    found: tuple[Found, ...]
+    problems: tuple[str, ...]
+
+
+def survey(*, measure: bool = True, on_progress: Listener | None = None) -> Survey:
+    """Look at all devices; none of them can keep the others from being listed.
+
+    Args:
+        measure: also take their speed, about two seconds each.
+        on_progress: called with what is measured next, how many are done and how many there
+            are.
+
+    """
+    groups = tuple(clusters())
+    found: list[Found] = []
+    problems: list[str] = []
+    for name in registry.names():
+        try:
+            adapter = registry.adapter(name)
+            listed = adapter.devices()
+            problems += [text for text in adapter.problems() if text not in problems]
+        except Exception as error:  # whatever a driver does while it is asked
+            problems.append(f"{name}: {_line(error)}")
+            continue
+        found += [one for device in listed for one in _places(device, groups)]
+    if measure:
+        problems += _disturbance()
+        found = _measured(found, on_progress)
+    return Survey(memory(), groups, tuple(found), tuple(problems))
+
+
+def _disturbance() -> list[str]:
+    """A line that says so where other programs take the processor."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    cores = available_cores()
+    if load < _BUSY * cores:
+        return []
+    return [f"other programs are busy (load {load:.1f} on {cores} cores): the figures are too low"]
+
+
+def _places(device: Device, groups: tuple[Cluster, ...]) -> list[Found]:
+    """The processor once for each cluster, where threads can be kept on one."""
+    if device.kind != "cpu":
+        return [Found(device, None, 0)]
+    if len(groups) > 1 and not can_pin():
+        cores = tuple(core for group in groups for core in group.cores)
+        logical = tuple(core for group in groups for core in group.logical)
+        groups = (Cluster(cores, logical, None, None, "all"),)
+    most = available_cores()
+    return [Found(device, group, min(len(group.cores), most)) for group in groups]
+
+
+def _measured(found: list[Found], on_progress: Listener | None) -> list[Found]:
+    """With speeds; what two runtimes compute with the same functions is measured once."""
+    known: dict[Any, Found] = {}
+    keys = [
+        (registry.adapter(one.device.runtime).measure, replace(one.device, runtime=""), one.cluster)
+        for one in found
+    ]
+    total = len(set(keys))
+    for key, one in zip(keys, found, strict=True):
+        if key in known:
+            continue
+        if on_progress:
+            on_progress(f"{one.device.runtime} {one.device.name}", len(known), total)
+        known[key] = _with_speed(one)
+    if on_progress:
+        on_progress("", total, total)
+    return [
+        replace(one, speed=known[key].speed, problem=known[key].problem)
+        for key, one in zip(keys, found, strict=True)
+    ]
+
+
+def _with_speed(one: Found) -> Found:
+    try:
+        # The processor's own kernels are trusted; a driver may end or hang the process.
+        own = one.device.name == CPU
+        return replace(one, speed=_here(one) if own else _in_child(one))
+    except Exception as error:  # one device must not keep the others from being listed
+        return replace(one, problem=_line(error))
+
+
+def _here(one: Found) -> Speed:
+    """In a thread of its own: those that a runtime starts in it inherit its cores."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(measure_one, one.device, one.threads, _cores(one)).result()
+
+
+def _cores(one: Found) -> tuple[int, ...] | None:
+    return one.cluster.cores if one.cluster is not None and can_pin() else None
+
+
+def measure_one(device: Device, threads: int, cores: tuple[int, ...] | None) -> Speed:
+    """A device's speed, with the calling thread and what it starts kept on some cores.
+
+    Raises:
+        RuntimeUnavailable: the device cannot compute.
+
+    """
+    with pinned(cores):
+        return registry.adapter(device.runtime).measure(device, max(1, threads))
+
+
+def _in_child(one: Found) -> Speed:
+    """In a process of its own.
+
+    Raises:
+        RuntimeUnavailable: the device cannot compute, or ends or hangs the process.
+
+    """
+    job = json.dumps({"device": to_json(one.device), "threads": one.threads, "cores": _cores(one)})
+    try:
+        done = subprocess.run(
+            isolated.python("edgedec.doctor._survey_child", job),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeUnavailable(f"no answer within {_PATIENCE_S} s") from error
+    try:
+        # Drivers write what they like before it.
+        answer = json.loads(done.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        message = f"its driver ended the process (exit code {done.returncode})"
+        raise RuntimeUnavailable(message) from None
+    if "problem" in answer:
+        raise RuntimeUnavailable(answer["problem"])
+    return from_json(Speed, answer, "speed", ProfileError)
+
+
+def _line(error: Exception) -> str:
+    words = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return words if isinstance(error, EdgedecError) else f"{type(error).__name__}: {words}"

@@ -1,0 +1,1 @@
+"""One text: the options that ask for it, the events while it is written, and the result."""

@@ -1,0 +1,98 @@
+"""The events of one text as they come, and the result when it has ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from edgedec.decoding.engine import Emission, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.generation.result import Generation, Plan
+
+Rounds = Callable[[Request, Metrics], Iterator[list[Emission]]]
+
+
+class Stream(Iterator[Emission]):
+    """Events of one generation as they come; ``result`` is there when it has ended.
+
+    Decoding starts with the first event that is asked for; from then on the pipeline is
+    taken until the stream has ended. ``close`` (or garbage collection) abandons it and
+    leaves the pipeline usable. ``cancel`` and ``close`` may be called from any thread. Text
+    held back as the possible beginning of a stop string reaches ``result.text`` only, when a
+    timeout or a cancellation ends the stream before its fate is known.
+    """
+
+    def __init__(self, rounds: Rounds, request: Request, plan: Callable[[], Plan]) -> None:
+        self.metrics = Metrics()
+        self.result: Generation | None = None
+        self._request = request
+        self._plan = plan
+        self._events: list[Emission] = []
+        self._rounds = rounds(request, self.metrics)
+        self._ready: Iterator[Emission] = iter(())
+        self._abandoned = False
+        # Held by the thread that uses the rounds; one that holds it may be in the middle of them.
+        self._lock = threading.RLock()
+        self._running = False
+
+    def __next__(self) -> Emission:
+        while True:
+            with self._lock:
+                for event in self._ready:
+                    self._events.append(event)
+                    return event
+                self._running = True
+                try:
+                    self._ready = iter(self._next_round())
+                finally:
+                    self._running = False
+                if self._abandoned:  # closed while the round ran
+                    self._drop()
+
+    def _next_round(self) -> list[Emission]:
+        try:
+            return next(self._rounds)
+        except StopIteration:
+            if self.result is None and not self._abandoned:
+                self._finish()
+            raise
+        except BaseException:
+            self._abandoned = True
+            raise
+
+    def cancel(self) -> None:
+        """End after the running pass, with reason ``cancelled``."""
+        self._request.cancelled.set()
+
+    def close(self) -> None:
+        """Abandon the stream: no further events, and no result if there is none yet.
+
+        While another thread waits for an event, this waits until the running pass has ended,
+        and the other thread's loop over the events ends as well. Called in the middle of a
+        round of the same thread, as a signal handler may, it takes effect after that round.
+        """
+        self._abandoned = True
+        self._request.cancelled.set()
+        with self._lock:
+            if not self._running:
+                self._drop()
+
+    def _drop(self) -> None:
+        self._ready = iter(())
+        self._running = True
+        try:
+            self._rounds.close()  # type: ignore[attr-defined]
+        finally:
+            self._running = False
+
+    def _finish(self) -> None:
+        stop, sampler = self._request.stop, self._request.sampler
+        self.result = Generation(
+            text=stop.finish(),
+            events=self._events,
+            prompt_tokens=len(self._request.prompt),
+            finish_reason=stop.reason or "cancelled",
+            metrics=self.metrics,
+            seed=sampler.streams.seed,
+            plan=self._plan(),
+        )

@@ -1,0 +1,1 @@
+"""The machine: devices, groups of cores, memory, other programs that compute."""

@@ -1,0 +1,213 @@
+"""What this machine is: memory, and the facts that measurements of it hold for."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from edgedec._version import __version__
+from edgedec.hardware import cgroup
+from edgedec.hardware.clusters import Cluster, clusters
+
+# Packages that compute, or that say how.
+_PACKAGES = ("llama-cpp-python", "numpy", "onnxruntime")
+# Other builds of ONNX Runtime, and the providers that plug into it, carry names of this form.
+_BUILDS = re.compile(r"onnxruntime-.+")
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes; None where the system does not say.
+
+    Attributes:
+        total: of the machine.
+        free: that this process can take, within its limit.
+        limit: of the control group around this process, where there is one below ``total``.
+
+    """
+
+    total: int | None
+    free: int | None
+    limit: int | None
+
+    @property
+    def usable(self) -> int | None:
+        """All that this process could ever have."""
+        return self.total if self.limit is None else self.limit
+
+
+def memory(root: Path = _ROOT) -> Memory:
+    """The machine's memory and this process's part of it.
+
+    Args:
+        root: where ``proc`` and ``sys`` are found.
+
+    """
+    total, free = _meminfo(root / "proc/meminfo")
+    if total is None and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    allowed = cgroup.allowance(root)
+    if allowed is None or (total is not None and allowed.limit >= total):
+        return Memory(total, free, None)
+    free = allowed.free if free is None else min(free, allowed.free)
+    return Memory(total, free, allowed.limit)
+
+
+def _meminfo(file: Path) -> tuple[int | None, int | None]:
+    try:
+        lines = file.read_text("ascii").splitlines()
+        values = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+    except (OSError, ValueError, IndexError):
+        return None, None
+    return values.get("MemTotal"), values.get("MemAvailable")
+
+
+# -- facts --------------------------------------------------------------------------------------
+
+
+def machine_facts() -> dict[str, str]:
+    """What must stay as it is for measurements of this machine to hold, in plain words.
+
+    ``machine`` is a hash of the system's own identifier, so that nothing private is stored; it
+    is empty where the system has none.
+    """
+    total = memory().total
+    return {
+        "cpu": cpu_name(),
+        "cores": "; ".join((*map(describe, clusters()), *_share())),
+        "memory": _rounded(total),
+        "system": f"{platform.system()} {platform.machine()}",
+        "machine": _hashed(_machine_id()),
+    }
+
+
+def runtime_versions() -> dict[str, str]:
+    """What computes, by package, each with its version; what is not installed is not there.
+
+    A runtime's build can differ under one version (llama.cpp with other devices), so the
+    version of one with compiled files ends with a hash of what was installed.
+    """
+    found = {"edgedec": __version__}
+    for distribution in metadata.distributions():
+        # Some tools write underscores; a damaged folder has no name at all.
+        name = re.sub(r"[-_.]+", "-", distribution.name or "").lower()
+        if name not in found and (name in _PACKAGES or _BUILDS.fullmatch(name)):
+            found[name] = distribution.version + _build(distribution)
+    return dict(sorted(found.items()))
+
+
+def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Which facts differ, in one line; empty where none does."""
+    parts = []
+    for name in sorted({*before, *now}):
+        was, is_now = before.get(name), now.get(name)
+        if was == is_now:
+            continue
+        if name == "machine":
+            parts.append("another machine")
+        elif was is None or is_now is None:
+            parts.append(f"{name} {is_now} is new" if was is None else f"{name} {was} is gone")
+        else:
+            parts.append(f"{name} was {was}, is {is_now}")
+    return "; ".join(parts)
+
+
+def cpu_name() -> str:
+    """As its maker calls it."""
+    fields = cpu_fields()
+    named = fields.get("model name") or fields.get("model") or fields.get("hardware")
+    return named or platform.processor() or platform.machine()
+
+
+def cpu_fields(root: Path = _ROOT) -> dict[str, str]:
+    """``/proc/cpuinfo``: the first of each field, names in lower case; empty on other systems."""
+    try:
+        text = (root / "proc/cpuinfo").read_text("utf-8", errors="replace")
+    except OSError:
+        return {}
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        # A Raspberry Pi's model comes as "Model", an Intel processor's number as "model".
+        name = name.strip().lower()
+        if colon and not (name == "model" and value.strip().isdigit()):
+            fields.setdefault(name, value.strip())
+    return fields
+
+
+def describe(cluster: Cluster) -> str:
+    """A cluster in a few words, such as ``4 big cores at 2400 MHz``."""
+    kind = "" if cluster.name == "all" else f"{cluster.name} "
+    clock = f" at {cluster.max_mhz:.0f} MHz" if cluster.max_mhz else ""
+    count = len(cluster.cores)
+    threads = f" of {len(cluster.logical)} threads" if len(cluster.logical) > count else ""
+    return f"{count} {kind}core{'s' if count != 1 else ''}{threads}{clock}"
+
+
+def _share() -> list[str]:
+    """A container's part of the cores, where it has not all of them."""
+    share = cgroup.processors()
+    return [] if share is None else [f"the time of {share:g} for this process"]
+
+
+def _rounded(total: int | None) -> str:
+    """Memory as it is sold, 2**k or 1.5 * 2**k GB: the system keeps a part, now more, now less."""
+    if not total:
+        return "unknown"
+    below = 2.0 ** math.floor(math.log2(total / 2**30))
+    nearest = min((below, 1.5 * below, 2 * below), key=lambda size: abs(size - total / 2**30))
+    return f"{nearest:g} GB"
+
+
+def _build(distribution: metadata.Distribution) -> str:
+    record = distribution.read_text("RECORD") or ""
+    if not re.search(r"\.(so|dylib|dll|pyd)\b", record):
+        return ""
+    # Compiled at import, with paths and times in them: no part of the build.
+    lines = sorted(line for line in record.splitlines() if ".pyc" not in line)
+    return f"+{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:8]}"
+
+
+def _hashed(identifier: str) -> str:
+    if not identifier:
+        return ""
+    return hashlib.sha256(f"edgedec machine {identifier}".encode()).hexdigest()[:16]
+
+
+def _machine_id() -> str:
+    """What the system calls itself for as long as it is installed; empty where it does not."""
+    for file in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        try:
+            identifier = Path(file).read_text("ascii").strip()
+        except (OSError, ValueError):
+            continue
+        if identifier:
+            return identifier
+    if sys.platform == "darwin":
+        return _first_match(
+            ["/usr/sbin/ioreg", "-rd1", "-c", "IOPlatformExpertDevice"],
+            r'"IOPlatformUUID" = "([^"]+)"',
+        )
+    if sys.platform == "win32":
+        key = r"HKLM\SOFTWARE\Microsoft\Cryptography"
+        return _first_match(["reg", "query", key, "/v", "MachineGuid"], r"REG_SZ\s+(\S+)")
+    return ""
+
+
+def _first_match(command: list[str], pattern: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    match = re.search(pattern, done.stdout)
+    return match[1] if match else ""

@@ -1,0 +1,1 @@
+"""From a path and options to an engine that is ready to decode."""

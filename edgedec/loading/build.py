@@ -1,0 +1,261 @@
+"""From a bundle and options to sessions, drafter, policy and engine, each found by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgedec._support.fields import one_line
+from edgedec._support.model_path import is_gguf
+from edgedec.decoding import acceptance, drafting, policy
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.engine import Engine
+from edgedec.decoding.policy import DraftPolicy
+from edgedec.decoding.session import Model, ModelInfo, Rollback, Session
+from edgedec.decoding.translation import Translation
+from edgedec.errors import BundleError, InputError
+from edgedec.hardware.pinning import pinned
+from edgedec.loading import schedule
+from edgedec.loading.options import OpenOptions
+from edgedec.loading.schedule import Ingredients
+from edgedec.loading.sources import Pair, Source, find
+from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context, plan_caches
+from edgedec.records.load import LoadOptions
+from edgedec.runtimes import registry
+from edgedec.text.tokenizer import Tokenizer
+from edgedec.text.vocabulary_map import translate
+
+__all__ = ["OpenOptions", "Parts", "assemble", "find_pair"]
+
+# Formats by how fast they decode, best first; measured (docs/measurements/formats.jsonl).
+_PREFERRED = ("onnx", "gguf", "optimum")
+
+
+@dataclass(slots=True)
+class Parts:
+    """What was put together; ``close`` takes it apart. ``bound``: see ``CachePlan``."""
+
+    pair: Pair
+    target: Model
+    engine: Engine
+    tokenizer: Tokenizer
+    plan: dict[str, Any]
+    stack: ExitStack
+    bound: str
+
+    def close(self) -> None:
+        """Close sessions first, models after."""
+        self.stack.close()
+
+
+def assemble(where: str | Path, options: OpenOptions) -> Parts:
+    """Find, load, size, connect; whatever was opened is closed again when a later step fails.
+
+    Raises:
+        BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
+    """
+    rule = acceptance.rule(options.accept or "coupling")
+    pair = find_pair(where, options)
+    if pair.target.max_context is not None:
+        check_context(options.max_context, pair.target.max_context, "the target")
+    drafter_name = _drafter_name(pair, options)
+    with ExitStack() as stack:
+        tokenizer = pair.target.read_tokenizer()
+        chosen = options.of_target(_row_invariant(options, drafter_name))
+        target = _load(pair.target, chosen, stack)
+        drafter_name = _drafter_for(target, drafter_name, options)
+        draft, translation = None, None
+        if drafting.needs_model(drafter_name):
+            draft = _load(_draft_source(pair, drafter_name), options.of_draft(), stack)
+            _check_goes_back(draft, drafter_name)
+            _check_sizes(target, draft)
+            translation = _translation(pair, tokenizer, target, draft)
+        caches = plan_caches(
+            _limited(target.info, options.context_limit),
+            draft.info if draft else None,
+            max_context=options.max_context,
+            kv_memory=options.kv_memory,
+        )
+        session = _open(target, caches.capacity, stack)
+        parts = DrafterParts(
+            target.info.vocab_size,
+            _open(draft, caches.capacity, stack) if draft else None,
+            # What row invariance promises holds for chains.
+            branches=1 if target.capabilities.row_invariant else target.capabilities.branches,
+            translation=translation,
+            draft_branches=draft.capabilities.branches if draft else None,
+        )
+        ingredients = Ingredients(
+            target=session,
+            policy=_policy(options, drafter_name, session, parts.draft),
+            rule=rule,
+            drafter=drafter_name,
+            parts=parts,
+            target_load=chosen,
+            draft_load=options.of_draft(),
+        )
+        engine = schedule.engine(options.schedule, ingredients, stack)
+        plan = _describe(options, engine, target, caches)
+        plan |= {"format": pair.target.format, **(translation.facts if translation else {})}
+        bound = caches.bound
+        if bound == TRAINED and caches.capacity < target.info.max_context:
+            bound = MEMORY
+        return Parts(pair, target, engine, tokenizer, plan, stack.pop_all(), bound)
+
+
+def find_pair(where: str | Path, options: OpenOptions) -> Pair:
+    """The models that will be loaded.
+
+    Raises:
+        BundleError, InputError.
+    """
+    return find(where, options.draft_model, lambda *there: _format(options, *there))
+
+
+def _limited(info: ModelInfo, context_limit: int | None) -> ModelInfo:
+    if context_limit is None:
+        return info
+    return dataclasses.replace(info, max_context=min(info.max_context, context_limit))
+
+
+def _format(options: OpenOptions, role: str, formats: Sequence[str]) -> str:
+    """The format to use; ``auto`` passes over those whose runtime is not installed.
+
+    A draft that stands elsewhere need not be there in the target's format.
+    """
+    wanted = options.format
+    if role == "draft" and options.draft_format is not None:
+        wanted = options.draft_format
+    if wanted != "auto" and (role == "target" or wanted in formats):
+        return wanted
+    known = [format for format in _PREFERRED if format in formats]
+    if not known:
+        there = one_line(", ".join(formats)) or "none for both models"
+        raise BundleError(f"the bundle's formats: {there}; expected one of {', '.join(_PREFERRED)}")
+    usable = [format for format in known if registry.installed(registry.RUNTIMES[format])]
+    return (usable or known)[0]
+
+
+def _drafter_name(pair: Pair, options: OpenOptions) -> str:
+    if is_gguf(options.draft):
+        raise InputError(f"draft {options.draft!r}: a drafter's name; give a file to draft_model")
+    if options.draft != "auto":
+        return options.draft
+    return "text" if pair.draft is None else "hybrid"
+
+
+def _drafter_for(target: Model, drafter_name: str, options: OpenOptions) -> str:
+    """The drafter; ``none`` where a recurrent target cannot take back a rejected token."""
+    if drafter_name != "none" and options.draft == "auto" and options.draft_model is None:
+        return "none" if target.capabilities.rollback is Rollback.NONE else drafter_name
+    if drafter_name != "none":
+        _check_goes_back(target, drafter_name)
+    return drafter_name
+
+
+def _check_goes_back(model: Model, drafter_name: str) -> None:
+    if model.capabilities.rollback is Rollback.NONE:
+        raise InputError(
+            f"{model.info.name} is recurrent and cannot take back a rejected token, so --draft"
+            f" {drafter_name} cannot be used with it: decode with --draft none"
+        )
+
+
+def _draft_source(pair: Pair, drafter_name: str) -> Source:
+    if pair.draft is None:
+        raise InputError(
+            f"--draft {drafter_name} needs a draft model and {pair.where} has none: "
+            "give one with --draft FILE.gguf, or try --draft lookup"
+        )
+    return pair.draft
+
+
+def _check_sizes(target: Model, draft: Model) -> None:
+    if draft.info.weight_bytes > target.info.weight_bytes:
+        raise InputError(
+            f"the draft ({draft.info.name}, {draft.info.weight_bytes / 1e6:.1f} MB) is larger than"
+            f" the target ({target.info.name}, {target.info.weight_bytes / 1e6:.1f} MB): swap"
+            " them, or decode with --draft lookup"
+        )
+
+
+def _translation(
+    pair: Pair, tokenizer: Tokenizer, target: Model, draft: Model
+) -> Translation | None:
+    """Between the two vocabularies; None where they are known to be one."""
+    columns = target.info.vocab_size, draft.info.vocab_size
+    if pair.draft is None or (pair.shared_tokenizer and columns[0] == columns[1]):
+        return None
+    return translate(
+        tokenizer, pair.draft.read_tokenizer(), target_columns=columns[0], draft_columns=columns[1]
+    )
+
+
+def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
+    if options.row_invariant is None and drafting.needs_branches(drafter_name):
+        return False  # whoever asks for trees and not for invariance gets trees
+    return options.row_invariant
+
+
+def _load(source: Source, options: LoadOptions, stack: ExitStack) -> Model:
+    runtime = registry.adapter(registry.RUNTIMES[source.format])
+    source.admit()
+    with pinned(options.cores):
+        model = runtime.load(source.path, options)
+    stack.callback(model.close)
+    return model
+
+
+def _open(model: Model, capacity: int, stack: ExitStack) -> Session:
+    session = model.open(min(capacity, model.info.max_context))
+    stack.callback(session.close)
+    return session
+
+
+def _policy(
+    options: OpenOptions, drafter_name: str, target: Session, draft: Session | None
+) -> DraftPolicy:
+    length = options.draft_length
+    if length != "auto" and (not isinstance(length, int) or length < 0):
+        raise InputError(f"--draft-length {length}: expected auto or 0 and more")
+    if drafter_name == "none":
+        return policy.Fixed(0)
+    if isinstance(length, int):
+        if length == 0:
+            return policy.Fixed(0)
+        with pinned(options.cores):
+            # A text that drafts in every round has no lone row to compare itself with.
+            lone_row_s = policy.calibrate(target, widths=(1,)).at(1)
+        return policy.Fixed(length, options.draft_depth, lone_row_s)
+    draft_s = None
+    if draft is not None:
+        with pinned(options.of_draft().cores):
+            draft_s = policy.calibrate(draft, widths=(1,)).at(1)
+    with pinned(options.cores):
+        return policy.MeasuredCost(policy.calibrate(target), draft_s)
+
+
+def _describe(
+    options: OpenOptions, engine: Engine, target: Model, caches: CachePlan
+) -> dict[str, Any]:
+    """The plan as ``--json`` prints it."""
+    length = options.draft_length if engine.policy.name == "fixed" else "auto"
+    return {
+        "drafter": engine.drafter.name,
+        "draft_length": 0 if engine.drafter.name == "none" else length,
+        "policy": engine.policy.name,
+        "schedule": options.schedule,
+        "accept": engine.rule.name,
+        "lossless": engine.rule.lossless,
+        "row_invariant": target.capabilities.row_invariant,
+        "kv": options.kv,
+        "threads": target.info.threads,
+        "cores": options.cores,
+        "provider": next(iter(options.providers), None),
+        "max_context": caches.capacity,
+        "kv_bytes": caches.kv_bytes,
+    }

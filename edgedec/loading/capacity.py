@@ -1,0 +1,60 @@
+"""What a context holds: known before a model is loaded, and told by the limit's own name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edgedec.errors import PromptTooLong
+from edgedec.loading import build
+from edgedec.loading.build import OpenOptions
+from edgedec.memory.budget import MAX_CONTEXT, TRAINED, bound_by
+
+# A token is one byte of the text at least, a character four bytes at most; and what a
+# tokenizer puts around a text.
+_BYTES, _AROUND = 4, 64
+# No model is trained for less, so that shorter prompts need no look at the model's files.
+_SHORTEST = 512
+
+
+def check_prompt(
+    where: str | Path, options: OpenOptions, prompt: str | Sequence[dict[str, Any]]
+) -> None:
+    """Refuse a prompt that no context allowed here holds, with nothing but its tokenizer loaded.
+
+    Prompts that are short enough however they are cut into tokens are not looked at.
+
+    Args:
+        where, options: as ``Pipeline.open`` takes them.
+        prompt: a text, or messages.
+
+    Raises:
+        PromptTooLong: names the limit.
+        BundleError, InputError: as ``Pipeline.open`` raises them, or a refused conversation.
+
+    """
+    text = prompt if isinstance(prompt, str) else "".join(map(str, prompt))
+    if _BYTES * len(text) + _AROUND <= min(_SHORTEST, options.max_context or _SHORTEST):
+        return
+    target = build.find_pair(where, options).target
+    limits = {TRAINED: target.max_context, MAX_CONTEXT: options.max_context}
+    known = {name: limit for name, limit in limits.items() if limit is not None}
+    if not known:
+        return
+    bound = min(known, key=lambda name: known[name])
+    if isinstance(prompt, str) and _BYTES * len(text) + _AROUND <= known[bound]:
+        return
+    tokenizer = target.read_tokenizer()
+    tokens = len(
+        tokenizer.encode(prompt) if isinstance(prompt, str) else tokenizer.encode_chat(prompt)
+    )
+    if tokens > known[bound]:
+        raise too_long(tokens, known[bound], bound)
+
+
+def too_long(tokens: int, capacity: int, bound: str) -> PromptTooLong:
+    """What to raise for a prompt of more tokens than the context holds, and what would help."""
+    return PromptTooLong(
+        f"the prompt has {tokens} tokens and the context holds {capacity}: {bound_by(bound)}"
+    )

@@ -1,0 +1,85 @@
+"""How to open a target and its draft: what a user or a plan may choose."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedec.decoding.sampling.params import check_whole
+from edgedec.errors import InputError
+from edgedec.records.load import LoadOptions
+from edgedec.records.plan import SEQUENTIAL
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOptions(LoadOptions):
+    """How to decode. What a ``LoadOptions`` has is of the target, and of the draft as well.
+
+    Attributes:
+        draft: a drafter's name; ``auto`` is ``hybrid`` where there is a draft model, else
+            ``text``; ``none`` is plain decoding.
+        draft_model: a GGUF file, or a bundle whose target drafts; None is the draft that
+            comes with the target.
+        draft_length: ``auto`` measures costs and decides each round; a number is fixed.
+        draft_load: how the draft is put on its device; None is as the target.
+        draft_depth: longest path of a drafted tree of a fixed length; None is that length.
+        format: of the target's files, where a bundle has several, and of a draft that is
+            there in it, too; ``auto`` takes the one that decodes fastest.
+        draft_format: of the draft's files where it differs from the target's.
+        schedule: ``sequential``, or ``overlapped``: draft while the target verifies.
+        max_context: tokens a text may have with its prompt; None is the model's own limit,
+            or ``context_limit`` where that is less, which a plan sets and nobody asked for.
+        kv_memory: bytes for all key/value caches; None sets no limit.
+        accept: an acceptance rule's name; None is the Gumbel coupling, which gives a seed the
+            text of plain decoding, near-ties aside (see below).
+        plan: where to run what, as ``edgedec plan`` decided: ``auto`` is what it decided last,
+            if nothing is chosen here that it decides; a file that it wrote; ``none``.
+        memory: bytes for weights, caches and buffers together: a plan that fits is made, after
+            measuring where that was not done; None sets no limit.
+
+    ``row_invariant=True`` makes the text of a seed independent of what was drafted, near-ties
+    included, and lets no drafter branch. None does so for bundles exported with
+    ``row_invariant``, and else only where it costs nothing (fp32), since padding makes rounds
+    that draft nothing slower than plain decoding. Without it, quantised weights round
+    differently in passes of different widths: where two tokens are nearly tied, a drafted text
+    may leave the plain one, and two runs of one seed may leave each other, since draft lengths
+    follow measured time. Each token is still drawn from the target's distribution.
+    """
+
+    draft: str = "auto"
+    draft_model: Path | None = None
+    draft_length: int | str = "auto"
+    draft_load: LoadOptions | None = None
+    draft_depth: int | None = None
+    format: str = "auto"
+    draft_format: str | None = None
+    schedule: str = SEQUENTIAL
+    max_context: int | None = None
+    context_limit: int | None = None
+    kv_memory: int | None = None
+    accept: str | None = None
+    plan: str | Path = "auto"
+    memory: int | None = None
+
+    def __post_init__(self) -> None:
+        LoadOptions.__post_init__(self)
+        for name in ("draft_depth", "max_context", "context_limit", "kv_memory", "memory"):
+            check_whole(f"{name} is", getattr(self, name))
+        if not isinstance(self.draft, str):
+            raise InputError(f"draft is {self.draft!r:.60}: expected a drafter's name, or auto")
+        for name in ("draft_model", "plan"):
+            path = getattr(self, name)
+            if path is not None and not isinstance(path, (str, os.PathLike)):
+                raise InputError(f"{name} is {path!r:.60}: expected a path")
+
+    def of_target(self, row_invariant: bool | None) -> LoadOptions:
+        """What the target is loaded with."""
+        names = (field.name for field in dataclasses.fields(LoadOptions))
+        own = LoadOptions(**{name: getattr(self, name) for name in names})
+        return dataclasses.replace(own, row_invariant=row_invariant)
+
+    def of_draft(self) -> LoadOptions:
+        """What the draft is loaded with: only the target's numbers decide the text."""
+        return dataclasses.replace(self.draft_load or self.of_target(None), row_invariant=False)

@@ -1,0 +1,207 @@
+"""A target and perhaps a draft, wherever they stand: in a bundle, or as files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+from edgedec._support.model_path import GGUF, is_gguf
+from edgedec.bundle import Bundle, Role
+from edgedec.bundle.manifest import sha256_of
+from edgedec.bundle.onnx_file import check_listed
+from edgedec.errors import BundleError, InputError
+from edgedec.text.tokenizer import TOKENIZER, Tokenizer
+
+# From a role and the formats it is there in to the one that is used.
+Choose = Callable[[str, Sequence[str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One model that can be loaded.
+
+    Attributes:
+        role: ``target`` or ``draft``.
+        format: decides the runtime.
+        path: its main file.
+        files: all its files by name; what decides its numbers.
+        read_tokenizer: reads its tokenizer.
+        admit: checks the file before a runtime opens it; raises BundleError.
+        stated: sha256 by file as a bundle's manifest says; empty where there is none.
+        max_context: tokens it was trained for, as its file says; None where it does not.
+
+    """
+
+    role: str
+    format: str
+    path: Path
+    files: Mapping[str, Path]
+    read_tokenizer: Callable[[], Tokenizer]
+    admit: Callable[[], None]
+    stated: Mapping[str, str] = field(default_factory=dict)
+    max_context: int | None = None
+
+    def hashes(self) -> dict[str, str]:
+        """sha256 by file; reads every byte."""
+        return {name: sha256_of(path) for name, path in self.files.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is decoded with.
+
+    Attributes:
+        where: what the user gave, for messages.
+        target, draft: the models; no draft where none is to be had.
+        bundle: the bundle the target is of, or None.
+        shared_tokenizer: whether both are known to have the same tokenizer.
+
+    """
+
+    where: str
+    target: Source
+    draft: Source | None
+    bundle: Bundle | None
+    shared_tokenizer: bool
+
+
+def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
+    """The models that these paths name.
+
+    Args:
+        target: a bundle's folder, ``demo``, or a GGUF file.
+        draft: a GGUF file, or a bundle whose target drafts; None is the draft that the
+            target's bundle holds, if any.
+        choose: picks one of the formats that a role is there in.
+
+    Raises:
+        BundleError: nothing of the kind, or damaged.
+        InputError: the format is not there.
+
+    """
+    bundle, source, own_draft = _open(target, "target", choose)
+    if draft is not None:
+        _, own_draft, _ = _open(draft, "draft", choose)
+    shared = (
+        draft is None
+        and bundle is not None
+        and bundle.draft is not None
+        and bundle.draft.tokenizer_hash == bundle.target.tokenizer_hash
+    )
+    return Pair(str(target), source, own_draft, bundle, shared)
+
+
+def every_format(target: str | Path, draft: Path | None) -> dict[str, list[Source]]:
+    """By role, each model in each format that it is there in.
+
+    Args:
+        target, draft: as ``find`` takes them.
+
+    Raises:
+        BundleError: nothing of the kind, or damaged.
+
+    """
+    found = {"target": _variants(target, "target")["target"]}
+    own = None if is_gguf(target) else _variants(target, "draft").get("draft")
+    drafts = own if draft is None else _variants(draft, "draft")["target"]
+    if drafts is not None:
+        found["draft"] = [replace(source, role="draft") for source in drafts]
+    return found
+
+
+def _variants(path: str | Path, role: str) -> dict[str, list[Source]]:
+    """A file's one model, or those of a bundle; the target of a bundle may draft."""
+    if is_gguf(path):
+        return {"target": [_gguf(Path(path), role)]}
+    if Path(path).is_file():
+        raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")
+    bundle = Bundle.open(path)
+    return {
+        one.role: [_of_role(bundle, one, format) for format in one.variants] for one in bundle.roles
+    }
+
+
+def _open(
+    path: str | Path, role: str, choose: Choose
+) -> tuple[Bundle | None, Source, Source | None]:
+    if is_gguf(path):
+        format = choose(role, ("gguf",))
+        if format != "gguf":
+            raise InputError(
+                f"{path} is a GGUF file, --format {format} is for bundles: leave it out"
+            )
+        return None, _gguf(Path(path), role), None
+    if Path(path).is_file():
+        raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")
+    bundle = Bundle.open(path)
+    target = _of_role(bundle, bundle.target, choose(role, bundle.formats))
+    if bundle.draft is None:
+        return bundle, target, None
+    return bundle, target, _of_role(bundle, bundle.draft, choose("draft", bundle.formats))
+
+
+def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
+    variant = role.variant(format)
+    files = {name: bundle.path / name for name in variant.files}
+    folder = PurePosixPath(role.tokenizer.relative_to(bundle.path).as_posix())
+
+    def admit() -> None:
+        if format == "gguf":
+            _check_parts(variant.path, files.values())
+            _admit_gguf(variant.path)
+        else:
+            check_listed(variant.path, files.values())
+
+    def read_tokenizer() -> Tokenizer:
+        return Tokenizer.read(
+            lambda name, limit: bundle.read(str(folder / name), limit), role.tokenizer / TOKENIZER
+        )
+
+    return Source(
+        role=role.role,
+        format=format,
+        path=variant.path,
+        files=files,
+        read_tokenizer=read_tokenizer,
+        admit=admit,
+        stated={name: bundle.files[name].sha256 for name in variant.files},
+        max_context=role.dims.get("max_context"),
+    )
+
+
+def _gguf(path: Path, role: str) -> Source:
+    from edgedec.gguf import GgufHeader, load_tokenizer
+    from edgedec.gguf.parts import decodable_parts
+
+    header = GgufHeader.read(path)
+    parts = decodable_parts(header)
+    return Source(
+        role=role,
+        format="gguf",
+        path=path,
+        files={part.name: part for part in parts},
+        read_tokenizer=lambda: load_tokenizer(header),
+        admit=lambda: _admit_gguf(path),
+        max_context=header.context_length,
+    )
+
+
+def _check_parts(path: Path, files: Iterable[Path]) -> None:
+    """The parts of a split file in a bundle are among the model's own files."""
+    from edgedec.gguf import GgufHeader
+    from edgedec.gguf.parts import decodable_parts
+
+    listed = set(files)
+    for part in decodable_parts(GgufHeader.read(path)):
+        if part not in listed:
+            raise BundleError(
+                f"{path}: its part {part.name} is not listed in the manifest among the model's"
+                " files: export the bundle again"
+            )
+
+
+def _admit_gguf(path: Path) -> None:
+    from edgedec.gguf import first_open
+
+    first_open(path)

@@ -1,0 +1,266 @@
+"""The drafter that hands out what was thought of ahead, and the engine that lets it think."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Generator, Sequence
+
+from edgedec._support.fields import printable
+from edgedec.decoding.acceptance import AcceptanceRule, GumbelCoupling
+from edgedec.decoding.drafting.base import (
+    DraftLimits,
+    DraftStep,
+    GoOn,
+    RoundFeedback,
+)
+from edgedec.decoding.drafting.lookup import LookupDrafter
+from edgedec.decoding.engine import Emission, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import DraftPolicy
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.session import Phase, Session, StreamedSession
+from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.errors import EdgedecError, InputError
+from edgedec.hardware.pinning import PinnedEngine
+from edgedec.overlap.clock import Clock
+from edgedec.overlap.lookahead import Ahead
+from edgedec.overlap.lookahead_node import Twig
+
+_MODEL = "model"
+_FORGET = 0.95
+# Of the first tokens drafted, seven of ten are trusted to be right.
+_TRUST = 7.0, 10.0
+# Of a token's worth when it is not waited for (found by replay, drafts of 0.05 to 0.5 of the
+# target's time: waiting for all of it costs up to a tenth, for nothing of it a twentieth).
+_LOST = 0.3
+# Rounds in a row whose policy wants nothing of what is there, after which the draft rests for so
+# many: it may slow the target, and it takes power.
+_GIVE_UP, _REST = 16, 48
+
+
+def _log(error: BaseException) -> None:
+    message = printable((str(error) or type(error).__name__)[:200])
+    known = error if not isinstance(error, EdgedecError) else None
+    logging.getLogger("edgedec").warning(
+        "the draft failed, going on without it: %s", message, exc_info=known
+    )
+
+
+class Patience:
+    """How long to wait for a draft: no longer than the token it may bring is worth.
+
+    A wait of t seconds costs t times the tokens that a second brings; one drafted token more
+    brings the chance that it is accepted. The alternative is PEARL's pre-verify: the target
+    scores what there is, the root alone if need be, and the draft goes on meanwhile, so that
+    only a part of that is lost.
+    """
+
+    def __init__(self) -> None:
+        self._right, self._tried = _TRUST
+        self._tokens = self._seconds = 0.0
+
+    def seconds(self, depth: int) -> float:
+        """What the token below ``depth`` drafted ones is worth; 0 before the first round."""
+        if not self._seconds:
+            return 0.0
+        chance = self._right / self._tried
+        return _LOST * chance ** (depth + 1) * self._seconds / self._tokens
+
+    def observe(self, feedback: RoundFeedback, seconds: float) -> None:
+        """A round took so long."""
+        self._tokens = _FORGET * self._tokens + len(feedback.kept)
+        self._seconds = _FORGET * self._seconds + seconds
+        accepted, drafted = feedback.verdict.accepted, feedback.draft.drafted
+        if drafted:
+            self._right = _FORGET * self._right + accepted
+            self._tried = _FORGET * self._tried + min(accepted + 1, drafted)
+
+
+class AheadDrafter:
+    """Hands out what a draft model has thought of so far; a ``Drafter``.
+
+    Args:
+        ahead: the draft's thread.
+        clock: of everything that waits.
+        lookup: prompt lookup, to be asked first (``hybrid``); None for the model alone.
+        on_failure: told once a text when the draft fails in the middle of it; the text goes on
+            without, and the next one tries again.
+
+    """
+
+    def __init__(
+        self,
+        ahead: Ahead,
+        clock: Clock,
+        *,
+        lookup: LookupDrafter | None = None,
+        on_failure: Callable[[BaseException], object] = _log,
+    ) -> None:
+        self.name = "model" if lookup is None else "hybrid"
+        self.ahead = ahead
+        # Whoever drops an engine, or ends the program in the middle of a text, leaves no thread
+        # behind: one in a runtime's code when the interpreter goes takes the process with it.
+        weakref.finalize(self, ahead.close)
+        self._clock, self._lookup, self._on_failure = clock, lookup, on_failure
+        self._patience = Patience()
+        self._root = Twig(0)
+        self._told = False
+        self._began = self._busy_s = 0.0
+        self._since, self._declined = 0.0, 0
+        self.reuse_hits, self.overlapped_s = 0, 0.0
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._root, self._told, self._declined = self.ahead.begin(sampler), False, 0
+        self._since, self.reuse_hits, self.overlapped_s = self.ahead.busy_s, 0, 0.0
+        if self._lookup is not None:
+            self._lookup.begin(prompt, sampler)
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        self._began = self._clock.now()
+        self.ahead.resume()
+        resting = self._declined % (_GIVE_UP + _REST) >= _GIVE_UP
+        self._declined += resting
+        self.ahead.rest(now=resting or limits.nodes < 1)
+        draft = Draft(TokenTree(root), source=_MODEL)
+        if self._lookup is not None:
+            # A rival that has nothing to say yet is none.
+            asked = go_on if self._root.computed else _without_rivals(go_on)
+            draft = self._lookup.propose(root, limits, asked, streams)
+            if draft.drafted:
+                self.ahead.add(self._root, draft.tree.tokens[1:])
+        if self.ahead.failure is not None:
+            self._tell(self.ahead.failure)
+        elif not draft.drafted:
+            draft = self._thought(root, limits, go_on, coupled=streams.coupled)
+        self._busy_s = self.ahead.busy_s
+        return draft
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        self.overlapped_s += self.ahead.busy_s - self._busy_s
+        for token in feedback.kept:
+            self._root = self._root.below(token) or Twig(token, self._root)
+        self.reuse_hits += self._root.ranked is not None
+        self.ahead.advance(self._root, feedback.kept)
+        self._patience.observe(feedback, self._clock.now() - self._began)
+
+    def report(self, metrics: Metrics) -> None:
+        """What a request's figures have to say of overlapping."""
+        metrics.reuse_hits, metrics.overlapped_s = self.reuse_hits, self.overlapped_s
+        metrics.ahead_s = self.ahead.busy_s - self._since
+
+    def close(self) -> None:
+        self.ahead.close()
+
+    def _thought(self, root: int, limits: DraftLimits, go_on: GoOn, *, coupled: bool) -> Draft:
+        """The draft's first choices below the root, as far as they are known and wanted."""
+        tree, twig = TokenTree(root), self._root
+        length = min(limits.nodes, limits.depth)
+        step = DraftStep(0, lambda: twig.entropy, lambda: twig.confidence, _MODEL)
+        if coupled:
+            step.token = lambda: _first(twig).token
+        while step.depth < length and self._known(twig, step.depth) and go_on(step):
+            twig = _first(twig)
+            step.depth = step.nodes = tree.add(twig.token, step.depth)
+        if step.depth:
+            self._declined = 0
+        elif length > 0 and twig.computed:
+            self._declined += 1
+        return Draft(tree, source=_MODEL)
+
+    def _known(self, twig: Twig, depth: int) -> bool:
+        """Whether the draft knows what follows; waits for it while that pays."""
+        ahead, clock = self.ahead, self._clock
+        give_up = clock.now() + self._patience.seconds(depth)
+        while twig.ranked is None:
+            ahead.news.clear()
+            left = give_up - clock.now()
+            if twig.computed or ahead.expected_s(twig) >= left or not ahead.news.wait(left):
+                break
+        return bool(twig.ranked)
+
+    def _tell(self, error: BaseException) -> None:
+        if not self._told:
+            self._told = True
+            self._on_failure(error)
+
+
+def _without_rivals(go_on: GoOn) -> GoOn:
+    def asked(step: DraftStep) -> bool:
+        step.rivals = ()
+        return go_on(step)
+
+    return asked
+
+
+def _first(twig: Twig) -> Twig:
+    assert twig.ranked, "not computed yet"
+    return twig.ranked[0]
+
+
+class OverlappedEngine(PinnedEngine):
+    """The engine with a draft that thinks while the target computes; the same text.
+
+    Args:
+        target: scores what is drafted, in the caller's thread.
+        drafter: an ``AheadDrafter``, this engine's own from now on.
+        policy: says how much of what is thought of to verify.
+        rule: one whose text does not depend on what is drafted: ``coupling`` or ``match``.
+        clock: the drafter's.
+        cores: that the caller's thread is kept on while it decodes; None is any.
+        apart: whether the draft has cores or a device of its own. Where it has not and the
+            target's weights are streamed, it drafts while they load and begins no pass while
+            they are used (LLMCad, 2309.04255).
+
+    Raises:
+        InputError: the rule's text depends on the draft, and so on time.
+
+    """
+
+    def __init__(
+        self,
+        target: Session,
+        drafter: AheadDrafter,
+        policy: DraftPolicy,
+        rule: AcceptanceRule,
+        clock: Clock,
+        *,
+        cores: Sequence[int] | None = None,
+        apart: bool = True,
+    ) -> None:
+        if not isinstance(rule, GumbelCoupling):
+            raise InputError(
+                f"overlapped drafting with --accept {rule.name}: the text would depend on time;"
+                " expected coupling or match"
+            )
+        super().__init__(target, drafter, policy, rule, clock.now, cores=cores)
+        self._ahead = drafter
+        shared = not apart and isinstance(target, StreamedSession)
+        self._streamed = target if shared and isinstance(target, StreamedSession) else None
+
+    def close(self) -> None:
+        """End the draft's thread and close its session."""
+        self._ahead.close()
+
+    def _rounds(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
+        rounds = super()._rounds(request, metrics)
+        if self._streamed is not None:
+            self._streamed.watch(self._heed)
+        try:
+            for block in rounds:
+                self._ahead.report(metrics)
+                yield block
+            self._ahead.report(metrics)
+        finally:
+            rounds.close()
+            if self._streamed is not None:
+                self._streamed.watch(None)
+            self._ahead.ahead.resume()
+            self._ahead.ahead.end()
+
+    def _heed(self, phase: Phase) -> None:
+        if phase is Phase.LOAD:
+            self._ahead.ahead.resume()
+        else:
+            self._ahead.ahead.pause()

@@ -1,0 +1,193 @@
+"""The draft's own thread: it thinks ahead while the target computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import inf
+
+from edgedec.decoding.drafting._follow import Follower
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.tree import Habits
+from edgedec.decoding.sampling import Sampler
+from edgedec.errors import InputError
+from edgedec.overlap.clock import Clock
+from edgedec.overlap.lookahead_node import Twig
+from edgedec.overlap.lookahead_tree import Pace, Thicket
+from edgedec.overlap.worker import Worker
+
+
+class Ahead:
+    """Owns a draft session and grows a ``Thicket`` below the last known token, pass by pass.
+
+    Its methods are called by the scheduler's thread. None of them waits for a pass; what they
+    say reaches the draft's thread in the order in which it was said. What comes of it is read
+    from the ``Twig`` that ``begin`` gave, while it grows: that, ``news`` and a few figures are
+    all that the two threads share.
+
+    Args:
+        parts: a draft model; where ``draft_branches`` is 1 no branches are thought of.
+        clock: of everything that waits.
+        name: of the drafter.
+        cores: to keep the draft's thread on; None is any.
+
+    Attributes:
+        news: set whenever there may be something new, or nothing new will come.
+        failure: what stopped the draft in the middle of this text, if anything did.
+
+    Raises:
+        InputError: there is no draft model, or it drafts by text.
+        RuntimeUnavailable: these cores cannot be had.
+
+    """
+
+    def __init__(
+        self,
+        parts: DrafterParts,
+        clock: Clock,
+        *,
+        name: str = "model",
+        cores: Sequence[int] | None = None,
+    ) -> None:
+        if parts.translation is not None and parts.translation.level == "string":
+            raise InputError(
+                "overlapped drafting needs a draft with the target's tokens, and these two share"
+                " too few: draft sequentially, or with --draft lookup"
+            )
+        self._follower = Follower(parts, name)
+        self._session = parts.draft
+        self._clock, self._branches = clock, parts.draft_branches
+        self._habits, self._pace = Habits(), Pace()
+        self._thicket: Thicket | None = None
+        self._paused = self._resting = self._still = False
+        # Seconds computed, and since when it computes now; a pair, so that both are of one time.
+        self._busy: tuple[float, float | None] = 0.0, None
+        self.news = clock.signal()
+        self.failure: BaseException | None = None
+        self._worker = Worker(clock, f"draft {name}", self._grow, self._fail, cores)
+
+    # -- for the scheduler ----------------------------------------------------------------------
+
+    def begin(self, sampler: Sampler) -> Twig:
+        """Another text, which the sampler has the beginning of; what there is to read."""
+        root = Twig(sampler.history[-1])
+        self.failure = None
+        self._still = False
+        self._worker.post(partial(self._begin, sampler.twin(), root))
+        self._stop()
+        return root
+
+    def advance(self, root: Twig, kept: Sequence[int]) -> None:
+        """The text went on by ``kept`` to ``root``, which is below the last one.
+
+        A pass that is only for what the text has left aside is interrupted.
+        """
+        self._still = False
+        self._worker.post(partial(self._advance, root, tuple(kept)))
+        thicket = self._thicket
+        computing = () if thicket is None else thicket.computing
+        if computing and not any(twig.related(root) for twig in computing):
+            self._stop()
+
+    def add(self, root: Twig, tokens: Sequence[int]) -> None:
+        """Think below these as well, one after the other: the target verifies them."""
+        self._worker.post(partial(self._add, root, tuple(tokens)))
+
+    def pause(self) -> None:
+        """Begin no further pass; quick, from any thread."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on after ``pause``; likewise."""
+        if self._paused:
+            self._paused = False
+            self._worker.wake()
+
+    def rest(self, *, now: bool) -> None:
+        """Whether to compute nothing for a while, as nobody wants it; apart from ``pause``."""
+        if self._resting != now:
+            self._resting = now
+            self._worker.wake()
+
+    def end(self) -> None:
+        """The text has ended: nothing to do until ``begin``."""
+        self._worker.post(self._forget)
+        self._stop()
+
+    def close(self) -> None:
+        """End the thread and close the session."""
+        self._worker.close(self._interrupt)
+        self._follower.close()
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that the draft has computed so far, in all texts."""
+        total, since = self._busy
+        return total if since is None else total + self._clock.now() - since
+
+    def expected_s(self, twig: Twig) -> float:
+        """Seconds until the draft may have said what comes after it; inf where it will not."""
+        thicket = self._thicket
+        held = self._paused or self._resting or self._still
+        if held or thicket is None or not self._pace.known:
+            return inf
+        since, pass_s = self._busy[1], self._pace.at(1)
+        if since is None:
+            return pass_s
+        left = max(0.0, pass_s - (self._clock.now() - since))
+        return left if twig in thicket.computing else left + pass_s
+
+    # -- in the draft's thread ------------------------------------------------------------------
+
+    def _begin(self, sampler: Sampler, root: Twig) -> None:
+        self.failure = None
+        self._follower.begin(sampler.history, sampler)
+        self._thicket = Thicket(
+            self._follower, sampler, root, self._habits, branches=self._branches
+        )
+
+    def _advance(self, root: Twig, kept: Sequence[int]) -> None:
+        if self._thicket is not None:
+            self._thicket.advance(root, kept)
+
+    def _add(self, root: Twig, tokens: Sequence[int]) -> None:
+        if self._thicket is not None:
+            self._thicket.add(root, tokens)
+
+    def _forget(self) -> None:
+        self._thicket = None
+
+    def _grow(self) -> bool:
+        thicket = self._thicket
+        if thicket is None or self._paused or self._resting:
+            return False
+        if self._follower.room() < 1:  # the session cannot hold the text
+            self._still = True
+            return False
+        began, (total, _) = self._clock.now(), self._busy
+        self._busy = total, began
+        try:
+            if self._follower.behind():
+                self._follower.catch_up()
+                return True
+            rows = thicket.grow(self._pace)
+            if rows:
+                self._pace.observe(rows, self._clock.now() - began)
+            self._still = not rows
+            return rows > 0
+        finally:
+            self._busy = total + self._clock.now() - began, None
+            self.news.set()
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure, self._thicket = error, None
+        self.news.set()
+
+    def _stop(self) -> None:
+        # Should the pass end just now, the next one is interrupted in vain and tried again.
+        if self._busy[1] is not None:
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        assert self._session is not None, "a Follower needs a draft"
+        self._session.interrupt()

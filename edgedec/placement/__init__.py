@@ -1,1 +1,0 @@
-"""Where a model runs: facts about this machine."""

@@ -1,0 +1,1 @@
+"""From a profile to a plan: candidates, estimates, memory, the choice and its reasons."""

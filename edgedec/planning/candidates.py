@@ -1,0 +1,122 @@
+"""Every plan that a profile leaves a choice of, in families of the same places and drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgedec.planning.estimate import LENGTHS, Forecast
+from edgedec.planning.footprint import drafted_at_most
+from edgedec.planning.sizes import padded
+from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
+from edgedec.records.profile import NOT_AT_ONCE, Measured, Profile
+
+_TREE_SIZES = (2, 3, 4, 6, 8, 12, 16)
+# A draft that was right to its end reads its own last token and the target's at once.
+_AFTER_ALL_RIGHT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Plans that differ in nothing but how much they draft.
+
+    Attributes:
+        plans: at least one, shortest drafts first.
+        refused: why none of them can be used, else empty.
+
+    """
+
+    plans: tuple[Plan, ...]
+    refused: str = ""
+
+
+def families(forecast: Forecast) -> Iterator[Family]:
+    """All of them, places that cannot be used as well; in an order of their own."""
+    profile = forecast.profile
+    drafts = _of(profile, "draft")
+    for target in _of(profile, "target"):
+        place = target.place
+        yield Family((Plan(place),), _unusable(target))
+        if not target.parity.usable:
+            continue
+        for drafter in ("lookup", "recycle"):
+            lengths = _TREE_SIZES if drafter == "recycle" and target.tree else LENGTHS
+            yield from _sized(target, drafter, None, SEQUENTIAL, lengths)
+        if not forecast.chances:
+            continue
+        for draft in drafts:
+            yield from _with_model(forecast, target, draft)
+
+
+def _with_model(forecast: Forecast, target: Measured, draft: Measured) -> Iterator[Family]:
+    refused = _unusable(draft)
+    if not refused and not draft.rolls_back:
+        refused = f"{draft.name} is recurrent and cannot take back a rejected token"
+    if not refused and padded(_AFTER_ALL_RIGHT, draft.row_widths) is None:
+        refused = f"the widest graph of the draft at {draft.place.label} takes one row"
+    if refused:
+        yield Family((Plan(target.place, draft.place, "model", LENGTHS[0]),), refused)
+        return
+    for drafter in ("model", "hybrid"):
+        yield from _sized(target, drafter, draft.place, SEQUENTIAL, LENGTHS)
+        if not target.place.apart_from(draft.place):
+            continue
+        if forecast.profile.at_once(target.place, draft.place) is None:
+            ahead = Plan(target.place, draft.place, drafter, LENGTHS[0], schedule=OVERLAPPED)
+            yield Family((ahead,), NOT_AT_ONCE)
+            continue
+        yield from _sized(target, drafter, draft.place, OVERLAPPED, LENGTHS)
+    yield _allowed(target, (Plan(target.place, draft.place, "adaptive", None),))
+    if target.tree:
+        yield from _trees(forecast, target, draft)
+
+
+def _trees(forecast: Forecast, target: Measured, draft: Measured) -> Iterator[Family]:
+    auto = Plan(target.place, draft.place, "tree", None)
+    size = forecast.best_tree(auto)
+    if size is not None:
+        plan = Plan(target.place, draft.place, "tree", size.nodes, size.depth)
+        yield _allowed(target, (plan,))
+    yield _allowed(target, (auto,))
+
+
+def _sized(
+    target: Measured, drafter: str, draft: Place | None, schedule: str, lengths: tuple[int, ...]
+) -> Iterator[Family]:
+    """One family of fixed lengths, and one whose policy decides each round."""
+    fixed = tuple(
+        Plan(target.place, draft, drafter, length, schedule=schedule) for length in lengths
+    )
+    yield _allowed(target, fixed)
+    yield _allowed(target, (Plan(target.place, draft, drafter, None, schedule=schedule),))
+
+
+def _allowed(target: Measured, plans: tuple[Plan, ...]) -> Family:
+    if not target.rolls_back:
+        return Family(
+            plans[:1], f"{target.name} is recurrent and cannot take back a rejected token"
+        )
+    fits = tuple(
+        plan for plan in plans if padded(drafted_at_most(plan) + 1, target.row_widths) is not None
+    )
+    if fits:
+        return Family(fits)
+    widest = max(target.row_widths or (1,))
+    rows = drafted_at_most(plans[0]) + 1
+    return Family(
+        plans[:1], f"a pass has up to {rows} rows, and the widest graph there takes {widest}"
+    )
+
+
+def _of(profile: Profile, role: str) -> list[Measured]:
+    """All that was measured of a role, in an order that does not depend on the measuring's."""
+    found = (measured for measured in profile.measured if measured.role == role)
+    return sorted(found, key=lambda measured: (measured.place.label, measured.name))
+
+
+def _unusable(measured: Measured) -> str:
+    if measured.parity.usable:
+        return ""
+    reason = measured.parity.reason or "its numbers are too far from the reference's"
+    return f"the {measured.role} cannot be used at {measured.place.label}: {reason}"

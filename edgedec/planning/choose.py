@@ -1,0 +1,253 @@
+"""The planner: from what was measured to where models run, who drafts and how much.
+
+Pure: no clock, no files, no randomness. The same profile, workload and memory always give the
+same decision, in whatever order things were measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from edgedec.errors import MemoryBudgetError, PlanError
+from edgedec.planning.candidates import Family, families
+from edgedec.planning.estimate import Estimate, Forecast
+from edgedec.planning.footprint import drafted_at_most
+from edgedec.planning.memory_fit import Memory
+from edgedec.planning.reasons import Findings, disturbed, reasons
+from edgedec.planning.spread import interval, with_texts
+from edgedec.planning.weighed import Weighed
+from edgedec.records.place import CPU, Place
+from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction
+from edgedec.records.profile import Measured, Profile
+from edgedec.records.workload import Workload
+
+Predict = Callable[[Profile, Plan, Workload], Prediction]
+
+# A replay takes a moment, so the best by formula are replayed, best first, until the best
+# replay beats what any formula still promises; and the best of each drafter, since a formula
+# may wrong all of a kind.
+_FEWEST_REPLAYS, _MOST_REPLAYS = 12, 32
+# Deciding each round follows a text that changes, down to plain decoding where nothing can be
+# foretold; a fixed length must beat that by more than this.
+_AUTO_IS_WORTH = 0.97
+_CPU_PROVIDER = "CPUExecutionProvider"
+# What a measurement on a busy machine may be off by, whatever its quartiles say; medians are
+# surer than quartiles, however far those lie apart.
+_UNSTEADY = 0.1
+
+
+def decide(
+    profile: Profile,
+    workload: Workload,
+    memory: int | None = None,
+    predict: Predict | None = None,
+    available: int | None = None,
+) -> Decision:
+    """Choose among all plans the profile leaves a choice of.
+
+    Args:
+        profile: what was measured.
+        workload: what is to be decoded.
+        memory: bytes for all that a plan holds; None sets no limit.
+        predict: a closer look at a plan, as a replay of the real loop; None takes the formula.
+        available: bytes there are, which limit plans where no memory is given.
+
+    Raises:
+        PlanError: there is no place where the target gives right numbers.
+        MemoryBudgetError: nothing fits; names the smallest memory that something fits in.
+
+    """
+    planner = _Planner(profile, workload, memory, available)
+    weighed = [planner.weigh(family) for family in families(planner.forecast)]
+    refused = sorted((w for w in weighed if w.candidate.refused), key=lambda w: w.plan.label)
+    usable = [w for w in weighed if not w.candidate.refused]
+    planner.check(usable, refused)
+    looked = usable
+    if predict is not None:
+        usable, looked = planner.look_closer(usable, predict)
+    # A formula and a replay cannot be ranked by each other.
+    usable.sort(key=lambda w: (not w.candidate.replayed, _best_first(w)))
+    plain = min((w for w in looked if w.plan.plain), key=_best_first)
+    chosen = choose(looked)
+    rivals = sorted((w for w in looked if not w.plan.plain), key=_best_first)
+    found = interval(chosen, looked)
+    findings = Findings(
+        profile, workload, planner.memory, chosen, plain, tuple(rivals), tuple(refused), found
+    )
+    return Decision(
+        schema=SCHEMA,
+        machine=dict(sorted(profile.machine.items())),
+        bundle=profile.bundle,
+        versions=dict(sorted(profile.versions.items())),
+        memory=memory,
+        max_context=chosen.context,
+        chosen=chosen.candidate,
+        fallbacks=planner.fallbacks(usable, chosen),
+        candidates=tuple(w.candidate for w in (*usable, *refused)),
+        reasons=tuple(reasons(findings)),
+        interval=found,
+        texts=profile.texts,
+        busy=profile.busy,
+        disturbed=disturbed(findings),
+        models=profile.models,
+    )
+
+
+def choose(usable: Iterable[Weighed]) -> Weighed:
+    """The fastest; drafts only where they are ahead of plain decoding by their margin.
+
+    Args:
+        usable: plans of which at least one is plain.
+
+    """
+    ordered = sorted(usable, key=_best_first)
+    plain = next(w for w in ordered if w.plan.plain)
+    ahead = [w for w in ordered if not w.plan.plain and w.rate > plain.rate * (1 + w.margin)]
+    if not ahead:
+        return plain
+    auto = (w for w in ahead if w.plan.draft_length is None)
+    return next((w for w in auto if w.rate >= _AUTO_IS_WORTH * ahead[0].rate), ahead[0])
+
+
+@dataclass(slots=True)
+class _Planner:
+    profile: Profile
+    workload: Workload
+    given: int | None
+    available: int | None
+    forecast: Forecast = field(init=False)
+    memory: Memory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.forecast = Forecast(self.profile, self.workload)
+        self.memory = Memory(self.profile, self.workload, self.given, self.available)
+
+    def weigh(self, family: Family) -> Weighed:
+        """The best of a family that fits, by formula."""
+        if family.refused:
+            plan = family.plans[0]
+            nothing = Prediction(0.0, 0.0, self.memory.least(plan), 0.0)
+            refused = Candidate(plan, nothing, family.refused, replayed=False)
+            return Weighed(refused, self.memory.needed)
+        estimates = {plan: self.forecast.estimate(plan) for plan in family.plans}
+        fit = self.memory.fit({plan: found.rate for plan, found in estimates.items()})
+        plan = fit.plan
+        prediction = dataclasses.replace(self.forecast.predict(plan), peak_bytes=fit.peak_bytes)
+        candidate = Candidate(plan, prediction, fit.refused, replayed=False)
+        estimate = estimates[plan]
+        measured = self._measured(plan, estimate)
+        uncertainty = math.hypot(measured, estimate.error)
+        return Weighed(candidate, fit.context, estimate, uncertainty, measured)
+
+    def check(self, usable: list[Weighed], refused: list[Weighed]) -> None:
+        """There must be a way to decode."""
+        if any(w.plan.plain for w in usable):
+            return
+        possible = [m.place for m in self.profile.of("target")]
+        if not possible:
+            why = "; ".join(w.candidate.refused for w in refused if w.plan.plain)
+            raise PlanError(
+                f"there is no place to run the target: {why or 'none was measured'}: profile again"
+            )
+        trained = max(model.max_context for model in self.profile.of("target"))
+        if self.memory.needed > trained:
+            raise MemoryBudgetError(
+                f"a context of {self.memory.needed} tokens: expected {trained} at most, what the"
+                " target was trained for: plan for shorter texts"
+            )
+        plans = [Plan(place) for place in possible]
+        least = min(plans, key=lambda plan: (self.memory.least(plan), plan.label))
+        enough = math.ceil(self.memory.least(least) / 1e6)
+        advice = f"give --memory {enough}MB or more"
+        if self.given is None:
+            advice = f"free {enough} MB, or take a smaller model"
+        raise MemoryBudgetError(
+            f"{self.memory.amount}, too little for any plan: the smallest possible is {least.label}"
+            f" with a context of {self.memory.needed} tokens: {advice}"
+        )
+
+    def look_closer(
+        self, usable: list[Weighed], predict: Predict
+    ) -> tuple[list[Weighed], list[Weighed]]:
+        """Replay the best, and all plain ones; returns all, then those that were replayed."""
+        ordered = sorted(usable, key=_best_first)
+        looked: dict[Plan, Weighed] = {}
+        kinds: dict[tuple[str, ...], Weighed] = {}
+        for w in ordered:
+            place = w.plan.target.label if w.plan.plain else ""
+            kinds.setdefault((w.plan.drafter, w.plan.schedule, place), w)
+        for w in (*kinds.values(), *ordered):
+            best = max((seen.rate for seen in looked.values()), default=0.0)
+            enough = len(looked) >= _FEWEST_REPLAYS and best >= w.rate
+            if len(looked) >= len(kinds) and (enough or len(looked) >= _MOST_REPLAYS):
+                break
+            if w.plan not in looked:
+                looked[w.plan] = self._replayed(w, predict)
+        return [looked.get(w.plan, w) for w in usable], list(looked.values())
+
+    def _replayed(self, weighed: Weighed, predict: Predict) -> Weighed:
+        workload = dataclasses.replace(self.workload, max_context=weighed.context)
+        found = predict(self.profile, weighed.plan, workload)
+        known = weighed.candidate.prediction
+        candidate = Candidate(weighed.plan, dataclasses.replace(found, peak_bytes=known.peak_bytes))
+        return with_texts(dataclasses.replace(weighed, candidate=candidate))
+
+    def fallbacks(self, usable: list[Weighed], chosen: Weighed) -> tuple[Plan, ...]:
+        """Plans to go on with when a place of the chosen one fails; the last is plain."""
+        fitting = [w for w in usable if self.memory.holds(w.plan, chosen.context)]
+        plan, found = chosen.plan, []
+        for target, draft in ((None, plan.draft), (plan.target, None), (plan.target, plan.draft)):
+            left = [w for w in fitting if not _uses(w.plan, target, draft)]
+            if (target or draft) and any(w.plan.plain for w in left):
+                found.append(choose(left).plan)
+        plain = [w for w in fitting if w.plan.plain and w.plan != plan]
+        # The place where the target failed is the last resort.
+        elsewhere = [w for w in plain if not _uses(w.plan, plan.target, plan.draft)] or plain
+        last = [min(elsewhere, key=_safest_first).plan] if elsewhere else []
+        rest = [one for one in dict.fromkeys(found) if one != plan and one not in last]
+        return (*rest, *last)
+
+    def _measured(self, plan: Plan, estimate: Estimate) -> float:
+        """How far the ratio to plain decoding may be off by what was measured."""
+        target = self.profile.at("target", plan.target)
+        context = self.workload.middle
+        parts = [_spread(target, 1, context), _spread(target, drafted_at_most(plan) + 1, context)]
+        if plan.draft is not None:
+            share = estimate.draft_s / estimate.seconds
+            parts.append(share * _spread(self.profile.at("draft", plan.draft), 1, context))
+        return math.hypot(*parts)
+
+
+def _spread(measured: Measured, rows: int, context: int) -> float:
+    """Relative spread of the nearest measurement, in context first and rows second."""
+    times = min(measured.times, key=lambda times: abs(times.context - context))
+    spread = min(zip(times.widths, times.spread, strict=True), key=lambda w: abs(w[0] - rows))[1]
+    return min(spread, _UNSTEADY) if measured.steady else _UNSTEADY
+
+
+def _best_first(weighed: Weighed) -> tuple[float, bool, int, str]:
+    plan = weighed.plan
+    fixed = plan.draft_length is not None and not plan.plain
+    return -weighed.rate, fixed, weighed.candidate.prediction.peak_bytes, plan.label
+
+
+def _safest_first(weighed: Weighed) -> tuple[bool, bool, float, str]:
+    """The processor without a choice of cores before all else: nothing there can go away."""
+    place = weighed.plan.target
+    return not _processor(place), place.cores is not None, -weighed.rate, place.label
+
+
+def _uses(plan: Plan, target: Place | None, draft: Place | None) -> bool:
+    """Whether a plan needs one of two places that failed, for its role or on its device."""
+    if plan.target == target or (draft is not None and plan.draft == draft):
+        return True
+    gone = {(p.device, p.provider) for p in (target, draft) if p is not None and not _processor(p)}
+    used = {(p.device, p.provider) for p in (plan.target, plan.draft) if p is not None}
+    return bool(gone & used)
+
+
+def _processor(place: Place) -> bool:
+    return place.device == CPU and place.provider in (None, _CPU_PROVIDER)

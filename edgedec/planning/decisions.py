@@ -1,0 +1,250 @@
+r"""From a bundle to a decision, and decisions kept in files.
+
+::
+
+    decision = plan("demo", Workload(prompt_tokens=200, new_tokens=100), memory=512_000_000)
+    print(decision.chosen.plan.label, *decision.reasons, sep="\n")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from edgedec import profiling
+from edgedec._support.fields import printable
+from edgedec._support.typed_json import from_json, to_json
+from edgedec.decoding import drafting
+from edgedec.errors import MemoryBudgetError, PlanError
+from edgedec.hardware import machine
+from edgedec.loading.sources import every_format
+from edgedec.planning.choose import decide
+from edgedec.planning.predict import predict
+from edgedec.profiling import OnProgress, ProfileOptions
+from edgedec.profiling.identity import identity
+from edgedec.profiling.store import Identity
+from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, SCHEMA, SEQUENTIAL, Decision, Plan
+from edgedec.records.workload import LEAST_CONTEXT, Workload
+
+_MOST_BYTES = 8 << 20
+_ANEW = "make one with `edgedec plan --out FILE`"
+# What no machine has more of.
+_MOST_THREADS, _MOST_CORES, _MOST_DRAFTED, _MOST_CONTEXT = 1024, 4096, 999, 1 << 31
+# Python with numpy, ONNX Runtime and the tokenizers, before it opens a model; measured.
+_LEAST_PROCESS = 50_000_000
+_LONGEST_NAME, _LONGEST_TEXT = 80, 240
+
+
+def plan(
+    bundle: str | Path,
+    workload: Workload | None = None,
+    *,
+    memory: int | None = None,
+    options: ProfileOptions | None = None,
+    on_progress: OnProgress | None = None,
+) -> Decision:
+    """Decide where a bundle's models run, who drafts and how much.
+
+    What was measured before is used where it still holds; else it is measured now, which takes
+    about a minute for small models.
+
+    Args:
+        bundle: a bundle's folder, ``demo``, or a GGUF file.
+        workload: what is to be decoded; None is a prompt of 256 tokens and 128 new ones, greedily.
+        memory: bytes for all that the plan holds; None is all this process could ever have.
+        options: what to measure, where that is needed.
+        on_progress: hears what is being measured.
+
+    Raises:
+        BundleError, InputError, ProfileError: see ``profiling.profile``.
+        PlanError: there is no place where the target gives right numbers.
+        MemoryBudgetError: nothing fits; names the smallest memory that something fits in.
+
+    """
+    if memory is not None:
+        check_memory(memory, bundle, None if options is None else options.draft_model)
+    measured = profiling.profile(bundle, options, on_progress)
+    there = machine.memory().usable
+    return decide(measured, workload or Workload(), memory, predict, there)
+
+
+def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = None) -> None:
+    """Refuse, before a minute of measuring, what cannot even hold the target's weights.
+
+    Raises:
+        BundleError: no such bundle or file, or damaged.
+        MemoryBudgetError: names what weights and process take; where costs were measured,
+            ``decide`` names the least that is enough.
+
+    """
+    sources = every_format(bundle, draft_model)["target"]
+    weights = min(sum(file.stat().st_size for file in one.files.values()) for one in sources)
+    least = weights + _LEAST_PROCESS
+    if memory < least and profiling.read_cached(bundle, draft_model) is None:
+        raise MemoryBudgetError(
+            f"{memory / 1e6:.3g} MB is too little for any plan: the target's weights take"
+            f" {weights / 1e6:.0f} MB and a process that runs them {_LEAST_PROCESS / 1e6:.0f} MB,"
+            " before any cache: `edgedec plan` without --memory shows what each plan takes"
+        )
+
+
+def save(decision: Decision, path: Path) -> None:
+    """Write a decision as JSON, in one move.
+
+    Raises:
+        PlanError: it cannot be written, or something other than a plain file is there.
+
+    """
+    check_out(path)
+    # A file of tempfile's could be read by its owner alone, whatever the umask says.
+    partial = path.with_name(f".plan-{secrets.token_hex(6)}")
+    try:
+        with partial.open("x", encoding="utf-8") as stream:
+            json.dump(to_json(decision), stream, indent=1, allow_nan=False)
+        os.replace(partial, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        if isinstance(error, OSError):
+            raise PlanError(
+                f"{path} cannot be written: {error.strerror or error}: give another --out"
+            ) from None
+        raise
+
+
+def check_out(path: Path) -> None:
+    """Refuse to put a file in place of a link, a device, a pipe or a folder.
+
+    Raises:
+        PlanError: there is one.
+
+    """
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError):
+        return  # nothing is there, or writing will say what is wrong
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a link" if stat.S_ISLNK(found.st_mode) else "not a plain file"
+        raise PlanError(f"{printable(str(path))} is {kind} and stays: give another --out")
+
+
+def load(path: Path, bundle: str | Path, draft_model: Path | None = None) -> Decision:
+    """A stored decision, when it is for this bundle on this machine.
+
+    Raises:
+        PlanError: no such file, damaged, of another version, machine or bundle.
+        BundleError: no such bundle, or damaged.
+
+    """
+    decision = read(path)
+    check(decision, identity(bundle, draft_model, every_format(bundle, draft_model)), path)
+    return decision
+
+
+def read(path: Path, *, advice: str = _ANEW) -> Decision:
+    """A stored decision, whatever it is for.
+
+    Args:
+        path: of the file.
+        advice: what to do where it cannot be used, for the end of the message; may be empty.
+
+    Raises:
+        PlanError: no such file, damaged, or of another version.
+
+    """
+    try:
+        return _read(path)
+    except PlanError as error:
+        raise _refusal(str(error), advice) from None
+
+
+def _refusal(why: str, advice: str) -> PlanError:
+    """In one line, whatever a file brought into it."""
+    return PlanError(printable(f"{why}: {advice}" if advice else why))
+
+
+def _read(path: Path) -> Decision:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise PlanError(f"plan {path} cannot be read ({error.strerror or error})") from None
+    if len(data) > _MOST_BYTES:
+        raise PlanError(f"plan {path} is larger than {_MOST_BYTES >> 20} MiB")
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError):
+        raise PlanError(f"plan {path} is damaged: it is not JSON") from None
+    found = raw.get("schema") if isinstance(raw, dict) else None
+    if found != SCHEMA:
+        raise PlanError(f"plan {path}: expected a plan of version {SCHEMA}, found {found!r:.40}")
+    try:
+        decision = from_json(Decision, raw, f"plan {path}", PlanError)
+    except RecursionError:
+        raise PlanError(f"plan {path} is damaged") from None
+    wrong = ""
+    if not LEAST_CONTEXT <= decision.max_context <= _MOST_CONTEXT:
+        wrong = f"max_context is {decision.max_context!r:.20}"
+    for one in (decision.chosen.plan, *decision.fallbacks):
+        wrong = wrong or _wrong_plan(one)
+    if wrong:
+        raise PlanError(f"plan {path} is damaged: {wrong}")
+    return decision
+
+
+def check(decision: Decision, now: Identity, path: Path, *, advice: str = _ANEW) -> None:
+    """Refuse a decision that was made for something else.
+
+    Args:
+        decision: that was read.
+        now: machine and bundle here.
+        path: where it was read.
+        advice: as for ``read``.
+
+    Raises:
+        PlanError: names the difference.
+
+    """
+    differs = machine.difference(decision.machine, now.machine)
+    if differs:
+        raise _refusal(f"plan {path} is of another machine: {differs[:_LONGEST_TEXT]}", advice)
+    if decision.bundle != now.bundle:
+        raise _refusal(
+            f"plan {path} is of other models: theirs hash to {decision.bundle[:12]!r}, these to"
+            f" {now.bundle[:12]}",
+            advice,
+        )
+
+
+def _wrong_plan(plan: Plan) -> str:
+    """Why a plan that was read cannot be one: an unknown name, an impossible number."""
+    if plan.drafter not in drafting.names():
+        return f"no drafter {plan.drafter!r:.40}"
+    if plan.schedule not in (SEQUENTIAL, OVERLAPPED):
+        return f"no schedule {plan.schedule!r:.40}"
+    if drafting.needs_model(plan.drafter) != (plan.draft is not None):
+        return f"drafter {plan.drafter!r} and where its model runs do not go together"
+    if plan.schedule == OVERLAPPED and plan.draft is None:
+        return f"drafter {plan.drafter!r} has no model that could work while the target does"
+    length, depth = plan.draft_length or 0, 1 if plan.depth is None else plan.depth
+    if not 0 <= length <= _MOST_DRAFTED or not 1 <= depth <= _MOST_DRAFTED:
+        return f"drafts of {length!r:.20} tokens and depth {depth!r:.20}"
+    return _wrong_place(plan.target) or (_wrong_place(plan.draft) if plan.draft else "")
+
+
+def _wrong_place(place: Place) -> str:
+    names = (place.format, place.device, *([] if place.provider is None else [place.provider]))
+    for name in names:
+        if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
+            return f"a place is called {name!r:.40}"
+    if not 0 <= place.threads <= _MOST_THREADS:
+        return f"a place has {place.threads!r:.20} threads"
+    cores = (0,) if place.cores is None else place.cores
+    if not 1 <= len(cores) <= _MOST_THREADS or not 0 <= min(cores) <= max(cores) < _MOST_CORES:
+        return "a place has cores that no machine has"
+    return ""

@@ -1,0 +1,217 @@
+"""What each drafter would have drafted on recorded texts, and how far it would have gone right.
+
+Lookup and Token Recycling are run, the real ones, over the text; a draft model's choices were
+recorded with it. Every drafter starts its rounds where its own last one ended, since what
+follows a rejection is harder to predict than the text at large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from edgedec.decoding import drafting
+from edgedec.decoding.acceptance import Verdict
+from edgedec.decoding.drafting.base import DraftLimits, RoundFeedback
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.session import Pass
+from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.planning.survival import Survival, SurvivalEstimate
+from edgedec.records.trace import Trace
+
+# Longest draft that is looked at, and children of a node that are told apart.
+MOST, RANKS = 16, 8
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round on a recorded text.
+
+    Attributes:
+        source: the drafter that made the draft; empty where there was none.
+        nodes: drafted tokens.
+        depth: longest path among them.
+        accepted: drafted tokens that the text goes along with.
+
+    """
+
+    source: str
+    nodes: int
+    depth: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What came of one drafter's rounds.
+
+    Attributes:
+        survival: by position; its ``drafts`` is the share of rounds.
+        nodes: drafted tokens of a draft, on average, rounded up.
+
+    """
+
+    survival: Survival
+    nodes: int
+
+
+class Recording:
+    """A recorded text, and what drafters make of it.
+
+    Args:
+        trace: with at least one token after its prompt.
+
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.text = trace.tokens[trace.prompt :]
+
+    def rounds(self, drafter: str, length: int, *, branches: int | None = None) -> Iterator[Round]:
+        """The rounds of a drafter whose drafts have at most so many tokens.
+
+        ``hybrid`` asks lookup first, as the drafter of this name does. Trees of a draft
+        model are not drafts of the text alone: see ``ranks``.
+        """
+        if drafter == "recycle":
+            return self._recycled(length, branches=branches)
+        runs = {
+            "lookup": [("lookup", self._looked_up)],
+            "model": [("model", self._agreed)],
+            "hybrid": [("lookup", self._looked_up), ("model", self._agreed)],
+        }
+        return self._chains(runs[drafter], length)
+
+    def ranks(self) -> Iterator[int]:
+        """For each token of the text its rank among the draft's choices; ``RANKS`` if beyond."""
+        if self.trace.draft is None:
+            return
+        for token, ids in zip(self.text, self.trace.draft.ids, strict=False):
+            best = ids[:RANKS]
+            yield best.index(token) if token in best else RANKS
+
+    def _chains(self, runs: Sequence[tuple[str, Sequence[int]]], length: int) -> Iterator[Round]:
+        position, end = 0, len(self.text)
+        while position < end:
+            drafted = min(length, end - position - 1)  # the last token is the target's own
+            source, run = next(
+                ((name, of[position]) for name, of in runs if of[position] != _NONE), ("", 0)
+            )
+            if not source or drafted == 0:
+                yield Round("", 0, 0, 0)
+                position += 1
+                continue
+            accepted = min(run, drafted)
+            yield Round(source, drafted, drafted, accepted)
+            position += accepted + 1
+
+    @cached_property
+    def _agreed(self) -> list[int]:
+        """By position: how many of the draft model's tokens from there on are right."""
+        if self.trace.draft is None:
+            return [_NONE] * len(self.text)
+        runs = [0]
+        rows = list(zip(self.text, self.trace.draft.ids, strict=False))
+        for token, ids in reversed(rows):
+            runs.append(runs[-1] + 1 if ids[0] == token else 0)
+        runs.reverse()
+        return runs + [0] * (len(self.text) - len(rows))
+
+    @cached_property
+    def _looked_up(self) -> list[int]:
+        """The same for prompt lookup; ``_NONE`` where it finds nothing."""
+        sampler, drafter = self._start("lookup", branches=1)
+        runs = []
+        for position, token in enumerate(self.text):
+            draft = drafter.propose(sampler.history[-1], _limits(MOST), _always, sampler.streams)
+            path = _followed(draft.tree, self.text[position:])
+            runs.append(len(path) - 1 if draft.drafted else _NONE)
+            sampler.push([token])
+        return runs
+
+    def _recycled(self, length: int, *, branches: int | None) -> Iterator[Round]:
+        sampler, drafter = self._start("recycle", branches=branches)
+        position, end = 0, len(self.text)
+        while position < end:
+            limits = _limits(min(length, end - position - 1))
+            draft = drafter.propose(sampler.history[-1], limits, _always, sampler.streams)
+            path = _followed(draft.tree, self.text[position:])
+            accepted, tree = len(path) - 1, draft.tree
+            yield Round(draft.source, draft.drafted, max(tree.depths), accepted)
+            kept = self.text[position : position + accepted + 1]
+            drafter.observe(self._feedback(tree.tokens_on(path), kept, position))
+            sampler.push(kept)
+            position += len(kept)
+
+    def _feedback(self, path: list[int], kept: Sequence[int], position: int) -> RoundFeedback:
+        """What the target said along the text; of wrong branches nothing was recorded."""
+        choices = self.trace.target
+        rows = slice(position, position + len(path))
+        ids = np.array([row[:RANKS] for row in choices.ids[rows]], np.int64)
+        scored = Pass(0, ids, np.array(choices.probabilities[rows], np.float32)[:, :RANKS], None)
+        draft = Draft(TokenTree.chain(path), source="recycle")
+        return RoundFeedback(draft, Verdict(list(range(len(path))), kept[-1]), scored, kept)
+
+    def _start(self, name: str, *, branches: int | None) -> tuple[Sampler, drafting.Drafter]:
+        trace = self.trace
+        vocab_size = 1 + max(max(trace.tokens), max(map(max, trace.target.ids), default=0))
+        prompt = trace.tokens[: trace.prompt]
+        # Nothing is drawn, so any seed will do; none would be drawn at random.
+        sampler = Sampler(SamplingParams(seed=0), vocab_size, prompt)
+        drafter = drafting.create(name, vocab_size=vocab_size, branches=branches)
+        drafter.begin(prompt, sampler)
+        return sampler, drafter
+
+
+def measure(
+    recordings: Sequence[Recording], drafter: str, length: int, *, branches: int | None = None
+) -> dict[str, Drafts]:
+    """What came of a drafter's rounds over all texts, by the source of the draft."""
+    rounds = [
+        one
+        for recording in recordings
+        for one in recording.rounds(drafter, length, branches=branches)
+    ]
+    found = {}
+    for source in sorted({one.source for one in rounds if one.nodes}):
+        estimate = SurvivalEstimate(length)
+        own = [one for one in rounds if one.source == source and one.nodes]
+        for one in rounds:
+            drafted = one.source == source and one.nodes
+            estimate.observe(one.depth if drafted else 0, one.accepted if drafted else 0)
+        nodes = math.ceil(sum(one.nodes for one in own) / len(own))
+        found[source] = Drafts(estimate.survival, nodes)
+    return found
+
+
+def child_chances(recordings: Sequence[Recording]) -> tuple[float, ...]:
+    """Chance that a node's first, second, ... child is the one the target takes, p_b.
+
+    Empty where no draft model's choices were recorded.
+    """
+    ranks = [rank for recording in recordings for rank in recording.ranks()]
+    return tuple(ranks.count(rank) / len(ranks) for rank in range(RANKS)) if ranks else ()
+
+
+def _followed(tree: TokenTree, text: Sequence[int]) -> list[int]:
+    """The path of a tree that a text takes; never to the text's last token, the target's own."""
+    path = [0]
+    for token in text[:-1]:
+        child = tree.child(path[-1], token)
+        if child is None:
+            break
+        path.append(child)
+    return path
+
+
+def _limits(length: int) -> DraftLimits:
+    return DraftLimits(length, length)
+
+
+def _always(step: object) -> bool:
+    return True

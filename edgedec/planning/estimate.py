@@ -1,0 +1,272 @@
+"""What a plan gives, by formula: expected tokens of a round over its measured seconds.
+
+Good enough to see which plans are worth a replay of the real loop, and no more: it knows
+nothing of a draft's confidence, and takes the time of a pass to depend on its rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from edgedec.errors import PlanError
+from edgedec.planning.drafts import Drafts, Recording, child_chances, measure
+from edgedec.planning.footprint import footprint
+from edgedec.planning.sizes import NEVER, Seconds, Size, Trees, best_tree, pass_seconds
+from edgedec.planning.survival import Survival
+from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, Plan, Prediction
+from edgedec.records.profile import NOT_AT_ONCE, Profile
+from edgedec.records.trace import Trace
+from edgedec.records.workload import Workload
+
+# Draft lengths that are weighed, and how large and deep a drafted tree may be.
+LENGTHS = tuple(range(1, 9))
+MOST_NODES, DEEPEST = 24, 8
+_NOTHING = Survival(0.0, (), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean round.
+
+    Attributes:
+        tokens: emitted.
+        target_s, draft_s, overhead_s: seconds in passes of the target, in the drafter that the
+            target does not cover, and beside both.
+        error: of ``tokens``, as a share of it: how far another text of the kind may be off.
+
+    """
+
+    tokens: float
+    target_s: float
+    draft_s: float
+    overhead_s: float
+    error: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the round: both models and the overhead outside them."""
+        return self.target_s + self.draft_s + self.overhead_s
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
+
+
+class Forecast:
+    """Estimates for plans on one machine, for one workload.
+
+    Args:
+        profile: what was measured.
+        workload: what is to be decoded.
+
+    """
+
+    def __init__(self, profile: Profile, workload: Workload) -> None:
+        self.profile, self.workload = profile, workload
+        self._recordings = [Recording(trace) for trace in nearest(profile.traces, workload)]
+        self._measured: dict[tuple[str, int, int | None], dict[str, Drafts]] = {}
+        self._estimates: dict[Plan, Estimate] = {}
+        self._sizes: dict[tuple[Place, Place], Size] = {}
+        self.chances = child_chances(self._recordings)
+        self._trees = Trees(self.chances, MOST_NODES + 1, DEEPEST) if self.chances else None
+
+    def predict(self, plan: Plan) -> Prediction:
+        """Tokens a second, seconds to the first token, and bytes of a full context.
+
+        Raises:
+            PlanError: there is no formula for this drafter.
+            ProfileError: the plan uses a place that was not measured.
+
+        """
+        estimate = self.estimate(plan)
+        return Prediction(
+            tokens_per_second=estimate.rate,
+            ttft_s=self._ttft_s(plan),
+            peak_bytes=footprint(self.profile, plan, self._context(plan)).total,
+            block_efficiency=estimate.tokens,
+        )
+
+    def estimate(self, plan: Plan) -> Estimate:
+        """A mean round of a plan; of one whose length is decided each round, the best length's."""
+        if plan not in self._estimates:
+            self._estimates[plan] = self._estimate(plan)
+        return self._estimates[plan]
+
+    def _estimate(self, plan: Plan) -> Estimate:
+        if plan.plain:
+            return Estimate(1.0, self._target(plan)(1), 0.0, self.profile.overhead_s)
+        if plan.drafter == "adaptive":
+            # It goes from one to the other; how much that gains shows in a replay only.
+            arms = (replace(plan, drafter=arm) for arm in self._arms(plan))
+            return max((self.estimate(arm) for arm in arms), key=lambda found: found.rate)
+        if plan.drafter == "tree":
+            return self._tree(plan)
+        if plan.schedule == OVERLAPPED and plan.draft_length is not None:
+            # It waits for no more tokens than pay, and so drafts as many or fewer.
+            shorter = (replace(plan, draft_length=n) for n in range(1, plan.draft_length + 1))
+            return max((self._fixed(one) for one in shorter), key=lambda found: found.rate)
+        if plan.draft_length is not None:
+            return self._fixed(plan)
+        lengths = (replace(plan, draft_length=length) for length in LENGTHS)
+        return max((self.estimate(one) for one in lengths), key=lambda found: found.rate)
+
+    def drafts(
+        self, drafter: str, length: int, *, branches: int | None = None
+    ) -> dict[str, Drafts]:
+        """What came of a drafter's rounds on the recorded texts, by source.
+
+        Raises:
+            PlanError: there is no formula for this drafter.
+
+        """
+        key = (drafter, length, branches)
+        if key not in self._measured:
+            if drafter not in ("hybrid", "lookup", "model", "recycle"):
+                raise PlanError(f"drafter {drafter!r}: its rounds cannot be foretold by formula")
+            self._measured[key] = measure(self._recordings, drafter, length, branches=branches)
+        return self._measured[key]
+
+    def best_tree(self, plan: Plan) -> Size | None:
+        """Nodes and depth of the best tree for these places; None without a draft's choices."""
+        if self._trees is None or plan.draft is None:
+            return None
+        key = (plan.target, plan.draft)
+        if key not in self._sizes:
+            target, draft = self._target(plan), self._draft(plan)
+            self._sizes[key] = best_tree(
+                self._trees, target, draft,
+                overhead_s=self.profile.overhead_s, branches=self._branches(plan),
+            )  # fmt: skip
+        return self._sizes[key]
+
+    def _branches(self, plan: Plan) -> int | None:
+        """Most branches of a tree that both models compute; None is any number."""
+        target = self.profile.at("target", plan.target).branches
+        draft = None if plan.draft is None else self.profile.at("draft", plan.draft).branches
+        return min((most for most in (target, draft) if most is not None), default=None)
+
+    def _arms(self, plan: Plan) -> tuple[str, ...]:
+        branching = self.profile.at("target", plan.target).tree
+        return ("hybrid", "recycle", "tree") if branching else ("hybrid", "recycle")
+
+    # -- one round ------------------------------------------------------------------------------
+
+    def _fixed(self, plan: Plan) -> Estimate:
+        length = plan.draft_length or 0
+        branches = self.profile.at("target", plan.target).branches
+        found = self.drafts(plan.drafter, length, branches=branches)
+        target, plain_share = self._target(plan), 1.0
+        target_s = draft_s = error = 0.0
+        tokens = 1.0
+        for source, drafts in found.items():
+            survival, share = drafts.survival, drafts.survival.drafts
+            model_s = 0.0
+            if source == "model":
+                model_s = self._model_s(plan, survival, length) + self._lag_s(plan, found)
+            verify_s = target(drafts.nodes + 1)
+            if plan.schedule == OVERLAPPED and source == "model":
+                verify_s, model_s = self._overlap(plan, verify_s, model_s)
+            target_s += share * verify_s
+            draft_s += share * model_s
+            tokens += survival.accepted(length)
+            error += survival.error(length)
+            plain_share -= share
+        target_s += max(plain_share, 0.0) * target(1)
+        return Estimate(tokens, target_s, draft_s, self.profile.overhead_s, error / tokens)
+
+    def _model_s(self, plan: Plan, survival: Survival, length: int) -> float:
+        """Seconds in which a chain is drafted."""
+        draft, whole = self._draft(plan), survival.whole(length)
+        # After a chain that was accepted whole its last token is read with the next root.
+        passes_s = (length - whole) * draft(1) + whole * draft(2)
+        return passes_s + length * self.profile.draft_overhead_s
+
+    def _lag_s(self, plan: Plan, found: dict[str, Drafts]) -> float:
+        """Seconds in which the draft model reads what was written while lookup drafted."""
+        if plan.schedule == OVERLAPPED or "lookup" not in found:
+            return 0.0
+        draft, lookup = self._draft(plan), found["lookup"].survival
+        written = lookup.drafts + lookup.accepted(plan.draft_length or 0)
+        behind = round(written / found["model"].survival.drafts)
+        return draft(1 + behind) - draft(1)
+
+    def _overlap(self, plan: Plan, verify_s: float, model_s: float) -> tuple[float, float]:
+        """Seconds of the target, and of the draft beyond it, when both work at once.
+
+        The draft goes on from its own guess of what the target will say (PEARL, 2408.11850).
+        Where the guess holds, the next draft is there when the target has finished, or soon
+        after; where it does not, the target waits for a new one.
+        """
+        length = plan.draft_length or 0
+        met = plan.draft and self.profile.at_once(plan.target, plan.draft)
+        if not met:
+            raise PlanError(f"{plan.label}: {NOT_AT_ONCE}")
+        at_once_s, ahead_s = verify_s * met.target_factor, model_s * met.draft_factor
+        longer = self.drafts("model", length + 1).get("model")
+        holds = longer.survival.whole(length + 1) if longer else 0.0
+        left_s = ahead_s - at_once_s if at_once_s < NEVER else 0.0
+        waits_s = holds * max(0.0, left_s) + (1 - holds) * model_s
+        return at_once_s, waits_s
+
+    def _tree(self, plan: Plan) -> Estimate:
+        if self._trees is None:
+            raise PlanError("a tree needs a draft model's choices: profile the pair again")
+        nodes, depth = plan.draft_length, plan.depth
+        if nodes is None:
+            size = self.best_tree(plan)
+            nodes, depth = (size.nodes, size.depth) if size else (1, 1)
+        nodes = min(nodes, MOST_NODES)
+        depth = min(depth or nodes, nodes, DEEPEST)
+        branches = self._branches(plan)
+        while branches is not None and self._trees.leaves(nodes + 1, depth) > branches:
+            nodes -= 1
+        draft = self._draft(plan)
+        layers = self._trees.layers(nodes + 1, depth)
+        draft_s = sum(draft(width) + self.profile.draft_overhead_s for width in layers[:-1])
+        tokens = max(1.0, self._trees.expected(nodes + 1, depth))
+        error = self.drafts("model", depth).get("model")
+        return Estimate(
+            tokens,
+            self._target(plan)(nodes + 1),
+            draft_s,
+            self.profile.overhead_s,
+            (error.survival if error else _NOTHING).error(depth) / tokens,
+        )
+
+    # -- measured seconds -----------------------------------------------------------------------
+
+    def _target(self, plan: Plan) -> Seconds:
+        return pass_seconds(self.profile.at("target", plan.target), self.workload.middle)
+
+    def _draft(self, plan: Plan) -> Seconds:
+        if plan.draft is None:
+            raise PlanError(f"{plan.label}: the drafter {plan.drafter} needs a place for its model")
+        return pass_seconds(self.profile.at("draft", plan.draft), self.workload.middle)
+
+    def _context(self, plan: Plan) -> int:
+        limit = self.profile.at("target", plan.target).max_context
+        return self.workload.max_context or limit
+
+    def _ttft_s(self, plan: Plan) -> float:
+        """Both models read the prompt, the target all but its last token; then one round."""
+        read = self.workload.prompt_tokens - 1
+        target_s = read * self.profile.at("target", plan.target).prefill_s
+        draft_s = 0.0
+        if plan.draft is not None:
+            draft_s = read * self.profile.at("draft", plan.draft).prefill_s
+        at_once = plan.schedule == OVERLAPPED
+        prefill_s = max(target_s, draft_s) if at_once else target_s + draft_s
+        return prefill_s + self.estimate(plan).seconds
+
+
+def nearest(traces: Sequence[Trace], workload: Workload) -> list[Trace]:
+    """Texts written at the temperature nearest to the workload's, by name."""
+    texts = [trace for trace in traces if len(trace.tokens) > trace.prompt > 0]
+    if not texts:
+        return []
+    apart = min(abs(trace.temperature - workload.temperature) for trace in texts)
+    near = [t for t in texts if abs(t.temperature - workload.temperature) <= apart]
+    return sorted(near, key=lambda trace: (trace.name, trace.tokens))

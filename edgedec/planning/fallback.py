@@ -1,0 +1,287 @@
+"""Ways to open a bundle, most wanted first: when a place fails, the next one goes on.
+
+Text does not depend on the way: the target's tokens are drawn with the same noise at the same
+positions whoever drafts and wherever they run, near-ties of quantised arithmetic aside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgedec._support.fields import one_line, printable
+from edgedec.decoding import drafting
+from edgedec.errors import (
+    BundleError,
+    EdgedecError,
+    InputError,
+    PassFailed,
+    RuntimeUnavailable,
+)
+from edgedec.loading import build
+from edgedec.loading.build import OpenOptions, Parts
+from edgedec.planning import remembered
+from edgedec.records.plan import SEQUENTIAL, Decision, Plan
+from edgedec.records.workload import Workload
+
+_log = logging.getLogger("edgedec")
+# What a plan decides, and is not made for where the user did.
+_DECIDED = (
+    "draft", "draft_length", "draft_load", "format", "threads", "batch_threads", "providers",
+    "device", "gpu_layers", "cores", "schedule",
+)  # fmt: skip
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(OpenOptions)}
+# What a place that cannot be used raises, at load or in the middle of a text.
+FAILURES = (RuntimeUnavailable, BundleError, PassFailed)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to decode, and what to call it."""
+
+    name: str
+    options: OpenOptions
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """Why no plan is in force, in a few words."""
+
+    reason: str
+
+
+def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenOptions:
+    """``options`` with models where a plan wants them.
+
+    A rule whose text depends on drafts has them made one after the other.
+    """
+    target = plan.target
+    together = options.accept in (None, "coupling", "match")
+    return dataclasses.replace(
+        options,
+        threads=target.threads or None,
+        cores=target.cores,
+        providers=target.load_options().providers,
+        device=target.load_options().device,
+        format=target.format,
+        draft=plan.drafter,
+        draft_length="auto" if plan.draft_length is None else plan.draft_length,
+        draft_depth=plan.depth,
+        draft_load=None if plan.draft is None else plan.draft.load_options(),
+        draft_format=None if plan.draft is None else plan.draft.format,
+        schedule=plan.schedule if together else SEQUENTIAL,
+        context_limit=context_limit,
+    )
+
+
+def ways_of(decision: Decision, options: OpenOptions) -> list[Way]:
+    """A decision's plan, then what it falls back to; all of them plain where that is asked for."""
+    plans = [decision.chosen.plan, *decision.fallbacks]
+    if options.draft == "none":
+        plans = list(dict.fromkeys(Plan(plan.target) for plan in plans))
+    if options.row_invariant:
+        # What row invariance promises holds for chains, which these do not draft.
+        plans = [plan for plan in plans if not drafting.branches(plan.drafter)]
+    return [Way(plan.label, placed(options, plan, decision.max_context)) for plan in plans]
+
+
+def ways_without_plan(options: OpenOptions) -> list[Way]:
+    """What was asked for, then the same without a draft model, then plain on the processor."""
+    ways = [Way("what was asked for", options)]
+    # A drafter that needs no model of its own stays.
+    alone: dict[str, Any] = {"draft_model": None, "draft_load": None, "draft_format": None}
+    if drafting.needs_model(options.draft) or options.draft == "auto":
+        changed = dataclasses.replace(options, draft="text", schedule=SEQUENTIAL, **alone)
+        ways.append(Way("what needs no draft model", changed))
+    on_device = options.device is not None or options.gpu_layers is not None
+    plain = dataclasses.replace(
+        options, draft="none", draft_length="auto", schedule=SEQUENTIAL, **alone,
+        providers=(), device=None, gpu_layers=0 if on_device else None, cores=None,
+    )  # fmt: skip
+    return [*ways, Way("plain decoding on the processor", plain)]
+
+
+def opener(bundle: str | Path, options: OpenOptions) -> Opener:
+    """What opens a bundle as ``options`` and plans for it say.
+
+    Raises:
+        InputError: a plan was asked for and so was something that plans decide.
+        BundleError, PlanError, MemoryBudgetError: see ``edgedec.planning.decisions``.
+
+    """
+    found = _decision(bundle, options)
+    if isinstance(found, NoPlan):
+        return Opener(bundle, ways_without_plan(options), planned=False, no_plan=found.reason)
+    ways = ways_of(found, options)
+    if not ways:
+        reason = "--row-invariant takes chains, and the plan drafts trees"
+        return Opener(bundle, ways_without_plan(options), planned=False, no_plan=reason)
+    return Opener(bundle, ways, planned=True, made_on=found.texts)
+
+
+def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
+    """What plans the opening: nothing, what was decided last, a file, or a memory limit."""
+    plan, limited = str(options.plan), options.memory is not None
+    if limited and plan != "auto":
+        raise InputError(f"--memory makes a plan: leave --plan {plan} out")
+    chosen = _chosen(options)
+    if plan == "none":
+        return NoPlan("--plan none")
+    if plan == "auto" and not limited and chosen:
+        return NoPlan(f"{chosen} given")
+    if chosen:
+        raise InputError(f"a plan decides {chosen}: leave it out, or --plan and --memory")
+    if limited:
+        return _within(bundle, options)
+    decision = _last(bundle, options) if plan == "auto" else _stored(bundle, options)
+    if decision is None:
+        return NoPlan("none was made for these models here")
+    _check_context(decision, options)
+    return decision
+
+
+def _chosen(options: OpenOptions) -> str:
+    """Options that the user chose, which no plan overrides; plain decoding is planned, too."""
+    names = [name for name in _DECIDED if getattr(options, name) != _DEFAULTS[name]]
+    if options.draft == "none":
+        names.remove("draft")
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def _last(bundle: str | Path, options: OpenOptions) -> Decision | None:
+    return remembered.recall(bundle, options.draft_model) if remembered.any_there() else None
+
+
+def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
+    from edgedec.planning import decisions
+
+    return decisions.load(Path(options.plan), bundle, options.draft_model)
+
+
+def _within(bundle: str | Path, options: OpenOptions) -> Decision:
+    """A plan that fits the memory, after measuring where that was not done."""
+    from edgedec.planning import decisions
+    from edgedec.profiling import ProfileOptions, read_cached
+
+    assert options.memory is not None
+    decisions.check_memory(options.memory, bundle, options.draft_model)
+    if read_cached(bundle, options.draft_model) is None:
+        _log.warning("measuring what the models cost here, once; this takes a minute or so")
+    return decisions.plan(
+        bundle,
+        _workload(options.max_context),
+        memory=options.memory,
+        options=ProfileOptions(draft_model=options.draft_model),
+    )
+
+
+def _check_context(decision: Decision, options: OpenOptions) -> None:
+    """The memory that was given holds no more than the plan's context."""
+    if decision.memory is None:
+        return
+    most = decision.max_context
+    if (options.max_context or 0) > most:
+        raise InputError(
+            f"--max-context {options.max_context}: the plan holds {most} tokens in the memory it"
+            " was given: make one with `edgedec plan --max-context`, or --plan none"
+        )
+
+
+def _workload(max_context: int | None) -> Workload:
+    """The usual one, or one that fits so short a context."""
+    usual = Workload()
+    if max_context is None or max_context >= usual.tokens:
+        return dataclasses.replace(usual, max_context=max_context)
+    new = max(2, max_context // 3)
+    return Workload(max(1, max_context - new), new, max_context=max_context)
+
+
+class Opener:
+    """Opens the first way that works, and goes on with the next when one fails.
+
+    Args:
+        bundle: as ``Pipeline.open`` takes it.
+        ways: most wanted first.
+        planned: whether a planner chose them; where the user did, loading them must work.
+        made_on: the texts that the plan was made on, in words.
+        no_plan: why there is no plan, in a few words.
+
+    Attributes:
+        notes: why earlier ways were left, one line each; each was said once, as a warning of
+            the logger ``edgedec``.
+
+    """
+
+    def __init__(
+        self,
+        bundle: str | Path,
+        ways: Sequence[Way],
+        *,
+        planned: bool,
+        made_on: str = "",
+        no_plan: str = "",
+    ) -> None:
+        self.notes: list[str] = []
+        self._bundle = bundle
+        self._in_force = planned
+        self._made_on = printable(made_on)
+        self._no_plan = no_plan
+        self._planned = planned
+        self._ways: Iterator[Way] = iter(ways)
+        self._way = next(self._ways)
+
+    def open(self) -> Parts:
+        """Put the current way together; a planned one that cannot be loaded gives way.
+
+        Raises:
+            EdgedecError: what was asked for cannot be opened, or no way is left.
+
+        """
+        while True:
+            try:
+                parts = build.assemble(self._bundle, self._way.options)
+            except FAILURES as error:
+                if not self._planned:
+                    raise
+                self._give_way(error)
+            else:
+                parts.plan.update(self._plan_facts())
+                return parts
+
+    def _plan_facts(self) -> dict[str, str | None]:
+        """The plan in force by its short name, and its texts; or why there is none."""
+        if self._in_force:
+            return {"plan": self._way.name, "plan_made_on": self._made_on, "no_plan": None}
+        return {"plan": None, "plan_made_on": None, "no_plan": self._no_plan}
+
+    def reopen(self, parts: Parts, error: EdgedecError) -> Parts:
+        """After a failure in the middle of a text: close what there is and open the next way.
+
+        Raises:
+            EdgedecError: ``error`` itself, when no way is left.
+
+        """
+        # A device that is gone may not even close; its memory has to be given back if it can.
+        with suppress(EdgedecError):
+            parts.close()
+        self._give_way(error)
+        # From here on nobody asked for this way in particular.
+        self._planned = True
+        return self.open()
+
+    def _give_way(self, error: EdgedecError) -> None:
+        failed = self._way
+        following = next(self._ways, None)
+        if following is None:
+            raise error
+        self._way = following
+        note = printable(
+            f"{failed.name} failed ({one_line(str(error))}): going on with {following.name}"
+        )
+        self.notes.append(note)
+        _log.warning(note)

@@ -1,0 +1,135 @@
+"""How many bytes a plan takes, by the parts of SpecMemo's account (2506.01206).
+
+For a target with a cache of C tokens and n drafted tokens a round::
+
+    M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + (n + 1) 4 V
+              + 4 (n + 1) (C + n + 1) + workspace + tokenizer + process
+
+W is what a process was seen to grow by, less the cache it had filled, or the stored weights
+where nothing was seen; KV is bytes a token; the rows are logits; the product of rows and columns
+is the attention bias of a tree; the workspace is the bias of a chunk of the prompt, the widest
+pass there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from edgedec.decoding.drafting import needs_model
+from edgedec.records.plan import Plan
+from edgedec.records.profile import Measured, Profile
+
+# The policy that decides each round drafts at most so many tokens.
+AUTO_LENGTH = 16
+_FLOAT = 4
+_PREFILL_CHUNK = 128
+# Token Recycling keeps eight successors of each token as int32 (2408.08696).
+_SUCCESSOR_BYTES = 32
+# A process that plans before it decodes (and measures before it plans) was seen to take 21 MB
+# more than one that only decodes; pages that were used once are rarely given back.
+_PLANNING_BYTES = 24_000_000
+# Prompt lookup keeps a dictionary entry for each n-gram of a text; measured.
+_NGRAM_BYTES = 630
+# A byte-pair tokenizer with 100,000 entries took 44 MB.
+_TOKEN_BYTES = 440
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes of a plan, part by part.
+
+    Attributes:
+        target, draft: weights and what the runtime holds beside them.
+        target_kv, draft_kv: caches when the context is full.
+        rows: logits of one round.
+        bias: attention bias of one round.
+        workspace: of reading the prompt.
+        drafter: what a drafter without a model remembers.
+        tokenizer: vocabulary and merges, which a large vocabulary makes large.
+        process: the interpreter with the runtimes; they are limited together with the models.
+
+    """
+
+    target: int
+    draft: int
+    target_kv: int
+    draft_kv: int
+    rows: int
+    bias: int
+    workspace: int
+    drafter: int
+    tokenizer: int
+    process: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+def drafted_at_most(plan: Plan) -> int:
+    """Tokens that a round drafts at most."""
+    return AUTO_LENGTH if plan.draft_length is None else plan.draft_length
+
+
+def footprint(profile: Profile, plan: Plan, context: int) -> Footprint:
+    """Bytes of a plan whose texts have at most ``context`` tokens.
+
+    Raises:
+        ProfileError: the plan uses a place that was not measured.
+
+    """
+    target = profile.at("target", plan.target)
+    draft = None if plan.draft is None else profile.at("draft", plan.draft)
+    return _footprint(target, draft, plan.drafter, drafted_at_most(plan), context)
+
+
+def _footprint(
+    target: Measured, draft: Measured | None, drafter: str, drafted: int, context: int
+) -> Footprint:
+    rows = drafted + 1
+    columns = context + rows
+    drafted_kv = 0
+    if draft is not None:
+        # Beyond its own context a draft model drafts nothing.
+        drafted_kv = min(context + drafted, draft.max_context) * draft.kv_bytes_per_token
+    return Footprint(
+        target=_held(target),
+        draft=0 if draft is None or _same_weights(target, draft) else _held(draft),
+        target_kv=columns * target.kv_bytes_per_token,
+        draft_kv=drafted_kv,
+        rows=rows * _FLOAT * target.vocab_size,
+        bias=_FLOAT * rows * columns,
+        workspace=_FLOAT * _PREFILL_CHUNK * (context + _PREFILL_CHUNK),
+        drafter=_remembered(drafter, target.vocab_size, context),
+        tokenizer=_TOKEN_BYTES * target.vocab_size,
+        process=_process(target, draft),
+    )
+
+
+def _process(target: Measured, draft: Measured | None) -> int:
+    if draft is None:
+        return target.process_bytes + _PLANNING_BYTES
+    both = target.process_bytes, draft.process_bytes
+    # The interpreter is in both; how much of them it is was not measured, so it counts twice.
+    one = max(both) if target.place.format == draft.place.format else sum(both)
+    return one + _PLANNING_BYTES
+
+
+def _held(measured: Measured) -> int:
+    filled = max((times.context for times in measured.times), default=0)
+    without_cache = measured.rss_bytes - filled * measured.kv_bytes_per_token
+    # Pages of a mapped file may have been dropped again: it needs its weights at least.
+    return max(without_cache, measured.weight_bytes)
+
+
+def _same_weights(target: Measured, draft: Measured) -> bool:
+    """One model in both roles is loaded once."""
+    return target.name == draft.name and target.place == draft.place
+
+
+def _remembered(drafter: str, vocab_size: int, context: int) -> int:
+    if drafter == "recycle":
+        return vocab_size * _SUCCESSOR_BYTES
+    looks_up = drafter != "none" and (drafter == "hybrid" or not needs_model(drafter))
+    return context * _NGRAM_BYTES if looks_up else 0

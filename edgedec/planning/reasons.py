@@ -1,0 +1,218 @@
+"""A decision in sentences: what was chosen, what it gains, what it was not, and what limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgedec.hardware.busy import BUSY
+from edgedec.planning.estimate import Estimate
+from edgedec.planning.memory_fit import Memory, size
+from edgedec.planning.weighed import Weighed
+from edgedec.records.plan import OVERLAPPED
+from edgedec.records.profile import Profile
+from edgedec.records.workload import Workload
+
+# Reasons that are named where everything is refused.
+_MOST_WHY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the planner found.
+
+    Attributes:
+        profile, workload: what it was given.
+        memory: what limits plans.
+        chosen, plain: the plan to use and the fastest without drafts; one of them may be both.
+        drafting: usable plans that draft, best first; those that were replayed, where any was.
+        refused: the others.
+        interval: tokens per second of other texts with the chosen plan.
+
+    """
+
+    profile: Profile
+    workload: Workload
+    memory: Memory
+    chosen: Weighed
+    plain: Weighed
+    drafting: tuple[Weighed, ...]
+    refused: tuple[Weighed, ...]
+    interval: tuple[float, float]
+
+
+def reasons(findings: Findings) -> Iterator[str]:
+    """Whole sentences, what matters most first."""
+    if findings.chosen.plan.plain:
+        yield from _plain(findings)
+    else:
+        yield from _speculative(findings)
+    yield _other_texts(findings)
+    yield from _overlap(findings)
+    yield from _memory(findings)
+    yield from _places(findings)
+    for note in findings.profile.notes:
+        yield f"Left out: {' '.join(note.split()).rstrip('.')}."
+
+
+def _speed(option: Weighed) -> str:
+    """Tokens a second, with a decimal where there are few."""
+    return _tokens(option.rate)
+
+
+def _tokens(rate: float) -> str:
+    return f"{rate:.{1 if rate < 20 else 0}f}"
+
+
+def _against(option: Weighed, other: Weighed) -> str:
+    return f"{option.rate / other.rate:.2f} times"
+
+
+def _speculative(findings: Findings) -> Iterator[str]:
+    chosen, plain = findings.chosen, findings.plain
+    yield (
+        f"{chosen.plan.label} is predicted to decode {_speed(chosen)} tokens/s,"
+        f" {_against(chosen, plain)} the {_speed(plain)} of {plain.plan.label};"
+        f" the uncertainty is {chosen.uncertainty:.0%}."
+    )
+    estimate = chosen.estimate
+    if estimate is not None:
+        yield (
+            f"A round gives {chosen.candidate.prediction.block_efficiency:.2f} tokens, and"
+            f" about {_share(estimate.target_s, estimate)} of its time goes to the target's pass,"
+            f" {_share(estimate.draft_s, estimate)} to drafting and"
+            f" {_share(estimate.overhead_s, estimate)} to the loop:"
+            f" {_limit(estimate)} limits the speed."
+        )
+
+
+def _other_texts(findings: Findings) -> str:
+    low, high = (_tokens(rate) for rate in findings.interval)
+    texts = findings.profile.texts
+    others = "Nine in ten other texts"
+    if texts:
+        others = f"It was made on {texts}; nine in ten other texts like them"
+    return f"{others} should decode at {low} to {high} tokens/s."
+
+
+def _share(seconds: float, estimate: Estimate) -> str:
+    return f"{seconds / estimate.seconds:.0%}"
+
+
+def _limit(estimate: Estimate) -> str:
+    parts = {
+        "the target": estimate.target_s,
+        "the draft": estimate.draft_s,
+        "the loop around the models": estimate.overhead_s,
+    }
+    return max(parts, key=lambda name: parts[name])
+
+
+def _plain(findings: Findings) -> Iterator[str]:
+    plain = findings.plain
+    yield f"{plain.plan.label} is predicted to decode {_speed(plain)} tokens/s."
+    if not findings.drafting:
+        why = dict.fromkeys(o.candidate.refused for o in findings.refused if not o.plan.plain)
+        because = f": {'; '.join(list(why)[:_MOST_WHY])}" if why else ""
+        yield f"Speculation is refused: no plan that drafts can be used here{because}."
+        return
+    best = findings.drafting[0]
+    gain = _against(best, plain)
+    if best.rate <= plain.rate:
+        yield (
+            f"Speculation is refused: the best plan that drafts, {best.plan.label}, is"
+            f" predicted to decode {_speed(best)} tokens/s, {gain} plain decoding's."
+        )
+    else:
+        yield (
+            f"Speculation is refused: the best plan that drafts, {best.plan.label}, is"
+            f" predicted to be {gain} as fast, which is ahead by less than the {best.margin:.0%}"
+            " that is uncertain."
+        )
+    cost = _round_s(best) / _round_s(plain)
+    yield (
+        f"A round of it takes {cost:.2f} times as long as a plain one and gives"
+        f" {best.candidate.prediction.block_efficiency:.2f} tokens."
+    )
+
+
+def _round_s(option: Weighed) -> float:
+    """Seconds of a mean round, from the same figures as the rate."""
+    return option.candidate.prediction.block_efficiency / option.rate
+
+
+def _overlap(findings: Findings) -> Iterator[str]:
+    options = [o for o in findings.drafting if o.plan.schedule == OVERLAPPED]
+    if not options:
+        targets, drafts = findings.profile.of("target"), findings.profile.of("draft")
+        if drafts and not any(t.place.apart_from(d.place) for t in targets for d in drafts):
+            yield "Overlap is not used: no two places are apart, so both models share one."
+        return
+    chosen, best = findings.chosen, options[0]
+    sequential = next((o for o in findings.drafting if o.plan.schedule != OVERLAPPED), None)
+    if chosen.plan.schedule == OVERLAPPED:
+        than = f", {_against(chosen, sequential)} {sequential.plan.label}" if sequential else ""
+        yield f"Overlap is used: the draft works while the target verifies{than}."
+        return
+    told = (
+        f"Overlap is not used: its best plan, {best.plan.label}, is predicted to decode"
+        f" {_speed(best)} tokens/s, {_against(best, chosen)} the chosen plan"
+    )
+    if best.rate > chosen.rate and chosen.plan.plain:
+        told += ", ahead by less than the uncertainty"
+    elif best.rate > chosen.rate:
+        told += ", too little to give up choosing the length every round"
+    yield f"{told}."
+
+
+def _memory(findings: Findings) -> Iterator[str]:
+    chosen = findings.chosen
+    peak = size(chosen.candidate.prediction.peak_bytes)
+    limit = findings.profile.at("target", chosen.plan.target).max_context
+    memory = findings.memory
+    if memory.limit is None:
+        yield f"It holds up to {peak} with a context of {chosen.context} tokens."
+        return
+    yield (
+        f"It holds up to {peak} of the {size(memory.limit)} {memory.whence}, with a context of"
+        f" {chosen.context} tokens."
+    )
+    if findings.workload.max_context is None and chosen.context < limit:
+        yield f"More memory would allow a context of up to {limit} tokens."
+    faster = [o for o in findings.refused if o.candidate.refused.startswith("over the memory")]
+    # What does not fit was not replayed: formula against formula.
+    by_formula = chosen.estimate.rate if chosen.estimate else chosen.rate
+    faster = [o for o in faster if o.rate > by_formula]
+    if faster:
+        best = max(faster, key=lambda o: (o.rate, o.plan.label))
+        yield (
+            f"{best.plan.label} would be, by formula, {best.rate / by_formula:.2f} times as fast,"
+            f" but needs {size(best.candidate.prediction.peak_bytes)}."
+        )
+
+
+def _places(findings: Findings) -> Iterator[str]:
+    seen: set[str] = set()
+    for measured in sorted(findings.profile.measured, key=lambda m: (m.role, m.place.label)):
+        if not measured.parity.usable:
+            why = measured.parity.reason or "its numbers are too far from the reference's"
+            seen.add(f"The {measured.role} is not used at {measured.place.label}: {why}.")
+    yield from sorted(seen)
+    why = disturbed(findings)
+    if why:
+        yield f"The machine was busy when measured: {why}. Profile again when it is quiet."
+
+
+def disturbed(findings: Findings) -> str:
+    """Why what was measured of the chosen plan may not last, in words; empty where it should."""
+    busy = findings.profile.busy
+    if busy is not None and busy > BUSY:
+        return (
+            f"other programs used {busy:.0%} of the processor's time; above {BUSY:.0%},"
+            " pass times are not reliable"
+        )
+    plan = findings.chosen.plan
+    used = [findings.profile.at("target", plan.target)]
+    used += [] if plan.draft is None else [findings.profile.at("draft", plan.draft)]
+    unsteady = [one.place.label for one in used if not one.steady]
+    return f"the passes on {unsteady[0]} were interrupted too often to agree" if unsteady else ""

@@ -1,0 +1,90 @@
+"""The plan that was made last for a bundle on this machine, for the next time it is opened."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+from edgedec.errors import PlanError
+from edgedec.hardware.machine import difference
+from edgedec.profiling import store
+from edgedec.profiling.store import Identity
+from edgedec.records.plan import Decision
+
+_log = logging.getLogger("edgedec")
+_SUFFIX = ".plan.json"
+
+
+def any_there() -> bool:
+    """Whether there is a plan for anything; costs next to nothing."""
+    try:
+        return any(store.folder().glob(f"*{_SUFFIX}"))
+    except OSError:
+        return False
+
+
+def remember(decision: Decision, of: Identity) -> bool:
+    """Keep a decision in place of an earlier one; False where nothing can be kept."""
+    from edgedec.planning import decisions
+
+    try:
+        file = _file(of)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        decisions.save(decision, file)
+    except (OSError, PlanError):
+        return False
+    return True
+
+
+def is_kept(of: Identity) -> bool:
+    """Whether there is a plan for these models here, in force or stale."""
+    try:
+        return _file(of).is_file()
+    except OSError:
+        return False
+
+
+def forget(of: Identity) -> bool:
+    """Forget the stored plan; False where there is none."""
+    try:
+        _file(of).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def recall(target: str | Path, draft: Path | None) -> Decision | None:
+    """What was decided last, if it still holds; says so once where it does not.
+
+    Raises:
+        BundleError: no such bundle, or damaged.
+
+    """
+    from edgedec.loading.sources import every_format
+    from edgedec.planning import decisions
+    from edgedec.profiling.identity import identity
+
+    now = identity(target, draft, every_format(target, draft))
+    try:
+        file = _file(now)
+        if not file.is_file():
+            return None
+    except OSError:
+        return None
+    try:
+        decision = decisions.read(file, advice="")
+        decisions.check(decision, now, file, advice="")
+        changed = difference(decision.versions, now.versions)
+        if changed:
+            raise PlanError(f"runtimes changed since it was made: {changed}")
+    except PlanError as error:
+        _log.warning("the plan of %s is not used (%s): make one with `edgedec plan`", target, error)
+        with contextlib.suppress(OSError):
+            forget(now)
+        return None
+    return decision
+
+
+def _file(of: Identity) -> Path:
+    return store.file_of(of).with_suffix(_SUFFIX)

@@ -1,0 +1,130 @@
+"""How far the speed of another text may lie from what a plan predicts.
+
+A plan is made on a few texts, and texts differ. Each recorded text in turn is left out: the plan
+that the others would have led to is chosen, and what it promises is held against what it gives on
+the text that was left out. The logarithms of these ratios are taken as drawn from a normal
+distribution, and the interval is that of its next draw: Student's (1908), with one scale for the
+spread between texts and another for what was measured and replayed.
+
+Few texts say little about their spread, so that a usual one counts as much as two texts more
+(a conjugate prior of the variance).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from edgedec.planning.weighed import Weighed
+
+# Share of further texts that an interval holds.
+LEVEL = 0.9
+# Standard deviation of the log of speed between texts where a plan drafts: 0.12 to 0.41 by
+# drafter and kind of text, with the pair that ships.
+_USUAL, _WORTH = 0.25, 2
+# Log of a replayed speed over the measured one on the same texts, root mean square over the
+# twelve fastest plans of each of two pairs (docs/measurements/planner.jsonl).
+REPLAY = 0.07
+# Quantiles of Student's distribution that leave (1 - LEVEL) / 2 above them, by degrees of
+# freedom from 1 to 20; beyond, the distance to the normal distribution's falls as 1 / degrees.
+_STUDENT = (
+    6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771,
+    1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725,
+)  # fmt: skip
+_NORMAL = 1.645
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The spread of further texts around a prediction, in the logarithm of speed.
+
+    Attributes:
+        shift: what the texts gave beyond their prediction, on average.
+        between: standard deviation between texts.
+        texts: how many it is known from.
+
+    """
+
+    shift: float
+    between: float
+    texts: int
+
+    def interval(self, rate: float, measured: float) -> tuple[float, float]:
+        """Tokens per second between which ``LEVEL`` of further texts should lie.
+
+        Args:
+            rate: predicted tokens per second.
+            measured: standard deviation of what was measured, as a share.
+
+        """
+        next_one = self.between * math.sqrt(1 + 1 / max(self.texts, 1))
+        wide = student(_WORTH + max(self.texts - 1, 0)) * math.hypot(next_one, measured)
+        return rate * math.exp(self.shift - wide), rate * math.exp(self.shift + wide)
+
+
+def between_texts(chosen: Weighed, looked: Sequence[Weighed]) -> Spread:
+    """The spread of texts around the predictions of plans that were made of the others.
+
+    Args:
+        chosen: the plan in question.
+        looked: all plans that were replayed, on the same texts; ``chosen`` among them. Those
+            compete that draft as ``chosen`` does, or do not.
+
+    """
+    count = len(chosen.candidate.prediction.texts)
+    # Plain decoding takes the same time whatever is written.
+    usual = 0.0 if chosen.plan.plain else _USUAL
+    rivals = [
+        one
+        for one in looked
+        if one.plan.plain == chosen.plan.plain and len(one.candidate.prediction.texts) == count
+    ]
+    errors = [_left_out(place, rivals) for place in range(count)] if count > 1 else []
+    shift = fmean(errors) if errors else 0.0
+    squares = _WORTH * usual**2 + sum((error - shift) ** 2 for error in errors)
+    freedom = _WORTH + max(len(errors) - 1, 0)
+    return Spread(shift, math.sqrt(squares / freedom), count)
+
+
+def _left_out(place: int, rivals: Sequence[Weighed]) -> float:
+    """Log of a text's speed over what the plan made of the other texts promises."""
+
+    def promised(one: Weighed) -> float:
+        rates = one.candidate.prediction.texts
+        return 1 / fmean(1 / rate for n, rate in enumerate(rates) if n != place)
+
+    best = max(rivals, key=promised)
+    return math.log(best.candidate.prediction.texts[place] / promised(best))
+
+
+def student(freedom: int) -> float:
+    """The quantile of Student's distribution for a two-sided interval of ``LEVEL``."""
+    if freedom <= len(_STUDENT):
+        return _STUDENT[freedom - 1]
+    last = len(_STUDENT)
+    return _NORMAL + (_STUDENT[-1] - _NORMAL) * last / freedom
+
+
+def interval(chosen: Weighed, looked: Sequence[Weighed]) -> tuple[float, float]:
+    """Tokens per second between which ``LEVEL`` of other texts of the kind should lie.
+
+    Args:
+        chosen, looked: see ``between_texts``.
+
+    """
+    measured = math.hypot(chosen.measured, REPLAY)
+    return between_texts(chosen, looked).interval(chosen.rate, measured)
+
+
+def with_texts(weighed: Weighed) -> Weighed:
+    """A replayed plan, whose uncertainty counts how much its texts differ.
+
+    By formula it counts how few rounds are known, which the spread between texts contains.
+    """
+    if not weighed.candidate.prediction.texts:
+        return weighed
+    between = between_texts(weighed, [weighed]).between
+    return dataclasses.replace(weighed, uncertainty=math.hypot(weighed.measured, between))

@@ -1,0 +1,1 @@
+"""The records that the rooms hand each other: places, profiles, recorded texts, plans."""

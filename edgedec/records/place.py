@@ -1,0 +1,55 @@
+"""Where a model can run: a runtime, a device, cores and threads, and a format of its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgedec.records.load import LoadOptions
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One way to run one model.
+
+    Attributes:
+        format: of the model's files; decides the runtime.
+        device: ``cpu``, or a device's name as ``edgedec devices`` lists it.
+        threads: that compute; 0 where the device does not count them.
+        cores: that they are kept on; None is any this process may use.
+        provider: ONNX Runtime's execution provider; None is the runtime's own choice.
+
+    """
+
+    format: str
+    device: str = CPU
+    threads: int = 0
+    cores: tuple[int, ...] | None = None
+    provider: str | None = None
+
+    @property
+    def label(self) -> str:
+        """A short name for tables, such as ``onnx cpu:0-1 x2``."""
+        where = self.provider or self.device
+        if self.cores is not None:
+            where += ":" + ",".join(map(str, self.cores))
+        return f"{self.format} {where}" + (f" x{self.threads}" if self.threads else "")
+
+    def load_options(self, **more: object) -> LoadOptions:
+        """What puts a model there; ``more`` are other choices of ``LoadOptions``."""
+        return LoadOptions(
+            threads=self.threads or None,
+            cores=self.cores,
+            providers=() if self.provider is None else (self.provider,),
+            device=None if self.device == CPU else self.device,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def apart_from(self, other: Place) -> bool:
+        """Whether the two can compute at once without sharing cores or a device."""
+        if self.device != CPU or other.device != CPU:
+            return self.device != other.device
+        if self.cores is None or other.cores is None:
+            return False
+        return not set(self.cores) & set(other.cores)

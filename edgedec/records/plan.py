@@ -1,0 +1,130 @@
+"""A plan: where target and draft run, who drafts and how, and what that is expected to give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgedec.records.place import Place
+
+SCHEMA = 2
+SEQUENTIAL, OVERLAPPED = "sequential", "overlapped"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One way to decode.
+
+    Attributes:
+        target: where it runs.
+        draft: where the draft model runs; None where the drafter has none.
+        drafter: a drafter's name; ``none`` is plain decoding.
+        draft_length: drafted tokens a round; None lets the policy decide each round.
+        depth: longest path of a drafted tree; None is ``draft_length``.
+        schedule: ``sequential``, or ``overlapped``: draft while verifying.
+
+    """
+
+    target: Place
+    draft: Place | None = None
+    drafter: str = "none"
+    draft_length: int | None = 0
+    depth: int | None = None
+    schedule: str = SEQUENTIAL
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is drafted."""
+        return self.drafter == "none"
+
+    @property
+    def kind(self) -> str:
+        """What a round's own work depends on: the drafter, and whether each round is decided."""
+        return self.drafter + (" auto" if self.draft_length is None else "")
+
+    @property
+    def label(self) -> str:
+        """A short name for tables."""
+        if self.plain:
+            return f"plain on {self.target.label}"
+        length = "auto" if self.draft_length is None else str(self.draft_length)
+        draft = "" if self.draft is None else f" + {self.draft.label}"
+        how = ", overlapped" if self.schedule == OVERLAPPED else ""
+        return f"{self.drafter} {length} on {self.target.label}{draft}{how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a plan is expected to give.
+
+    Attributes:
+        tokens_per_second: after the first round (1 / TPOT).
+        ttft_s: of a prompt of the workload's length.
+        peak_bytes: of everything the plan holds.
+        block_efficiency: emitted tokens a target pass.
+        texts: tokens per second of each text it was predicted from; empty by formula.
+
+    """
+
+    tokens_per_second: float
+    ttft_s: float
+    peak_bytes: int
+    block_efficiency: float
+    texts: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan with its prediction.
+
+    Attributes:
+        plan, prediction: the two.
+        refused: why it cannot be chosen, else empty.
+        replayed: whether the prediction is a replay's; else it is a formula's, and rougher.
+
+    """
+
+    plan: Plan
+    prediction: Prediction
+    refused: str = ""
+    replayed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the planner decided.
+
+    Attributes:
+        schema: of this record, as a plan file holds it.
+        machine, bundle, versions: of the profile it was made from.
+        memory: bytes that were given; None is all there is.
+        max_context: tokens a text may have with its prompt.
+        chosen: the plan to use.
+        fallbacks: plans to go on with when a place fails, best first; the last is plain.
+        candidates: all that were weighed: replayed ones, those by formula, those refused; each
+            best first.
+        reasons: in whole sentences, for the user.
+        interval: tokens per second between which nine of ten other texts should lie, of the
+            kind that the plan was made on; see ``planner.spread``.
+        texts: what it was made on, in words.
+        busy: share of the processor that other programs used while the profile was measured, 0
+            to 1; None where it is unknown.
+        disturbed: why that is too much to rely on the plan, in words; empty where it is not.
+        models: names of the target and of the draft, where there is one.
+
+    """
+
+    schema: int
+    machine: dict[str, str]
+    bundle: str
+    versions: dict[str, str]
+    memory: int | None
+    max_context: int
+    chosen: Candidate
+    fallbacks: tuple[Plan, ...]
+    candidates: tuple[Candidate, ...]
+    reasons: tuple[str, ...]
+    interval: tuple[float, float] = (0.0, 0.0)
+    texts: str = ""
+    busy: float | None = None
+    disturbed: str = ""
+    models: str = ""

@@ -1,0 +1,214 @@
+"""What was measured: each model at each place, how they disturb each other, what is accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edgedec.decoding.policy.cost import CostCurve
+from edgedec.errors import ProfileError
+from edgedec.records.place import CPU, Place
+from edgedec.records.trace import Trace
+
+SCHEMA = 2
+NOT_AT_ONCE = "how much the two slow each other was not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """Seconds of a pass by its rows, with so many tokens in the cache.
+
+    Attributes:
+        context: tokens in the cache.
+        widths: rows, ascending.
+        seconds: medians.
+        spread: half the distance between the quartiles, as a share of the median.
+
+    """
+
+    context: int
+    widths: tuple[int, ...]
+    seconds: tuple[float, ...]
+    spread: tuple[float, ...]
+
+    @property
+    def curve(self) -> CostCurve:
+        """As a policy takes it."""
+        return CostCurve(self.widths, self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """How a place's numbers compare with the reference place's.
+
+    Attributes:
+        agreement: share of rows with the same first choice.
+        divergence: mean Kullback-Leibler divergence in nats, reference first.
+        usable: within the floor.
+        reason: why not, else empty.
+
+    """
+
+    agreement: float
+    divergence: float
+    usable: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One model at one place.
+
+    Attributes:
+        role: ``target`` or ``draft``.
+        name: the model's.
+        place: where it ran.
+        times: by context, ascending.
+        prefill_s: seconds a token of a long prompt.
+        launch_s: of a pass that is not computing: what a pass over no weights would take.
+        transfer_s: to bring one row of results back from the device.
+        load_s: seconds to load it and open a session.
+        rss_bytes: that the process grew by, weights, buffers and a short cache.
+        weight_bytes, kv_bytes_per_token, max_context, vocab_size: as ``ModelInfo``.
+        row_widths, branches: as ``Capabilities``.
+        parity: of its numbers.
+        steady: False when the machine was too busy to measure.
+        rolls_back: False for a recurrent model, which cannot take back a rejected token.
+        process_bytes: of a process that has the runtime and no model yet.
+
+    """
+
+    role: str
+    name: str
+    place: Place
+    times: tuple[PassTimes, ...]
+    prefill_s: float
+    launch_s: float
+    transfer_s: float
+    load_s: float
+    rss_bytes: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    max_context: int
+    vocab_size: int
+    row_widths: tuple[int, ...] | None
+    branches: int | None
+    parity: Parity
+    steady: bool
+    rolls_back: bool = True
+    process_bytes: int = 0
+
+    @property
+    def tree(self) -> bool:
+        """Whether branching trees are verified."""
+        return self.branches != 1
+
+    def seconds(self, rows: int, context: int) -> float:
+        """Of a pass; between measured contexts a straight line, beyond them the last one's."""
+        below = [times for times in self.times if times.context <= context]
+        above = [times for times in self.times if times.context > context]
+        if not below or not above:
+            nearest = below[-1] if below else above[0]
+            return nearest.curve.at(rows)
+        low, high = below[-1], above[0]
+        share = (context - low.context) / (high.context - low.context)
+        return low.curve.at(rows) * (1 - share) + high.curve.at(rows) * share
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """How much slower two models' passes are when both compute at once.
+
+    Attributes:
+        target, draft: labels of the places.
+        target_factor, draft_factor: time at once over time alone.
+
+    """
+
+    target: str
+    draft: str
+    target_factor: float
+    draft_factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """All that is known of a pair on a machine.
+
+    Attributes:
+        schema: of this record.
+        machine: facts that must not change for it to hold.
+        bundle: hash of the models' files.
+        versions: of the runtimes, by package.
+        measured: every model at every place, those that cannot be used as well.
+        contention: of places that are apart, as far as it was measured; see ``at_once``.
+        traces: what the pair says on calibration texts.
+        overhead_s: of a round beside passes, on this machine.
+        draft_overhead_s: beside passes, more for each token that a draft model drafts.
+        prompts: what the traces are of: ``built-in``, or the hash of the user's own.
+        thorough: whether more places, widths and contexts were measured than usual.
+        notes: what was left out and why, one line each.
+        rounds: seconds that a round takes beyond its passes, by ``Plan.kind``; where a kind is
+            missing, ``overhead_s`` and a drafter's usual share stand in.
+        texts: what the traces are of, in words for the user.
+        busy: share of the processor that other programs used while it was measured, 0 to 1;
+            None where the system does not say.
+
+    """
+
+    schema: int
+    machine: dict[str, str]
+    bundle: str
+    versions: dict[str, str]
+    measured: tuple[Measured, ...]
+    contention: tuple[Contention, ...]
+    traces: tuple[Trace, ...]
+    overhead_s: float
+    draft_overhead_s: float = 0.0
+    prompts: str = "built-in"
+    thorough: bool = False
+    notes: tuple[str, ...] = ()
+    rounds: dict[str, float] = field(default_factory=dict)
+    texts: str = ""
+    busy: float | None = None
+
+    @property
+    def models(self) -> str:
+        """The names of the target and of the draft, where there is one."""
+        names = {one.role: one.name for one in self.measured}
+        return " + ".join(names[role] for role in ("target", "draft") if role in names)
+
+    def of(self, role: str) -> list[Measured]:
+        """The places a role can be used at."""
+        return [m for m in self.measured if m.role == role and m.parity.usable]
+
+    def at(self, role: str, place: Place) -> Measured:
+        """What was measured of a role at a place.
+
+        Raises:
+            ProfileError: nothing was.
+
+        """
+        for measured in self.measured:
+            if measured.role == role and measured.place == place:
+                return measured
+        raise ProfileError(f"the {role} was not measured at {place.label}: profile it again")
+
+    def at_once(self, target: Place, draft: Place) -> Contention | None:
+        """How much the models at two places slow each other when both compute.
+
+        Not every pair is measured: of another the worst is assumed that was met among pairs
+        on the processor. None where that is not known either.
+        """
+        labels = target.label, draft.label
+        for met in self.contention:
+            if (met.target, met.draft) == labels:
+                return met
+        cpu = {m.place.label for m in self.measured if m.place.device == CPU}
+        worst = [met for met in self.contention if {met.target, met.draft} <= cpu]
+        if not worst:
+            return None
+        return Contention(
+            *labels,
+            max(1.0, *(met.target_factor for met in worst)),
+            max(1.0, *(met.draft_factor for met in worst)),
+        )

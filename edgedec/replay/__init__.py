@@ -1,0 +1,1 @@
+"""The real loop in virtual time, on texts that were recorded."""

@@ -1,0 +1,70 @@
+"""What a recorded text lets a model say: its own rows on the text, something plausible off it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgedec.errors import InputError
+from edgedec.records.trace import Trace
+
+TARGET, DRAFT = "target", "draft"
+
+
+class TraceRows:
+    """What a model says after each prefix of a text, and something like it elsewhere.
+
+    Row i, below ``count``, is after ``tokens[: prompt + i]``, first what would be drawn.
+    Whatever is drafted after a wrong token is never accepted, so elsewhere the row only has
+    to be plausible: what the model said the last time after the same token, or else at the
+    same place with other ids.
+
+    Args:
+        trace: of a text.
+        role: ``target`` or ``draft``.
+        vocab_size: ids are below it.
+
+    Raises:
+        InputError: the trace has no draft.
+
+    """
+
+    def __init__(self, trace: Trace, role: str, vocab_size: int) -> None:
+        choices = trace.target if role == TARGET else trace.draft
+        if choices is None:
+            raise InputError(f"trace {trace.name!r} has no draft model: record it with one")
+        self.tokens = trace.tokens
+        self.prompt = trace.prompt
+        self.count = len(choices.ids)
+        self.vocab_size = vocab_size
+        ids = np.array(choices.ids, np.int64)
+        if role == TARGET:
+            # Near a tie a row may say otherwise than the text that was written.
+            ids[:, 0] = trace.tokens[trace.prompt : trace.prompt + self.count]
+        chances = np.array(choices.probabilities, np.float32)
+        # Confidence is the largest probability, whatever the noise made of the order.
+        logits = np.log(np.maximum(-np.sort(-chances, axis=1), 1e-12))
+        self.ids = np.concatenate([ids, (ids + 1) % vocab_size])
+        self.logits = np.concatenate([logits, logits])
+        self._after: dict[int, list[int]] = {}
+        for row in range(1, self.count):
+            self._after.setdefault(trace.tokens[trace.prompt + row - 1], []).append(row)
+
+    def right(self, known: int, held: Sequence[int]) -> int:
+        """How many of the first tokens are the text's; of the first ``known`` all are."""
+        text, end = self.tokens, min(len(held), len(self.tokens))
+        while known < end and held[known] == text[known]:
+            known += 1
+        return known
+
+    def row(self, place: int, token: int, *, right: bool) -> int:
+        """Of the token at ``place`` of a text, counted from 0, when all before it are known."""
+        row = place + 1 - self.prompt
+        if right and 0 <= row < self.count:
+            return row
+        # Not later than here: a drafter that learns from rows must not learn what comes.
+        known = self._after.get(token, ())
+        place = bisect_left(known, row)
+        return known[place - 1] if place else self.count + min(max(row, 0), self.count - 1)

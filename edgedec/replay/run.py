@@ -1,0 +1,211 @@
+"""The real engine, drafters and policies on a recorded text, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from edgedec.decoding import acceptance, drafting, policy
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.lookup import LookupDrafter
+from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import DraftPolicy
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.stopping import StopRule
+from edgedec.errors import InputError, StateError
+from edgedec.overlap import AheadDrafter, OverlappedEngine
+from edgedec.overlap.lookahead import Ahead
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
+from edgedec.records.profile import Contention, Measured
+from edgedec.records.trace import Trace
+from edgedec.replay.costs import PassCost
+from edgedec.replay.rows import DRAFT, TARGET, TraceRows
+from edgedec.replay.sessions import Surroundings, TraceModel, TraceSession
+from edgedec.replay.sharing import Shared
+from edgedec.replay.virtual_clock import VirtualClock
+
+# What a session holds beyond the text: the widest draft that a round may have.
+_MOST_DRAFTED = 128
+# Tokens in the cache when a pipeline measures its passes.
+_CALIBRATION = 32
+# What a round's own work grows by with a draft of these drafters, and where a policy decides
+# each round, as shares of a plain round's: Python against Python, measured on x86-64. What a
+# draft model adds is measured with the profile, by the pass.
+_DRAFTING = {"lookup": 0.8, "hybrid": 0.8, "recycle": 1.0, "tree": 1.0, "adaptive": 1.0}
+_DECIDING = 1.2
+# Likewise what a round that overlaps tells the draft's thread, and asks of it.
+_SCHEDULING = 1.0
+# Likewise the noise of one position, for each token of the vocabulary.
+_NOISE = 3e-4
+# Likewise each row of a draft that thinks ahead, as a share of what a drafted token takes.
+_AHEAD_ROW = 1.2
+# Drafters that can think while the target computes.
+_AHEAD = ("model", "hybrid")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a plan is replayed in.
+
+    Attributes:
+        target: at the plan's place.
+        draft: likewise; None where there is no draft model.
+        overhead_s: of a round beside passes.
+        draft_overhead_s: likewise, more for each pass of the draft.
+        contention: of the two places when both compute at once; None is 1, no slowdown.
+        prompt_tokens: of the workload; None is as many as the trace has.
+        rounds: seconds of a round beyond its passes, by ``Plan.kind``, as measured; a kind
+            that is missing takes shares of ``overhead_s``.
+        sampled: tokens are drawn, which needs whole rows of logits and noise for each token of
+            the vocabulary.
+
+    """
+
+    target: Measured
+    draft: Measured | None = None
+    overhead_s: float = 0.0
+    draft_overhead_s: float = 0.0
+    contention: Contention | None = None
+    prompt_tokens: int | None = None
+    sampled: bool = False
+    rounds: Mapping[str, float] = field(default_factory=dict)
+
+
+def replay(setting: Setting, plan: Plan, traces: Sequence[Trace], new_tokens: int) -> list[Metrics]:
+    """Decode the traces' texts one after the other, as one pipeline would.
+
+    Args:
+        setting: the machine.
+        plan: drafter, draft length and schedule; its places are the setting's.
+        traces: of one temperature.
+        new_tokens: of each text at most; the trace may end before.
+
+    Returns the figures of each text, in virtual seconds.
+
+    Raises:
+        InputError: no trace, or the plan needs a draft model and there is none.
+
+    """
+    if not traces:
+        raise InputError("nothing to replay: expected a trace or more")
+    with VirtualClock() as clock:
+        stage = _Stage(setting, plan, clock, traces)
+        try:
+            return [stage.run(trace, new_tokens) for trace in traces]
+        finally:
+            stage.engine.drafter.close()
+
+
+class _Stage:
+    """One plan, put together as a pipeline would be."""
+
+    def __init__(
+        self, setting: Setting, plan: Plan, clock: VirtualClock, traces: Sequence[Trace]
+    ) -> None:
+        self._clock, self._setting = clock, setting
+        self._shared = Shared(clock, _factors(setting, plan))
+        self._capacity = max(len(trace.tokens) for trace in traces) + _MOST_DRAFTED
+        self._models: list[TraceModel] = []
+        target = self._model(TARGET, setting.target, traces[0], _beside(setting, plan))
+        draft: TraceSession | None = None
+        if drafting.needs_model(plan.drafter):
+            if setting.draft is None:
+                raise InputError(f"drafter {plan.drafter!r} needs a draft model: none was measured")
+            draft = self._model(DRAFT, setting.draft, traces[0], _beside_draft(setting, plan))
+        self.engine = self._put_together(plan, target, draft)
+
+    def run(self, trace: Trace, new_tokens: int) -> Metrics:
+        """Decode one text."""
+        prompt, text = trace.tokens[: trace.prompt], trace.tokens[trace.prompt :]
+        for model in self._models:
+            model.rows = TraceRows(trace, model.role, model.rows.vocab_size)
+            model.cost = self._cost(model.cost.measured, trace)
+        sampler = Sampler(SamplingParams(), self._setting.target.vocab_size, prompt)
+        stop = StopRule(max_new_tokens=min(new_tokens, len(text)))
+        metrics = Metrics()
+        for _ in self.engine.run(Request(list(prompt), sampler, stop), metrics):
+            pass
+        if list(text[: metrics.emitted]) != sampler.history[trace.prompt :]:
+            raise StateError(f"trace {trace.name!r}: the replay wrote another text than the trace")
+        return metrics
+
+    def _model(
+        self, role: str, measured: Measured, trace: Trace, beside: tuple[float, ...]
+    ) -> TraceSession:
+        # A draft of another vocabulary speaks the target's tokens in a trace.
+        vocab_size = self._setting.target.vocab_size
+        rows = TraceRows(trace, role, vocab_size)
+        around = Surroundings(self._clock, self._shared, *beside)
+        model = TraceModel(rows, role, self._cost(measured, trace), around)
+        self._models.append(model)
+        return model.open(min(self._capacity, measured.max_context))
+
+    def _cost(self, measured: Measured, trace: Trace) -> PassCost:
+        setting = self._setting
+        return PassCost(measured, trace.prompt, setting.prompt_tokens, logits=setting.sampled)
+
+    def _put_together(self, plan: Plan, target: TraceSession, draft: TraceSession | None) -> Engine:
+        rule, chosen = acceptance.rule(), self._policy(plan)
+        vocab_size, branches = self._setting.target.vocab_size, self._setting.target.branches
+        drafts = self._setting.draft
+        draft_branches = drafts.branches if drafts else None
+        if plan.schedule == SEQUENTIAL:
+            drafter = drafting.create(
+                plan.drafter,
+                vocab_size=vocab_size,
+                draft=draft,
+                branches=branches,
+                draft_branches=draft_branches,
+            )
+            return Engine(target, drafter, chosen, rule, self._clock.now)
+        if draft is None or drafts is None or plan.drafter not in _AHEAD:
+            raise InputError(
+                f"drafter {plan.drafter!r} cannot draft ahead: expected {' or '.join(_AHEAD)}"
+            )
+        parts = DrafterParts(vocab_size, draft, branches, draft_branches=draft_branches)
+        ahead = Ahead(parts, self._clock)
+        lookup = LookupDrafter(vocab_size, rivals=("model",)) if plan.drafter == "hybrid" else None
+        overlapped = AheadDrafter(ahead, self._clock, lookup=lookup, on_failure=_raise)
+        return OverlappedEngine(target, overlapped, chosen, rule, self._clock)
+
+    def _policy(self, plan: Plan) -> DraftPolicy:
+        if plan.plain:
+            return policy.Fixed(0)
+        if plan.draft_length is not None:
+            return policy.Fixed(plan.draft_length, plan.depth)
+        target, *draft = self._models
+        draft_s = draft[0].cost.seconds(1, _CALIBRATION) if draft else None
+        return policy.MeasuredCost(target.cost.curve(_CALIBRATION), draft_s)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _beside(setting: Setting, plan: Plan) -> tuple[float, float, float]:
+    """Seconds of a round beside passes, more of one with a draft, and more for each token."""
+    scheduling = _SCHEDULING if plan.schedule == OVERLAPPED else 0.0
+    noise = _NOISE * setting.target.vocab_size if setting.sampled else 0.0
+    noise_s = setting.overhead_s * noise
+    if plan.kind in setting.rounds:
+        return setting.rounds[plan.kind] + setting.overhead_s * scheduling, 0.0, noise_s
+    deciding = _DECIDING if plan.draft_length is None else 0.0
+    drafting_s = setting.overhead_s * _DRAFTING.get(plan.drafter, 0.0)
+    return setting.overhead_s * (1 + deciding + scheduling), drafting_s, noise_s
+
+
+def _beside_draft(setting: Setting, plan: Plan) -> tuple[float, float]:
+    """Seconds of a draft's pass beside it, and more for each of its rows."""
+    each = _AHEAD_ROW if plan.schedule == OVERLAPPED else 0.0
+    return setting.draft_overhead_s, each * setting.draft_overhead_s
+
+
+def _factors(setting: Setting, plan: Plan) -> dict[str, float]:
+    """By role, how much slower passes are when both models compute at once."""
+    if plan.schedule != OVERLAPPED or setting.contention is None:
+        return {}
+    return {
+        TARGET: setting.contention.target_factor,
+        DRAFT: setting.contention.draft_factor,
+    }

@@ -1,0 +1,135 @@
+"""Who waits under a virtual clock: threads with their batons, signals, and tasks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from edgedec.errors import StateError
+
+if TYPE_CHECKING:
+    from edgedec.replay.virtual_clock import VirtualClock
+
+# Real seconds that a task may take to end when its clock is closed.
+_UNWIND_S = 10.0
+
+
+class Baton:
+    """A thread's right to run.
+
+    Attributes:
+        name: of its task.
+        thread: which one, as the system counts them.
+        turn: how often it was put to sleep or woken.
+        ready: it was woken, and others run before it.
+        slept: it was woken by time, not by another.
+        error: to raise where it waits.
+
+    """
+
+    __slots__ = ("_lock", "error", "name", "ready", "slept", "thread", "turn")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.thread = threading.get_ident()
+        self.turn = 0
+        self.ready = self.slept = False
+        self.error: Exception | None = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def hand_over(self) -> None:
+        """Let its thread run."""
+        self._lock.release()
+
+    def take(self) -> None:
+        """Wait for it."""
+        self._lock.acquire()
+
+
+class VirtualSignal:
+    """Set, or not; a ``placement.clock.Signal``."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._set = False
+        self._waiting: list[Baton] = []
+
+    def set(self) -> None:
+        self._set = True
+        for baton in self._waiting:
+            self._clock.wake(baton)
+        self._waiting.clear()
+
+    def clear(self) -> None:
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        clock, me = self._clock, self._clock.holder
+        clock.check_open()
+        if self._set:
+            return True
+        if timeout is not None:
+            moment = clock.now() + max(timeout, 0.0)
+            if clock.passes_undisturbed(moment):
+                return False
+            clock.wake_at(me, moment)
+        self._waiting.append(me)
+        try:
+            return not clock.give_on("a signal")
+        finally:
+            if me in self._waiting:
+                self._waiting.remove(me)
+
+
+class VirtualTask:
+    """A thread that runs when it has the baton; a ``placement.clock.Task``."""
+
+    def __init__(self, clock: VirtualClock, run: Callable[[], None], name: str) -> None:
+        self.baton = Baton(name)
+        self._clock = clock
+        self._run = run
+        self._done = VirtualSignal(clock)
+        self._stopped = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._body, name=name, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for its end.
+
+        Raises:
+            BaseException: what it raised, which the first ``join`` tells.
+
+        """
+        self._done.wait()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def end(self) -> None:
+        """Make it raise where it waits, and wait for its thread."""
+        self._stopped = True
+        if self._thread.is_alive() and not self._done.is_set():
+            with suppress(RuntimeError):  # it runs: an interrupted caller left it the baton
+                self.baton.hand_over()
+        self._thread.join(_UNWIND_S)
+        if self._thread.is_alive():
+            raise StateError(f"{self.baton.name} goes on though the simulation has ended")
+
+    def _body(self) -> None:
+        self.baton.thread = threading.get_ident()
+        self.baton.take()
+        try:
+            if not self._stopped:
+                self._run()
+        except BaseException as error:
+            if not self._stopped:
+                self._error = error
+        self._done.set()
+        self._clock.ended()

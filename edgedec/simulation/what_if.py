@@ -1,0 +1,277 @@
+r"""Plans for a machine that is not here, from its device card.
+
+::
+
+    wish = Wish(target="7B int4", draft="0.5B int4", acceptance=0.7)
+    found = elsewhere("demo", "snapdragon-8-gen-3", wish)
+    print(found.decision.chosen.plan.label, found.slow, found.fast)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from edgedec import profiling
+from edgedec._support.model_path import is_gguf
+from edgedec.bundle import Bundle, Role
+from edgedec.errors import InputError
+from edgedec.planning.choose import decide
+from edgedec.planning.memory_fit import size
+from edgedec.planning.predict import predict
+from edgedec.profiling import OnProgress, ProfileOptions
+from edgedec.records.plan import Decision, Plan, Prediction
+from edgedec.records.trace import Choices, Trace
+from edgedec.records.workload import Workload
+from edgedec.simulation import cards, synthetic
+from edgedec.simulation.cards import Card
+from edgedec.simulation.elsewhere import Models, Said, memory_of, profile_of, span
+from edgedec.simulation.roofline import ModelSize, parse
+
+_KV_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
+_FORMATS = ("onnx", "gguf", "optimum")
+_TEXTS, _TOKENS = 3, 160
+# Between these a plan is shown for models whose acceptance nobody has measured: an assumption that
+# is shown with it.
+ASSUMED = (0.5, 0.8)
+# How often a draft's second choice is right where the first is not: the pair that ships, greedy.
+_SECOND = 0.26
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to plan for.
+
+    Attributes:
+        target, draft: sizes as ``7B int4``; None is the bundle's own model.
+        target_devices, draft_devices: devices of the card; empty is all.
+        acceptance: chance that a drafted token is right, in place of a bundle's texts: tokens
+            that nobody wrote, each right or wrong by itself. Lookup finds nothing in them.
+        memory: bytes for all that a plan holds; None is the machine's.
+
+    """
+
+    target: str | None = None
+    draft: str | None = None
+    target_devices: tuple[str, ...] = ()
+    draft_devices: tuple[str, ...] = ()
+    acceptance: float | None = None
+    memory: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.acceptance is not None and not 0 <= self.acceptance <= 1:
+            raise InputError(f"acceptance is {self.acceptance}: expected a chance, 0 to 1")
+
+    @property
+    def unknown(self) -> bool:
+        """Whether there is a draft model whose acceptance is neither given nor recorded."""
+        return self.acceptance is None and self.draft is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What was found.
+
+    Attributes:
+        decision: by the middle of the card's ranges.
+        slow, fast: what the chosen plan gives where all ranges are at their slow or fast end.
+        plain_slow, plain_fast: likewise, plain decoding at the same place.
+        assumed: what the figures rest on, in whole sentences.
+
+    """
+
+    decision: Decision
+    slow: Prediction
+    fast: Prediction
+    plain_slow: Prediction
+    plain_fast: Prediction
+    assumed: tuple[str, ...] = field(default=())
+
+
+def elsewhere(
+    bundle: str | Path,
+    card: str | Path,
+    wish: Wish | None = None,
+    workload: Workload | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+) -> Elsewhere:
+    """Plan for the machine of a card.
+
+    Args:
+        bundle: whose texts say what is accepted, and whose sizes count where none are wished.
+        card: name of a card that comes with the package, or a TOML file.
+        wish: what to plan for.
+        workload: what is to be decoded.
+        on_progress: hears what is being measured, where the bundle has no profile here yet.
+
+    Raises:
+        InputError: no such card or device, a size that is none, a draft without a size, without
+            an acceptance, or larger than the target.
+        BundleError, ProfileError: see ``profiling.profile``.
+        PlanError, MemoryBudgetError: see ``planner.decide``.
+
+    """
+    wish, workload = wish or Wish(), workload or Workload()
+    if wish.unknown:
+        raise InputError(
+            f"the acceptance rate of a {wish.draft} draft was not recorded here: give --acceptance"
+        )
+    machine = cards.load(card)
+    models = _models(bundle, wish)
+    said, texts = _said(bundle, wish, on_progress)
+    if models.draft is not None and all(trace.draft is None for trace in said.traces):
+        raise InputError(
+            f"{bundle} has no draft model to record acceptance with: give --acceptance"
+        )
+    profile = profile_of(machine, models, said)
+    decision = decide(profile, workload, wish.memory, predict, memory_of(machine))
+    chosen = decision.chosen.plan
+    # As the planner replays its candidates.
+    workload = replace(workload, max_context=decision.max_context)
+    slow, fast = span(machine, models, said, chosen, workload)
+    plain_slow, plain_fast = span(machine, models, said, Plan(chosen.target), workload)
+    assumed = _assumed(machine, said, texts)
+    return Elsewhere(decision, slow, fast, plain_slow, plain_fast, assumed)
+
+
+def between(
+    bundle: str | Path, card: str | Path, wish: Wish, workload: Workload | None = None
+) -> tuple[Elsewhere, Elsewhere]:
+    """Plan for models whose acceptance is unknown: at both ends of ``ASSUMED``.
+
+    Args:
+        bundle, card, workload: as ``elsewhere`` takes them.
+        wish: without an acceptance.
+
+    Raises:
+        InputError, BundleError, PlanError, MemoryBudgetError: see ``elsewhere``.
+
+    """
+    low, high = (
+        elsewhere(bundle, card, replace(wish, acceptance=chance), workload) for chance in ASSUMED
+    )
+    return low, high
+
+
+def _assumed(machine: Card, said: Said, texts: str) -> tuple[str, ...]:
+    """What the figures stand on, in whole sentences."""
+    assumed = [
+        f"Pass times come from a roofline model of this machine: {machine.description}.",
+        texts,
+        "Python's own time per round is "
+        + ("left out." if said.overhead_s == 0 else f"as here, {said.overhead_s * 1e6:.0f} us."),
+    ]
+    if len(machine.devices) > 1 and not all(d.shared for d in machine.devices.values()):
+        assumed.append(
+            "Memory is counted over all devices together; of each of them only that it holds"
+            " one model's weights."
+        )
+    return tuple(assumed)
+
+
+def _models(bundle: str | Path, wish: Wish) -> Models:
+    if wish.target is not None:
+        target = parse(wish.target)
+        draft = None if wish.draft is None else parse(wish.draft)
+    else:
+        target, draft = _of_bundle(bundle, wish)
+    if draft is not None and draft.weight_bytes > target.weight_bytes:
+        raise InputError(
+            f"the draft ({draft.name}, {size(draft.weight_bytes)}) is larger than the target"
+            f" ({target.name}, {size(target.weight_bytes)}): swap them"
+        )
+    return Models(target, draft, wish.target_devices, wish.draft_devices)
+
+
+def _of_bundle(bundle: str | Path, wish: Wish) -> tuple[ModelSize, ModelSize | None]:
+    if is_gguf(bundle):
+        raise InputError(
+            f"{bundle} is not a bundle, so the size of each model is not known: give them, as in"
+            " --target '7B int4' --draft '0.5B int4'"
+        )
+    opened = Bundle.open(bundle)
+    draft = None if opened.draft is None else size_of(opened, opened.draft)
+    return size_of(opened, opened.target), parse(wish.draft) if wish.draft else draft
+
+
+def size_of(bundle: Bundle, role: Role) -> ModelSize:
+    """A model of a bundle, in the first of its formats.
+
+    Raises:
+        InputError: the bundle does not say how large it is.
+
+    """
+    variant = next(role.variants[name] for name in _FORMATS if name in role.variants)
+    dims = role.dims
+    missing = [n for n in ("parameters", "layers", "hidden", "vocab_size") if n not in dims]
+    if missing:
+        raise InputError(
+            f"the bundle does not say the {role.role}'s {missing[0]}: give sizes with --target"
+            " and --draft, as in '7B int4'"
+        )
+    heads = dims.get("kv_heads", dims.get("heads", 1))
+    width = dims.get("head_dim", dims["hidden"] // dims.get("heads", 1))
+    return ModelSize(
+        name=role.source,
+        parameters=dims["parameters"],
+        weight_bytes=sum(bundle.files[name].size_bytes for name in variant.files),
+        kv_bytes_per_token=2 * dims["layers"] * heads * width * _KV_BYTES.get(variant.kv, 2),
+        layers=dims["layers"],
+        hidden=dims["hidden"],
+        precision=_precision(variant.weights),
+        vocab_size=dims["vocab_size"],
+        max_context=dims.get("max_context", 4096),
+    )
+
+
+def _precision(weights: str) -> str:
+    """That products with such weights are computed in."""
+    if weights in ("fp32", "f32"):
+        return "fp32"
+    return "fp16" if weights in ("fp16", "f16", "bf16") else "int8"
+
+
+def _said(bundle: str | Path, wish: Wish, on_progress: OnProgress | None) -> tuple[Said, str]:
+    """Texts and Python's time, and where they are from."""
+    if wish.acceptance is not None:
+        made = _made_up(wish.acceptance)
+        return made, (
+            f"Each drafted token is accepted with probability {wish.acceptance:g}, independently."
+        )
+    if wish.target is not None:
+        return _unheard_of(), (
+            "No text was recorded for such a target: drafters without a model count as finding"
+            " nothing."
+        )
+    profile = profiling.profile(bundle, ProfileOptions(), on_progress)
+    said = Said(profile.traces, profile.overhead_s, profile.draft_overhead_s)
+    return said, f"Acceptance was recorded here, with {bundle} on calibration texts."
+
+
+def _made_up(acceptance: float) -> Said:
+    rights = [synthetic.independent(acceptance, _TOKENS, seed) for seed in range(_TEXTS)]
+    texts = (synthetic.text(right, seed) for seed, right in enumerate(rights))
+    return Said(tuple(_second_choices(text, seed) for seed, text in enumerate(texts)))
+
+
+def _unheard_of() -> Said:
+    """A text without a draft, in which no token comes twice."""
+    tokens = tuple(range(2 * _TOKENS))
+    written = tokens[_TOKENS:]
+    choices = Choices(tuple((token,) for token in written), ((1.0,),) * _TOKENS)
+    return Said((Trace("unheard of", 0.0, _TOKENS, tokens, choices, None),))
+
+
+def _second_choices(text: Trace, seed: int) -> Trace:
+    """Where the first choice is wrong the second is right as seldom as it really is."""
+    assert text.draft is not None, "synthetic texts have one"
+    seldom = np.random.default_rng(seed).random(len(text.draft.ids)) < _SECOND
+    written = text.tokens[text.prompt :]
+    ids = []
+    for (first, second), token, kept in zip(text.draft.ids, written, seldom, strict=True):
+        other = next(n for n in range(synthetic.VOCAB) if n not in (first, token))
+        ids.append((first, other if second == token and not kept else second))
+    return replace(text, draft=replace(text.draft, ids=tuple(ids)))

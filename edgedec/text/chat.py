@@ -1,0 +1,89 @@
+"""Chat templates: Jinja programs that come with a model, rendered without trusting them.
+
+They are rendered in a child process with bounds on its memory and time (see ``confined``), which
+starts with the first conversation and stays for the next turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgedec._support.confined import Confined, Limits, Refused, Stopped
+from edgedec.errors import BundleError, InputError
+
+MAX_SOURCE = 256 << 10
+MAX_CHARS = 4_000_000
+# Python and Jinja take 25 MiB of address space; a text of MAX_CHARS and its answer 100 at most.
+# A turn takes a millisecond or two, on a slow device and in a long conversation perhaps fifty.
+LIMITS = Limits(memory_bytes=160 << 20, cpu_s=1.0, wall_s=10.0, answer_bytes=5 * MAX_CHARS)
+_IDLE_S = 600.0
+_CHILD = Confined("edgedec.text._template_child", idle_s=_IDLE_S)
+
+
+class ChatTemplate:
+    """One template; it is compiled at its first use.
+
+    Args:
+        source: Jinja source, as ``tokenizer_config.json`` holds it.
+        bos_token, eos_token: given to the template under these names.
+
+    Raises:
+        BundleError: it is too large.
+
+    """
+
+    def __init__(self, source: str, *, bos_token: str = "", eos_token: str = "") -> None:
+        if len(source) > MAX_SOURCE:
+            raise BundleError(f"the chat template: expected at most {MAX_SOURCE} characters")
+        self._source = source
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """The conversation as the model was trained to read it.
+
+        Args:
+            messages: objects with ``role`` and ``content``, both text.
+            add_generation_prompt: end with the beginning of the assistant's turn.
+
+        Raises:
+            InputError: the messages are not as expected, or the template refuses them.
+            BundleError: the template is not Jinja, or does not end within its bounds.
+
+        """
+        variables = {
+            "messages": check_messages(messages),
+            "add_generation_prompt": add_generation_prompt,
+            **self._tokens,
+        }
+        task = {"source": self._source, "variables": variables, "max_chars": MAX_CHARS}
+        try:
+            text = _CHILD.ask(task, LIMITS)
+        except Stopped as error:
+            raise BundleError(f"the chat template was stopped: {error}") from None
+        except Refused as error:
+            if error.kind == "source":
+                raise BundleError(f"the chat template is not Jinja: {error}") from None
+            raise InputError(f"the chat template refuses these messages: {error}") from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"messages: expected JSON values only: {error}") from None
+        return str(text)
+
+
+def check_messages(messages: Any) -> list[dict[str, Any]]:
+    """The messages, copied.
+
+    Raises:
+        InputError: not a list of objects with ``role`` and ``content``, both text.
+
+    """
+    if not isinstance(messages, (list, tuple)) or not messages:
+        raise InputError('messages: expected a list such as [{"role": "user", "content": "Hi"}]')
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        ):
+            raise InputError(f"messages[{index}]: expected an object with text role and content")
+    return [dict(message) for message in messages]

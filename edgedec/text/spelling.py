@@ -1,0 +1,176 @@
+"""One tokenizer's tokens written in another's, with where each of them ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from edgedec.decoding.translation import OUTSIDE
+from edgedec.text.detokenize import BYTE_TOKEN
+from edgedec.text.tokenizer import Tokenizer
+
+Spelled = Sequence[bytes | None]
+
+# Bytes that are no UTF-8, as "surrogateescape" writes them.
+_RAW = re.compile("([\udc80-\udcff]+)")
+# Put in front of a text that continues another and cut off again, where a tokenizer treats
+# the beginning of a text in its own way (SentencePiece adds a space).
+_FRONTS = ("", "\n", "|", "a", ".", "\u4e00")
+_PROBES = ("x", " x")
+
+
+class Encoder:
+    """A tokenizer as seen from the middle of a text, in bytes.
+
+    Args:
+        tokenizer: of one model.
+        spelled: the bytes of its tokens, None for special ones.
+
+    Attributes:
+        start: ids that it puts in front of every text, as BOS.
+        drops_first_space: see ``Scheme``.
+
+    """
+
+    def __init__(self, tokenizer: Tokenizer, spelled: Spelled) -> None:
+        self.spelled = spelled
+        self.drops_first_space = tokenizer.scheme.drops_first_space
+        self._tokenizer = tokenizer
+        self.by_bytes = ids_by_bytes(tokenizer, spelled)
+        whole, bare = tokenizer.encode("a"), self._ids("a")  # every file was tried with it
+        front = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
+        self.start = whole[:front]
+        self._fronts = [(text, self._ids(text)) for text in _FRONTS if self._leaves_alone(text)]
+
+    def encode(self, data: bytes, *, first: bool) -> list[int]:
+        """Ids of a piece of text; bytes that are no UTF-8 become byte tokens.
+
+        ``first``: it is the beginning, where SentencePiece may add a space.
+        """
+        ids: list[int] = []
+        for place, part in enumerate(_RAW.split(data.decode("utf-8", "surrogateescape"))):
+            if place % 2:
+                found = [self.by_bytes.get(bytes([ord(char) - 0xDC00])) for char in part]
+                ids += [id for id in found if id is not None]
+            elif part and first and not ids:
+                ids += self._text(part)
+            elif part:
+                ids += self._continued(part)
+        return ids
+
+    def _continued(self, text: str) -> list[int]:
+        for front, ahead in self._fronts:
+            ids = self._text(front + text)
+            if ids[: len(ahead)] == ahead:  # it was not merged with what follows
+                return ids[len(ahead) :]
+        return self._text(text)
+
+    def _text(self, text: str) -> list[int]:
+        # The names of special tokens in a text stay unsaid.
+        spelled = self.spelled
+        return [id for id in self._ids(text) if id < len(spelled) and spelled[id] is not None]
+
+    def _ids(self, text: str) -> list[int]:
+        try:
+            return self._tokenizer.encode(text, add_special_tokens=False)
+        except Exception:
+            # The library raises just that where a vocabulary has no token for a character, not
+            # even an unknown one. No draft is worth ending a text for it.
+            return []
+
+    def _leaves_alone(self, front: str) -> bool:
+        """Whether ids that follow ``front`` stand for nothing but the text after it."""
+        ahead = self._ids(front)
+        for probe in _PROBES:
+            ids = self._ids(front + probe)
+            rest = ids[len(ahead) :]
+            said = [self.spelled[id] if id < len(self.spelled) else None for id in rest]
+            if ids[: len(ahead)] != ahead or b"".join(b or b"" for b in said) != probe.encode():
+                return False
+        return True
+
+
+class TextSpeller:
+    """Between two tokenizers (see ``Speller``)."""
+
+    def __init__(self, target: Encoder, draft: Encoder) -> None:
+        self._target = target
+        self._draft = draft
+
+    def spell(self, tokens: Sequence[int], *, first: bool) -> tuple[list[int], list[int]]:
+        ids = list(self._draft.start) if first else []
+        ends: list[int] = []
+        run: list[bytes] = []
+        spelled = self._target.spelled
+        for token in tokens:
+            data = spelled[token]
+            if data is not None:
+                run.append(data)
+                continue
+            self._close(run, ids, ends, first=first)
+            first = first and not run
+            run = []
+            ends.append(len(ids))
+        self._close(run, ids, ends, first=first)
+        return ids, ends
+
+    def write(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
+        said = [self._draft.spelled[token] for token in drafted]
+        if None in said:
+            drafted, said = drafted[: said.index(None)], said[: said.index(None)]
+        new = b"".join(data or b"" for data in said)
+        if self._draft.encode(new, first=False) != list(drafted):
+            # Not as the draft's tokenizer writes it, as sampling may well draw: nor will the
+            # target's be what it writes.
+            return [id for data in said for id in self._target.encode(data or b"", first=False)]
+        new = _whole_characters(new)
+        # As the target would write the whole of it, where that continues what it wrote.
+        spelled = self._target.spelled
+        before: list[int] = []
+        for token in tokens:
+            before = [] if spelled[token] is None else [*before, token]
+        ids = self._target.encode(b"".join(spelled[id] or b"" for id in before) + new, first=False)
+        if ids[: len(before)] == before:
+            return ids[len(before) :]
+        return self._target.encode(new, first=False)
+
+    def _close(self, run: list[bytes], ids: list[int], ends: list[int], *, first: bool) -> None:
+        """Append a run of text without special tokens."""
+        if not run:
+            return
+        data = b"".join(run)
+        lead = int(first and self._target.drops_first_space and data[:1] == b" ")
+        new = self._draft.encode(data[lead:], first=first)
+        sizes = [len(self._draft.spelled[id] or b"") for id in new]
+        added = sum(sizes) - (len(data) - lead)
+        stops, count = {0: len(ids)}, -added
+        for place, size in enumerate(sizes, len(ids) + 1):
+            count += size
+            stops[count] = place
+        ids += new
+        offset, ordinary = -lead, added == 0 or (added == 1 and first)
+        for data in run:
+            offset += len(data)
+            ends.append(stops.get(max(0, offset), OUTSIDE) if ordinary else OUTSIDE)
+        ends[-1] = len(ids)
+
+
+def ids_by_bytes(tokenizer: Tokenizer, spelled: Spelled) -> dict[bytes, int]:
+    """The id of each string of bytes: a written token before ``<0xNN>``, then the lowest."""
+    found: dict[bytes, int] = {}
+    fallback: dict[bytes, int] = {}
+    for token, data in enumerate(spelled):
+        if not data:
+            continue
+        by_name = len(data) == 1 and BYTE_TOKEN.fullmatch(tokenizer.written(token))
+        (fallback if by_name else found).setdefault(data, token)
+    return {**fallback, **found}
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Without the beginning of a character at the end."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return data[: error.start] if error.end == len(data) else data
+    return data

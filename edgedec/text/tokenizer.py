@@ -1,0 +1,268 @@
+"""Between text and token ids: a bundle's tokenizer and the incremental detokeniser.
+
+The files come with a model from elsewhere, so nothing in them is trusted: sizes are bounded
+and whatever cannot be used is a BundleError of one line.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgedec._support.files import open_regular
+from edgedec.errors import BundleError, InputError
+from edgedec.text import tokenizer_check
+from edgedec.text.detokenize import Scheme
+from edgedec.text.tokenizer_check import one_line_errors
+
+if TYPE_CHECKING:
+    import tokenizers
+
+    from edgedec.text.chat import ChatTemplate
+
+TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+MAX_TOKENIZER_BYTES = 128 << 20
+MAX_CONFIG_BYTES = 8 << 20
+Read = Callable[[str, int], "bytes | None"]
+
+
+class Tokenizer:
+    """A Hugging Face ``tokenizer.json`` and the little that stands beside it.
+
+    Attributes:
+        vocab_size: one more than the largest token id. A model may have more rows.
+        special_ids: tokens that are never part of the text.
+        bos_token, eos_token: as ``tokenizer_config.json`` names them, or None.
+
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, config: dict[str, Any]) -> None:
+        # A file may ask for truncation or padding; neither belongs into a prompt.
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self._config = config
+        decoder = backend.decoder
+        self.scheme = Scheme.read(None if decoder is None else json.loads(decoder.__getstate__()))
+        self.vocab_size: int = 1 + max(backend.get_vocab(with_added_tokens=True).values())
+        self.special_ids = frozenset(
+            id for id, token in backend.get_added_tokens_decoder().items() if token.special
+        )
+        self.bos_token = _token_text(config.get("bos_token"))
+        self.eos_token = _token_text(config.get("eos_token"))
+        self._written: dict[int, str] = {}
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """Read a folder with ``tokenizer.json``, or that file itself.
+
+        ``tokenizer_config.json`` and ``chat_template.jinja`` are read where they stand
+        beside it.
+
+        Raises:
+            BundleError: missing, too large, not a tokenizer, or a decoder unknown here.
+
+        """
+        path = Path(path)
+        file = path / TOKENIZER if path.is_dir() else path
+
+        def read(name: str, limit: int) -> bytes | None:
+            beside = file if name == TOKENIZER else file.with_name(name)
+            return _read(beside, limit) if beside == file or os.path.lexists(beside) else None
+
+        return cls.read(read, file)
+
+    @classmethod
+    def read(cls, read: Read, file: Path) -> Tokenizer:
+        """Read the files that belong to a tokenizer.
+
+        A tokenizer that was never opened before is tried in a child process first.
+
+        Args:
+            read: a file's bytes by its name and their greatest number, None where there is
+                no such file.
+            file: what messages call ``tokenizer.json``.
+
+        Raises:
+            BundleError: as ``load``.
+
+        """
+
+        def text(name: str, limit: int) -> str | None:
+            data = read(name, limit)
+            return None if data is None else _decoded(data, file.with_name(name))
+
+        tokenizer = text(TOKENIZER, MAX_TOKENIZER_BYTES)
+        if tokenizer is None:
+            raise BundleError(f"{file}: expected this file: export or copy the bundle again")
+        backend = tokenizer_check.load(tokenizer, file)
+        beside = text(CONFIG, MAX_CONFIG_BYTES)
+        config = {} if beside is None else _object(beside, file.with_name(CONFIG))
+        template = text(TEMPLATE, MAX_CONFIG_BYTES)
+        if template is not None:
+            config["chat_template"] = template
+        return cls(backend, config)
+
+    @property
+    def bos_id(self) -> int | None:
+        """Id of ``bos_token``."""
+        return None if self.bos_token is None else self.token_id(self.bos_token)
+
+    @property
+    def eos_id(self) -> int | None:
+        """Id of ``eos_token``."""
+        return None if self.eos_token is None else self.token_id(self.eos_token)
+
+    @functools.cached_property
+    def chat_template(self) -> ChatTemplate | None:
+        """The template the files bring, or None.
+
+        Raises:
+            BundleError: it cannot be used.
+
+        """
+        source = self._config.get("chat_template")
+        if isinstance(source, list):  # several by name: the one for conversations
+            named = {t.get("name"): t.get("template") for t in source if isinstance(t, dict)}
+            source = named.get("default")
+        if not isinstance(source, str):
+            return None
+        from edgedec.text.chat import ChatTemplate
+
+        return ChatTemplate(source, bos_token=self.bos_token or "", eos_token=self.eos_token or "")
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of ``text``.
+
+        Args:
+            text: any text; the names of special tokens in it become those tokens.
+            add_special_tokens: let the file's post-processor add its own, as BOS in front.
+                False for a rendered chat template, which writes them itself.
+
+        Raises:
+            InputError: the text holds half a surrogate pair, as invalid UTF-8 leaves behind.
+            BundleError: the tokenizer fails at this text.
+
+        """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"the text is not valid UTF-8 at character {error.start}: give it as UTF-8"
+            ) from None
+        with one_line_errors("the tokenizer cannot encode this text"):
+            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Token ids of a conversation, ready for the assistant's turn.
+
+        Raises:
+            InputError: there is no template, or it refuses the messages.
+
+        """
+        template = self.chat_template
+        if template is None:
+            raise InputError("this bundle has no chat template: give a plain prompt instead")
+        return self.encode(template.render(messages), add_special_tokens=False)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ``ids``, without special tokens; ids that are not tokens are skipped."""
+        with one_line_errors("the tokenizer cannot decode these tokens"):
+            text: str = self._backend.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def stream(self, prompt: Sequence[int] = ()) -> TextStream:
+        """A new incremental detokeniser for what follows ``prompt``.
+
+        After a prompt with any text the first word keeps the space that the beginning of a
+        text would lose.
+        """
+        return TextStream(self, continued=any(self.written(token) for token in prompt))
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token as the vocabulary writes it."""
+        found: int | None = self._backend.token_to_id(token)
+        return found
+
+    def written(self, token: int) -> str:
+        """How the vocabulary writes a token; empty where decoding passes over it."""
+        found = self._written.get(token)
+        if found is None:
+            found = "" if token in self.special_ids else self._backend.id_to_token(token) or ""
+            self._written[token] = found
+        return found
+
+    def token_bytes(self, count: int) -> list[bytes | None]:
+        """What each of the first ``count`` ids stands for inside a text.
+
+        None for those that are not text: special tokens, also where only
+        ``tokenizer_config.json`` names them, and ids without a token. Bytes may not be valid
+        UTF-8 by themselves.
+        """
+        hidden = self.special_ids | {self.bos_id, self.eos_id}
+        found: list[bytes | None] = [None] * count
+        for token in range(min(count, self.vocab_size)):
+            written = None if token in hidden else self._backend.id_to_token(token)
+            if written:
+                found[token] = self.scheme.bytes_of(written)
+        return found
+
+
+class TextStream:
+    """Text as it becomes certain, token by token, at a cost that does not grow.
+
+    The pieces joined are exactly ``Tokenizer.decode`` of all tokens, invalid bytes included,
+    and no piece ends inside a character.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, continued: bool = False) -> None:
+        self._written = tokenizer.written
+        self._joiner = tokenizer.scheme.joiner(continued=continued)
+
+    def push(self, token: int) -> str:
+        """The text this token completes; often nothing."""
+        written = self._written(token)
+        return self._joiner.push(written) if written else ""
+
+    def flush(self) -> str:
+        """What was held back; the text ends here."""
+        return self._joiner.flush()
+
+
+def _read(file: Path, limit: int) -> bytes:
+    try:
+        with open_regular(file) as stream:
+            data = stream.read(limit + 1)
+    except OSError as error:
+        raise BundleError(f"{file}: cannot be read: {error.strerror}") from None
+    if len(data) > limit:
+        raise BundleError(f"{file}: expected at most {limit >> 20} MiB")
+    return data
+
+
+def _decoded(data: bytes, file: Path) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{file}: not UTF-8 at byte {error.start}: the file is damaged") from None
+
+
+def _object(text: str, file: Path) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise BundleError(f"{file}: expected a JSON object: the file is damaged")
+    return parsed
+
+
+def _token_text(entry: Any) -> str | None:
+    """A token in ``tokenizer_config.json``: text, or an object that holds it."""
+    text = entry.get("content") if isinstance(entry, dict) else entry
+    return text if isinstance(text, str) else None

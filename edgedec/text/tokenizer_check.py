@@ -1,0 +1,103 @@
+"""The first look at an untrusted ``tokenizer.json``: in a child process with bounds.
+
+What its expressions and normalizers do shows only when they run. What opened is remembered by its
+sha256; it may still panic at some text, which is an error of one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgedec._support.confined import Confined, Limits, Refused, Stopped
+from edgedec._support.vetted import Vetted
+from edgedec.errors import BundleError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+# What the first look at a tokenizer may take; a slow device reads a megabyte a second.
+BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 160 << 20, 40
+BASE_CPU_S, BYTES_PER_SECOND = 1.0, 1 << 20
+CHECK_VERSION = 3
+CHECKER = Confined("edgedec.text._tokenizer_child", idle_s=5.0)
+
+
+def load(text: str, file: Path) -> tokenizers.Tokenizer:
+    """The tokenizer of a ``tokenizer.json``, tried in a child unless it was opened before.
+
+    Args:
+        text: what the file holds.
+        file: what messages call it.
+
+    Raises:
+        BundleError: it cannot be used.
+
+    """
+    import tokenizers
+
+    expected = f"{file}: expected a Hugging Face tokenizer.json"
+    vetted = Vetted("tokenizers", f"{tokenizers.__version__} {CHECK_VERSION}")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    if not vetted.opened(digest):
+        try_in_child(text, expected)
+        vetted.remember(digest)
+        vetted.save()
+    return parse(text, expected)
+
+
+def parse(text: str, expected: str) -> tokenizers.Tokenizer:
+    """The library's tokenizer of a ``tokenizer.json``, in this process.
+
+    Raises:
+        BundleError: it cannot be used; the message begins with ``expected``.
+
+    """
+    import tokenizers
+
+    with one_line_errors(expected):
+        return tokenizers.Tokenizer.from_str(text)
+
+
+def try_in_child(text: str, expected: str) -> None:
+    """Have a ``tokenizer.json`` that nobody opened yet loaded and tried in a child process.
+
+    Raises:
+        BundleError: it cannot be used, or not within its bounds; the message begins with
+            ``expected``.
+
+    """
+    size = len(text.encode())
+    limits = Limits(
+        memory_bytes=BASE_MEMORY_BYTES + MEMORY_PER_BYTE * size,
+        cpu_s=BASE_CPU_S + size / BYTES_PER_SECOND,
+        wall_s=10 * (BASE_CPU_S + size / BYTES_PER_SECOND),
+        answer_bytes=1 << 16,
+    )
+    try:
+        CHECKER.ask({"tokenizer": text}, limits)
+    except Stopped as error:
+        raise BundleError(f"{expected}: it was stopped: {error}") from None
+    except Refused as error:
+        raise BundleError(f"{expected}: {error}") from None
+
+
+@contextmanager
+def one_line_errors(expected: str) -> Iterator[None]:
+    """Whatever the library raises becomes a BundleError.
+
+    A panic in it is a BaseException of a class that cannot be imported.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except BaseException as error:
+        panicked = any(kind.__name__ == "PanicException" for kind in type(error).__mro__)
+        if not isinstance(error, Exception) and not panicked:
+            raise  # KeyboardInterrupt, SystemExit
+        reason = " ".join(str(error)[:1000].split())[:200]
+        raise BundleError(f"{expected}: {reason}") from None
