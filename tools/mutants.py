@@ -1,6 +1,6 @@
 """Samples single mutations of the code and runs the tests that cover them: survivors are listed.
 
-    python tools/mutants.py --count 100 --paths edgedec/decoding runtimes edgedec/placement export
+    python tools/mutants.py --count 100 --paths edgedec/decoding runtimes edgedec/planning export
 
 Each mutation is made in a throw-away copy of the tree, never in the tree itself. What was found
 is kept in ``--out``: a map of which test runs which lines (made once for each test file, again
@@ -27,7 +27,7 @@ from mutant_runs import Outcome, Runner
 from mutations import Mutation, mutations
 
 ROOT = Path(__file__).resolve().parents[1]
-PATHS = ["edgedec/decoding", "runtimes", "edgedec/placement", "export"]
+PATHS = ["edgedec/decoding", "runtimes", "edgedec/planning", "edgedec/overlap", "export"]
 TESTS = ["tests/unit", "tests/property", "tests/contract", "tests/cli", "tests/golden"]
 _LEFT_OUT = shutil.ignore_patterns(
     ".*", "__pycache__", "build", "dist", "scratch", "bench-out", "*.egg-info"

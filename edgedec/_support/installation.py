@@ -20,7 +20,7 @@ DISTRIBUTION = "edgedec-runtime"
 _FOREIGN = "edgedec"
 # What the metadata of this project says, under its present name and under its former one.
 _SUBJECT = "speculative decoding"
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def install(*packages: str, extra: str | None = None) -> str:

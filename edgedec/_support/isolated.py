@@ -25,7 +25,7 @@ def python(module: str, *arguments: str) -> list[str]:
     Isolated: neither the current folder nor the environment adds to them.
     """
     # A script inside the package would put it there, and `edgedec/gguf` in the place of `gguf`.
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     paths = json.dumps([path for path in sys.path if path and Path(path).resolve() != package])
     return [sys.executable, "-I", "-c", _START, paths, module, *arguments]
 

@@ -37,7 +37,7 @@ from edgedec.errors import BundleError, InputError
 # Larger ones would delay the first token; `inspect` and `verify` hash all.
 SMALL_FILE_BYTES = 64 << 20
 # Not imported from edgedec.models: a bundle stands below the models.
-_DEMO = Path(__file__).parent / "models" / "demo" / "bundle"
+_DEMO = Path(__file__).parents[1] / "models" / "demo" / "bundle"
 
 _Files = Mapping[str, FileFact]
 

@@ -104,7 +104,7 @@ class Decision:
             best first.
         reasons: in whole sentences, for the user.
         interval: tokens per second between which nine of ten other texts should lie, of the
-            kind that the plan was made on; see ``planner.spread``.
+            kind that the plan was made on; see ``planning.spread``.
         texts: what it was made on, in words.
         busy: share of the processor that other programs used while the profile was measured, 0
             to 1; None where it is unknown.

@@ -24,7 +24,7 @@ _ROOT = "the caller"
 
 
 class VirtualClock:
-    """Seconds that pass only while everybody sleeps or waits; a ``placement.clock.Clock``.
+    """Seconds that pass only while everybody sleeps or waits; a ``overlap.clock.Clock``.
 
     Used by one thread and the tasks that it starts. What waits must wait through the clock:
     a loop that polls without sleeping never lets another thread run. Leaving it as a context

@@ -50,7 +50,7 @@ class Baton:
 
 
 class VirtualSignal:
-    """Set, or not; a ``placement.clock.Signal``."""
+    """Set, or not; a ``overlap.clock.Signal``."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -88,7 +88,7 @@ class VirtualSignal:
 
 
 class VirtualTask:
-    """A thread that runs when it has the baton; a ``placement.clock.Task``."""
+    """A thread that runs when it has the baton; a ``overlap.clock.Task``."""
 
     def __init__(self, clock: VirtualClock, run: Callable[[], None], name: str) -> None:
         self.baton = Baton(name)

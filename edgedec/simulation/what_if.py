@@ -111,7 +111,7 @@ def elsewhere(
         InputError: no such card or device, a size that is none, a draft without a size, without
             an acceptance, or larger than the target.
         BundleError, ProfileError: see ``profiling.profile``.
-        PlanError, MemoryBudgetError: see ``planner.decide``.
+        PlanError, MemoryBudgetError: see ``planning.choose.decide``.
 
     """
     wish, workload = wish or Wish(), workload or Workload()

@@ -1,6 +1,6 @@
 """ONNX graphs of products alone, for measuring, written without the onnx package.
 
-A graph is a chain of square matrices: see ``placement.speed``. So that hardly anything travels
+A graph is a chain of square matrices: see ``hardware.speed``. So that hardly anything travels
 between host and device, its rows are made there, as ``column x``, and come back as one, ``y =
 row (column x) W1 W2 ... Wn``. All shapes are fixed, since neural processors know no others. A
 message of the protobuf wire format is a sequence of fields; their numbers are from onnx.proto3.

@@ -25,7 +25,7 @@ def measure(device: Device, threads: int) -> Speed:
 
 
 def _timed(offer: Offer, threads: int, weights: str, count: int, rows: int) -> Run:
-    """See ``placement.speed.Timed``."""
+    """See ``hardware.speed.Timed``."""
     if weights != "int4":
         dtype = {"f32": np.float32, "f16": np.float16}[weights]
         return _run(offer, threads, float_chain(count, rows, dtype))

@@ -79,7 +79,7 @@ class Backend:
 
     @property
     def kind(self) -> str:
-        """As in ``placement.device.Device``."""
+        """As in ``hardware.device.Device``."""
         if not self.takes_layers:
             return "cpu"
         return "npu" if self.name.startswith(_NEURAL) else "gpu"

@@ -1,4 +1,4 @@
-"""Products alone on one of llama.cpp's devices, for measuring: see ``placement.speed``."""
+"""Products alone on one of llama.cpp's devices, for measuring: see ``hardware.speed``."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_they_do_not_where_nothing_waited() -> None:
 
 _ASK = """
 import os
-from edgedec.placement import contention
+from edgedec.hardware import contention
 contention.machine_is_busy = lambda: {busy}
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("waiting", {path!r})
@@ -157,7 +157,7 @@ def test_a_loaded_openmp_is_left_alone(tmp_path: Path) -> None:
 
 
 _LOAD = """
-from edgedec.placement import contention
+from edgedec.hardware import contention
 contention.machine_is_busy = lambda: {busy}
 from edgedec.runtimes.llamacpp import library
 """
