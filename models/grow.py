@@ -97,6 +97,8 @@ def grow(
     small = spec_for(config)
     _check(small, shape, block)
     grown_config = {**config, **_changes(small, shape, dtype)}
+    if config.get("layer_types") is not None:  # one a layer; _check_kind refuses windows
+        grown_config["layer_types"] = ["full_attention"] * shape.layers
     large = spec_for(grown_config)
     out.mkdir(parents=True, exist_ok=True)
     _copy_companions(source, out)

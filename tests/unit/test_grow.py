@@ -71,16 +71,34 @@ def test_the_same_function(tmp_path: Path, shape: Shape, dtype: str) -> None:
     assert_same_function(source, tmp_path / "large")
 
 
+# What transformers adds to a Qwen3's config.json when it saves one.
+SAVED_QWEN3 = {
+    "model_type": "qwen3",
+    "layer_types": ["full_attention"] * SAME.layers,
+    "max_window_layers": 28,
+    "sliding_window": None,
+    "use_sliding_window": False,
+}
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "changes",
-    [{"tie_word_embeddings": False}, {"model_type": "qwen3"}],
-    ids=["a head of its own", "query and key norms"],
+    [{"tie_word_embeddings": False}, {"model_type": "qwen3"}, SAVED_QWEN3],
+    ids=["a head of its own", "query and key norms", "layer types"],
 )
 def test_other_decoders(tmp_path: Path, changes: dict[str, Any]) -> None:
     source = make_source(tmp_path / "small", **changes)
     grow(source, tmp_path / "large", SHAPES["everything"], block=BLOCK)
     assert_same_function(source, tmp_path / "large")
+
+
+def test_layer_types_are_of_the_new_layers(tmp_path: Path) -> None:
+    source = make_source(tmp_path / "small", **SAVED_QWEN3)
+    grow(source, tmp_path / "large", SHAPES["everything"], block=BLOCK)
+    config = json.loads((tmp_path / "large" / "config.json").read_text())
+    assert config["layer_types"] == ["full_attention"] * SHAPES["everything"].layers
+    assert spec_for(config).windows == (0,) * SHAPES["everything"].layers
 
 
 def break_epsilon(folder: Path) -> None:
