@@ -79,7 +79,8 @@ class Capabilities:
         branches: most leaves a pending tree may have. 1: chains only; None: any number.
         rollback: how far back ``rollback`` can go.
         row_widths: None when a pass may have any number of rows, else the static widths
-            of a compiled graph; a pass is padded to the next one.
+            of compiled graphs, ascending; a pass is padded to the next one, and more rows than
+            the widest has are computed in several passes.
         top_k: ids and logits a pass returns per row beside the argmax.
         row_invariant: a row's result does not depend on how many rows its pass had.
         snapshot: sessions can be saved and loaded.

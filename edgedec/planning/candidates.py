@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgedec.planning.estimate import LENGTHS, Forecast
-from edgedec.planning.footprint import drafted_at_most
-from edgedec.planning.sizes import padded
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
 from edgedec.records.profile import NOT_AT_ONCE, Measured, Profile
 
 _TREE_SIZES = (2, 3, 4, 6, 8, 12, 16)
-# A draft that was right to its end reads its own last token and the target's at once.
-_AFTER_ALL_RIGHT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +49,6 @@ def _with_model(forecast: Forecast, target: Measured, draft: Measured) -> Iterat
     refused = _unusable(draft)
     if not refused and not draft.rolls_back:
         refused = f"{draft.name} is recurrent and cannot take back a rejected token"
-    if not refused and padded(_AFTER_ALL_RIGHT, draft.row_widths) is None:
-        refused = f"the widest graph of the draft at {draft.place.label} takes one row"
     if refused:
         yield Family((Plan(target.place, draft.place, "model", LENGTHS[0]),), refused)
         return
@@ -97,16 +91,7 @@ def _allowed(target: Measured, plans: tuple[Plan, ...]) -> Family:
         return Family(
             plans[:1], f"{target.name} is recurrent and cannot take back a rejected token"
         )
-    fits = tuple(
-        plan for plan in plans if padded(drafted_at_most(plan) + 1, target.row_widths) is not None
-    )
-    if fits:
-        return Family(fits)
-    widest = max(target.row_widths or (1,))
-    rows = drafted_at_most(plans[0]) + 1
-    return Family(
-        plans[:1], f"a pass has up to {rows} rows, and the widest graph there takes {widest}"
-    )
+    return Family(plans)
 
 
 def _of(profile: Profile, role: str) -> list[Measured]:

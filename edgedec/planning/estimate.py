@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from edgedec.errors import PlanError
 from edgedec.planning.drafts import Drafts, Recording, child_chances, measure
 from edgedec.planning.footprint import footprint
-from edgedec.planning.sizes import NEVER, Seconds, Size, Trees, best_tree, pass_seconds
+from edgedec.planning.sizes import Seconds, Size, Trees, best_tree
 from edgedec.planning.survival import Survival
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan, Prediction
@@ -207,8 +207,7 @@ class Forecast:
         at_once_s, ahead_s = verify_s * met.target_factor, model_s * met.draft_factor
         longer = self.drafts("model", length + 1).get("model")
         holds = longer.survival.whole(length + 1) if longer else 0.0
-        left_s = ahead_s - at_once_s if at_once_s < NEVER else 0.0
-        waits_s = holds * max(0.0, left_s) + (1 - holds) * model_s
+        waits_s = holds * max(0.0, ahead_s - at_once_s) + (1 - holds) * model_s
         return at_once_s, waits_s
 
     def _tree(self, plan: Plan) -> Estimate:
@@ -239,12 +238,17 @@ class Forecast:
     # -- measured seconds -----------------------------------------------------------------------
 
     def _target(self, plan: Plan) -> Seconds:
-        return pass_seconds(self.profile.at("target", plan.target), self.workload.middle)
+        return self._seconds("target", plan.target)
 
     def _draft(self, plan: Plan) -> Seconds:
         if plan.draft is None:
             raise PlanError(f"{plan.label}: the drafter {plan.drafter} needs a place for its model")
-        return pass_seconds(self.profile.at("draft", plan.draft), self.workload.middle)
+        return self._seconds("draft", plan.draft)
+
+    def _seconds(self, role: str, place: Place) -> Seconds:
+        """Of this model's passes, with as many tokens in the cache as midway through the work."""
+        measured, context = self.profile.at(role, place), self.workload.middle
+        return lambda rows: measured.seconds(rows, context)
 
     def _context(self, plan: Plan) -> int:
         limit = self.profile.at("target", plan.target).max_context

@@ -14,11 +14,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.records.profile import Measured
-
 # Seconds of a pass over so many rows.
 Seconds = Callable[[int], float]
-NEVER = float("inf")
 _NO_TREE = -float("inf")
 
 
@@ -43,27 +40,6 @@ class Size:
     def rate(self) -> float:
         """Tokens a second."""
         return self.tokens / self.seconds
-
-
-def padded(rows: int, widths: Sequence[int] | None) -> int | None:
-    """Rows that a pass computes in truth; None where no compiled graph is that wide."""
-    if widths is None:
-        return rows
-    return min((width for width in widths if width >= rows), default=None)
-
-
-def pass_seconds(measured: Measured, context: int) -> Seconds:
-    """Of this model's passes with so many tokens in the cache.
-
-    With static widths a pass takes the time of the next wider graph, and one that is wider
-    than all of them never ends.
-    """
-
-    def seconds(rows: int) -> float:
-        width = padded(rows, measured.row_widths)
-        return NEVER if width is None else measured.seconds(width, context)
-
-    return seconds
 
 
 def best_tree(

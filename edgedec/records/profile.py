@@ -102,8 +102,27 @@ class Measured:
         """Whether branching trees are verified."""
         return self.branches != 1
 
+    def graph_widths(self, rows: int) -> list[int]:
+        """Rows that are computed in truth, by pass: those asked for, or those of static graphs.
+
+        Rows beyond the widest graph take further passes of it; the rest is padded to the next
+        graph.
+        """
+        if self.row_widths is None:
+            return [rows]
+        widest = self.row_widths[-1]
+        whole, rest = divmod(rows, widest)
+        padded = [next(width for width in self.row_widths if width >= rest)] if rest else []
+        return [widest] * whole + padded
+
     def seconds(self, rows: int, context: int) -> float:
-        """Of a pass; between measured contexts a straight line, beyond them the last one's."""
+        """Of computing so many rows, in as many passes as ``graph_widths`` tells.
+
+        Between measured contexts a straight line, beyond them the last one's.
+        """
+        return sum(self._pass_s(width, context) for width in self.graph_widths(rows))
+
+    def _pass_s(self, rows: int, context: int) -> float:
         below = [times for times in self.times if times.context <= context]
         above = [times for times in self.times if times.context > context]
         if not below or not above:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from edgedec.decoding.policy.cost import CostCurve
 from edgedec.errors import InputError
 from edgedec.records.profile import Measured
@@ -53,17 +51,14 @@ class PassCost:
         key = (rows, context)
         known = self._known.get(key)
         if known is None:
-            widths = self.measured.row_widths
-            seconds = self._of(_passes(rows, widths), context + self._more)
+            passes = self.measured.graph_widths(rows)
+            seconds = sum(self._one(width, context + self._more) for width in passes)
             known = self._known[key] = seconds + rows * self._row_s
         return known
 
     def curve(self, context: int) -> CostCurve:
         """As a policy takes it."""
         return CostCurve(_WIDTHS, tuple(self.seconds(rows, context) for rows in _WIDTHS))
-
-    def _of(self, passes: list[int], context: int) -> float:
-        return sum(self._one(rows, context) for rows in passes)
 
     def _one(self, rows: int, context: int) -> float:
         below, above = self._lines[0], self._lines[-1]
@@ -78,12 +73,3 @@ class PassCost:
             return high if context >= above[0] else low
         share = (context - below[0]) / (above[0] - below[0])
         return low * (1 - share) + high * share
-
-
-def _passes(rows: int, widths: Sequence[int] | None) -> list[int]:
-    """The widths that are computed in truth: compiled graphs have no others."""
-    if widths is None:
-        return [rows]
-    whole, rest = divmod(rows, max(widths))
-    fits = [min(width for width in widths if width >= rest)] if rest else []
-    return [max(widths)] * whole + fits

@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgedec.planning.sizes import NEVER, Trees, best_tree, padded, pass_seconds
+from edgedec.planning.estimate import Forecast
+from edgedec.planning.sizes import Trees, best_tree
 from edgedec.records.place import Place
+from edgedec.records.plan import Plan
+from edgedec.records.workload import Workload
+from edgedec.replay.costs import PassCost
+from tests.profiles import profile
 from tests.simulated import measured
 
 Layers = tuple[int, ...]
@@ -197,17 +202,39 @@ def test_the_draft_pays_for_the_rows_of_each_layer():
 
 @pytest.mark.parametrize(
     ("rows", "widths", "expected"),
-    [(3, None, 3), (1, (1, 4, 8), 1), (2, (1, 4, 8), 4), (8, (1, 4, 8), 8), (9, (1, 4, 8), None)],
+    [
+        (3, None, [3]),
+        (1, (1, 4, 8), [1]),
+        (2, (1, 4, 8), [4]),
+        (8, (1, 4, 8), [8]),
+        (9, (1, 4, 8), [8, 1]),
+        (27, (1, 4, 8), [8, 8, 8, 4]),
+    ],
 )
-def test_a_pass_is_padded_to_the_next_graph(rows, widths, expected):
-    assert padded(rows, widths) == expected
+def test_rows_are_padded_to_the_next_graph_and_past_the_widest_take_more_passes(
+    rows, widths, expected
+):
+    assert measured(row_widths=widths).graph_widths(rows) == expected
+
+
+@pytest.mark.parametrize("widths", [None, (1, 4, 8), (2,)])
+def test_planning_and_replay_agree_on_what_any_number_of_rows_costs(widths):
+    model = measured(row_widths=widths)
+    forecast = Forecast(profile(model, measured("draft")), Workload(100, 100))
+    planned, replayed = forecast._target(Plan(model.place)), PassCost(model)
+    for rows in range(1, 40):
+        seconds = replayed.seconds(rows, forecast.workload.middle)
+        assert planned(rows) == pytest.approx(seconds)
 
 
 def test_static_widths_cost_what_they_compute():
     model = measured(row_widths=(1, 4, 8), place=Place("onnx", device="npu"))
-    seconds = pass_seconds(model, 100)
+
+    def seconds(rows: int) -> float:
+        return model.seconds(rows, 100)
+
     assert seconds(2) == seconds(3) == seconds(4) == pytest.approx(11e-3)
     assert seconds(1) == pytest.approx(8e-3)
-    assert seconds(9) == NEVER
+    assert seconds(9) == pytest.approx(seconds(8) + seconds(1))
     # Any length up to 3 costs the same, so the longest is best.
     assert best_tree(Trees((0.5,), 9, 8), seconds, lambda rows: 0.0).nodes == 3
