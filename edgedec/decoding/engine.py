@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -19,6 +20,8 @@ from edgedec.decoding.tree import Draft
 from edgedec.errors import InputError, Interrupted, PassFailed, PromptTooLong, StateError
 
 TopLogprobs = list[tuple[int, float]]
+
+_NOTHING = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ class Engine:
     """Decodes with a target session and whatever drafts for it.
 
     One request at a time. A request that ends early, by an exception, a closed generator
-    or its ``cancelled``, leaves the engine ready for the next.
+    or its ``cancelled``, leaves the engine ready for the next. A subclass hooks in through
+    ``around_text`` and ``around_round``.
 
     Args:
         target: scores what is drafted.
@@ -94,6 +98,7 @@ class Engine:
         self.rule = rule
         self._clock = clock
         self._running: Request | None = None
+        self._failure: PassFailed | None = None
 
     def run(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
         """Rounds of emitted tokens, until the stop rule, the deadline or ``cancelled``.
@@ -110,11 +115,23 @@ class Engine:
             raise StateError(
                 "another text is being decoded: read its stream to the end or close() it first"
             )
+        self._running, self._failure = request, None
         try:
-            self._running = request
-            yield from self._rounds(request, metrics)
+            with self.around_text(metrics):
+                yield from self._rounds(request, metrics)
         finally:
             self._running = None
+
+    def around_text(self, metrics: Metrics) -> AbstractContextManager[None]:
+        """Entered before a prompt is read and left when its text has ended, however it ends."""
+        return _NOTHING
+
+    def around_round(self, metrics: Metrics) -> AbstractContextManager[None]:
+        """Entered for the prompt and for each round, and left before the round's tokens are out.
+
+        What the reader of the stream does between rounds stays outside.
+        """
+        return _NOTHING
 
     def room(self, prompt: Sequence[int]) -> int:
         """Tokens that can follow a prompt.
@@ -135,50 +152,44 @@ class Engine:
         return room
 
     def _rounds(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
-        started = self._clock()
-        stop, sampler = request.stop, request.sampler
+        """Speculative decoding (2211.17192): propose, forward, accept, cut, commit."""
+        sampler, stop, streams = request.sampler, request.stop, request.sampler.streams
         policy = request.policy or self.policy
-        self._prefill(request)
+        want, root = self._want(request), request.prompt[-1]
+        log = _RoundLog(self._clock, policy, metrics)
+        with self.around_round(metrics):
+            self._prefill(request)
         policy.begin(stop.remaining)
-        want = sampler.want | self.rule.want
-        if request.logprobs is not None:
-            want |= Want.LOGITS
-        root = request.prompt[-1]
-        while stop.reason is None and not self._ended(request):
-            begin = self._clock()
-            limits = self._limits(policy, stop)
-            draft = self.drafter.propose(root, limits, policy.go_on, sampler.streams)
-            drafted = self._clock()
-            scored = self.target.forward(draft.tree, want=want)
-            verified = self._clock()
-            rows = sampler.rows(scored, draft.tree, Purpose.TARGET)
-            verdict = self.rule.accept(draft, rows, sampler.streams)
-            emitted = [*draft.tree.tokens_on(verdict.path[1:]), verdict.next_token]
-            kept, texts = stop.cut(emitted)
-            emissions = _emissions(kept, texts, verdict, rows, request.logprobs)
-            sampler.push(kept)
-            feedback = RoundFeedback(draft, verdict, scored, kept)
-            failure = self._settle(verdict.path[: len(kept)], feedback)
-            now = self._clock()
-            record = _record(draft, verdict, kept, (begin, drafted, verified, now))
-            policy.observe(record)
-            # Deciding how much to draft is part of the round, for those who compare times.
-            metrics.observe(record, self._clock() - begin, policy.lone_row_s)
-            if metrics.target_passes == 1:
-                metrics.ttft_s = now - started
+        while not self._ended(request):
+            with self.around_round(metrics):
+                log.begin()
+                limits = self._limits(policy, stop)
+                draft = self.drafter.propose(root, limits, policy.go_on, streams)
+                log.drafted()
+                scored = self.target.forward(draft.tree, want=want)
+                log.verified()
+                rows = sampler.rows(scored, draft.tree, Purpose.TARGET)
+                verdict = self.rule.accept(draft, rows, streams)
+                emitted = [*draft.tree.tokens_on(verdict.path[1:]), verdict.next_token]
+                kept, texts = stop.cut(emitted)
+                emissions = _emissions(kept, texts, verdict, rows, request.logprobs)
+                sampler.push(kept)
+                self._commit(RoundFeedback(draft, verdict, scored, kept))
+                log.end(draft, verdict, kept)
             yield emissions
-            if failure is not None:
-                raise failure
             root = kept[-1]
 
-    def _settle(self, path: Sequence[int], feedback: RoundFeedback) -> PassFailed | None:
-        """Keep the round's nodes; a device's failure waits until its tokens are out."""
+    def _want(self, request: Request) -> Want:
+        want = request.sampler.want | self.rule.want
+        return want if request.logprobs is None else want | Want.LOGITS
+
+    def _commit(self, feedback: RoundFeedback) -> None:
+        """Keep the round's nodes; a device's failure waits until the round's tokens are out."""
         try:
-            self.target.commit(path)
+            self.target.commit(feedback.verdict.path[: len(feedback.kept)])
             self.drafter.observe(feedback)
         except PassFailed as error:
-            return error
-        return None
+            self._failure = error
 
     def _prefill(self, request: Request) -> None:
         """Read the prompt; not to its end when the request ends meanwhile."""
@@ -200,7 +211,15 @@ class Engine:
             return
 
     def _ended(self, request: Request) -> bool:
-        """Reasons to end between passes that are not in the text."""
+        """Whether the text has ended, for its own reasons or for those between passes.
+
+        Raises:
+            PassFailed: the last round's commit failed; its tokens are out by now.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if request.stop.reason is not None:
+            return True
         if request.cancelled.is_set():
             request.stop.reason = "cancelled"
         elif request.deadline is not None and self._clock() > request.deadline:
@@ -234,20 +253,39 @@ def _emissions(
     return emissions
 
 
-def _record(
-    draft: Draft, verdict: Verdict, kept: Sequence[int], times: tuple[float, float, float, float]
-) -> RoundRecord:
-    begin, drafted, verified, end = times
-    return RoundRecord(
-        drafted=draft.drafted,
-        depth=max(draft.tree.depths),
-        accepted=min(verdict.accepted, len(kept)),
-        emitted=len(kept),
-        rows=len(draft.tree),
-        draft_s=drafted - begin,
-        target_s=verified - drafted,
-        total_s=end - begin,
-        source=draft.source,
-        path=verdict.path,
-        tokens=kept,
-    )
+class _RoundLog:
+    """Times a text's rounds, and records them for the policy and the metrics."""
+
+    def __init__(self, clock: Callable[[], float], policy: DraftPolicy, metrics: Metrics) -> None:
+        self._clock, self._policy, self._metrics = clock, policy, metrics
+        self._started = self._begin = self._drafted = self._verified = clock()
+
+    def begin(self) -> None:
+        self._begin = self._clock()
+
+    def drafted(self) -> None:
+        self._drafted = self._clock()
+
+    def verified(self) -> None:
+        self._verified = self._clock()
+
+    def end(self, draft: Draft, verdict: Verdict, kept: Sequence[int]) -> None:
+        now, begin = self._clock(), self._begin
+        record = RoundRecord(
+            drafted=draft.drafted,
+            depth=max(draft.tree.depths),
+            accepted=min(verdict.accepted, len(kept)),
+            emitted=len(kept),
+            rows=len(draft.tree),
+            draft_s=self._drafted - begin,
+            target_s=self._verified - self._drafted,
+            total_s=now - begin,
+            source=draft.source,
+            path=verdict.path,
+            tokens=kept,
+        )
+        self._policy.observe(record)
+        # Deciding how much to draft is part of the round, for those who compare times.
+        self._metrics.observe(record, self._clock() - begin, self._policy.lone_row_s)
+        if self._metrics.target_passes == 1:
+            self._metrics.ttft_s = now - self._started

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.errors import RuntimeUnavailable
 
@@ -54,15 +54,5 @@ class PinnedEngine(Engine):
         super().__init__(*arguments)
         self._cores = cores
 
-    def _rounds(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
-        rounds = super()._rounds(request, metrics)
-        try:
-            while True:
-                # Round by round: what the reader does between them stays where it was.
-                with pinned(self._cores):
-                    block = next(rounds, None)
-                if block is None:
-                    return
-                yield block
-        finally:
-            rounds.close()
+    def around_round(self, metrics: Metrics) -> AbstractContextManager[None]:
+        return pinned(self._cores)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from edgedec._support.fields import printable
 from edgedec.decoding.acceptance import AcceptanceRule, GumbelCoupling
@@ -15,7 +16,6 @@ from edgedec.decoding.drafting.base import (
     RoundFeedback,
 )
 from edgedec.decoding.drafting.lookup import LookupDrafter
-from edgedec.decoding.engine import Emission, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.randomness import Streams
@@ -243,21 +243,24 @@ class OverlappedEngine(PinnedEngine):
         """End the draft's thread and close its session."""
         self._ahead.close()
 
-    def _rounds(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
-        rounds = super()._rounds(request, metrics)
+    @contextmanager
+    def around_text(self, metrics: Metrics) -> Iterator[None]:
         if self._streamed is not None:
             self._streamed.watch(self._heed)
         try:
-            for block in rounds:
-                self._ahead.report(metrics)
-                yield block
+            yield
             self._ahead.report(metrics)
         finally:
-            rounds.close()
             if self._streamed is not None:
                 self._streamed.watch(None)
             self._ahead.ahead.resume()
             self._ahead.ahead.end()
+
+    @contextmanager
+    def around_round(self, metrics: Metrics) -> Iterator[None]:
+        with super().around_round(metrics):
+            yield
+        self._ahead.report(metrics)
 
     def _heed(self, phase: Phase) -> None:
         if phase is Phase.LOAD:
