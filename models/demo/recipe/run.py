@@ -2,7 +2,9 @@
 """Train the demo models from nothing: corpus, tokenizers, target, distilled draft, other draft.
 
     python models/demo/recipe/run.py --out models/demo
+    python models/demo/recipe/run.py --start models/demo --out build/better --target-tokens 18e6
 
+The second form goes on from a pair that was trained before, with its tokenizers.
 Needs torch, tokenizers and safetensors, four to five hours on two quiet AVX-512 cores. Interrupt
 it at any time; the same command resumes from the checkpoints in --scratch. On a machine that does
 other work, OMP_WAIT_POLICY=passive keeps waiting threads from burning the core that works.
@@ -35,6 +37,7 @@ from corpus import (
 from distill import acceptance, distillation_loss, mixed_draw, retokenized, sample_texts
 from network import DRAFT, OTHER_DRAFT, TARGET, Decoder, Dimensions
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from train import Draw, LossOf, Progress, Schedule, Trainer, cross_entropy, export, held_out_loss
 
@@ -46,6 +49,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("models/demo"))
     parser.add_argument("--scratch", type=Path, default=Path("build/demo"))
+    parser.add_argument(
+        "--start", type=Path, help="folder with a pair to go on from, as models/demo; else anew"
+    )
     parser.add_argument("--target-tokens", type=float, default=28e6)
     parser.add_argument("--sampled-tokens", type=float, default=4e5)
     parser.add_argument("--draft-tokens", type=float, default=20e6, help="for each draft")
@@ -71,15 +77,20 @@ class Data:
         return Crops(self.corpus, self.tokenizer, chat_share=CHAT_SHARE)
 
 
-def prepare(documents: list[Document], folder: Path, vocab_size: int) -> Data:
-    """Train a tokenizer and encode the corpus once; a resumed run reads both back."""
+def prepare(
+    documents: list[Document], folder: Path, vocab_size: int, trained: Path | None = None
+) -> Data:
+    """Encode the corpus once, with a trained tokenizer or a new one; a resumed run reads both."""
     folder.mkdir(parents=True, exist_ok=True)
     tokens_file, tokenizer_file = folder / "tokens.npz", folder / "tokenizer.json"
     if tokens_file.exists():
         with np.load(tokens_file) as saved:
             corpus = Corpus(saved["library"], saved["tests"], saved["held_out"])
         return Data(folder, Tokenizer.from_file(str(tokenizer_file)), corpus)
-    tokenizer = train_tokenizer(documents, vocab_size)
+    if trained is not None and trained.exists():
+        tokenizer = Tokenizer.from_file(str(trained))
+    else:
+        tokenizer = train_tokenizer(documents, vocab_size)
     tokenizer.save(str(tokenizer_file))
     corpus = encode(documents, tokenizer)
     np.savez(tokens_file, library=corpus.library, tests=corpus.tests, held_out=corpus.held_out)
@@ -112,13 +123,19 @@ def train(trainer: Trainer, data: Data, draw: Draw, loss_of: LossOf, compiled: b
     return trainer.progress
 
 
-def trainer_of(name: str, dims: Dimensions, seed: int, tokens: float, data: Data) -> Trainer:
+def trainer_of(
+    name: str, dims: Dimensions, seed: int, tokens: float, data: Data, start: Path | None
+) -> Trainer:
     model = Decoder(dims, seed=seed)
-    return Trainer(name, model, Schedule(tokens=int(tokens)), data.folder, seed=seed)
+    schedule = Schedule(tokens=int(tokens))
+    if start is not None and (file := start / name / "model.safetensors").exists():
+        model.load_state_dict(load_file(file))
+        schedule = schedule.going_on()
+    return Trainer(name, model, schedule, data.folder, seed=seed)
 
 
 def train_target(options: argparse.Namespace, data: Data) -> Trainer:
-    trainer = trainer_of("target", TARGET, 1, options.target_tokens, data)
+    trainer = trainer_of("target", TARGET, 1, options.target_tokens, data, options.start)
     loss_of = partial(cross_entropy, trainer.model)
     train(trainer, data, data.crops.draw, loss_of, not options.no_compile)
     return trainer
@@ -127,7 +144,7 @@ def train_target(options: argparse.Namespace, data: Data) -> Trainer:
 def train_draft(
     options: argparse.Namespace, data: Data, target: Decoder, samples: NDArray[np.uint16]
 ) -> Trainer:
-    trainer = trainer_of("draft", DRAFT, 2, options.draft_tokens, data)
+    trainer = trainer_of("draft", DRAFT, 2, options.draft_tokens, data, options.start)
     loss_of = partial(distillation_loss, target, trainer.model)
     draw = mixed_draw(data.crops, samples, OWN_TEXT_SHARE)
     train(trainer, data, draw, loss_of, not options.no_compile)
@@ -138,7 +155,8 @@ def train_other_draft(
     options: argparse.Namespace, data: Data, texts: NDArray[np.uint16]
 ) -> Trainer:
     """No distribution can be handed over between vocabularies: it learns from text alone."""
-    trainer = trainer_of("draft_bpe2048", OTHER_DRAFT, 3, options.draft_tokens, data)
+    name, tokens = "draft_bpe2048", options.draft_tokens
+    trainer = trainer_of(name, OTHER_DRAFT, 3, tokens, data, options.start)
     loss_of = partial(cross_entropy, trainer.model)
     draw = mixed_draw(data.crops, texts, OWN_TEXT_SHARE)
     train(trainer, data, draw, loss_of, not options.no_compile)
@@ -167,8 +185,14 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     held_out = [document.path for document in documents if document.is_held_out]
     (options.out / "heldout.txt").write_text("\n".join(held_out) + "\n")
-    data = prepare(documents, options.scratch, VOCAB_SIZE)
-    other = prepare(documents, options.scratch / "bpe2048", OTHER_VOCAB_SIZE)
+    spelling = {
+        name: options.start and options.start / name / "tokenizer.json"
+        for name in ("target", "draft_bpe2048")
+    }
+    data = prepare(documents, options.scratch, VOCAB_SIZE, spelling["target"])
+    other = prepare(
+        documents, options.scratch / "bpe2048", OTHER_VOCAB_SIZE, spelling["draft_bpe2048"]
+    )
     target = train_target(options, data)
     samples = sample_texts(
         target.model, data.crops, int(options.sampled_tokens), options.scratch / "samples"

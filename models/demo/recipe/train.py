@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,10 @@ class Schedule:
     long_from: float = 0.5
     long_every: int = 32  # steps
     checkpoint_s: float = 400.0
+
+    def going_on(self) -> Schedule:
+        """For weights that were trained before: half the rates, which keep what they know."""
+        return replace(self, muon_rate=self.muon_rate / 2, adam_rate=self.adam_rate / 2)
 
     def rate(self, progress: float) -> float:
         """Linear warm-up, then linear decay to zero; a factor of the base rates."""
