@@ -34,7 +34,7 @@ def check_free(out: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def appearing(out: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A temporary folder beside ``out`` that takes its place when the block ends well.
+    """A temporary folder beside ``out`` that replaces it when the block succeeds.
 
     Its files are on the disk before it gets its name. Whatever ends the block early, an
     interrupt and a full disk included, removes it. Each process has its own.

@@ -167,7 +167,7 @@ def _jobs(options: ExportOptions, source: Source, sources: list[Source]) -> list
 
 
 def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
-    """What calibration and parity read: the beginning of the user's text, or of the built-in one.
+    """Return the tokens for calibration and parity: the user's text or the built-in one.
 
     Raises:
         InputError: the text cannot be read, or is too short to tell anything.

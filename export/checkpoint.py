@@ -101,7 +101,7 @@ class Checkpoint:
 
     @property
     def licence(self) -> str | None:
-        """What config.json or the head of README.md states."""
+        """Return the licence stated in config.json or at the head of README.md."""
         stated = self.config.get("license")
         if isinstance(stated, str):
             return stated
@@ -168,7 +168,7 @@ def stored_numbers(folder: Path) -> int:
 
 
 class _Stored:
-    """What the files hold, under the names that the spec uses for it."""
+    """The tensors of the files, under the names that the spec uses."""
 
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:
         self._where = _locate(folder)
@@ -234,7 +234,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def _locate(folder: Path) -> dict[str, SafetensorsFile]:
-    """Which file holds each tensor."""
+    """Return the file of each tensor."""
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
     if single.exists() or not index.exists():

@@ -1,4 +1,4 @@
-"""How far an exported model strays from its source: figures, and the floors they must keep."""
+"""Divergence of an exported model from its source: figures and their limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DoubleArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """How far a format may stray.
+    """The largest divergence that a format may have.
 
     Attributes:
         kl_nats: mean Kullback-Leibler divergence of the export from its source, at most.

@@ -15,7 +15,7 @@ _QUANTIZED_SINCE = (1, 31)
 
 
 def check_quantized() -> None:
-    """Whether the onnxruntime installed here computes with quantised experts.
+    """Check that the installed onnxruntime computes with quantised experts.
 
     Raises:
         RuntimeUnavailable: it does not.

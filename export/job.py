@@ -45,7 +45,7 @@ class Job:
 
     @property
     def stage(self) -> str:
-        """How progress names it."""
+        """The stage's name in progress messages."""
         return self.role if len(self.options.formats) == 1 else f"{self.role} {self.format}"
 
 

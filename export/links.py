@@ -51,7 +51,7 @@ def open_own(folder: Path, name: str) -> BinaryIO:
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a link to anything but a folder; folders of a checkpoint are not read."""
+    """True if it is a link to anything but a folder; folders of a checkpoint are not read."""
     try:
         return entry.is_symlink() and not entry.is_dir()
     except OSError:  # a loop of links
@@ -59,7 +59,7 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
 
 
 def _check(folder: Path, name: str) -> Path:
-    """Where a file really is, which is the folder or the hub's cache around it."""
+    """Check that a file resolves into the folder or the hub's cache around it."""
     try:
         root, file = folder.resolve(), (folder / name).resolve()
     except (OSError, RuntimeError):  # a loop of links
@@ -70,7 +70,7 @@ def _check(folder: Path, name: str) -> Path:
 
 
 def _own(root: Path) -> list[Path]:
-    """The folder, and for ``models--a--b/snapshots/<revision>`` the ``blobs`` beside it."""
+    """Return the folder and, for ``models--a--b/snapshots/<revision>``, the ``blobs`` beside it."""
     if root.parent.name != "snapshots":
         return [root]
     return [root, root.parent.parent / "blobs"]

@@ -1,4 +1,4 @@
-"""What an export is asked to do and what it answers; imports nothing that is optional."""
+"""The options and the report of an export; imports nothing that is optional."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_BLOCK_SIZE = 32
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What to export, and how.
+    """Options of an export.
 
     Attributes:
         target: a Hugging Face checkpoint folder.

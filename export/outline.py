@@ -11,7 +11,7 @@ from edgedec.models.decoder import DecoderSpec, Shape
 
 @dataclass(frozen=True, slots=True)
 class Outline(DecoderSpec):
-    """A decoder of which only the sizes are known: whoever asks for its tensors is refused.
+    """A decoder of which only the sizes are known; asking for its tensors raises.
 
     Attributes:
         numbers: in the checkpoint's tensors.

@@ -65,7 +65,7 @@ def quantize(weights: FloatArray, bits: int, block_size: int) -> Blocks:
 
 
 def dequantize(packed: ByteArray, scales: FloatArray, bits: int, columns: int) -> FloatArray:
-    """What the runtime computes with: ``[rows, columns]`` float32."""
+    """Return the weights that the runtime computes with, ``[rows, columns]`` float32."""
     q = packed
     if bits == 4:
         q = np.stack((packed & 15, packed >> 4), axis=-1).reshape(*packed.shape[:2], -1)

@@ -67,7 +67,7 @@ class Reference:
         return x + attended + self._added("mlp_post_norm", layer, self._mlp(layer, normed))
 
     def final_norm(self, x: FloatArray) -> FloatArray:
-        """What the head multiplies."""
+        """Return the final norm's output, which the head multiplies."""
         return self._norm("final_norm", 0, x)
 
     def head(self, x: FloatArray, start: int, stop: int) -> FloatArray:
@@ -155,7 +155,7 @@ class Reference:
         return product
 
     def _added(self, role: str, layer: int, x: FloatArray) -> FloatArray:
-        """What attention or MLP adds to the residual stream."""
+        """Return what attention or MLP adds to the residual stream."""
         added: FloatArray = self._optional_norm(role, layer, x)
         added = added * np.float32(self.spec.scales.residual)
         return added
@@ -232,7 +232,7 @@ def rotate(x: FloatArray, cos: FloatArray, sin: FloatArray) -> FloatArray:
 
 
 def causal_mask(n: int, window: int) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """Who sees whom, ``[n, n]``: itself and what came before, at most ``window`` (0: all)."""
+    """Return the causal mask ``[n, n]``, at most ``window`` tokens back (0: all)."""
     distance = np.arange(n)[:, None] - np.arange(n)
     return (distance >= 0) & (distance < (window or n))
 

@@ -27,7 +27,7 @@ _INT8_CACHE_SINCE = (1, 27)
 
 
 def check_cache(kv: str) -> None:
-    """Whether the onnxruntime installed here computes with such a cache.
+    """Check that the installed onnxruntime computes with such a cache.
 
     Raises:
         RuntimeUnavailable: it does not.

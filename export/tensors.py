@@ -1,4 +1,4 @@
-"""Where an emitter reads weights from: by name, a few rows at a time."""
+"""Sources of weights for an emitter: by name, a few rows at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a graph that optimum traced: named facts, columns that never win, int8.
+"""Post-processing of a graph that optimum traced: metadata, padded columns, int8.
 
 Inputs: ``input_ids`` int64 [1, n]; ``attention_mask`` int64 [1, total]; maybe ``position_ids``
 int64 [1, n]; per layer ``past_key_values.i.key`` and ``.value`` [1, kv_heads, past, width].
@@ -30,7 +30,7 @@ _INLINE_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a runtime is told about the graph.
+    """The graph's facts for a runtime.
 
     Attributes:
         name: of the model, for reports.

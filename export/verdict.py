@@ -1,4 +1,4 @@
-"""Whether an exported model is close to its source, in a word."""
+"""A one-word verdict on an exported model's closeness to its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How weights are stored and multiplied: one class a format, all with the same three methods."""
+"""Storage and products of weights: one class a format, all with the same three methods."""
 
 from __future__ import annotations
 

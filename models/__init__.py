@@ -1,1 +1,1 @@
-"""What a decoder is: one file an architecture, found by its `model_type`."""
+"""Descriptions of decoders: one file an architecture, found by its `model_type`."""

@@ -1,4 +1,4 @@
-"""What a decoder is: the facts every emitter and the numpy reference work from."""
+"""``DecoderSpec``: the facts that every emitter and the numpy reference work from."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class DecoderSpec:
         return {self.name(role, layer): shape for role, layer, shape in self._roles()}
 
     def origins(self) -> dict[str, TensorSource]:
-        """Where a checkpoint keeps each canonical tensor."""
+        """Return the checkpoint's source of each canonical tensor."""
         return {
             self.name(role, layer): self.sources.get(role, TensorSource(CANONICAL[role])).at(layer)
             for role, layer, _ in self._roles()

@@ -44,7 +44,7 @@ def windows(c: Config, sliding: Sequence[bool]) -> tuple[int, ...]:
 
 
 def traits(c: Config) -> dict[str, Any]:
-    """What all Gemmas from the second on have in common."""
+    """Return the traits that all Gemmas from the second on share."""
     c.refuse("use_bidirectional_attention")
     biased = c.flag("attention_bias")
     return {

@@ -43,7 +43,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
 
 
 def _ropes(c: Config) -> tuple[Rope, Rope]:
-    """Of layers behind a window, and of those that see everything.
+    """Return the rotary embeddings of windowed and of full layers.
 
     Only the latter were stretched to long texts.
     """

@@ -1,4 +1,4 @@
-"""SmolLM3: Llama whose every fourth layer is not told positions (NoPE)."""
+"""SmolLM3: Llama in which every fourth layer has no positions (NoPE)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TensorSource:
-    """Where a checkpoint keeps a canonical tensor, and in what form.
+    """A canonical tensor's name and form in a checkpoint.
 
     Attributes:
         name: of the stored tensor, with ``{layer}``; with ``{part}`` there are several of

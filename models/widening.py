@@ -1,4 +1,4 @@
-"""Where a tensor's values go when `edgedec.models.grow` widens it, and what fills the rest."""
+"""The layout of a tensor that `edgedec.models.grow` widens: its values' places and the filling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHUNK_VALUES = 4 << 20  # numbers made at a time: 16 MB of float32
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How one matrix grows: where its rows and columns go, what fills the rest."""
+    """The plan of one matrix: places of its rows and columns, and the filling."""
 
     rows: Index
     columns: Index

@@ -83,7 +83,7 @@ def peak_memory_bytes() -> int | None:
 
 
 class Sink(Protocol):
-    """Where results go."""
+    """A destination for results."""
 
     done: set[str]
 
@@ -242,7 +242,7 @@ def run(
 
 
 def settings_of(pipeline: Pipeline, options: GenerateOptions, accept: str | None) -> dict[str, Any]:
-    """What decides the text of a batch: the target, the options and the rule."""
+    """Return the settings that decide a batch's texts: target, options and rule."""
     decisive = {k: v for k, v in asdict(options).items() if k not in ("draft", "draft_length")}
     target = pipeline.pair.target.hashes()
     limits = {"accept": accept, "max_context": pipeline.plan["max_context"]}

@@ -27,7 +27,7 @@ class Conversation:
 
     @property
     def messages(self) -> list[Message]:
-        """As a chat template takes them, the waiting one last."""
+        """Return the messages as a chat template takes them, the pending one last."""
         found = [*self._first, *(message for turn in self._turns for message in turn)]
         if self.waiting is not None:
             found.append(_message("user", self.waiting))

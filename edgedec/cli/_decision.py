@@ -48,7 +48,7 @@ def show(decision: Decision, *, show_all: bool) -> None:
 
 
 def _worth_showing(usable: list[Candidate], chosen: Candidate) -> list[Candidate]:
-    """Of what was replayed the best few, what is chosen, and plain decoding wherever it runs."""
+    """Return the best few replayed plans, the chosen one, and plain decoding at every place."""
     replayed = [one for one in usable if one.replayed] or usable
     return [
         one

@@ -33,7 +33,7 @@ class FolderGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of this name; a misspelt one is told what was probably meant."""
+        """Return the command of this name; for a misspelt one, suggest the nearest."""
         if args[0] not in self.list_commands(ctx):
             ctx.fail(_suggestions.for_command(args[0], self.list_commands(ctx)))
         return super().resolve_command(ctx, args)
@@ -79,7 +79,7 @@ def check_package() -> None:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Whatever the user can mend becomes one line on stderr and an exit code."""
+    """Turn every error that the user can mend into one line on stderr and an exit code."""
     try:
         yield
     except BrokenPipeError:

@@ -98,12 +98,12 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
 
 
 def _like_a_path(word: str) -> bool:
-    """Whether a word that names no model was meant as one; opening it says what is wrong."""
+    """True if a word that names no model was probably meant as one."""
     return is_hub_name(word) or word.startswith(("./", "../", "/", "~"))
 
 
 def _in_quotes(word: str) -> bool:
-    """Whether a word can only have come in quotes, so that the one before it is the model."""
+    """True if a word must have been quoted, so that the one before it is the model."""
     return any(character.isspace() for character in word)
 
 

@@ -137,7 +137,7 @@ _LOADED = (
 
 
 def alone(option: str, allowed: Collection[str], advice: str) -> None:
-    """Refuse what the user gave beside an option that needs nothing else.
+    """Refuse other options beside one that stands alone.
 
     Args:
         option: as the user writes it.
@@ -159,7 +159,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 
 
 def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
-    """Which prompts to decode and how far, for commands that compare texts."""
+    """Options for the prompts and lengths of commands that compare texts."""
     return [
         click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      metavar="FILE.jsonl",
@@ -231,6 +231,6 @@ def load_options(options: OpenOptions, chosen: dict[str, Any]) -> OpenOptions:
 
 
 def _of_draft(chosen: dict[str, Any]) -> dict[str, Any]:
-    """What was chosen for the draft alone."""
+    """Return the options that were given for the draft alone."""
     own = {name: chosen.get(f"draft_{name}") for name in ("device", "gpu_layers")}
     return {name: value for name, value in own.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What a generation looks like: streamed text with a line of figures, or one JSON object."""
+"""The output of a generation: streamed text with a line of figures, or one JSON object."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Stopped]:
 
 
 class Stopped:
-    """Whether Ctrl-C was pressed."""
+    """True once Ctrl-C was pressed."""
 
     now = False
 
@@ -142,7 +142,7 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
 
 
 def _accepted(metrics: Metrics) -> list[str]:
-    """How many drafted tokens the target accepted; says so where none was drafted."""
+    """Describe the share of drafted tokens that the target accepted."""
     drafted = metrics.drafted_tokens
     if drafted:
         return [f"{metrics.acceptance_rate:.0%} of {drafted} drafted tokens accepted"]
@@ -150,7 +150,7 @@ def _accepted(metrics: Metrics) -> list[str]:
 
 
 def _busy(metrics: Metrics) -> list[str]:
-    """What other work on the machine cost; nothing where it hardly did."""
+    """Describe what other work on the machine cost; empty where it hardly did."""
     if metrics.waited_share < _BUSY:
         return []
     if metrics.slowdown is not None and metrics.slowdown >= _SLOWER:
@@ -203,7 +203,7 @@ def size(count: int | None) -> str:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr for a listener ``(done, total)``; None where nobody watches."""
+    """Return a progress bar on stderr as a listener ``(done, total)``; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

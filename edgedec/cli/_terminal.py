@@ -16,7 +16,7 @@ _NARROWEST = 24
 
 
 def width(stream: TextIO) -> int:
-    """Characters that go on a line; without end where nobody watches."""
+    """Characters on a line; unlimited without a terminal."""
     return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 
@@ -57,7 +57,7 @@ def columns(rows: Iterable[Sequence[str]]) -> None:
 
 @contextmanager
 def steps() -> Iterator[Callable[[str, int, int], None] | None]:
-    """One bar on stderr for a listener ``(step, done, total)``; None where nobody watches.
+    """Return a progress bar as a listener ``(step, done, total)``; None without a terminal.
 
     The steps are of one piece of work: the bar says which one runs and ends at 100%.
     """

@@ -81,7 +81,7 @@ class _Talk:
         }
 
     def take(self, line: str) -> None:
-        """Do what a line says; what is wrong with it is told, and the conversation goes on."""
+        """Obey a line; report what is wrong with it, and go on with the conversation."""
         name, _, rest = line.partition(" ")
         if name in self._commands:
             self._commands[name](rest.strip())

@@ -139,7 +139,7 @@ def _prompts(
 
 
 def _caption(pace_ms: float, chosen: bool) -> str:
-    """What is shown, in words."""
+    """Return the caption of the race."""
     lines = ["Each function is continued twice, plainly and with a draft."]
     if pace_ms:
         lines.append(

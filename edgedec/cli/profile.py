@@ -173,7 +173,7 @@ def _cells(measured: Measured) -> list[str]:
 
 
 def notes(profile: Profile) -> Iterator[str]:
-    """What the table does not say, a line each."""
+    """Return notes below the table, one a line."""
     from edgedec._support.fields import one_line
     from edgedec.hardware.busy import BUSY
 

@@ -139,7 +139,7 @@ def _print(found: Elsewhere, *, show_all: bool) -> None:
 
 
 def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
-    """What two chances of acceptance give, which says how far the speed is unknown."""
+    """Show the speeds at both ends of the acceptance range."""
     from edgedec._support.typed_json import to_json
     from edgedec.cli import _decision, _output
     from edgedec.simulation.what_if import ASSUMED

@@ -158,7 +158,7 @@ def default_or_read(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
 
 
 def described(path: Path | None, count: int) -> str:
-    """Which prompts ``default_or_read`` gives, for people."""
+    """Describe the prompts that ``default_or_read`` returns."""
     if path is not None:
         return str(path)
     heads = "1 function head" if count == 1 else f"{count} function heads"

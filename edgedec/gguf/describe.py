@@ -1,4 +1,4 @@
-"""What a GGUF file says about itself, for showing."""
+"""The facts in a GGUF header, for ``edgedec inspect``."""
 
 from __future__ import annotations
 

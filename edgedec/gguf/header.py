@@ -40,7 +40,7 @@ LEAST_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """What the header says about a tensor.
+    """A tensor's entry in the header.
 
     Attributes:
         name: as llama.cpp knows it.
@@ -106,7 +106,7 @@ class GgufHeader:
 
     @property
     def name(self) -> str:
-        """What the file calls its model, or the file's own name."""
+        """The model's name in the metadata, or the file's own name."""
         return self.text("general.name") or self.path.stem
 
     @property

@@ -1,4 +1,4 @@
-"""Which pairs of tokens a byte-pair tokenizer merges, best first."""
+"""The merges of a byte-pair tokenizer, best first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether llama.cpp can decode with a file, as far as its header tells; and its other parts."""
+"""Checks by its header that llama.cpp can decode with a file, and finds its other parts."""
 
 from __future__ import annotations
 

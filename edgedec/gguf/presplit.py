@@ -1,4 +1,4 @@
-"""How a text is cut into words before byte pairs are merged, by ``tokenizer.ggml.pre``.
+"""Pre-tokenizers by ``tokenizer.ggml.pre``: they split a text before byte pairs are merged.
 
 llama.cpp knows these cuts by name. Each is a list of patterns, applied one after the other to
 the pieces that the one before left; what a pattern matches and what lies between its matches
@@ -81,7 +81,7 @@ _BLOOM = r" ?[^(\s|.,!?" + "\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c" + ")]+"
 
 
 class Presplit(NamedTuple):
-    """How one family of tokenizers cuts.
+    """The pre-tokenizer of one family.
 
     Attributes:
         patterns: see the module's docstring.

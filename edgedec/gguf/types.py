@@ -1,4 +1,4 @@
-"""What the numbers in a GGUF header stand for (ggml's enumerations, as of GGUF version 3)."""
+"""ggml's enumerations in a GGUF header, as of version 3."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ OWN_ENDS = (
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds where the metadata says nothing."""
+    """Values that hold where the metadata has none."""
 
     bos_id: int | None
     eos_id: int | None

@@ -1,4 +1,4 @@
-"""How busy other programs keep the processor, measured over a stretch of time.
+"""The processor time that other programs use, measured over an interval.
 
 Busy is the share of the time of the cores which this process may use that neither this process
 nor its finished children spent: user, system and interrupt time of everything else, and what a

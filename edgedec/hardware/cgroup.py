@@ -1,4 +1,4 @@
-"""What Linux allows this process: its control groups, of both versions, nested."""
+"""The limits that Linux control groups set for this process; both versions, nested."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Allowance:
 
 
 def allowance(root: Path = Path("/")) -> Allowance | None:
-    """What is allowed; None where nothing limits this process.
+    """Return the limits of this process; None where there are none.
 
     Args:
         root: where ``proc`` and ``sys`` are found.
@@ -83,7 +83,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _below(path: PurePosixPath, inside: PurePosixPath) -> PurePosixPath:
-    """Where a group stands below the mounted one; the mounted one itself where it does not.
+    """Return a group's path below the mounted group, or the mounted group itself.
 
     A container may see its own group as the top; a group outside its namespace begins with
     two dots.

@@ -87,7 +87,7 @@ def clusters(root: Path = _SYSFS, allowed: Iterable[int] | None = None) -> list[
 
 
 def can_pin() -> bool:
-    """Whether this system keeps threads on cores, so that a cluster is a place of its own."""
+    """True if this system can pin threads to cores, so that a cluster is a place of its own."""
     return hasattr(os, "sched_setaffinity")
 
 
@@ -150,7 +150,7 @@ def _number(file: Path) -> int | None:
 
 
 def _number_list(file: Path) -> list[int]:
-    """Of a text such as ``0-3,8``; empty where there is none."""
+    """Parse a list such as ``0-3,8``; empty for an empty text."""
     numbers: list[int] = []
     try:
         for part in file.read_text("ascii").strip().split(","):

@@ -1,4 +1,4 @@
-"""Whether other work competes for the processor: measured by trying, and by what threads waited."""
+"""Competition for the processor, measured with probe threads and by threads' waiting time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK = bytes(1 << 19)
 
 
 def machine_is_busy(seconds: float = _TRIAL_S) -> bool:
-    """Whether threads, one a core, now get clearly less than a core each; takes ``seconds``."""
+    """True if one thread a core gets clearly less than a core each now; takes ``seconds``."""
     return least_share(min(available_cores(), _MOST_THREADS), seconds) < _FREE
 
 

@@ -1,4 +1,4 @@
-"""What this machine is: memory, and the facts that measurements of it hold for."""
+"""This machine: its memory, and the facts that its measurements hold for."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _meminfo(file: Path) -> tuple[int | None, int | None]:
 
 
 def machine_facts() -> dict[str, str]:
-    """What must stay as it is for measurements of this machine to hold, in plain words.
+    """Return the facts that measurements of this machine depend on, in words.
 
     ``machine`` is a hash of the system's own identifier, so that nothing private is stored; it
     is empty where the system has none.
@@ -92,7 +92,7 @@ def machine_facts() -> dict[str, str]:
 
 
 def runtime_versions() -> dict[str, str]:
-    """What computes, by package, each with its version; what is not installed is not there.
+    """Return the versions of the installed runtime packages.
 
     A runtime's build can differ under one version (llama.cpp with other devices), so the
     version of one with compiled files ends with a hash of what was installed.
@@ -107,7 +107,7 @@ def runtime_versions() -> dict[str, str]:
 
 
 def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Which facts differ, in one line; empty where none does."""
+    """Return the facts that differ, in one line; empty where none does."""
     parts = []
     for name in sorted({*before, *now}):
         was, is_now = before.get(name), now.get(name)
@@ -123,7 +123,7 @@ def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def cpu_name() -> str:
-    """As its maker calls it."""
+    """Return the processor's name as its maker writes it."""
     fields = cpu_fields()
     named = fields.get("model name") or fields.get("model") or fields.get("hardware")
     return named or platform.processor() or platform.machine()
@@ -185,7 +185,7 @@ def _hashed(identifier: str) -> str:
 
 
 def _machine_id() -> str:
-    """What the system calls itself for as long as it is installed; empty where it does not."""
+    """Return the id of this installation of the system; empty where it has none."""
     for file in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         try:
             identifier = Path(file).read_text("ascii").strip()

@@ -20,7 +20,7 @@ _HELP = {
 
 @dataclass(frozen=True, slots=True)
 class CachePlan:
-    """How many tokens the caches may hold.
+    """The capacity of the key/value caches.
 
     Attributes:
         capacity: tokens per session.
@@ -34,7 +34,7 @@ class CachePlan:
 
 
 def bound_by(bound: str) -> str:
-    """What helps where a prompt is longer than what this bounds."""
+    """Advice for a prompt that is longer than this bound."""
     return _HELP[bound]
 
 

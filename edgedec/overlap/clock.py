@@ -19,7 +19,7 @@ class Signal(Protocol):
     """Something that one thread tells others: set, or not."""
 
     def set(self) -> None:
-        """Wake whoever waits."""
+        """Wake the waiting threads."""
         ...
 
     def clear(self) -> None:
@@ -27,7 +27,7 @@ class Signal(Protocol):
         ...
 
     def is_set(self) -> bool:
-        """Whether it is set."""
+        """True if it is set."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -36,7 +36,7 @@ class Signal(Protocol):
 
 
 class Task(Protocol):
-    """Something that runs beside the caller."""
+    """A function that runs in a thread of its own."""
 
     def join(self) -> None:
         """Wait for its end."""
@@ -61,7 +61,7 @@ class Clock(Protocol):
     def start(
         self, run: Callable[[], None], *, name: str, cores: Sequence[int] | None = None
     ) -> Task:
-        """Run something beside the caller, on these cores; it must not raise."""
+        """Run a function in a thread of its own, on these cores; it must not raise."""
         ...
 
 

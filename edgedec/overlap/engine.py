@@ -1,4 +1,4 @@
-"""The drafter that hands out what was thought of ahead, and the engine that lets it think."""
+"""The drafter that hands out lookahead drafts, and the engine that overlaps them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _log(error: BaseException) -> None:
 
 
 class Patience:
-    """How long to wait for a draft: no longer than the token it may bring is worth.
+    """The longest wait for a draft that pays: the time that its token is worth.
 
     A wait of t seconds costs t times the tokens that a second brings; one drafted token more
     brings the chance that it is accepted. The alternative is PEARL's pre-verify: the target
@@ -62,7 +62,7 @@ class Patience:
         self._tokens = self._seconds = 0.0
 
     def seconds(self, depth: int) -> float:
-        """What the token below ``depth`` drafted ones is worth; 0 before the first round."""
+        """Return the seconds that one more token after ``depth`` drafted ones is worth."""
         if not self._seconds:
             return 0.0
         chance = self._right / self._tried
@@ -146,7 +146,7 @@ class AheadDrafter:
         self._patience.observe(feedback, self._clock.now() - self._began)
 
     def report(self, metrics: Metrics) -> None:
-        """What a request's figures have to say of overlapping."""
+        """Add the figures of overlapping to a request's metrics."""
         metrics.reuse_hits, metrics.overlapped_s = self.reuse_hits, self.overlapped_s
         metrics.ahead_s = self.ahead.busy_s - self._since
 
@@ -170,7 +170,7 @@ class AheadDrafter:
         return Draft(tree, source=_MODEL)
 
     def _known(self, twig: Twig, depth: int) -> bool:
-        """Whether the draft knows what follows; waits for it while that pays."""
+        """True if the draft knows the next token; waits for it while that pays."""
         ahead, clock = self.ahead, self._clock
         give_up = clock.now() + self._patience.seconds(depth)
         while twig.ranked is None:
@@ -200,7 +200,7 @@ def _first(twig: Twig) -> Twig:
 
 
 class OverlappedEngine(PinnedEngine):
-    """The engine with a draft that thinks while the target computes; the same text.
+    """The engine whose draft model drafts while the target verifies; the text is the same.
 
     Args:
         target: scores what is drafted, in the caller's thread.

@@ -1,4 +1,4 @@
-"""The draft's own thread: it thinks ahead while the target computes."""
+"""The draft's own thread: it drafts ahead while the target verifies."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Ahead:
             self._worker.wake()
 
     def rest(self, *, now: bool) -> None:
-        """Whether to compute nothing for a while, as nobody wants it; apart from ``pause``."""
+        """Stop or resume drafting while no draft is wanted; independent of ``pause``."""
         if self._resting != now:
             self._resting = now
             self._worker.wake()

@@ -1,4 +1,4 @@
-"""A token that may come: what the draft's thread writes and the scheduler's reads."""
+"""A possible next token: the draft's thread writes it, the scheduler's thread reads it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import exp, log
 
 
 class Twig:
-    """A token that may come, and what the draft thinks of the one after it.
+    """A possible token, and the draft's distribution of the one after it.
 
     Twigs are shared by two threads without a lock: one grows them, the other reads. A field that
     changes is written by that one thread as a whole, and ``ranked`` once, after ``scores``.
@@ -30,7 +30,7 @@ class Twig:
         self.others: tuple[Twig, ...] = ()
 
     def below(self, token: int) -> Twig | None:
-        """The twig of this next token, if anybody thought of it."""
+        """Return the child with this token, or None."""
         for twig in (*(self.ranked or ()), *self.others):
             if twig.token == token:
                 return twig
@@ -38,7 +38,7 @@ class Twig:
 
     @property
     def computed(self) -> bool:
-        """Whether the draft has said what comes after it; may turn true at any time."""
+        """True once the draft has computed the next distribution; may change at any time."""
         return self.ranked is not None
 
     @property
@@ -48,7 +48,7 @@ class Twig:
 
     @property
     def entropy(self) -> float:
-        """Of the draft's distribution after it, in nats, among its best tokens."""
+        """Entropy of the draft's next distribution, in nats, among its best tokens."""
         weights = self._weights()
         total = sum(weights)
         return -sum(weight / total * log(weight / total) for weight in weights if weight)
@@ -57,11 +57,11 @@ class Twig:
         return [exp(score - self.scores[0]) for score in self.scores]
 
     def related(self, other: Twig) -> bool:
-        """Whether one of the two leads to the other."""
+        """True if one of the two is an ancestor of the other."""
         return self.leads_to(other) or other.leads_to(self)
 
     def leads_to(self, other: Twig | None) -> bool:
-        """Whether ``other`` is this twig or below it."""
+        """True if ``other`` is this node or below it."""
         while other is not None and other is not self:
             other = other.above
         return other is self

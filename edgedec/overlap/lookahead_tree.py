@@ -1,4 +1,4 @@
-"""What the draft thinks beyond the last known token: a tree that grows best first.
+"""The lookahead tree: the draft's continuations of the last known token, grown best first.
 
 A node's value is the chance that the target's text goes through it, by the draft's own choices,
 drawn with the target's noise where the rule couples them. That one measure is PEARL's
@@ -44,7 +44,7 @@ _MORE = 0.15
 
 
 class Pace:
-    """How long the draft's passes take by their rows: medians of the last few.
+    """Times of the draft's passes by rows: medians of the last few.
 
     A width that was not met yet is guessed from the nearest one that was; before the first pass
     the unit is a pass over one row.
@@ -62,11 +62,11 @@ class Pace:
 
     @property
     def known(self) -> bool:
-        """Whether ``at`` is in seconds."""
+        """True if ``at`` is in seconds."""
         return bool(self._met)
 
     def pays(self, rows: int, value: float) -> bool:
-        """Whether a row more than these brings as much for its time as the first one does.
+        """True if one more row brings as much for its time as the first one does.
 
         Args:
             rows: that a pass has.
@@ -88,7 +88,7 @@ def _guess(rows: int) -> float:
 
 
 class Thicket:
-    """The ahead tree of one text; used by one thread.
+    """The lookahead tree of one text; used by one thread.
 
     The pending tree of the session is rooted at the base, where the sampler's history ends. It
     keeps what the text has left aside until it is full; then it is planted anew at the root.
@@ -186,7 +186,7 @@ class Thicket:
             self._habits.learn(Habits.bin(twig.confidence), len(choices), taken)
 
     def _worth_a_pass(self, pace: Pace) -> list[Twig]:
-        """The twigs to compute next, best first, and so parents before children."""
+        """Return the nodes to compute next, best first, hence parents before children."""
         order = count()
         heap = [(-1.0, next(order), self._root)]
         found: list[Twig] = []
@@ -273,7 +273,7 @@ class Thicket:
 
 
 def _child(twig: Twig, token: int, chance: float) -> Twig:
-    """A choice of the draft's; the same twig where somebody else thought of it before."""
+    """Return the node of a token the draft chose, a known one where there is one."""
     known = twig.below(token)
     if known is None:
         return Twig(token, twig, chance)

@@ -1,4 +1,4 @@
-"""A thread of one's own that does what it is told, and beside that what there is to do."""
+"""A thread that obeys commands in order, and does background work between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a model can run: a runtime, a device, cores and threads, and a format of its files."""
+"""A place where a model can run: runtime, device, cores, threads, and format of its files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Place:
         return f"{self.format} {where}" + (f" x{self.threads}" if self.threads else "")
 
     def load_options(self, **more: object) -> LoadOptions:
-        """What puts a model there; ``more`` are other choices of ``LoadOptions``."""
+        """Return the ``LoadOptions`` of this place; ``more`` are other choices."""
         return LoadOptions(
             threads=self.threads or None,
             cores=self.cores,
@@ -47,7 +47,7 @@ class Place:
         )
 
     def apart_from(self, other: Place) -> bool:
-        """Whether the two can compute at once without sharing cores or a device."""
+        """True if the two can compute at once without sharing cores or a device."""
         if self.device != CPU or other.device != CPU:
             return self.device != other.device
         if self.cores is None or other.cores is None:

@@ -33,12 +33,12 @@ class Plan:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is drafted."""
+        """True if nothing is drafted."""
         return self.drafter == "none"
 
     @property
     def kind(self) -> str:
-        """What a round's own work depends on: the drafter, and whether each round is decided."""
+        """The key of a round's overhead: the drafter, and whether each round is decided."""
         return self.drafter + (" auto" if self.draft_length is None else "")
 
     @property
@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a plan is expected to give.
+    """The speed, latency and memory that a plan is expected to have.
 
     Attributes:
         tokens_per_second: after the first round (1 / TPOT).
@@ -91,7 +91,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the planner decided.
+    """A decision of the planner.
 
     Attributes:
         schema: of this record, as a plan file holds it.

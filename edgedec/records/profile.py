@@ -1,4 +1,4 @@
-"""What was measured: each model at each place, how they disturb each other, what is accepted."""
+"""A profile: measured costs of each model at each place, contention, and recorded texts."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class PassTimes:
 
     @property
     def curve(self) -> CostCurve:
-        """As a policy takes it."""
+        """Return the cost curve as a policy takes it."""
         return CostCurve(self.widths, self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How a place's numbers compare with the reference place's.
+    """A comparison of a place's numbers with those of the reference place.
 
     Attributes:
         agreement: share of rows with the same first choice.
@@ -99,7 +99,7 @@ class Measured:
 
     @property
     def tree(self) -> bool:
-        """Whether branching trees are verified."""
+        """True if branching trees are verified."""
         return self.branches != 1
 
     def graph_widths(self, rows: int) -> list[int]:
@@ -135,7 +135,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """How much slower two models' passes are when both compute at once.
+    """The slowdown of two models' passes when both compute at once.
 
     Attributes:
         target, draft: labels of the places.
@@ -201,7 +201,7 @@ class Profile:
         return [m for m in self.measured if m.role == role and m.parity.usable]
 
     def at(self, role: str, place: Place) -> Measured:
-        """What was measured of a role at a place.
+        """Return what was measured of a role at a place.
 
         Raises:
             ProfileError: nothing was.
@@ -213,7 +213,7 @@ class Profile:
         raise ProfileError(f"the {role} was not measured at {place.label}: profile it again")
 
     def at_once(self, target: Place, draft: Place) -> Contention | None:
-        """How much the models at two places slow each other when both compute.
+        """Return the slowdown of the models at two places when both compute.
 
         Not every pair is measured: of another the worst is assumed that was met among pairs
         on the processor. None where that is not known either.

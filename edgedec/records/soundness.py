@@ -1,4 +1,4 @@
-"""Whether a profile's numbers can have been measured: what is read may be damaged."""
+"""Checks that a profile's numbers are possible: a stored profile may be damaged."""
 
 from __future__ import annotations
 

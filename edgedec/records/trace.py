@@ -1,4 +1,4 @@
-"""What a pair says on a text, recorded once: enough to replay any way of drafting.
+"""Traces: a pair's outputs on a text, recorded once, enough to replay any drafter.
 
 A drafted token counts only while every token before it was right, so the draft's choices
 after each prefix of the target's own text say what any drafter, length or tree would have had

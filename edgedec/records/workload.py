@@ -1,4 +1,4 @@
-"""What is to be decoded, as far as a plan depends on it."""
+"""The workload that a plan is made for."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Workload:
 
     @property
     def tokens(self) -> int:
-        """Of prompt and text together."""
+        """Tokens of prompt and text together."""
         return self.prompt_tokens + self.new_tokens
 
     @property

@@ -11,7 +11,7 @@ _WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17)
 
 
 class PassCost:
-    """What passes of one model at one place take.
+    """Times of the passes of one model at one place.
 
     Traces are of short prompts, workloads need not be: passes take what they would with a
     longer prompt, and so does reading it.
@@ -47,7 +47,7 @@ class PassCost:
         return tokens * self.measured.prefill_s * (self._longer if of_prompt else 1.0)
 
     def seconds(self, rows: int, context: int) -> float:
-        """Of a pass with so many tokens of the trace in the cache."""
+        """Return the seconds of a pass with so many tokens of the trace in the cache."""
         key = (rows, context)
         known = self._known.get(key)
         if known is None:
@@ -57,7 +57,7 @@ class PassCost:
         return known
 
     def curve(self, context: int) -> CostCurve:
-        """As a policy takes it."""
+        """Return the cost curve as a policy takes it."""
         return CostCurve(_WIDTHS, tuple(self.seconds(rows, context) for rows in _WIDTHS))
 
     def _one(self, rows: int, context: int) -> float:

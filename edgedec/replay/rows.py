@@ -1,4 +1,4 @@
-"""What a recorded text lets a model say: its own rows on the text, something plausible off it."""
+"""Rows of logits from a recorded text: the model's own on the text, plausible ones off it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TARGET, DRAFT = "target", "draft"
 
 
 class TraceRows:
-    """What a model says after each prefix of a text, and something like it elsewhere.
+    """A model's recorded rows after each prefix of a text, and similar ones elsewhere.
 
     Row i, below ``count``, is after ``tokens[: prompt + i]``, first what would be drawn.
     Whatever is drafted after a wrong token is never accepted, so elsewhere the row only has
@@ -53,14 +53,14 @@ class TraceRows:
             self._after.setdefault(trace.tokens[trace.prompt + row - 1], []).append(row)
 
     def right(self, known: int, held: Sequence[int]) -> int:
-        """How many of the first tokens are the text's; of the first ``known`` all are."""
+        """Count the leading tokens that are the text's; the first ``known`` all are."""
         text, end = self.tokens, min(len(held), len(self.tokens))
         while known < end and held[known] == text[known]:
             known += 1
         return known
 
     def row(self, place: int, token: int, *, right: bool) -> int:
-        """Of the token at ``place`` of a text, counted from 0, when all before it are known."""
+        """Return the row of the token at ``place``, from 0, when all before it are known."""
         row = place + 1 - self.prompt
         if right and 0 <= row < self.count:
             return row

@@ -46,7 +46,7 @@ _AHEAD = ("model", "hybrid")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a plan is replayed in.
+    """The sessions, clock and costs that a plan is replayed with.
 
     Attributes:
         target: at the plan's place.
@@ -184,7 +184,7 @@ def _raise(error: BaseException) -> None:
 
 
 def _beside(setting: Setting, plan: Plan) -> tuple[float, float, float]:
-    """Seconds of a round beside passes, more of one with a draft, and more for each token."""
+    """Overhead of a round outside its passes: base, with a draft, and for each token; seconds."""
     scheduling = _SCHEDULING if plan.schedule == OVERLAPPED else 0.0
     noise = _NOISE * setting.target.vocab_size if setting.sampled else 0.0
     noise_s = setting.overhead_s * noise
@@ -196,7 +196,7 @@ def _beside(setting: Setting, plan: Plan) -> tuple[float, float, float]:
 
 
 def _beside_draft(setting: Setting, plan: Plan) -> tuple[float, float]:
-    """Seconds of a draft's pass beside it, and more for each of its rows."""
+    """Overhead of a draft pass outside the model, and for each of its rows; seconds."""
     each = _AHEAD_ROW if plan.schedule == OVERLAPPED else 0.0
     return setting.draft_overhead_s, each * setting.draft_overhead_s
 

@@ -23,7 +23,7 @@ _CHUNK = 64
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a simulated model runs in.
+    """The clock and the shared resources of a simulated model.
 
     Attributes:
         clock: virtual.

@@ -1,4 +1,4 @@
-"""What two models share: their passes slow each other, and Python runs one of them at a time."""
+"""Resources that two models share: passes slow each other, and Python runs one thread at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgedec.overlap.clock import Clock, Signal
 
 
 class Shared:
-    """What target and draft share: caches, memory bandwidth, cores, and Python's interpreter lock.
+    """Caches, memory bandwidth, cores and Python's interpreter lock, shared by target and draft.
 
     A pass advances at full speed while the other model rests, and at 1 / factor of it while
     the other computes, so that one which overlaps in part is slowed in part.

@@ -110,11 +110,11 @@ class VirtualClock:
 
     @property
     def holder(self) -> Baton:
-        """Whoever runs now: the caller."""
+        """The thread that runs now: the caller."""
         return self._holder
 
     def passes_undisturbed(self, moment: float) -> bool:
-        """Move on to a moment if nobody else can run before; whether that was so."""
+        """Advance to a moment unless another thread can run before; returns whether it did."""
         if self._ready or (self._sleepers and self._sleepers[0][0] <= moment):
             return False
         self._now = moment
@@ -168,7 +168,7 @@ class VirtualClock:
         following.hand_over()
 
     def _following(self) -> Baton:
-        """Whose turn it is; time goes on where all sleep."""
+        """Return the next thread to run; advances the time where all sleep."""
         if self._ready:
             return self._next_ready()
         while self._sleepers:

@@ -1,4 +1,4 @@
-"""Who waits under a virtual clock: threads with their batons, signals, and tasks."""
+"""Threads, signals and tasks under a virtual clock."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class VirtualSignal:
 
 
 class VirtualTask:
-    """A thread that runs when it has the baton; a ``overlap.clock.Task``."""
+    """A thread that runs while it holds the permit; an ``overlap.clock.Task``."""
 
     def __init__(self, clock: VirtualClock, run: Callable[[], None], name: str) -> None:
         self.baton = Baton(name)

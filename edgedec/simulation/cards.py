@@ -88,7 +88,7 @@ DEVICE_FIGURES = ("memory_bytes", "bandwidth", "bandwidth_share", "flops_share",
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How two devices of a machine reach each other.
+    """The connection between two devices of a machine.
 
     Attributes:
         between: their names.

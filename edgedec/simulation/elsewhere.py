@@ -18,7 +18,7 @@ from edgedec.simulation.roofline import ModelSize, Roofline, contention, peak
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """What runs there.
+    """The models that run there.
 
     Attributes:
         target, draft: their sizes; no draft where there is none.
@@ -34,7 +34,7 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What was recorded of a pair, and what Python takes beside passes.
+    """The recorded outputs of a pair, and Python's overhead outside its passes.
 
     Attributes:
         traces: of the pair, or of another that stands for it.
@@ -48,7 +48,7 @@ class Said:
 
 
 def profile_of(card: Card, models: Models, said: Said) -> Profile:
-    """As if the card's machine had been profiled; ranges count with their middle.
+    """Return the profile that the card's machine would have, at the middle of each range.
 
     Raises:
         InputError: the card has no such device, or none that computes in the models' precision.
@@ -79,7 +79,7 @@ def profile_of(card: Card, models: Models, said: Said) -> Profile:
 def span(
     card: Card, models: Models, said: Said, plan: Plan, workload: Workload
 ) -> tuple[Prediction, Prediction]:
-    """What a plan gives where all the card's ranges are at their slow end, and at the fast one."""
+    """Return a plan's speed at the slow and at the fast end of all the card's ranges."""
     slow, fast = (
         predict(profile_of(corner(card, fast=end), models, said), plan, workload)
         for end in (False, True)

@@ -69,7 +69,7 @@ class CardReader:
                 )
 
     def has(self, name: str) -> bool:
-        """Whether there is such a field."""
+        """True if there is such a field."""
         return name in self._raw
 
     def text(self, name: str) -> str:

@@ -44,7 +44,7 @@ _PER_LAYER, _WIDE = 12, 128
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """What a pass over a model moves and computes.
+    """The bytes that a pass over a model moves and the operations it computes.
 
     Attributes:
         name: of the model.
@@ -160,7 +160,7 @@ class Roofline:
         return self.device.launch_s.middle + busy + transfer + self.loading_s
 
     def measured(self, role: str) -> Measured:
-        """As a profile has it; unusable where the weights fit neither memory nor storage."""
+        """Return pass times as a profile has them; unusable where the weights do not fit."""
         size, usable = self.size, math.isfinite(self.loading_s)
         contexts = [c for c in _CONTEXTS if c <= max(size.max_context, _CONTEXTS[0])]
         times = tuple(
@@ -218,7 +218,7 @@ def peak(device: DeviceCard, precision: str) -> float:
 
 
 def contention(card: Card, target: str, draft: str) -> Contention:
-    """How two devices of a card slow each other: where they share a memory, by its bandwidth."""
+    """Return how two devices of a card slow each other through the memory they share."""
     one, other = card.device(target), card.device(draft)
     factor = 1.0
     if target != draft and one.shared and other.shared:

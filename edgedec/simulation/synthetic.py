@@ -1,4 +1,4 @@
-"""Texts that nobody wrote, on which a draft is right as often as a paper says its draft was."""
+"""Synthetic texts on which a draft is right at a given acceptance rate."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _where(rising: Callable[[float], float], wanted: float) -> float:
 
 
 def tokens_per_round(right: Sequence[bool], draft_length: int) -> float:
-    """Of rounds that draft a chain, and add one token of the target's own."""
+    """Expected tokens of a round that drafts a chain and adds one token of the target's."""
     place = rounds = 0
     while place < len(right):
         accepted = 0

@@ -42,7 +42,7 @@ _SECOND = 0.26
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to plan for.
+    """A what-if request.
 
     Attributes:
         target, draft: sizes as ``7B int4``; None is the bundle's own model.
@@ -66,13 +66,13 @@ class Wish:
 
     @property
     def unknown(self) -> bool:
-        """Whether there is a draft model whose acceptance is neither given nor recorded."""
+        """True if there is a draft model whose acceptance is neither given nor recorded."""
         return self.acceptance is None and self.draft is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What was found.
+    """The answer to a what-if request.
 
     Attributes:
         decision: by the middle of the card's ranges.
@@ -157,7 +157,7 @@ def between(
 
 
 def _assumed(machine: Card, said: Said, texts: str) -> tuple[str, ...]:
-    """What the figures stand on, in whole sentences."""
+    """Return the assumptions behind the figures, in whole sentences."""
     assumed = [
         f"Pass times come from a roofline model of this machine: {machine.description}.",
         texts,
@@ -266,7 +266,7 @@ def _unheard_of() -> Said:
 
 
 def _second_choices(text: Trace, seed: int) -> Trace:
-    """Where the first choice is wrong the second is right as seldom as it really is."""
+    """Make second choices right as seldom as recorded ones are where the first is wrong."""
     assert text.draft is not None, "synthetic texts have one"
     seldom = np.random.default_rng(seed).random(len(text.draft.ids)) < _SECOND
     written = text.tokens[text.prompt :]

@@ -1,4 +1,4 @@
-"""What runs in the child process of ``chat``: Jinja, and nothing else."""
+"""The child process of ``chat``: runs Jinja, and nothing else."""
 
 from __future__ import annotations
 

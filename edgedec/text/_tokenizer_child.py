@@ -1,4 +1,4 @@
-"""What runs in the child process of ``tokenizer_check``: a tokenizer is loaded and tried.
+"""The child process of ``tokenizer_check``: loads a tokenizer and tries it.
 
 It encodes runs of every printable ASCII character and words of several scripts. A pre-tokenizer
 whose expression backtracks without end shows itself here, as does a normalizer that doubles text.

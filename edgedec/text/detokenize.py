@@ -1,4 +1,4 @@
-"""How a vocabulary's tokens become text, one at a time.
+"""Incremental detokenisation: a vocabulary's tokens become text, one at a time.
 
 Two families cover the decoders of today: byte-level BPE, where every character of a token
 stands for a byte, and SentencePiece, with a mark for spaces and ``<0xNN>`` for bytes. Their
@@ -26,13 +26,13 @@ class Joiner(Protocol):
         ...
 
     def flush(self) -> str:
-        """What was held back."""
+        """Return the text that was held back."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What a ``tokenizer.json`` says under ``decoder``.
+    """The ``decoder`` section of a ``tokenizer.json``.
 
     Attributes:
         byte_level: every character is a byte (GPT-2's map).
@@ -77,7 +77,7 @@ class Scheme:
         return self.drop_first_mark or (self.strip[0] == " " and self.strip[1] > 0)
 
     def bytes_of(self, token: str) -> bytes:
-        """What a token stands for inside a text, as it is written in the vocabulary.
+        """Return the bytes of a vocabulary entry inside a text.
 
         May not be valid UTF-8 by itself: a character can be spread over several tokens.
         """

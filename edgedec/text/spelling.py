@@ -79,7 +79,7 @@ class Encoder:
             return []
 
     def _leaves_alone(self, front: str) -> bool:
-        """Whether ids that follow ``front`` stand for nothing but the text after it."""
+        """True if the ids that follow ``front`` encode exactly the text after it."""
         ahead = self._ids(front)
         for probe in _PROBES:
             ids = self._ids(front + probe)

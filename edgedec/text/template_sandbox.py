@@ -1,4 +1,4 @@
-"""A Jinja environment for templates nobody vouches for.
+"""A Jinja environment for untrusted templates.
 
 Jinja's immutable sandbox keeps a template from reaching Python. What it cannot do is to bound
 memory and time: templates are rendered in the child process of ``edgedec.text.chat``, which does.
@@ -42,7 +42,7 @@ def environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
 
 
 def _to_json(value: Any, indent: int | None = None, ensure_ascii: bool = False) -> str:
-    """As model files expect it: no HTML escapes."""
+    """Serialise to JSON as model files expect it: without HTML escapes."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
 
 

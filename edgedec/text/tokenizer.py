@@ -31,7 +31,7 @@ Read = Callable[[str, int], "bytes | None"]
 
 
 class Tokenizer:
-    """A Hugging Face ``tokenizer.json`` and the little that stands beside it.
+    """A Hugging Face ``tokenizer.json`` with its configuration and chat template.
 
     Attributes:
         vocab_size: one more than the largest token id. A model may have more rows.
@@ -190,7 +190,7 @@ class Tokenizer:
         return found
 
     def written(self, token: int) -> str:
-        """How the vocabulary writes a token; empty where decoding passes over it."""
+        """Return a token as the vocabulary writes it; empty where decoding skips it."""
         found = self._written.get(token)
         if found is None:
             found = "" if token in self.special_ids else self._backend.id_to_token(token) or ""
@@ -198,7 +198,7 @@ class Tokenizer:
         return found
 
     def token_bytes(self, count: int) -> list[bytes | None]:
-        """What each of the first ``count`` ids stands for inside a text.
+        """Return the bytes that each of the first ``count`` ids adds to a text.
 
         None for those that are not text: special tokens, also where only
         ``tokenizer_config.json`` names them, and ids without a token. Bytes may not be valid
@@ -230,7 +230,7 @@ class TextStream:
         return self._joiner.push(written) if written else ""
 
     def flush(self) -> str:
-        """What was held back; the text ends here."""
+        """Return the text that was held back; the text ends here."""
         return self._joiner.flush()
 
 

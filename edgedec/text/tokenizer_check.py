@@ -63,7 +63,7 @@ def parse(text: str, expected: str) -> tokenizers.Tokenizer:
 
 
 def try_in_child(text: str, expected: str) -> None:
-    """Have a ``tokenizer.json`` that nobody opened yet loaded and tried in a child process.
+    """Load and try a ``tokenizer.json`` in a child process, unless it passed before.
 
     Raises:
         BundleError: it cannot be used, or not within its bounds; the message begins with
@@ -87,7 +87,7 @@ def try_in_child(text: str, expected: str) -> None:
 
 @contextmanager
 def one_line_errors(expected: str) -> Iterator[None]:
-    """Whatever the library raises becomes a BundleError.
+    """Turn every exception of the library into a one-line BundleError.
 
     A panic in it is a BaseException of a class that cannot be imported.
     """

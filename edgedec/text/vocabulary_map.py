@@ -94,7 +94,7 @@ def _measured(found: Translation, spelled: Spelled, sample: list[int]) -> Transl
 
 
 def same_tokens(target: Tokenizer, draft: Tokenizer) -> bool:
-    """Whether the tokenizers write all text alike, as far as their tokens say.
+    """True if both tokenizers encode every text alike, judging by their tokens.
 
     Special tokens that only one of them has, and rows without a token, make no difference.
     """

@@ -20,7 +20,7 @@ from edgedec.models.decoder import DecoderSpec
 
 
 class Exporter(Protocol):
-    """What a format's module offers.
+    """The interface of a format's module.
 
     Attributes:
         WEIGHTS: how it can store weights, finest last.
@@ -90,7 +90,7 @@ def exporter(name: str) -> Exporter:
 
 
 def outline_of(names: Sequence[str]) -> Callable[[Path], DecoderSpec] | None:
-    """What reads the sizes of a checkpoint whose architecture has no spec.
+    """Return the reader of sizes for a checkpoint whose architecture has no spec.
 
     A format that needs none says so by a function ``outline``; None where one of them does.
     """
@@ -99,7 +99,7 @@ def outline_of(names: Sequence[str]) -> Callable[[Path], DecoderSpec] | None:
 
 
 def weights_of(name: str, given: str | None, option: str, formats: tuple[str, ...]) -> str | None:
-    """What an option such as ``int4`` or ``onnx=int4,gguf=q4_k_m`` says for one format.
+    """Return one format's weights from an option such as ``int4`` or ``onnx=int4,gguf=q4_k_m``.
 
     Returns:
         None where it says nothing about this format.

@@ -1,4 +1,4 @@
-"""What one of llama.cpp's architectures computes, and whether that is what a decoder is.
+"""The traits of llama.cpp's architectures, and a check that a decoder has them.
 
 An entry states what its architecture does beyond Llama. Whatever a decoder has and the entry
 does not state is refused here, since llama.cpp would leave it out in silence.
@@ -83,7 +83,7 @@ class Architecture:
         return next(self._lacks(spec), "")
 
     def factor(self, spec: DecoderSpec, role: str) -> float:
-        """What a tensor is multiplied by: queries take a factor that the architecture lacks."""
+        """Return a tensor's factor: queries take one that the architecture lacks."""
         carrier = ("q_norm",) if spec.qk_norm else ("q", "q_bias")
         if "attention" in self.scales or role not in carrier:
             return 1.0

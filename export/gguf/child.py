@@ -94,7 +94,7 @@ def _reason(said: bytes, code: int, answer: Any) -> str:
 
 
 def _end_with_input() -> None:
-    """Once the other side is gone, nobody wants the result."""
+    """End this process once the other side of the pipe is gone."""
     sys.stdin.buffer.read()
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Which weights matter: the mean square of what each input of a matrix is multiplied by.
+"""Importance of weights: the mean square of each input of a matrix.
 
 A quantiser that minimises the error of products on a text, not of weights, weighs each column
 by that (the "importance matrix" of llama.cpp).

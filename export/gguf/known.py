@@ -63,7 +63,7 @@ def _scale_keys(*names: str) -> Callable[[DecoderSpec], Keys]:
 
 
 def _window_keys(spec: DecoderSpec) -> dict[str, Value]:
-    """Which layers see how much, and how those behind a window rotate."""
+    """Return the metadata of sliding windows and of their rotary embedding."""
     window = max(spec.windows)
     if not window:
         return {}
@@ -121,7 +121,7 @@ def _no_sinks(spec: DecoderSpec) -> dict[str, FloatArray]:
 
 
 def _zero_biases(spec: DecoderSpec) -> dict[str, FloatArray]:
-    """Of attention, where there are none."""
+    """Return zero biases for attention that has none."""
     sizes: dict[str, int] = {}
     if not spec.qkv_bias:
         sizes["attn_qkv"] = spec.q_size + 2 * spec.kv_size

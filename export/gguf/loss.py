@@ -1,4 +1,4 @@
-"""What quantising cost each matrix, read from the files before and after."""
+"""The quantisation error of each matrix, read from the files before and after."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tensor_errors(plain: Path, quantised: Path) -> dict[str, float]:
 
 
 def fallbacks(file: Path, weights: str) -> tuple[str, ...]:
-    """What llama.cpp stored in another type because rows fit no block of the right one.
+    """Return the tensors that llama.cpp stored in another type because their rows fit no block.
 
     Raises:
         ExportError: nothing fits.

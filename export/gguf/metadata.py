@@ -32,6 +32,6 @@ def model_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, Value
 
 
 def general_keys(name: str, licence: str | None) -> dict[str, Value]:
-    """What file listings show."""
+    """Return the general keys that file listings show."""
     keys: dict[str, Value] = {"general.type": "model", "general.name": name}
     return keys | ({"general.license": licence} if licence else {})

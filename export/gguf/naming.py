@@ -1,4 +1,4 @@
-"""What llama.cpp calls the tensors of a decoder, and in which order it wants their rows."""
+"""llama.cpp's names for the tensors of a decoder, and the order of their rows."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Place:
 
     @property
     def matrix(self) -> bool:
-        """Whether it multiplies activations or is looked up: what may be less than f32."""
+        """True for matrices and embeddings, which may be stored in less than f32."""
         role = self.parts[0][0]
         return len(self.shape) > 1 and not role.endswith("norm") and role not in _KEPT
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How an architecture arranges tensors, where it is not Llama's way.
+    """An architecture's arrangement of tensors, where it differs from Llama's.
 
     Attributes:
         fused: by name in the file, the roles whose rows stand there one under the other.
@@ -136,5 +136,5 @@ def turning(head_dim: int, rotary_dim: int) -> list[int]:
 
 
 def numbers(place: Place) -> int:
-    """How many numbers it holds."""
+    """The number of elements."""
     return math.prod(place.shape)

@@ -83,7 +83,7 @@ _KNOWN: Mapping[tuple[str | None, str | None], Sequence[str]] = {
 
 
 def name_for(tokenizer: Tokenizer, keeps_whole: bool) -> str:
-    """What llama.cpp calls this pre-tokenizer.
+    """Return llama.cpp's name for this pre-tokenizer.
 
     Args:
         tokenizer: a byte-level one.

@@ -49,7 +49,7 @@ def rope_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, float 
 
 
 def rope_factors(spec: DecoderSpec, architecture: Architecture) -> dict[str, FloatArray]:
-    """What each pair's frequency is divided by, ``[rotary_dim / 2]``, where keys cannot say it."""
+    """Return each pair's frequency divisor, ``[rotary_dim / 2]``, where keys cannot say it."""
     rope = spec.rope
     if rope is None or not _by_tensor(rope):
         return {}

@@ -117,7 +117,7 @@ def _pieces(raw: dict[str, Any], model: dict[str, Any], tokens: Sequence[str]) -
 
 
 def _adds_space(raw: dict[str, Any]) -> bool:
-    """Whether a text gets a space in front."""
+    """True if a text gets a space in front."""
     for step in (raw.get("normalizer"), raw.get("pre_tokenizer")):
         parts = [
             step,

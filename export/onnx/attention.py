@@ -20,7 +20,7 @@ _TREE_SLOTS = 1024
 def attention_feeds(
     spec: DecoderSpec, layer: int, count: int, kv: str
 ) -> dict[str, npt.NDArray[Any]]:
-    """What a layer reads beside the residual stream, for a text of ``count`` tokens."""
+    """Return a layer's inputs other than the residual stream, for ``count`` tokens."""
     feeds: dict[str, npt.NDArray[Any]] = {
         "position_ids": np.arange(count)[None],
         "attention_bias": np.zeros((1, 1, count, count), np.float32),
@@ -84,12 +84,12 @@ class Attention:
         return self._graph.node("Gather", [x, which], out, axis=1)
 
     def layer(self, layer: int, x: str, out: str) -> str:
-        """What attention gives for ``x``, through the projection of its output."""
+        """Emit attention over ``x``, with its output projection."""
         mixed = self._attention(layer, *self._qkv(layer, x))
         return self._parts.linear(out, mixed, layer, ("o",), self._spec.out_bias)
 
     def _rotates_itself(self, layer: int) -> bool:
-        """Whether the kernel of attention does the rotation, which it can for most heads."""
+        """True if the attention kernel does the rotation itself, as it can for most heads."""
         whole = self._spec.rotary_dim == self._spec.head_dim
         return self._spec.ropes[layer] is not None and whole and self._spec.head_dim % 16 == 0
 

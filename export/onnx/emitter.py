@@ -118,7 +118,7 @@ class Emitter:
         return x, self._graph.node("Add", [attended, fed], f"{at}.branch")
 
     def _normed(self, total: str, x: str, branch: str, role: str, layer: int) -> tuple[str, str]:
-        """What attention or MLP reads, and the sum ``x + branch``, called ``total``."""
+        """Emit the norm that attention or MLP reads, and ``total``, the sum ``x + branch``."""
         g = self._graph
         if role in self._spec.layer_norms:
             out = f"layers.{layer}.{role}"
@@ -137,7 +137,7 @@ class Emitter:
         )
 
     def _branch(self, out: str, layer: int, role: str, compute: Callable[[str], str]) -> str:
-        """What is added to the residual stream: normed and scaled where that is asked for."""
+        """Emit what is added to the residual stream, normed and scaled as the spec says."""
         factor, parts = self._spec.scales.residual, self._parts
         normed, scaled = role in self._spec.layer_norms, factor != 1
         value = compute(f"{out}.product" if normed or scaled else out)

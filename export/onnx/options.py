@@ -1,4 +1,4 @@
-"""What a graph is to be, and what it says about itself."""
+"""Options of a graph, and the metadata it carries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOP_K = 8
 
 @dataclass(frozen=True, slots=True)
 class GraphOptions:
-    """What a graph is to be.
+    """Options of a graph.
 
     Attributes:
         name: of the model, for reports.
@@ -46,7 +46,7 @@ def context(spec: DecoderSpec, options: GraphOptions) -> int:
 
 
 def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
-    """What a runtime has to know about a graph, as stored in its metadata_props."""
+    """Return the facts for a runtime, as stored in the graph's metadata_props."""
     return {
         "graph_version": GRAPH_VERSION,
         "name": options.name,

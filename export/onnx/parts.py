@@ -1,4 +1,4 @@
-"""What every part of a decoder is made of: products, norms, factors."""
+"""Building blocks of every part of a decoder: products, norms, factors."""
 
 from __future__ import annotations
 

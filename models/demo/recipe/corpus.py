@@ -118,7 +118,7 @@ def train_tokenizer(documents: list[Document], vocab_size: int = VOCAB_SIZE) -> 
 
 
 def tokenizer_config() -> dict[str, object]:
-    """What transformers needs beside tokenizer.json."""
+    """Return the tokenizer_config.json that transformers needs."""
     added = {
         str(index): {
             "content": token, "lstrip": False, "normalized": False, "rstrip": False,

@@ -58,7 +58,7 @@ class Schedule:
 
 @dataclass
 class Progress:
-    """What training.json reports about one model."""
+    """The figures that training.json reports about one model."""
 
     steps: int = 0
     tokens: int = 0
