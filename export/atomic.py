@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgedec._support.atomic import sync
 from edgedec._support.fields import one_line
 from edgedec.bundle.manifest import listed_files, unlisted
 from edgedec.errors import BundleError, ExportError, InputError
@@ -50,7 +51,9 @@ def appearing(out: Path, *, overwrite: bool) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(".partial", f".{out.name}.", out.parent))
         try:
             yield folder
-            _sync(folder)
+            for path in sorted(folder.rglob("*"), reverse=True):
+                sync(path)
+            sync(folder)
             folder.chmod(0o777 & ~_umask())
             check_free(out, overwrite=overwrite)
             _put(folder, out)
@@ -86,25 +89,9 @@ def _put(folder: Path, out: Path) -> None:
         if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise InputError(f"{out} appeared while this export ran: give another --out") from None
         raise
-    _sync_path(out.parent)
+    sync(out.parent)
     if aside is not None:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _sync(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        _sync_path(path)
-    _sync_path(folder)
-
-
-def _sync_path(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():  # a folder cannot be opened there
-        return
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _check_bundle(folder: Path) -> None:

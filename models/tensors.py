@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
+from edgedec._support.atomic import replacing
 from edgedec.errors import CheckpointError
 
 Floats = npt.NDArray[np.float32]
@@ -63,8 +64,7 @@ def write_tensors(
         offset = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the data starts aligned
-    partial = file.with_suffix(".partial")
-    with partial.open("wb") as stream:
+    with replacing(file) as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for name, (dtype, shape) in headers.items():
             written = 0
@@ -73,7 +73,6 @@ def write_tensors(
                 written += chunk.size
             if written != math.prod(shape):
                 raise CheckpointError(f"{name}: {written} values for shape {list(shape)}")
-    partial.replace(file)
 
 
 def _narrow(name: str, values: Floats, dtype: str) -> npt.NDArray[np.floating]:

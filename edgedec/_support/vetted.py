@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from edgedec._support import caches
 from edgedec._support.files import open_regular
 
 FORMAT = 1
@@ -24,18 +24,13 @@ MAX_BYTES = 1 << 20
 
 
 def cache_file(kind: str) -> Path:
-    """Where a kind is kept: in ``$XDG_CACHE_HOME/edgedec`` or ``~/.cache/edgedec``.
+    """Where a kind is kept.
 
     Raises:
-        OSError: this user has no home, as some containers' have none.
+        OSError: see ``caches.folder``.
 
     """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        folder = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    except RuntimeError as error:
-        raise OSError(str(error)) from None
-    return folder / "edgedec" / f"opened-{kind}.json"
+    return caches.folder() / f"opened-{kind}.json"
 
 
 class Vetted:
@@ -95,18 +90,8 @@ class Vetted:
             "digests": _newest({**digests, **self._digests}),
             "opened": _newest({**opened, **self._opened}),
         }
-        try:
-            file = cache_file(self._kind)
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=file.parent, prefix=".opened-")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                    json.dump(merged, stream)
-                os.replace(name, file)
-            except OSError:
-                Path(name).unlink(missing_ok=True)
-        except OSError:
-            pass  # without a cache files are checked again, nothing else
+        with suppress(OSError):  # without a cache files are checked again, nothing else
+            caches.keep(cache_file(self._kind), merged)
 
 
 def _load(kind: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from edgedec._support import caches
 from edgedec._support.fields import printable
 from edgedec._support.files import open_regular
 from edgedec.errors import PlanError
@@ -27,7 +28,8 @@ _NAMES = {
     CHECKS: re.compile(r"opened-[a-z]{1,20}\.json"),
     # Written by a process that was killed before it gave the file its name.
     LEFTOVER: re.compile(
-        r"\.(profile|opened|[0-9a-f]{32}\.plan\.json)-[a-z0-9_]{8}|\.plan-[0-9a-f]{12}"
+        r"\.(edgedec|plan)-[0-9a-f]{12}"
+        r"|\.(profile|opened|[0-9a-f]{32}\.plan\.json)-[a-z0-9_]{8}"  # by an earlier version
     ),
 }
 _ORDER = (PLAN, PROFILE, CHECKS, LEFTOVER)
@@ -75,7 +77,7 @@ def clear() -> list[Kept]:
 def _folders() -> list[Path]:
     """Where profiles and plans are, and where checks are; none where there is no home."""
     found = []
-    for where in (store.folder, store.caches):
+    for where in (store.folder, caches.folder):
         try:
             found.append(where())
         except OSError:

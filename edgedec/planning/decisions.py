@@ -8,14 +8,13 @@ r"""From a bundle to a decision, and decisions kept in files.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 import stat
 from pathlib import Path
 
 from edgedec import profiling
+from edgedec._support.atomic import write_json
 from edgedec._support.fields import printable
 from edgedec._support.typed_json import from_json, to_json
 from edgedec.decoding import drafting
@@ -101,20 +100,12 @@ def save(decision: Decision, path: Path) -> None:
 
     """
     check_out(path)
-    # A file of tempfile's could be read by its owner alone, whatever the umask says.
-    partial = path.with_name(f".plan-{secrets.token_hex(6)}")
     try:
-        with partial.open("x", encoding="utf-8") as stream:
-            json.dump(to_json(decision), stream, indent=1, allow_nan=False)
-        os.replace(partial, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        if isinstance(error, OSError):
-            raise PlanError(
-                f"{path} cannot be written: {error.strerror or error}: give another --out"
-            ) from None
-        raise
+        write_json(path, to_json(decision), indent=1)
+    except OSError as error:
+        raise PlanError(
+            f"{path} cannot be written: {error.strerror or error}: give another --out"
+        ) from None
 
 
 def check_out(path: Path) -> None:

@@ -5,16 +5,14 @@ Nothing of a file is believed before it was checked: a damaged one is measured a
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from edgedec._support import caches
 from edgedec._support.typed_json import from_json, to_json
 from edgedec.errors import ProfileError
 from edgedec.hardware.machine import difference
@@ -64,22 +62,7 @@ def folder() -> Path:
 
     """
     own = os.environ.get(FOLDER, "")
-    return Path(own) if own else caches() / "profiles"
-
-
-def caches() -> Path:
-    """The part of the user's cache folder that edgedec uses.
-
-    Raises:
-        OSError: see ``folder``.
-
-    """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        above = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    except RuntimeError as error:
-        raise OSError(str(error)) from None
-    return above / "edgedec"
+    return Path(own) if own else caches.folder() / "profiles"
 
 
 def file_of(identity: Identity) -> Path:
@@ -151,20 +134,6 @@ def write(identity: Identity, profile: Profile) -> bool:
     """Keep a profile, in one move; False where it cannot be kept, which only costs time."""
     try:
         file = file_of(identity)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _replace(file, to_json(profile))
     except OSError:
         return False
-    return True
-
-
-def _replace(file: Path, raw: Any) -> None:
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".profile-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(raw, stream, allow_nan=False)
-        os.replace(name, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    return caches.keep(file, to_json(profile))

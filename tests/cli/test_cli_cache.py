@@ -33,7 +33,7 @@ def full(folders: tuple[Path, Path]) -> list[Path]:
     for name in ("opened-gguf.json", "opened-tokenizers.json"):
         (caches / name).write_text("{}")
     (profiles / ".profile-ab12_xyz").write_text("half")
-    (profiles / ".plan-0123456789ab").write_text("half")
+    (profiles / ".edgedec-0123456789ab").write_text("half")
     return [path for folder in folders for path in folder.iterdir()]
 
 
