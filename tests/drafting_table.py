@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import Verdict
-from edgedec.decoding.drafting.base import Drafter, DraftLimits, DraftStep, RoundFeedback
+from edgedec.decoding.drafting.base import (
+    Drafter,
+    DrafterParts,
+    DraftLimits,
+    DraftStep,
+    RoundFeedback,
+)
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Want
@@ -44,7 +50,7 @@ class Table:
         )
         self.session = self.draft.open(capacity)
         self.scorer = self.target.open(4000)
-        self.drafter: Drafter = drafting.create(name, vocab_size=VOCAB, draft=self.session)
+        self.drafter: Drafter = drafting.create(name, DrafterParts(VOCAB, self.session))
         self.begin(prompt, params, coupled=coupled)
 
     def begin(

@@ -9,7 +9,6 @@ from typing import Any
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.engine import Emission, Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy, Fixed
@@ -18,9 +17,11 @@ from edgedec.decoding.session import Model, Pass, Session, Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import TokenTree
-from edgedec.overlap import AheadDrafter, OverlappedEngine
+from edgedec.loading.engine import build_engine
+from edgedec.overlap import AheadDrafter
 from edgedec.overlap.clock import WallClock
-from edgedec.overlap.lookahead import Ahead
+from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.testing import FakeModel
 
 VOCAB = 16
@@ -107,9 +108,15 @@ def plain(
     **stop: Any,
 ) -> Outcome:
     """What the sequential engine writes without a draft."""
-    none, rule = drafting.create("none", vocab_size=VOCAB), acceptance.rule()
+    none, rule = drafting.create("none", DrafterParts(VOCAB)), acceptance.rule()
     engine = Engine(TARGET.open(capacity), none, Fixed(0), rule)
     return decode(engine, request(sampling, prompt, **stop))
+
+
+def overlapped_plan(drafter: str = "model", *, apart: bool = True) -> Plan:
+    """Draft while verifying, on a device of its own or on the target's."""
+    draft = Place("fake", "draft" if apart else "target")
+    return Plan(Place("fake", "target"), draft, drafter, schedule=OVERLAPPED)
 
 
 class Harness:
@@ -130,14 +137,17 @@ class Harness:
         **more: Any,
     ) -> None:
         self.draft = draft.open(draft_capacity)
-        parts = DrafterParts(VOCAB, self.draft, None, translation, branches)
-        self.ahead = Ahead(parts, CLOCK)
-        asked = LookupDrafter(VOCAB, rivals=("model",)) if lookup else None
-        self.drafter = AheadDrafter(self.ahead, CLOCK, lookup=asked, **more)
-        self.target, rule = target.open(capacity), acceptance.rule()
-        self.engine = OverlappedEngine(
-            self.target, self.drafter, policy or Fixed(4), rule, CLOCK, apart=apart
+        self.target = target.open(capacity)
+        self.engine = build_engine(
+            overlapped_plan("hybrid" if lookup else "model", apart=apart),
+            self.target,
+            DrafterParts(VOCAB, self.draft, translation=translation, draft_branches=branches),
+            CLOCK,
+            policy=policy or Fixed(4),
+            **more,
         )
+        assert isinstance(self.engine.drafter, AheadDrafter)
+        self.drafter, self.ahead = self.engine.drafter, self.engine.drafter.ahead
 
     def run(
         self, sampling: SamplingParams, prompt: Sequence[int] = PROMPT, **stop: Any
@@ -149,4 +159,4 @@ class Harness:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.engine.close()
+        self.drafter.close()

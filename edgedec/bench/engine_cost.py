@@ -14,6 +14,7 @@ import numpy as np
 
 from edgedec.bench.records import Recorder
 from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed, RoundRecord
@@ -113,7 +114,7 @@ def round_cost_us(
     prompt = list(range(16))
     capacity = 16 + rounds * (draft_length + 2)
     sampler = Sampler(sampling, vocab_size, prompt, coupled=rule.coupled)
-    parts = drafting.create(drafter, draft=draft.open(capacity), vocab_size=vocab_size)
+    parts = drafting.create(drafter, DrafterParts(vocab_size, draft.open(capacity)))
     engine = Engine(target.open(capacity), parts, Fixed(draft_length), rule)
     stop = StopRule(eos_ids=(), max_new_tokens=rounds * (draft_length + 1))
     metrics = _Timed()

@@ -22,16 +22,15 @@ from edgedec.bench.compare import Comparison, Decodes, compare
 from edgedec.bench.records import Recorder
 from edgedec.decoding import policy
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.policy import CostCurve
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.tree import TokenTree
 from edgedec.hardware.device import available_cores
 from edgedec.loading.build import OpenOptions
+from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import every_format
-from edgedec.overlap import AheadDrafter, OverlappedEngine
+from edgedec.overlap import AheadDrafter
 from edgedec.overlap.clock import WallClock
-from edgedec.overlap.lookahead import Ahead
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 from edgedec.planning.choose import decide
 from edgedec.planning.predict import predict
@@ -40,7 +39,7 @@ from edgedec.profiling.opened import opened
 from edgedec.profiling.places import Wanted
 from edgedec.records.load import LoadOptions
 from edgedec.records.place import Place
-from edgedec.records.plan import OVERLAPPED, Decision
+from edgedec.records.plan import OVERLAPPED, Decision, Plan
 from edgedec.records.profile import Contention, Measured, PassTimes, Profile
 from edgedec.records.workload import Workload
 from edgedec.testing.paced import PacedModel
@@ -150,15 +149,14 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
         )
         draft = PacedModel(own.model, lambda rows, context: _paced_s(curve, rows), clock)
         vocab_size, target = pipeline.target.info.vocab_size, pipeline.engine.target
-        ahead = Ahead(DrafterParts(vocab_size, draft.open(target.capacity)), clock)
-        stack.callback(ahead.close)
-        pipeline.engine = OverlappedEngine(
+        pipeline.engine = build_engine(
+            Plan(Place(pipeline.pair.target.format), _PACED, "hybrid", None, schedule=OVERLAPPED),
             target,
-            AheadDrafter(ahead, clock, lookup=LookupDrafter(vocab_size, rivals=("model",))),
-            policy.MeasuredCost(policy.calibrate(target)),
-            pipeline.engine.rule,
+            DrafterParts(vocab_size, draft.open(target.capacity)),
             clock,
+            policy=policy.MeasuredCost(policy.calibrate(target)),
         )
+        stack.callback(pipeline.engine.drafter.close)
         paced_s = _paced_s(curve, 1)
         pipeline.plan |= {"drafter": "hybrid", "schedule": OVERLAPPED, "paced_s": paced_s}
         yield pipeline

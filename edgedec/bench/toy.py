@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
-from edgedec.decoding.drafting.base import Drafter
+from edgedec.decoding.drafting.base import Drafter, DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
@@ -87,7 +87,7 @@ def observed(setting: Setting, runs: int = RUNS) -> tuple[Floats, Metrics]:
     """How often each text came, ``[VOCAB ** HORIZON]``, over the seeds 0, 1, ..."""
     target, draft = TARGET.open(64), DRAFT.open(64)
     drafter = drafting.create(
-        setting.drafter, vocab_size=VOCAB, draft=draft, translation=setting.translation
+        setting.drafter, DrafterParts(VOCAB, draft, translation=setting.translation)
     )
     if setting.wrap is not None:
         drafter = setting.wrap(drafter)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from edgedec import profiling
 from edgedec.bench.records import Recorder
-from edgedec.decoding import acceptance, drafting, policy
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
@@ -18,10 +17,9 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Model, Session
 from edgedec.decoding.stopping import StopRule
 from edgedec.loading.build import OpenOptions
+from edgedec.loading.engine import build_engine, planned_policy
 from edgedec.loading.sources import every_format
-from edgedec.overlap import AheadDrafter, OverlappedEngine
 from edgedec.overlap.clock import WallClock
-from edgedec.overlap.lookahead import Ahead
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.fallback import Opener, Way, placed
 from edgedec.planning.predict import contention, tokens_per_second
@@ -29,7 +27,7 @@ from edgedec.profiling.opened import opened
 from edgedec.profiling.rounds import overheads
 from edgedec.profiling.traces import Recorder as Tracer
 from edgedec.records.place import Place
-from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
+from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.records.profile import Measured, Parity, PassTimes, Profile
 from edgedec.records.trace import Trace
 from edgedec.replay.run import Setting, replay
@@ -176,31 +174,17 @@ class _Paced:
             return tokens_per_second([self._text(engine, trace) for trace in traces])
 
     def _engine(self, plan: Plan, stack: ExitStack) -> Engine:
-        clock, rule = WallClock(), acceptance.rule()
-        share = _share(self.setting)
+        clock, share = WallClock(), _share(self.setting)
         # Not closed with their sessions: the models are the caller's.
         target = PacedModel(self.target, lambda rows, context: _seconds(1.0, rows), clock)
+        draft = PacedModel(self.draft, lambda rows, context: _seconds(share, rows), clock)
         session = _open(stack, target)
-        if plan.plain:
-            plain = drafting.create("none", vocab_size=self.target.info.vocab_size)
-            return Engine(session, plain, policy.Fixed(0), rule, clock.now)
-        paced = PacedModel(self.draft, lambda rows, context: _seconds(share, rows), clock)
-        drafts = paced.open(_CAPACITY)
-        chosen = self._policy(plan)
+        drafts = None if plan.plain else draft.open(_CAPACITY)
         parts = DrafterParts(self.target.info.vocab_size, drafts)
-        if plan.schedule == SEQUENTIAL:
-            drafter = drafting.create(plan.drafter, vocab_size=parts.vocab_size, draft=drafts)
-            stack.callback(drafter.close)
-            return Engine(session, drafter, chosen, rule, clock.now)
-        ahead = AheadDrafter(Ahead(parts, clock), clock)
-        stack.callback(ahead.close)
-        return OverlappedEngine(session, ahead, chosen, rule, clock)
-
-    def _policy(self, plan: Plan) -> policy.DraftPolicy:
-        if plan.draft_length is not None:
-            return policy.Fixed(plan.draft_length)
-        curve = self.setting.target.times[0].curve
-        return policy.MeasuredCost(curve, _seconds(_share(self.setting), 1))
+        policy = planned_policy(plan, self.setting.target.times[0].curve, _seconds(share, 1))
+        engine = build_engine(plan, session, parts, clock, policy=policy)
+        stack.callback(engine.drafter.close)
+        return engine
 
     def _text(self, engine: Engine, trace: Trace) -> Metrics:
         prompt = list(trace.tokens[: trace.prompt])

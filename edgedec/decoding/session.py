@@ -102,6 +102,11 @@ class Capabilities:
         """Whether branching trees are verified."""
         return self.branches != 1
 
+    @property
+    def drafted_branches(self) -> int | None:
+        """Most branches of a tree that is drafted; row invariance holds for chains only."""
+        return 1 if self.row_invariant else self.branches
+
     def check_branches(self, tree: TokenTree) -> None:
         """Refuse a tree of more branches than a session verifies; sessions call it.
 

@@ -11,20 +11,21 @@ from typing import Any
 
 from edgedec._support.fields import one_line
 from edgedec._support.model_path import is_gguf
-from edgedec.decoding import acceptance, drafting, policy
+from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
-from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.session import Model, ModelInfo, Rollback, Session
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.pinning import pinned
-from edgedec.loading import schedule
+from edgedec.loading.engine import build_engine
 from edgedec.loading.options import OpenOptions
-from edgedec.loading.schedule import Ingredients
 from edgedec.loading.sources import Pair, Source, find
 from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context, plan_caches
+from edgedec.overlap.clock import WallClock
 from edgedec.records.load import LoadOptions
+from edgedec.records.place import Place
+from edgedec.records.plan import Plan
 from edgedec.runtimes import registry
 from edgedec.text.tokenizer import Tokenizer
 from edgedec.text.vocabulary_map import translate
@@ -62,18 +63,13 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
     pair = find_pair(where, options)
     if pair.target.max_context is not None:
         check_context(options.max_context, pair.target.max_context, "the target")
-    drafter_name = _drafter_name(pair, options)
+    drafter = _drafter_name(pair, options)
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
-        chosen = options.of_target(_row_invariant(options, drafter_name))
-        target = _load(pair.target, chosen, stack)
-        drafter_name = _drafter_for(target, drafter_name, options)
-        draft, translation = None, None
-        if drafting.needs_model(drafter_name):
-            draft = _load(_draft_source(pair, drafter_name), options.of_draft(), stack)
-            _check_goes_back(draft, drafter_name)
-            _check_sizes(target, draft)
-            translation = _translation(pair, tokenizer, target, draft)
+        target = _load(pair.target, options.of_target(_row_invariant(options, drafter)), stack)
+        drafter = _drafter_for(target, drafter, options)
+        draft = _load_draft(pair, target, drafter, options, stack)
+        translation = _translation(pair, tokenizer, target, draft)
         caches = plan_caches(
             _limited(target.info, options.context_limit),
             draft.info if draft else None,
@@ -84,27 +80,17 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         parts = DrafterParts(
             target.info.vocab_size,
             _open(draft, caches.capacity, stack) if draft else None,
-            # What row invariance promises holds for chains.
-            branches=1 if target.capabilities.row_invariant else target.capabilities.branches,
+            branches=target.capabilities.drafted_branches,
             translation=translation,
             draft_branches=draft.capabilities.branches if draft else None,
         )
-        ingredients = Ingredients(
-            target=session,
-            policy=_policy(options, drafter_name, session, parts.draft),
-            rule=rule,
-            drafter=drafter_name,
-            parts=parts,
-            target_load=chosen,
-            draft_load=options.of_draft(),
-        )
-        engine = schedule.engine(options.schedule, ingredients, stack)
-        plan = _describe(options, engine, target, caches)
-        plan |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        bound = caches.bound
-        if bound == TRAINED and caches.capacity < target.info.max_context:
-            bound = MEMORY
-        return Parts(pair, target, engine, tokenizer, plan, stack.pop_all(), bound)
+        plan = _plan(pair, drafter, options)
+        engine = build_engine(plan, session, parts, WallClock(), rule=rule)
+        stack.callback(engine.drafter.close)
+        facts = _describe(options, engine, target, caches)
+        facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
+        bound = _bound(caches, target)
+        return Parts(pair, target, engine, tokenizer, facts, stack.pop_all(), bound)
 
 
 def find_pair(where: str | Path, options: OpenOptions) -> Pair:
@@ -114,6 +100,35 @@ def find_pair(where: str | Path, options: OpenOptions) -> Pair:
         BundleError, InputError.
     """
     return find(where, options.draft_model, lambda *there: _format(options, *there))
+
+
+def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
+    """The options as a plan, for the drafter that was chosen.
+
+    Raises:
+        InputError: the draft length is neither a count nor ``auto``.
+
+    """
+    length = options.draft_length
+    if length != "auto" and (not isinstance(length, int) or length < 0):
+        raise InputError(f"--draft-length {length}: expected auto or 0 and more")
+    draft = None
+    if pair.draft is not None and drafting.needs_model(drafter):
+        draft = Place.of(pair.draft.format, options.of_draft())
+    return Plan(
+        Place.of(pair.target.format, options),
+        draft,
+        drafter,
+        length if isinstance(length, int) else None,
+        options.draft_depth,
+        options.schedule,
+    )
+
+
+def _bound(caches: CachePlan, target: Model) -> str:
+    """What bounds the context: a plan's limit comes of the memory that it was given."""
+    limited = caches.bound == TRAINED and caches.capacity < target.info.max_context
+    return MEMORY if limited else caches.bound
 
 
 def _limited(info: ModelInfo, context_limit: int | None) -> ModelInfo:
@@ -165,13 +180,21 @@ def _check_goes_back(model: Model, drafter_name: str) -> None:
         )
 
 
-def _draft_source(pair: Pair, drafter_name: str) -> Source:
+def _load_draft(
+    pair: Pair, target: Model, drafter: str, options: OpenOptions, stack: ExitStack
+) -> Model | None:
+    """The draft model, where the drafter has one."""
+    if not drafting.needs_model(drafter):
+        return None
     if pair.draft is None:
         raise InputError(
-            f"--draft {drafter_name} needs a draft model and {pair.where} has none: "
+            f"--draft {drafter} needs a draft model and {pair.where} has none: "
             "give one with --draft FILE.gguf, or try --draft lookup"
         )
-    return pair.draft
+    draft = _load(pair.draft, options.of_draft(), stack)
+    _check_goes_back(draft, drafter)
+    _check_sizes(target, draft)
+    return draft
 
 
 def _check_sizes(target: Model, draft: Model) -> None:
@@ -184,11 +207,13 @@ def _check_sizes(target: Model, draft: Model) -> None:
 
 
 def _translation(
-    pair: Pair, tokenizer: Tokenizer, target: Model, draft: Model
+    pair: Pair, tokenizer: Tokenizer, target: Model, draft: Model | None
 ) -> Translation | None:
     """Between the two vocabularies; None where they are known to be one."""
+    if pair.draft is None or draft is None:
+        return None
     columns = target.info.vocab_size, draft.info.vocab_size
-    if pair.draft is None or (pair.shared_tokenizer and columns[0] == columns[1]):
+    if pair.shared_tokenizer and columns[0] == columns[1]:
         return None
     return translate(
         tokenizer, pair.draft.read_tokenizer(), target_columns=columns[0], draft_columns=columns[1]
@@ -214,29 +239,6 @@ def _open(model: Model, capacity: int, stack: ExitStack) -> Session:
     session = model.open(min(capacity, model.info.max_context))
     stack.callback(session.close)
     return session
-
-
-def _policy(
-    options: OpenOptions, drafter_name: str, target: Session, draft: Session | None
-) -> DraftPolicy:
-    length = options.draft_length
-    if length != "auto" and (not isinstance(length, int) or length < 0):
-        raise InputError(f"--draft-length {length}: expected auto or 0 and more")
-    if drafter_name == "none":
-        return policy.Fixed(0)
-    if isinstance(length, int):
-        if length == 0:
-            return policy.Fixed(0)
-        with pinned(options.cores):
-            # A text that drafts in every round has no lone row to compare itself with.
-            lone_row_s = policy.calibrate(target, widths=(1,)).at(1)
-        return policy.Fixed(length, options.draft_depth, lone_row_s)
-    draft_s = None
-    if draft is not None:
-        with pinned(options.of_draft().cores):
-            draft_s = policy.calibrate(draft, widths=(1,)).at(1)
-    with pinned(options.cores):
-        return policy.MeasuredCost(policy.calibrate(target), draft_s)
 
 
 def _describe(

@@ -40,7 +40,8 @@ _LOST = 0.3
 _GIVE_UP, _REST = 16, 48
 
 
-def _log(error: BaseException) -> None:
+def log_failure(error: BaseException) -> None:
+    """Warn once that the draft failed; the text goes on without it."""
     message = printable((str(error) or type(error).__name__)[:200])
     known = error if not isinstance(error, EdgedecError) else None
     logging.getLogger("edgedec").warning(
@@ -96,7 +97,7 @@ class AheadDrafter:
         clock: Clock,
         *,
         lookup: LookupDrafter | None = None,
-        on_failure: Callable[[BaseException], object] = _log,
+        on_failure: Callable[[BaseException], object] = log_failure,
     ) -> None:
         self.name = "model" if lookup is None else "hybrid"
         self.ahead = ahead
@@ -238,10 +239,6 @@ class OverlappedEngine(PinnedEngine):
         self._ahead = drafter
         shared = not apart and isinstance(target, StreamedSession)
         self._streamed = target if shared and isinstance(target, StreamedSession) else None
-
-    def close(self) -> None:
-        """End the draft's thread and close its session."""
-        self._ahead.close()
 
     @contextmanager
     def around_text(self, metrics: Metrics) -> Iterator[None]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import Verdict
-from edgedec.decoding.drafting.base import DraftLimits, RoundFeedback
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, RoundFeedback
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import Draft, TokenTree
@@ -163,7 +163,7 @@ class Recording:
         prompt = trace.tokens[: trace.prompt]
         # Nothing is drawn, so any seed will do; none would be drawn at random.
         sampler = Sampler(SamplingParams(seed=0), vocab_size, prompt)
-        drafter = drafting.create(name, vocab_size=vocab_size, branches=branches)
+        drafter = drafting.create(name, DrafterParts(vocab_size, branches=branches))
         drafter.begin(prompt, sampler)
         return sampler, drafter
 

@@ -81,7 +81,7 @@ def measure(job: Job) -> tuple[Measured, parity.Rows]:
         vocab_size=info.vocab_size,
         row_widths=can.row_widths,
         # What row invariance promises holds for chains.
-        branches=1 if can.row_invariant else can.branches,
+        branches=can.drafted_branches,
         parity=Parity(1.0, 0.0, usable=True),
         steady=steady,
         rolls_back=can.rollback is not Rollback.NONE,

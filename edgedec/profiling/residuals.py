@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy, Fixed, MeasuredCost, calibrate
@@ -98,14 +99,10 @@ def _decode(stage: Stage, plan: Plan, policies: Mapping[bool, DraftPolicy], text
     stage.target.rollback(0)
     if stage.draft is not None:
         stage.draft.rollback(0)
-    drafter = drafting.create(
-        plan.drafter,
-        vocab_size=vocab_size,
-        draft=stage.draft,
-        branches=1 if stage.model.capabilities.row_invariant else stage.model.capabilities.branches,
-        translation=stage.translation,
-    )
+    branches = stage.model.capabilities.drafted_branches
+    parts = DrafterParts(vocab_size, stage.draft, branches, stage.translation)
     policy = Fixed(0) if plan.plain else policies[plan.draft_length is None]
+    drafter = drafting.create(plan.drafter, parts)
     engine = Engine(stage.target, drafter, policy, GumbelCoupling())
     limit = min(_TOKENS, len(text.tokens) - text.prompt)
     request = Request(

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed, RoundRecord
@@ -98,9 +99,7 @@ def _beside(
     name = "none" if draft is None else "model"
     drafter = drafting.create(
         name,
-        vocab_size=vocab_size,
-        draft=None if draft is None else sessions[1],
-        translation=translation,
+        DrafterParts(vocab_size, None if draft is None else sessions[1], translation=translation),
     )
     for timer in timers:
         timer.rollback(0)

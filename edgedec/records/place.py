@@ -28,6 +28,12 @@ class Place:
     cores: tuple[int, ...] | None = None
     provider: str | None = None
 
+    @classmethod
+    def of(cls, format: str, load: LoadOptions) -> Place:
+        """Where such options put a model of this format."""
+        provider = next(iter(load.providers), None)
+        return cls(format, load.device or CPU, load.threads or 0, load.cores, provider)
+
     @property
     def label(self) -> str:
         """A short name for tables, such as ``onnx cpu:0-1 x2``."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from edgedec.decoding.policy.cost import CostCurve
+from edgedec.decoding.policy.cost import WIDTHS, CostCurve
 from edgedec.errors import InputError
 from edgedec.records.profile import Measured
 
 # Rows that a policy's curve is given at: those that `calibrate` would measure.
-_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17)
+_WIDTHS = tuple(sorted(WIDTHS))
 
 
 class PassCost:

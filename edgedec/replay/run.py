@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from edgedec.decoding import acceptance, drafting, policy
+from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.drafting.lookup import LookupDrafter
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError, StateError
-from edgedec.overlap import AheadDrafter, OverlappedEngine
-from edgedec.overlap.lookahead import Ahead
-from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
+from edgedec.loading.engine import build_engine, planned_policy
+from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.records.profile import Contention, Measured
 from edgedec.records.trace import Trace
 from edgedec.replay.costs import PassCost
@@ -40,8 +38,6 @@ _SCHEDULING = 1.0
 _NOISE = 3e-4
 # Likewise each row of a draft that thinks ahead, as a share of what a drafted token takes.
 _AHEAD_ROW = 1.2
-# Drafters that can think while the target computes.
-_AHEAD = ("model", "hybrid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +109,14 @@ class _Stage:
             if setting.draft is None:
                 raise InputError(f"drafter {plan.drafter!r} needs a draft model: none was measured")
             draft = self._model(DRAFT, setting.draft, traces[0], _beside_draft(setting, plan))
-        self.engine = self._put_together(plan, target, draft)
+        parts = DrafterParts(
+            setting.target.vocab_size,
+            draft,
+            setting.target.branches,
+            draft_branches=setting.draft.branches if setting.draft else None,
+        )
+        policy = self._policy(plan)
+        self.engine = build_engine(plan, target, parts, clock, policy=policy, on_failure=_raise)
 
     def run(self, trace: Trace, new_tokens: int) -> Metrics:
         """Decode one text."""
@@ -145,38 +148,10 @@ class _Stage:
         setting = self._setting
         return PassCost(measured, trace.prompt, setting.prompt_tokens, logits=setting.sampled)
 
-    def _put_together(self, plan: Plan, target: TraceSession, draft: TraceSession | None) -> Engine:
-        rule, chosen = acceptance.rule(), self._policy(plan)
-        vocab_size, branches = self._setting.target.vocab_size, self._setting.target.branches
-        drafts = self._setting.draft
-        draft_branches = drafts.branches if drafts else None
-        if plan.schedule == SEQUENTIAL:
-            drafter = drafting.create(
-                plan.drafter,
-                vocab_size=vocab_size,
-                draft=draft,
-                branches=branches,
-                draft_branches=draft_branches,
-            )
-            return Engine(target, drafter, chosen, rule, self._clock.now)
-        if draft is None or drafts is None or plan.drafter not in _AHEAD:
-            raise InputError(
-                f"drafter {plan.drafter!r} cannot draft ahead: expected {' or '.join(_AHEAD)}"
-            )
-        parts = DrafterParts(vocab_size, draft, branches, draft_branches=draft_branches)
-        ahead = Ahead(parts, self._clock)
-        lookup = LookupDrafter(vocab_size, rivals=("model",)) if plan.drafter == "hybrid" else None
-        overlapped = AheadDrafter(ahead, self._clock, lookup=lookup, on_failure=_raise)
-        return OverlappedEngine(target, overlapped, chosen, rule, self._clock)
-
     def _policy(self, plan: Plan) -> DraftPolicy:
-        if plan.plain:
-            return policy.Fixed(0)
-        if plan.draft_length is not None:
-            return policy.Fixed(plan.draft_length, plan.depth)
         target, *draft = self._models
         draft_s = draft[0].cost.seconds(1, _CALIBRATION) if draft else None
-        return policy.MeasuredCost(target.cost.curve(_CALIBRATION), draft_s)
+        return planned_policy(plan, target.cost.curve(_CALIBRATION), draft_s)
 
 
 def _raise(error: BaseException) -> None:

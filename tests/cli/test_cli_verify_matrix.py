@@ -29,7 +29,6 @@ from edgedec.decoding.sampling.rows import Rows
 from edgedec.decoding.session import Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft
-from edgedec.loading import schedule
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -311,8 +310,8 @@ def test_a_drafter_that_disturbs_the_text_fails_in_its_way(
 ) -> None:
     real = drafting.create
 
-    def create(chosen: str, **parts: Any) -> Any:
-        drafter = real(chosen, **parts)
+    def create(chosen: str, parts: Any) -> Any:
+        drafter = real(chosen, parts)
         if chosen == name:
             propose = drafter.propose
 
@@ -324,7 +323,7 @@ def test_a_drafter_that_disturbs_the_text_fails_in_its_way(
             drafter.propose = disturbing
         return drafter
 
-    monkeypatch.setattr(schedule.drafting, "create", create)
+    monkeypatch.setattr(drafting, "create", create)
     found = matrix(bundle)
     assert failing(found) >= {"sampled"}
     assert {one.way for one in found.divergences} == {name}

@@ -39,11 +39,7 @@ def text(
     target, draft = pair(*limits)
     branches, draft_branches = limits if told else (None, None)
     drafter = drafting.create(
-        name,
-        vocab_size=VOCAB,
-        draft=draft.open(300),
-        branches=branches,
-        draft_branches=draft_branches,
+        name, DrafterParts(VOCAB, draft.open(300), branches=branches, draft_branches=draft_branches)
     )
     session, widest = target.open(300), 0
     forward = session.forward

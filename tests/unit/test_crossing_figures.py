@@ -11,6 +11,7 @@ from tokenizers import Tokenizer as Backend
 
 from edgedec.bench.workloads import heldout_prompts
 from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
@@ -57,7 +58,7 @@ def emitted(models: tuple[Model, Model]) -> Measure:
         target, rule = models[0], acceptance.rule("coupling")
         size = target.info.vocab_size
         drafter = drafting.create(
-            name, vocab_size=size, draft=draft.open(1024), translation=translation
+            name, DrafterParts(size, draft.open(1024), translation=translation)
         )
         engine, metrics = Engine(target.open(1024), drafter, Fixed(4), rule), Metrics()
         for seed, prompt in enumerate(prompts):

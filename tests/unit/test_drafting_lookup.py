@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting.base import DraftLimits, DraftStep
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, DraftStep
 from edgedec.decoding.drafting.lookup import LookupDrafter, NgramIndex
 from edgedec.decoding.sampling import Sampler, SamplingParams
 
@@ -159,6 +159,6 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         "tree",
     ]
     with pytest.raises(drafting.InputError, match="adaptive, hybrid, lookup"):
-        drafting.create("psychic", vocab_size=4)
+        drafting.create("psychic", DrafterParts(4))
     with pytest.raises(drafting.InputError):
-        drafting.create("base", vocab_size=4)
+        drafting.create("base", DrafterParts(4))

@@ -7,7 +7,7 @@ import pytest
 from drafting_table import GREEDY, HOT, PENALISED, PROMPT, VOCAB, Table
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting.base import DraftStep
+from edgedec.decoding.drafting.base import DrafterParts, DraftStep
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError, Interrupted, StateError
@@ -293,7 +293,7 @@ def test_a_round_that_was_never_settled_leaves_no_trace() -> None:
 def test_a_model_is_needed() -> None:
     for name in WITH_MODEL:
         with pytest.raises(InputError, match="draft model"):
-            drafting.create(name, vocab_size=VOCAB)
+            drafting.create(name, DrafterParts(VOCAB))
     session = FakeModel(VOCAB).open(9)
     with pytest.raises(InputError, match="only chains"):
-        drafting.create("tree", vocab_size=VOCAB, draft=session, branches=1)
+        drafting.create("tree", DrafterParts(VOCAB, session, branches=1))

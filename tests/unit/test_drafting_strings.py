@@ -11,7 +11,7 @@ import tiny_tokenizers
 from crossing import Respelled, Translated, permutation
 
 from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.drafting.base import DraftLimits
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits
 from edgedec.decoding.drafting.strings import StringsDrafter
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
@@ -43,7 +43,7 @@ class Table:
         self.inner = known
         self.session = Translated(known, Translation.of_ids(names, VOCAB)).open(capacity)
         self.drafter = drafting.create(
-            "strings", vocab_size=VOCAB, draft=self.session, translation=there
+            "strings", DrafterParts(VOCAB, self.session, translation=there)
         )
 
     def decode(
@@ -64,7 +64,7 @@ class Table:
 
     def plain(self, params: SamplingParams, count: int = 60) -> list[int]:
         table = Table()
-        table.drafter = drafting.create("none", vocab_size=VOCAB)
+        table.drafter = drafting.create("none", DrafterParts(VOCAB))
         return table.decode(params, count=count)[0]
 
 
@@ -206,9 +206,9 @@ def test_closing_it_closes_its_session() -> None:
 
 def test_it_needs_a_draft_and_another_vocabulary() -> None:
     with pytest.raises(InputError, match="draft model"):
-        drafting.create("strings", vocab_size=4)
+        drafting.create("strings", DrafterParts(4))
     with pytest.raises(InputError, match="use 'model'"):
-        drafting.create("strings", vocab_size=4, draft=FakeModel(4).open(9))
+        drafting.create("strings", DrafterParts(4, FakeModel(4).open(9)))
 
 
 @functools.cache
@@ -224,7 +224,7 @@ def test_hybrid_drafts_as_the_translation_says(level: str, source: str) -> None:
     draft = Respelled(FakeModel(own.vocab_size), own, other)
     prompt = own.encode("def add(left, right):")
     built = drafting.create(
-        "hybrid", vocab_size=own.vocab_size, draft=draft.open(200), translation=translation
+        "hybrid", DrafterParts(own.vocab_size, draft.open(200), translation=translation)
     )
     sampler = Sampler(GREEDY, own.vocab_size, prompt)
     built.begin(prompt, sampler)

@@ -9,7 +9,7 @@ import pytest
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.acceptance import Verdict
-from edgedec.decoding.drafting.base import DraftLimits, GoOn
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, GoOn
 from edgedec.decoding.engine import Emission, Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
@@ -47,7 +47,7 @@ class Harness:
         self.target = FakeModel(16, **options)  # type: ignore[arg-type]
         draft = FakeModel(16, seed=1, context=2, sharpness=3.0, like=(self.target, 0.8))
         self.rule = acceptance.rule("coupling")
-        self.drafter = drafting.create(drafter, draft=draft.open(600), vocab_size=16)
+        self.drafter = drafting.create(drafter, DrafterParts(16, draft.open(600)))
         self.engine = Engine(self.target.open(400), self.drafter, Fixed(draft_length), self.rule)
 
     def request(self, sampling: SamplingParams, prompt: Sequence[int], **stop: object) -> Request:
@@ -130,7 +130,7 @@ class Oracle(Harness):
 
     def __init__(self, draft_length: int) -> None:
         super().__init__("model", draft_length)
-        own = drafting.create("model", draft=self.target.open(600), vocab_size=16)
+        own = drafting.create("model", DrafterParts(16, self.target.open(600)))
         self.engine.drafter = self.drafter = own
 
 

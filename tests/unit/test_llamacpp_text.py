@@ -15,6 +15,7 @@ pytest.importorskip("gguf", reason="gguf is not installed: extra gguf")
 from tiny_gguf import VOCAB, write_tiny_gguf
 
 from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
@@ -72,7 +73,7 @@ def decode(
     chosen = acceptance.rule("coupling")
     engine = Engine(
         session(target, 256),
-        drafting.create(drafter, vocab_size=VOCAB, draft=draft.open(256)),
+        drafting.create(drafter, DrafterParts(VOCAB, draft.open(256))),
         Fixed(6, depth=3),
         chosen,
     )

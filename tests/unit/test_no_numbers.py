@@ -9,6 +9,7 @@ import pytest
 import tiny_models
 
 from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
@@ -77,7 +78,7 @@ MODELS = {"onnx": onnx_model, "optimum": optimum_model, "llama.cpp": llama_model
 
 def decode(model: Model, params: SamplingParams, drafter: str) -> int:
     size = model.info.vocab_size
-    draft = drafting.create(drafter, vocab_size=size, branches=model.capabilities.branches)
+    draft = drafting.create(drafter, DrafterParts(size, branches=model.capabilities.branches))
     engine = Engine(model.open(64), draft, Fixed(3), acceptance.rule())
     request = Request(PROMPT, Sampler(params, size, PROMPT), StopRule(max_new_tokens=6))
     return sum(len(emissions) for emissions in engine.run(request, Metrics()))

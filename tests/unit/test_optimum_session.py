@@ -11,6 +11,7 @@ import pytest
 from tiny_optimum import VOCAB, write_tiny_graph
 
 from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
@@ -110,7 +111,7 @@ def decode(
     target: OptimumModel, drafter: str, draft: OptimumModel, temperature: float
 ) -> tuple[list[int], Metrics]:
     built = drafting.create(
-        drafter, vocab_size=VOCAB, draft=draft.open(256), branches=target.capabilities.branches
+        drafter, DrafterParts(VOCAB, draft.open(256), branches=target.capabilities.branches)
     )
     rule = acceptance.rule("coupling")
     engine = Engine(target.open(256), built, Fixed(3), rule)

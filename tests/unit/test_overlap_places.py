@@ -13,12 +13,12 @@ from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.policy import Fixed
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import every_format
-from edgedec.overlap import AheadDrafter, OverlappedEngine
 from edgedec.overlap.clock import WallClock
-from edgedec.overlap.lookahead import Ahead
 from edgedec.profiling.opened import opened
 from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.testing import PacedModel
 
 DRAFT = Path(__file__).resolve().parents[2] / "models" / "demo" / "draft"
@@ -75,11 +75,9 @@ def beside() -> Iterator[Pipeline]:
         draft = PacedModel(own.model, lambda rows, context: 5e-4, clock)
         target = PacedModel(pipeline.target, lambda rows, context: 2e-3, clock)
         parts = DrafterParts(target.info.vocab_size, draft.open(256))
-        drafter = AheadDrafter(Ahead(parts, clock), clock)
-        rule = pipeline.engine.rule
-        engine = OverlappedEngine(target.open(256), drafter, Fixed(3), rule, clock)
-        stack.callback(engine.close)
-        pipeline.engine = engine
+        plan = Plan(place, Place("paced", "draft"), "model", 3, schedule=OVERLAPPED)
+        pipeline.engine = build_engine(plan, target.open(256), parts, clock, policy=Fixed(3))
+        stack.callback(pipeline.engine.drafter.close)
         yield pipeline
 
 

@@ -6,19 +6,28 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, Outcome, decode, plain, request
+from overlapping import (
+    DRAFT,
+    SAMPLINGS,
+    TARGET,
+    VOCAB,
+    Outcome,
+    decode,
+    overlapped_plan,
+    plain,
+    request,
+)
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts, DraftStep
-from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Session
-from edgedec.overlap import AheadDrafter, OverlappedEngine, Patience
+from edgedec.loading.engine import build_engine
+from edgedec.overlap import Patience
 from edgedec.overlap.clock import Clock
-from edgedec.overlap.lookahead import Ahead
 from edgedec.overlap.lookahead_node import Twig
 from edgedec.overlap.lookahead_tree import Pace, Thicket
 from edgedec.replay.virtual_clock import VirtualClock
@@ -40,25 +49,22 @@ def timed(make: Make, share: float, sampling: SamplingParams = HOT) -> tuple[Out
         draft = PacedModel(DRAFT, lambda rows, context: share * (0.85 + 0.15 * rows), clock)
         engine, metrics = make(clock, target.open(400), draft.open(400)), Metrics()
         outcome = decode(engine, request(sampling, max_new_tokens=TOKENS), metrics)
-        if isinstance(engine, OverlappedEngine):
-            engine.close()
+        engine.drafter.close()
         return outcome, metrics
 
 
 def overlapped(length: int | None, *, lookup: bool = False) -> Make:
     def make(clock: Clock, target: Session, draft: Session) -> Engine:
-        ahead = Ahead(DrafterParts(VOCAB, draft), clock)
-        asked = LookupDrafter(VOCAB, rivals=("model",)) if lookup else None
+        plan = overlapped_plan("hybrid" if lookup else "model")
         policy = MeasuredCost(CURVE) if length is None else Fixed(length)
-        drafter = AheadDrafter(ahead, clock, lookup=asked)
-        return OverlappedEngine(target, drafter, policy, acceptance.rule(), clock)
+        return build_engine(plan, target, DrafterParts(VOCAB, draft), clock, policy=policy)
 
     return make
 
 
 def sequential(length: int) -> Make:
     def make(clock: Clock, target: Session, draft: Session) -> Engine:
-        drafter = drafting.create("model", vocab_size=VOCAB, draft=draft)
+        drafter = drafting.create("model", DrafterParts(VOCAB, draft))
         return Engine(target, drafter, Fixed(length), acceptance.rule(), clock.now)
 
     return make
@@ -162,8 +168,8 @@ def test_a_draft_that_nobody_wants_rests_and_is_tried_again() -> None:
 
     def wants_nothing_for(rounds: int) -> Metrics:
         def make(clock: Clock, target: Session, draft: Session) -> Engine:
-            drafter = AheadDrafter(Ahead(DrafterParts(VOCAB, draft), clock), clock)
-            return OverlappedEngine(target, drafter, Moody(rounds), acceptance.rule(), clock)
+            parts = DrafterParts(VOCAB, draft)
+            return build_engine(overlapped_plan(), target, parts, clock, policy=Moody(rounds))
 
         return timed(make, 1 / 3)[1]
 
@@ -185,7 +191,7 @@ def test_what_lookup_and_the_draft_both_think_of_is_thought_of_once(
             engine = overlapped(4, lookup=True)(clock, target.open(400), draft.open(400))
             metrics = Metrics()
             decode(engine, request(GREEDY, max_new_tokens=TOKENS), metrics)
-            engine.close()  # type: ignore[attr-defined]
+            engine.drafter.close()
             assert metrics.sources["lookup"] > 80
             return metrics.reuse_rate
 

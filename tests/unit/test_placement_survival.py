@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgedec.decoding import drafting
-from edgedec.decoding.drafting.base import DraftLimits
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.planning.drafts import Recording, child_chances, measure
 from edgedec.planning.survival import Survival, SurvivalEstimate
@@ -99,7 +99,7 @@ def test_lookup_is_the_real_one():
     rows = tuple((token, (token + 1) % 6) for token in tokens[20:])
     text = Trace("x", 0.0, 20, tokens, Choices(rows, tuple((0.9, 0.1) for _ in rows)), None)
     sampler = Sampler(SamplingParams(), 6, tokens[:20])
-    drafter = drafting.create("lookup", vocab_size=6)
+    drafter = drafting.create("lookup", DrafterParts(6))
     drafter.begin(tokens[:20], sampler)
     expected, position = [], 20
     while position < 120:

@@ -42,7 +42,7 @@ class Loop:
     """An engine that lives for several requests."""
 
     def __init__(self) -> None:
-        built = drafting.create("adaptive", vocab_size=VOCAB, draft=DRAFT.open(400))
+        built = drafting.create("adaptive", DrafterParts(VOCAB, DRAFT.open(400)))
         self.policy = MeasuredCost(CURVE, 0.8e-3)
         self.engine = Engine(TARGET.open(400), built, self.policy, acceptance.rule())
 
@@ -101,7 +101,7 @@ def test_only_chains_are_drafted_where_only_chains_are_verified() -> None:
     assert AdaptiveDrafter(parts(branches=1)).arms == ("lookup", "model", "recycle")
     assert AdaptiveDrafter(DrafterParts(VOCAB)).arms == ("lookup", "recycle")
     with pytest.raises(InputError, match="'text'"):
-        drafting.create("adaptive", vocab_size=VOCAB)
+        drafting.create("adaptive", DrafterParts(VOCAB))
 
 
 def test_a_look_that_came_to_nothing_is_not_computed_again() -> None:

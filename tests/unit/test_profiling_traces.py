@@ -7,6 +7,7 @@ from crossing import permutation
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling
 from edgedec.decoding.drafting._translated import TranslatedSession
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
@@ -38,7 +39,7 @@ def recorded(temperature: float, draft_session=None) -> Trace:
 def really_accepted(temperature: float) -> list[int]:
     """How many drafted tokens each round of real speculative decoding accepted."""
     target, draft = models()
-    drafter = drafting.create("model", vocab_size=VOCAB, draft=draft.open(400))
+    drafter = drafting.create("model", DrafterParts(VOCAB, draft.open(400)))
     engine = Engine(target.open(400), drafter, Fixed(LENGTH), GumbelCoupling())
     params = SamplingParams(temperature=temperature, seed=traces._SEED)
     stop = StopRule(max_new_tokens=TOKENS, stream=NoText())

@@ -9,7 +9,7 @@ import pytest
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.acceptance import AcceptanceRule, GumbelCoupling, Verdict
-from edgedec.decoding.drafting.base import DraftLimits, DraftStep
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, DraftStep
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy, Fixed, RoundRecord
@@ -79,9 +79,7 @@ def text(
 ) -> tuple[list[int], Metrics]:
     """Sixty tokens, and the figures."""
     draft = DRAFT.open(200)
-    built = drafting.create(
-        drafter, vocab_size=VOCAB, draft=draft, branches=None if branching else 1
-    )
+    built = drafting.create(drafter, DrafterParts(VOCAB, draft, branches=None if branching else 1))
     engine = Engine(TARGET.open(200), built, policy, rule or acceptance.rule())
     sampler, metrics = Sampler(params, VOCAB, PROMPT), Metrics()
     for _ in engine.run(Request(PROMPT, sampler, StopRule(max_new_tokens=60)), metrics):

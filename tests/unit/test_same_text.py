@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Emission, Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
@@ -87,7 +88,7 @@ def decode(
 ) -> tuple[Outcome, Metrics]:
     """Everything a reader sees, which must not depend on the drafter, and the figures."""
     chosen = acceptance.rule(rule)
-    built = drafting.create(drafter, vocab_size=VOCAB, draft=DRAFT.open(256))
+    built = drafting.create(drafter, DrafterParts(VOCAB, DRAFT.open(256)))
     engine = Engine(TARGET.open(256), built, Fixed(5, depth=3), chosen)
     sampler = Sampler(params, VOCAB, PROMPT, coupled=chosen.coupled)
     if twin is not None:

@@ -9,6 +9,7 @@ import tiny_tokenizers
 from crossing import Respelled
 
 from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
@@ -69,10 +70,7 @@ def decode(
     translation, draft = crossing(kind, other) if other else (None, None)
     size = target.info.vocab_size
     built = drafting.create(
-        drafter,
-        vocab_size=size,
-        draft=draft.open(400) if draft else None,
-        translation=translation,
+        drafter, DrafterParts(size, draft.open(400) if draft else None, translation=translation)
     )
     chosen = acceptance.rule(rule)
     engine = Engine(target.open(400), built, Fixed(5, depth=3), chosen)

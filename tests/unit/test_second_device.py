@@ -15,6 +15,7 @@ import pytest
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.acceptance import Verdict
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
@@ -67,8 +68,7 @@ def decode(
     vocab = target.info.vocab_size
     drafter = drafting.create(
         "none" if draft is None else "model",
-        vocab_size=vocab,
-        draft=None if draft is None else draft.open(128),
+        DrafterParts(vocab, None if draft is None else draft.open(128)),
     )
     sampler = Sampler(SAMPLED, vocab, PROMPT, coupled=rule.coupled)
     ending = StopRule(eos_ids=(), max_new_tokens=NEW_TOKENS, stop_strings=(), stream=Letters())

@@ -6,6 +6,7 @@ import pytest
 from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, decode, request
 
 from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, RoundRecord
@@ -38,7 +39,7 @@ def run(
     with VirtualClock() as clock:
         target = PacedModel(TARGET, lambda rows, context: slower * CURVE.at(rows), clock)
         paced = PacedModel(draft, lambda rows, context: 0.1, clock)
-        drafts = drafting.create(drafter, vocab_size=VOCAB, draft=paced.open(600))
+        drafts = drafting.create(drafter, DrafterParts(VOCAB, paced.open(600)))
         engine = Engine(target.open(400), drafts, policy, acceptance.rule(), clock.now)
         metrics = Metrics()
         decode(engine, request(SAMPLINGS["hot"], max_new_tokens=150), metrics)

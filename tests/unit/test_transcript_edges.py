@@ -8,7 +8,7 @@ from test_transcript import PAIRS, WORDS, check, grow, opened, said, tokenizer, 
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import Verdict
-from edgedec.decoding.drafting.base import DraftLimits, RoundFeedback
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, RoundFeedback
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CapacityExceeded
@@ -58,7 +58,7 @@ def test_a_draft_with_little_room_never_ends_a_text(kind: str, other: str, name:
     drafted = 0
     for capacity in (8, 24, 60, 90):
         inner = FakeModel(tokenizer(other).vocab_size, context=2).open(capacity)
-        drafter = drafting.create(name, vocab_size=own.vocab_size, draft=inner, translation=found)
+        drafter = drafting.create(name, DrafterParts(own.vocab_size, inner, translation=found))
         text = own.encode("思" * int(rng.integers(1, 12)))
         sampler = Sampler(SamplingParams(), own.vocab_size, text)
         drafter.begin(text, sampler)

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgedec.decoding import acceptance, policy
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import OnPhase, Phase
 from edgedec.decoding.stopping import StopRule
-from edgedec.overlap import AheadDrafter, OverlappedEngine
-from edgedec.overlap.lookahead import Ahead
+from edgedec.loading.engine import build_engine
 from edgedec.records.place import Place
-from edgedec.records.plan import Plan
+from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.records.trace import Trace
 from edgedec.replay.costs import PassCost
@@ -76,6 +75,10 @@ class Pair:
                 of what follows when all is accepted (PEARL).
 
         """
+        # On the target's own device the draft works while the target's weights are loaded.
+        device = TARGET if self.load_share else DRAFT
+        target_place, draft_place = Place("simulated", TARGET), Place("simulated", device)
+        plan = Plan(target_place, draft_place, "model", draft_length, schedule=OVERLAPPED)
         factors = {} if self.slowed == 1 else {TARGET: self.slowed, DRAFT: self.slowed}
         prompt = text.tokens[: text.prompt]
         with VirtualClock() as clock:
@@ -83,21 +86,13 @@ class Pair:
             target = self._open(TARGET, text, around)
             draft = self._open(DRAFT, text, Surroundings(clock, around.shared))
             parts = DrafterParts(VOCAB, draft, draft_branches=None if branching else 1)
-            ahead = Ahead(parts, clock)
-            engine = OverlappedEngine(
-                target,
-                AheadDrafter(ahead, clock),
-                policy.Fixed(draft_length),
-                acceptance.rule(),
-                clock,
-                apart=not self.load_share,
-            )
+            engine = build_engine(plan, target, parts, clock, policy=Fixed(draft_length))
             sampler = Sampler(SamplingParams(), VOCAB, prompt)
             stop = StopRule(max_new_tokens=len(text.tokens) - text.prompt)
             told = Metrics()
             for _ in engine.run(Request(list(prompt), sampler, stop), told):
                 pass
-            engine.close()
+            engine.drafter.close()
         return told
 
     def measured(self, role: str) -> Measured:

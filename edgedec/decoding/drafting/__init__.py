@@ -11,8 +11,6 @@ import pkgutil
 from types import ModuleType
 
 from edgedec.decoding.drafting.base import Drafter, DrafterParts
-from edgedec.decoding.session import Session
-from edgedec.decoding.translation import Translation
 from edgedec.errors import InputError
 
 
@@ -37,24 +35,12 @@ def needs_branches(name: str) -> bool:
     return name in names() and bool(getattr(_module(name), "NEEDS_BRANCHES", False))
 
 
-def create(
-    name: str,
-    *,
-    vocab_size: int,
-    draft: Session | None = None,
-    branches: int | None = None,
-    draft_branches: int | None = None,
-    translation: Translation | None = None,
-) -> Drafter:
+def create(name: str, parts: DrafterParts) -> Drafter:
     """A drafter by name; its file is imported now, not before.
 
     Args:
         name: one of ``names()``.
-        vocab_size: columns of a logits row of the target.
-        draft: an empty session of the draft model, which the drafter will own; ``model``,
-            ``tree``, ``hybrid`` and ``strings`` need one.
-        branches, draft_branches: most branches of a tree, as ``DrafterParts`` has them.
-        translation: between the target's vocabulary and the draft's, where they differ.
+        parts: what it is built from; the draft's session is the drafter's own from now on.
 
     Raises:
         InputError: no such drafter, or it needs what was not given.
@@ -62,7 +48,6 @@ def create(
     """
     if name not in names():
         raise InputError(f"no drafter {name!r}: expected one of {', '.join(names())}")
-    parts = DrafterParts(vocab_size, draft, branches, translation, draft_branches)
     drafter: Drafter = _module(name).build(parts)
     return drafter
 

@@ -1,0 +1,118 @@
+"""From a plan and open sessions to an engine: the one place where its parts are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.acceptance import AcceptanceRule
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.lookup import LookupDrafter
+from edgedec.decoding.engine import Engine
+from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, calibrate
+from edgedec.decoding.policy.cost import WIDTHS
+from edgedec.decoding.session import Session
+from edgedec.errors import InputError
+from edgedec.hardware.pinning import PinnedEngine, pinned
+from edgedec.overlap import Ahead, AheadDrafter, OverlappedEngine
+from edgedec.overlap.clock import Clock, WallClock
+from edgedec.overlap.engine import log_failure
+from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
+
+_SCHEDULES = (SEQUENTIAL, OVERLAPPED)
+# Drafters whose model can draft while the target verifies.
+_AHEAD = ("model", "hybrid")
+
+
+def build_engine(
+    plan: Plan,
+    target: Session,
+    parts: DrafterParts,
+    clock: Clock,
+    *,
+    policy: DraftPolicy | None = None,
+    rule: AcceptanceRule | None = None,
+    on_failure: Callable[[BaseException], object] = log_failure,
+) -> Engine:
+    """An engine that decodes as a plan says. ``engine.drafter.close()`` ends what it started.
+
+    Args:
+        plan: drafter, draft length and schedule; under the wall clock its cores are kept to.
+        target: the session that scores what is drafted.
+        parts: what the drafter is built from, the draft's session among it.
+        clock: the wall clock, or a replay's.
+        policy: how much to draft; None is the plan's, by pass times measured now.
+        rule: None is the Gumbel coupling.
+        on_failure: as ``AheadDrafter`` takes it.
+
+    Raises:
+        InputError: no such schedule or drafter, or the drafter or the rule does not go with
+            the schedule.
+        RuntimeUnavailable: the plan's cores cannot be had.
+
+    """
+    _check_schedule(plan)
+    policy = policy or _measured_policy(plan, target, parts.draft, clock)
+    rule = rule or acceptance.rule()
+    cores = _cores(plan.target, clock)
+    if plan.schedule == OVERLAPPED:
+        apart = plan.draft is None or plan.target.apart_from(plan.draft)
+        ahead = _ahead(plan, parts, clock, on_failure)
+        return OverlappedEngine(target, ahead, policy, rule, clock, cores=cores, apart=apart)
+    drafter = drafting.create(plan.drafter, parts)
+    if cores is None:
+        return Engine(target, drafter, policy, rule, clock.now)
+    return PinnedEngine(target, drafter, policy, rule, clock.now, cores=cores)
+
+
+def planned_policy(plan: Plan, target: CostCurve, draft_s: float | None) -> DraftPolicy:
+    """How much a plan drafts, by known seconds of the target's passes and of the draft's."""
+    if plan.draft_length is None and not plan.plain:
+        return MeasuredCost(target, draft_s)
+    return Fixed(0 if plan.plain else plan.draft_length or 0, plan.depth)
+
+
+def _measured_policy(
+    plan: Plan, target: Session, draft: Session | None, clock: Clock
+) -> DraftPolicy:
+    """The same by pass times that are measured here, where the policy needs them."""
+
+    def measured(session: Session, place: Place | None, widths: Sequence[int]) -> CostCurve:
+        with pinned(_cores(place, clock)):
+            return calibrate(session, widths, clock=clock.now)
+
+    if plan.plain or plan.draft_length == 0:
+        return Fixed(0)
+    if plan.draft_length is not None:
+        # A text that drafts in every round has no lone row to compare itself with.
+        lone_row_s = measured(target, plan.target, (1,)).at(1)
+        return Fixed(plan.draft_length, plan.depth, lone_row_s)
+    draft_s = None if draft is None else measured(draft, plan.draft, (1,)).at(1)
+    return MeasuredCost(measured(target, plan.target, WIDTHS), draft_s)
+
+
+def _ahead(
+    plan: Plan, parts: DrafterParts, clock: Clock, on_failure: Callable[[BaseException], object]
+) -> AheadDrafter:
+    """The plan's drafter in a thread of its own."""
+    lookup = (
+        LookupDrafter(parts.vocab_size, rivals=("model",)) if plan.drafter == "hybrid" else None
+    )
+    ahead = Ahead(parts, clock, cores=_cores(plan.draft, clock))
+    return AheadDrafter(ahead, clock, lookup=lookup, on_failure=on_failure)
+
+
+def _check_schedule(plan: Plan) -> None:
+    if plan.schedule not in _SCHEDULES:
+        raise InputError(f"no schedule {plan.schedule!r}: expected one of {', '.join(_SCHEDULES)}")
+    if plan.schedule == OVERLAPPED and plan.drafter not in _AHEAD:
+        raise InputError(
+            f"the drafter {plan.drafter} does not draft while the target verifies: expected"
+            f" {' or '.join(_AHEAD)}, or the sequential schedule"
+        )
+
+
+def _cores(place: Place | None, clock: Clock) -> tuple[int, ...] | None:
+    """The cores to keep a thread on; None where it only takes simulated time."""
+    return place.cores if place is not None and isinstance(clock, WallClock) else None
