@@ -1,44 +1,58 @@
-"""From a runtime's name to its adapter: the module of that name in this package.
+"""From a runtime's name, or a format of model files, to its adapter.
 
-An adapter has four functions, ``load(path, options) -> Model``, ``devices() -> list[Device]``,
-``problems() -> list[str]`` and ``measure(device, threads) -> Speed``.
-It is imported when it is first asked for, so that a runtime that is not installed costs nothing
-and breaks nothing. A module whose name begins with an underscore is none: it holds what several
-adapters share.
+A runtime is a module or package of this one with an ``INFO``, or an installed package that names
+one in its entry points::
+
+    [project.entry-points."edgedec.runtimes"]
+    mine = "my_package:INFO"
+
+``INFO`` is imported whenever something is chosen, and so needs nothing that is not installed. The
+functions stand in the module it names, which is imported when they are first needed: a runtime that
+is not installed costs nothing and breaks nothing. A module here whose name begins with an
+underscore holds what several adapters share.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from edgedec import runtimes
-from edgedec._support import installation
-from edgedec.decoding.session import Model
-from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.hardware.device import Device, Speed
-from edgedec.records.load import LoadOptions
+from edgedec._support.fields import one_line
+from edgedec.errors import EdgedecError, InputError, RuntimeUnavailable
+from edgedec.records.adapter import AdapterInfo, LoadOption
 
-# Which adapter runs a format of model files.
-RUNTIMES = {"gguf": "llamacpp", "onnx": "onnx", "optimum": "optimum"}
-# The extra that brings a package which the plain install does not.
-_EXTRAS = {"llama_cpp": "gguf"}
+if TYPE_CHECKING:
+    from edgedec.decoding.session import Model
+    from edgedec.hardware.device import Device
+    from edgedec.records.load import LoadOptions
+
+GROUP = "edgedec.runtimes"
 
 
 class Adapter(Protocol):
-    """What a runtime's module offers."""
+    """What a runtime's module offers.
+
+    It may offer three functions more. ``problems() -> list[str]`` says what is installed to give
+    it more devices and does not load, a line each. ``admit(path, files)`` raises a BundleError
+    where the main file of a model from elsewhere is damaged, or names others than ``files``.
+    ``measure(device, threads) -> Speed`` takes about a second to find what a device reaches, and
+    raises RuntimeUnavailable where that is gone or cannot compute a product.
+    """
 
     def load(self, path: Path, options: LoadOptions) -> Model:
         """Load a model.
 
         Args:
             path: the model's file, or the folder it stands in.
-            options: what was chosen for it.
+            options: what was chosen for it; of others only what ``INFO`` declares.
 
         Raises:
-            InputError: a choice this runtime does not have.
+            InputError: choices that exclude each other.
             BundleError: the file is missing, damaged, or not one of this runtime.
             RuntimeUnavailable: a provider or device that was asked for is not there.
 
@@ -49,28 +63,100 @@ class Adapter(Protocol):
         """What this runtime can compute on here."""
         ...
 
-    def problems(self) -> list[str]:
-        """What is installed to give it more devices and does not load, a line each."""
-        ...
 
-    def measure(self, device: Device, threads: int) -> Speed:
-        """What one of its devices reaches; takes about a second.
+# -- what there is ------------------------------------------------------------------------------
 
-        Args:
-            device: one of ``devices()``.
-            threads: where it is the processor.
 
-        Raises:
-            RuntimeUnavailable: the device is gone, or cannot compute a product.
+@functools.cache
+def _found() -> tuple[Mapping[str, AdapterInfo], tuple[str, ...]]:
+    """Runtimes by name, the fastest first, and a line for each that a package fails to add."""
+    from edgedec._support import plugins
 
-        """
-        ...
+    found = {info.name: info for info in _built_in()}
+    added, problems = plugins.find(GROUP)
+    for plugin in added:
+        wrong = _wrong(plugin.value, found.values())
+        if wrong:
+            problems.append(f"{plugin.package}: its runtime {plugin.name!r} is left out: {wrong}")
+        else:
+            found[plugin.value.name] = plugin.value
+    ordered = sorted(found.values(), key=lambda info: info.order)
+    return {info.name: info for info in ordered}, tuple(problems)
+
+
+def _built_in() -> list[AdapterInfo]:
+    modules = (module.name for module in pkgutil.iter_modules(runtimes.__path__))
+    own = [name for name in modules if name != "registry" and not name.startswith("_")]
+    return [importlib.import_module(f"{runtimes.__name__}.{name}").INFO for name in own]
+
+
+def _wrong(info: object, others: Collection[AdapterInfo]) -> str:
+    """Why a package's runtime cannot stand beside the others; empty where it can."""
+    if not isinstance(info, AdapterInfo):
+        return f"expected an AdapterInfo, got {info!r:.60}"
+    if info.name in (other.name for other in others):
+        return f"there is a runtime {info.name!r} already"
+    formats = {format: other.name for other in others for format in other.formats}
+    for format in info.formats:
+        if format in formats:
+            return f"the runtime {formats[format]!r} runs the format {format!r} already"
+    options = {option.name: option for other in others for option in other.options}
+    for option in info.options:
+        if options.get(option.name, option) != option:
+            return f"there is another option {option.name!r} already"
+    return ""
+
+
+def infos() -> Mapping[str, AdapterInfo]:
+    """All runtimes by name, installed or not, in the order in which they are chosen."""
+    return _found()[0]
+
+
+def problems() -> tuple[str, ...]:
+    """A line for each runtime that an installed package should add, and does not."""
+    return _found()[1]
+
+
+def added() -> dict[str, AdapterInfo]:
+    """The runtimes that installed packages add."""
+    own = {info.name for info in _built_in()}
+    return {name: info for name, info in infos().items() if name not in own}
 
 
 def names() -> list[str]:
     """The runtimes there is an adapter for, installed or not."""
-    found = (module.name for module in pkgutil.iter_modules(runtimes.__path__))
-    return sorted(n for n in found if n != "registry" and not n.startswith("_"))
+    return sorted(infos())
+
+
+def formats() -> list[str]:
+    """All formats of model files, in the order in which they are chosen."""
+    return [format for info in infos().values() for format in info.formats]
+
+
+def options() -> dict[str, LoadOption]:
+    """What runtimes take beyond what all of them do, by name."""
+    return {option.name: option for info in infos().values() for option in info.options}
+
+
+def packages() -> set[str]:
+    """The distributions that compute: see ``AdapterInfo``."""
+    return {package for info in infos().values() for package in info.packages}
+
+
+def of_format(format: str) -> AdapterInfo:
+    """The runtime that runs a format.
+
+    Raises:
+        InputError: there is none.
+
+    """
+    for info in infos().values():
+        if format in info.formats:
+            return info
+    raise InputError(f"no runtime for the format {format!r}: expected {', '.join(formats())}")
+
+
+# -- one of them --------------------------------------------------------------------------------
 
 
 def installed(name: str) -> bool:
@@ -87,18 +173,82 @@ def adapter(name: str) -> Adapter:
 
     Raises:
         InputError: there is no such adapter.
-        RuntimeUnavailable: the package it needs is not installed.
+        RuntimeUnavailable: the package it needs is not installed, or does not load.
 
     """
-    if name not in names():
+    if name not in infos():
         raise InputError(f"no runtime {name!r}: expected one of {', '.join(names())}")
+    info = infos()[name]
     try:
-        module = importlib.import_module(f"{runtimes.__name__}.{name}")
+        return cast(Adapter, importlib.import_module(info.module))
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(error.name or "")
+        from edgedec._support import installation
+
         missing = error.name or name
+        extra = info.extra
         install = installation.install(extra=extra) if extra else installation.install(missing)
         raise RuntimeUnavailable(
             f"the runtime {name!r} needs the package {missing!r}: {install}"
         ) from error
-    return cast(Adapter, module)
+    except EdgedecError:
+        raise
+    except Exception as error:  # whatever a package does while it is imported
+        raise RuntimeUnavailable(
+            f"the runtime {name!r} does not load: {one_line(str(error))}"
+        ) from error
+
+
+def admit(format: str, path: Path, files: Collection[Path]) -> None:
+    """Check a model's files before its runtime opens them.
+
+    Args:
+        format: of the model.
+        path: its main file.
+        files: all of its files.
+
+    Raises:
+        BundleError: they are damaged, or the main one names others.
+        RuntimeUnavailable: the runtime is not installed.
+
+    """
+    check_files = getattr(adapter(of_format(format).name), "admit", None)
+    if check_files is not None:
+        check_files(path, files)
+
+
+def load(format: str, path: Path, options: LoadOptions) -> Model:
+    """Load a model by the runtime of its format.
+
+    Raises:
+        InputError: no runtime for the format, or one that does not have an option chosen.
+        BundleError, RuntimeUnavailable: see ``Adapter.load``.
+
+    """
+    info = of_format(format)
+    runtime = adapter(info.name)
+    refuse_others(info, options)
+    return runtime.load(path, options)
+
+
+def refuse_others(info: AdapterInfo, options: LoadOptions) -> None:
+    """Refuse what was chosen and a runtime does not have, and values that make no sense.
+
+    Raises:
+        InputError: which, and what it is called on the command line.
+
+    """
+    own = {option.name: option for option in info.options}
+    refused = [(name, _flag(name)) for name in options.own if name not in own]
+    if options.providers and not info.providers:
+        refused.append(("providers", "--provider"))
+    for name, flag in refused:
+        raise InputError(
+            f"{name} ({flag}) is not a choice of the runtime {info.name}: leave it out, or use a"
+            " model in another format"
+        )
+    for name, value in options.own.items():
+        own[name].check(value)
+
+
+def _flag(name: str) -> str:
+    return options()[name].on_command_line if name in options() else f"--{name.replace('_', '-')}"

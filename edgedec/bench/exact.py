@@ -24,7 +24,7 @@ from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.pipeline import Prompt
-from edgedec.runtimes.onnx import OnnxModel
+from edgedec.runtimes.onnx.model import OnnxModel
 
 if TYPE_CHECKING:
     from edgedec.bench.suite import Suite

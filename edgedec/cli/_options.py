@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import functools
 import logging
 import re
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +17,7 @@ from edgedec._support.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name
 
 if TYPE_CHECKING:
     from edgedec.loading.build import OpenOptions
+    from edgedec.records.adapter import LoadOption
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
@@ -63,6 +65,21 @@ def draft_model(value: str | Path) -> Path:
     raise click.BadParameter(f"{text!r}: no such file or folder")
 
 
+class Format(click.Choice):  # type: ignore[type-arg]
+    """A format of model files; which there are is looked up when it is first needed."""
+
+    def __init__(self, *others: str) -> None:
+        self.case_sensitive = True
+        self._others = others
+
+    @property
+    def choices(self) -> list[str]:  # type: ignore[override]
+        """Those that some runtime runs, after the ``others``."""
+        from edgedec.runtimes import registry
+
+        return [*self._others, *registry.formats()]
+
+
 OPEN = [
     click.option("--draft", type=draft, default="auto", show_default=True,
                  metavar="|".join(["NAME", "FILE.gguf"]),
@@ -99,25 +116,11 @@ OPEN = [
 ]  # fmt: skip
 
 LOAD = [
-    click.option("--format", type=click.Choice(["auto", "onnx", "gguf", "optimum"]),
-                 default="auto", show_default=True,
+    click.option("--format", type=Format("auto"), default="auto", show_default=True,
                  help="Which of a bundle's formats; auto takes the fastest that can run here."),
-    click.option("--batch-threads", type=click.IntRange(1, 1024), metavar="N",
-                 help="GGUF: CPU threads for reading the prompt; default: as --threads."),
-    click.option("--kv-type", "kv", type=click.Choice(["f32", "f16", "q8_0", "q4_0"]),
-                 help="GGUF: type of keys and values."),
-    click.option("--flash-attention/--no-flash-attention", default=None,
-                 help="GGUF: default: where the runtime finds it faster."),
     click.option("--device", metavar="NAME",
                  help="A device of `edgedec devices`; for both models."),
-    click.option("--gpu-layers", type=click.IntRange(min=-1), metavar="N",
-                 help="GGUF: layers on that device; -1 is all."),
     click.option("--draft-device", metavar="NAME", help="A device for the draft alone."),
-    click.option("--draft-gpu-layers", type=click.IntRange(min=-1), metavar="N",
-                 help="GGUF: layers of the draft on its device."),
-    click.option("--mmap/--no-mmap", default=None,
-                 help="GGUF: map the file into memory; default: yes."),
-    click.option("--mlock", is_flag=True, default=None, help="GGUF: keep the weights in memory."),
     click.option("-v", "--verbose", is_flag=True, help="Let the runtime's own log through."),
 ]  # fmt: skip
 
@@ -131,9 +134,49 @@ WORKLOAD = [
     click.option("--all", "show_all", is_flag=True, help="Show every plan that was considered."),
 ]  # fmt: skip
 
-_LOADED = (
-    "format", "batch_threads", "kv", "flash_attention", "device", "gpu_layers", "mmap", "mlock",
-)  # fmt: skip
+
+class LoadCommand(click.Command):
+    """A command with ``LOAD``, which also takes the options that runtimes declare."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Those of the runtimes before ``--verbose``, which ends ``LOAD``."""
+        own = super().get_params(ctx)
+        names = {name for parameter in own for name in parameter.opts}
+        runtimes = [option for option in _of_runtimes() if not names & {*option.opts}]
+        here = next(index for index, one in enumerate(own) if one.name == "verbose")
+        return [*own[:here], *runtimes, *own[here:]]
+
+
+@functools.cache
+def _of_runtimes() -> list[click.Option]:
+    """Imported for a command's own help, and when it runs, but not for the list of commands."""
+    from edgedec.runtimes import registry
+
+    found: dict[str, click.Option] = {}
+    for info in registry.infos().values():
+        formats = "/".join(info.formats).upper()
+        for option in info.options:
+            found[option.name] = _of_runtime(option, option.name, f"{formats}: {option.help}")
+            if option.draft_help:
+                name = f"draft_{option.name}"
+                found[name] = _of_runtime(option, name, f"{formats}: {option.draft_help}")
+    return list(found.values())
+
+
+def _of_runtime(option: LoadOption, name: str, help: str) -> click.Option:
+    flag = option.on_command_line
+    if name != option.name:
+        flag = flag.replace("--", "--draft-")
+    if option.type is bool:
+        if option.default is None:
+            flag = f"{flag}/{flag.replace('--', '--no-')}"
+        return click.Option([flag, name], is_flag=True, default=None, help=help)
+    if option.choices:
+        return click.Option([flag, name], type=click.Choice(option.choices), help=help)
+    if option.type is int:
+        bounds = click.IntRange(option.least, option.most)
+        return click.Option([flag, name], type=bounds, metavar="N", help=help)
+    return click.Option([flag, name], help=help)
 
 
 def alone(option: str, allowed: Collection[str], advice: str) -> None:
@@ -219,18 +262,29 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
 
 
 def load_options(options: OpenOptions, chosen: dict[str, Any]) -> OpenOptions:
-    """``options`` with the values of ``LOAD``, where the command has them."""
+    """``options`` with the values of ``LOAD`` and of runtimes' own options."""
+    from edgedec.runtimes import registry
+
     if chosen.get("verbose"):
         logging.basicConfig(format="%(message)s")  # standard error
         logging.getLogger("edgedec").setLevel(logging.DEBUG)
-    options = replace(options, **{name: chosen[name] for name in _LOADED if name in chosen})
-    given = _of_draft(chosen)
-    if not given:
+    given = {name: chosen[name] for name in ("format", "device") if chosen.get(name) is not None}
+    fields = {field.name for field in dataclasses.fields(options)}
+    added: dict[str, Any] = {}
+    for name in registry.options():
+        if chosen.get(name) is not None:
+            (given if name in fields else added)[name] = chosen[name]
+    options = dataclasses.replace(options, **given, runtime_options=added)
+    draft = _of_draft(chosen)
+    if not draft:
         return options
-    return replace(options, draft_load=replace(options.of_target(None), **given))
+    load = options.of_target(None).changed(**draft)
+    return dataclasses.replace(options, draft_load=load)
 
 
 def _of_draft(chosen: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given for the draft alone."""
-    own = {name: chosen.get(f"draft_{name}") for name in ("device", "gpu_layers")}
+    from edgedec.runtimes import registry
+
+    own = {name: chosen.get(f"draft_{name}") for name in ("device", *registry.options())}
     return {name: value for name, value in own.items() if value is not None}

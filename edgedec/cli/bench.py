@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgedec.pipeline import Prompt
 
 
-@click.command()
+@click.command(cls=_options.LoadCommand)
 @_model.model
 @_options.options(_options.texts(count=10, least_tokens=2))
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")

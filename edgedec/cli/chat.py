@@ -26,7 +26,7 @@ _HELP = """\
 //TEXT        a message that begins with /"""
 
 
-@click.command()
+@click.command(cls=_options.LoadCommand)
 @_model.model
 @click.option(
     "--system",

@@ -43,6 +43,8 @@ def _print(facts: dict[str, Any]) -> None:
         ("Python", f"{facts['python']}, {facts['system']}"),
         ("packages", _versions(facts["packages"])),
         *((f"extra {name}", _extra(extra)) for name, extra in facts["extras"].items()),
+        *((f"runtime {name}", f"{', '.join(added['formats'])}; {_versions(added['packages'])}")
+          for name, added in facts.get("added_runtimes", {}).items()),
         ("processor", f"{cpu['name']}, {' + '.join(cpu['clusters'])}, {' '.join(cpu['features'])}"),
         ("memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} free"
                    + (f", limited to {size(limit)}" if limit else "")),

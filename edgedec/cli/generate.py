@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
 
 
-@click.command()
+@click.command(cls=_options.LoadCommand)
 @_model.model_and_prompt
 @_options.options(_sampling.SAMPLE, _options.OPEN, _options.LOAD)
 @click.option(

@@ -54,7 +54,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
     "--format",
     "formats",
     multiple=True,
-    type=click.Choice(["onnx", "gguf", "optimum"]),
+    type=_options.Format(),
     help="Only these formats; repeatable.",
 )
 @click.option(

@@ -21,7 +21,7 @@ _SHOWN = 20
 _VALUE = 20
 
 
-@click.command()
+@click.command(cls=_options.LoadCommand)
 @_model.model
 @_options.options(_options.texts(count=20, least_tokens=1))
 @click.option(

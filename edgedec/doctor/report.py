@@ -12,18 +12,19 @@ from edgedec.errors import EdgedecError
 from edgedec.hardware import machine
 from edgedec.hardware.clusters import clusters
 from edgedec.hardware.device import available_cores
+from edgedec.runtimes import registry
 
-RUNTIME = ("click", "jinja2", "numpy", "onnxruntime", "rich", "tokenizers")
-# What each extra brings, and for what.
-EXTRAS = {
-    "gguf": ("llama-cpp-python",),
-    "export": ("gguf", "ml_dtypes", "onnx", "safetensors"),
-    "optimum": ("optimum", "optimum-onnx", "torch", "transformers"),
-}
-PURPOSES = {
-    "gguf": "decodes and quantises GGUF files with llama.cpp",
-    "export": "makes bundles of checkpoints",
-    "optimum": "exports architectures without a spec, by way of torch",
+# Beside what runtimes need: what decoding needs, and what exporting does, with what it is for.
+NEEDED = ("click", "jinja2", "numpy", "rich", "tokenizers")
+EXPORT = {
+    "export": (
+        ("gguf", "ml_dtypes", "onnx", "safetensors"),
+        "makes bundles of checkpoints",
+    ),
+    "optimum": (
+        ("optimum", "optimum-onnx", "torch", "transformers"),
+        "exports architectures without a spec, by way of torch",
+    ),
 }
 # What int4 and int8 kernels look for, by the names of /proc/cpuinfo.
 CPU_FEATURES = (
@@ -38,13 +39,36 @@ def examine() -> dict[str, Any]:
         "edgedec": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "packages": {name: _version(name) for name in RUNTIME},
-        "extras": {extra: _extra(extra, names) for extra, names in EXTRAS.items()},
+        "packages": {name: _version(name) for name in needed()},
+        "extras": {extra: _extra(extra, *brings) for extra, brings in extras().items()},
         "cpu": cpu(),
         "memory": memory(),
         "demo": demo(),
     }
-    return {**facts, "problems": _problems(facts)}
+    if added := added_runtimes():
+        facts["added_runtimes"] = added
+    return {**facts, "problems": [*_problems(facts), *registry.problems()]}
+
+
+def needed() -> list[str]:
+    """What the plain install brings."""
+    infos, added = registry.infos(), registry.added()
+    own = [info for name, info in infos.items() if name not in added and not info.extra]
+    return sorted({*NEEDED, *(info.packages[0] for info in own)})
+
+
+def extras() -> dict[str, tuple[tuple[str, ...], str]]:
+    """What each extra brings, and for what."""
+    infos = registry.infos().values()
+    return {info.extra: (info.packages, info.purpose) for info in infos if info.extra} | EXPORT
+
+
+def added_runtimes() -> dict[str, Any]:
+    """What other packages bring."""
+    return {
+        name: {"formats": info.formats, "packages": {one: _version(one) for one in info.packages}}
+        for name, info in registry.added().items()
+    }
 
 
 def _version(name: str) -> str | None:
@@ -54,11 +78,10 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _extra(extra: str, names: tuple[str, ...]) -> dict[str, Any]:
+def _extra(extra: str, names: tuple[str, ...], purpose: str) -> dict[str, Any]:
     packages = {name: _version(name) for name in names}
     complete = all(packages.values())
     install = None if complete else installation.install(extra=extra)
-    purpose = PURPOSES.get(extra)
     return {"complete": complete, "purpose": purpose, "packages": packages, "install": install}
 
 

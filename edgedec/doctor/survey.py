@@ -77,12 +77,13 @@ def survey(*, measure: bool = True, on_progress: Listener | None = None) -> Surv
     """
     groups = tuple(clusters())
     found: list[Found] = []
-    problems: list[str] = []
+    problems = [*registry.problems()]
     for name in registry.names():
         try:
             adapter = registry.adapter(name)
             listed = adapter.devices()
-            problems += [text for text in adapter.problems() if text not in problems]
+            told: list[str] = getattr(adapter, "problems", list)()
+            problems += [text for text in told if text not in problems]
         except Exception as error:  # whatever a driver does while it is asked
             problems.append(f"{name}: {_line(error)}")
             continue
@@ -115,11 +116,10 @@ def _places(device: Device, groups: tuple[Cluster, ...]) -> list[Found]:
 
 
 def _measured(found: list[Found], on_progress: Listener | None) -> list[Found]:
-    """With speeds; what two runtimes compute with the same functions is measured once."""
+    """With speeds; what two runtimes compute with the same function is measured once."""
     known: dict[Any, Found] = {}
     keys = [
-        (registry.adapter(one.device.runtime).measure, replace(one.device, runtime=""), one.cluster)
-        for one in found
+        (_measure_of(one.device), replace(one.device, runtime=""), one.cluster) for one in found
     ]
     total = len(set(keys))
     for key, one in zip(keys, found, strict=True):
@@ -136,7 +136,14 @@ def _measured(found: list[Found], on_progress: Listener | None) -> list[Found]:
     ]
 
 
+def _measure_of(device: Device) -> Callable[[Device, int], Speed] | None:
+    """The function of the device's runtime; None where it does not measure."""
+    return getattr(registry.adapter(device.runtime), "measure", None)
+
+
 def _with_speed(one: Found) -> Found:
+    if _measure_of(one.device) is None:
+        return one
     try:
         # The processor's own kernels are trusted; a driver may end or hang the process.
         own = one.device.name == CPU
@@ -162,8 +169,10 @@ def measure_one(device: Device, threads: int, cores: tuple[int, ...] | None) -> 
         RuntimeUnavailable: the device cannot compute.
 
     """
+    measure = _measure_of(device)
+    assert measure is not None, "only devices of a runtime that measures"
     with pinned(cores):
-        return registry.adapter(device.runtime).measure(device, max(1, threads))
+        return measure(device, max(1, threads))
 
 
 def _in_child(one: Found) -> Speed:

@@ -72,6 +72,7 @@ class OpenChanges(TypedDict, total=False):
     accept: str | None
     plan: str | Path
     memory: int | None
+    runtime_options: Mapping[str, Any]
 
 
 def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> GenerateOptions:

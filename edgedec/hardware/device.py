@@ -18,7 +18,7 @@ class Device:
         name: as ``LoadOptions.device`` takes it; ``cpu`` is the processor.
         kind: ``cpu``, ``gpu`` or ``npu``.
         description: the maker's, with the runtime's version.
-        provider: ONNX Runtime's execution provider, as ``LoadOptions.providers`` takes it.
+        provider: the runtime's execution provider, as ``LoadOptions.providers`` takes it.
         memory_total, memory_free: bytes of its own memory; None where it has none of its own
             or does not say.
 

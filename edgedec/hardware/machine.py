@@ -9,8 +9,9 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
 
@@ -18,10 +19,6 @@ from edgedec._version import __version__
 from edgedec.hardware import cgroup
 from edgedec.hardware.clusters import Cluster, clusters
 
-# Packages that compute, or that say how.
-_PACKAGES = ("llama-cpp-python", "numpy", "onnxruntime")
-# Other builds of ONNX Runtime, and the providers that plug into it, carry names of this form.
-_BUILDS = re.compile(r"onnxruntime-.+")
 _ROOT = Path("/")
 
 
@@ -91,17 +88,23 @@ def machine_facts() -> dict[str, str]:
     }
 
 
-def runtime_versions() -> dict[str, str]:
-    """Return the versions of the installed runtime packages.
+def package_versions(patterns: Collection[str]) -> dict[str, str]:
+    """Return the versions of the installed packages that compute.
 
-    A runtime's build can differ under one version (llama.cpp with other devices), so the
-    version of one with compiled files ends with a hash of what was installed.
+    A runtime's build can differ under one version (with other devices, say), so the version of one
+    with compiled files ends with a hash of what was installed.
+
+    Args:
+        patterns: names of runtimes' packages, in which ``*`` stands for anything.
+
     """
     found = {"edgedec": __version__}
     for distribution in metadata.distributions():
         # Some tools write underscores; a damaged folder has no name at all.
         name = re.sub(r"[-_.]+", "-", distribution.name or "").lower()
-        if name not in found and (name in _PACKAGES or _BUILDS.fullmatch(name)):
+        if name not in found and (
+            name == "numpy" or any(fnmatchcase(name, one) for one in patterns)
+        ):
             found[name] = distribution.version + _build(distribution)
     return dict(sorted(found.items()))
 

@@ -32,9 +32,6 @@ from edgedec.text.vocabulary_map import translate
 
 __all__ = ["OpenOptions", "Parts", "assemble", "find_pair"]
 
-# Formats by how fast they decode, best first; measured (docs/measurements/formats.jsonl).
-_PREFERRED = ("onnx", "gguf", "optimum")
-
 
 @dataclass(slots=True)
 class Parts:
@@ -147,11 +144,12 @@ def _format(options: OpenOptions, role: str, formats: Sequence[str]) -> str:
         wanted = options.draft_format
     if wanted != "auto" and (role == "target" or wanted in formats):
         return wanted
-    known = [format for format in _PREFERRED if format in formats]
+    known = [format for format in registry.formats() if format in formats]
     if not known:
         there = one_line(", ".join(formats)) or "none for both models"
-        raise BundleError(f"the bundle's formats: {there}; expected one of {', '.join(_PREFERRED)}")
-    usable = [format for format in known if registry.installed(registry.RUNTIMES[format])]
+        expected = ", ".join(registry.formats())
+        raise BundleError(f"the bundle's formats: {there}; expected one of {expected}")
+    usable = [one for one in known if registry.installed(registry.of_format(one).name)]
     return (usable or known)[0]
 
 
@@ -227,10 +225,9 @@ def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
 
 
 def _load(source: Source, options: LoadOptions, stack: ExitStack) -> Model:
-    runtime = registry.adapter(registry.RUNTIMES[source.format])
     source.admit()
     with pinned(options.cores):
-        model = runtime.load(source.path, options)
+        model = registry.load(source.format, source.path, options)
     stack.callback(model.close)
     return model
 

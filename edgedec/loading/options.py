@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
-from edgedec.records.load import LoadOptions
+from edgedec.records.load import LoadOptions, check_threads
 from edgedec.records.plan import SEQUENTIAL
+from edgedec.runtimes import registry
+
+# Fields that are options of some runtimes only.
+_OWN = ("batch_threads", "kv", "flash_attention", "gpu_layers", "mmap", "mlock")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenOptions(LoadOptions):
-    """How to decode. What a ``LoadOptions`` has is of the target, and of the draft as well.
+class OpenOptions:
+    """How to decode. Choices for a model are of the target, and of the draft as well.
 
     Attributes:
+        threads, row_invariant, providers, device, cores: see ``LoadOptions``.
+        batch_threads: for a pass over many tokens, as in prefill; None is ``threads``.
+        kv: the type of keys and values: ``f32``, ``f16``, ``q8_0`` or ``q4_0``.
+        flash_attention: on or off.
+        gpu_layers: how many layers go to the device; -1 is all.
+        mmap: map the weights rather than read them.
+        mlock: keep the weights in memory.
         draft: a drafter's name; ``auto`` is ``hybrid`` where there is a draft model, else
             ``text``; ``none`` is plain decoding.
         draft_model: a GGUF file, or a bundle whose target drafts; None is the draft that
@@ -38,6 +50,7 @@ class OpenOptions(LoadOptions):
             if nothing is chosen here that it decides; a file that it wrote; ``none``.
         memory: bytes for weights, caches and buffers together: a plan that fits is made, after
             measuring where that was not done; None sets no limit.
+        runtime_options: options by name that the runtime of an installed package declares.
 
     ``row_invariant=True`` makes the text of a seed independent of what was drafted, near-ties
     included, and lets no drafter branch. None does so for bundles exported with
@@ -48,6 +61,17 @@ class OpenOptions(LoadOptions):
     follow measured time. Each token is still drawn from the target's distribution.
     """
 
+    threads: int | None = None
+    batch_threads: int | None = None
+    row_invariant: bool | None = None
+    providers: Sequence[str] = ()
+    kv: str | None = None
+    flash_attention: bool | None = None
+    device: str | None = None
+    gpu_layers: int | None = None
+    mmap: bool | None = None
+    mlock: bool | None = None
+    cores: tuple[int, ...] | None = None
     draft: str = "auto"
     draft_model: Path | None = None
     draft_length: int | str = "auto"
@@ -62,9 +86,13 @@ class OpenOptions(LoadOptions):
     accept: str | None = None
     plan: str | Path = "auto"
     memory: int | None = None
+    runtime_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        LoadOptions.__post_init__(self)
+        check_threads("threads", self.threads)
+        for name, value in self._own().items():
+            if name in registry.options():  # one that nobody has is refused by the runtime
+                registry.options()[name].check(value)
         for name in ("draft_depth", "max_context", "context_limit", "kv_memory", "memory"):
             check_whole(f"{name} is", getattr(self, name))
         if not isinstance(self.draft, str):
@@ -76,10 +104,20 @@ class OpenOptions(LoadOptions):
 
     def of_target(self, row_invariant: bool | None) -> LoadOptions:
         """What the target is loaded with."""
-        names = (field.name for field in dataclasses.fields(LoadOptions))
-        own = LoadOptions(**{name: getattr(self, name) for name in names})
-        return dataclasses.replace(own, row_invariant=row_invariant)
+        return LoadOptions(
+            threads=self.threads,
+            row_invariant=row_invariant,
+            providers=self.providers,
+            device=self.device,
+            cores=self.cores,
+            **self._own(),
+        )
 
     def of_draft(self) -> LoadOptions:
         """What the draft is loaded with: only the target's numbers decide the text."""
-        return dataclasses.replace(self.draft_load or self.of_target(None), row_invariant=False)
+        return (self.draft_load or self.of_target(None)).changed(row_invariant=False)
+
+    def _own(self) -> dict[str, Any]:
+        """What was chosen of the options that runtimes declare."""
+        named = {name: getattr(self, name) for name in _OWN if getattr(self, name) is not None}
+        return {**named, **self.runtime_options}

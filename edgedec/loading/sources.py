@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from edgedec._support.model_path import GGUF, is_gguf
 from edgedec.bundle import Bundle, Role
 from edgedec.bundle.manifest import sha256_of
-from edgedec.bundle.onnx_file import check_listed
-from edgedec.errors import BundleError, InputError
+from edgedec.errors import InputError
+from edgedec.runtimes import registry
 from edgedec.text.tokenizer import TOKENIZER, Tokenizer
 
 # From a role and the formats it is there in to the one that is used.
@@ -146,13 +146,6 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
     files = {name: bundle.path / name for name in variant.files}
     folder = PurePosixPath(role.tokenizer.relative_to(bundle.path).as_posix())
 
-    def admit() -> None:
-        if format == "gguf":
-            _check_parts(variant.path, files.values())
-            _admit_gguf(variant.path)
-        else:
-            check_listed(variant.path, files.values())
-
     def read_tokenizer() -> Tokenizer:
         return Tokenizer.read(
             lambda name, limit: bundle.read(str(folder / name), limit), role.tokenizer / TOKENIZER
@@ -164,7 +157,7 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
         path=variant.path,
         files=files,
         read_tokenizer=read_tokenizer,
-        admit=admit,
+        admit=lambda: registry.admit(format, variant.path, files.values()),
         stated={name: bundle.files[name].sha256 for name in variant.files},
         max_context=role.dims.get("max_context"),
     )
@@ -175,33 +168,13 @@ def _gguf(path: Path, role: str) -> Source:
     from edgedec.gguf.parts import decodable_parts
 
     header = GgufHeader.read(path)
-    parts = decodable_parts(header)
+    files = {part.name: part for part in decodable_parts(header)}
     return Source(
         role=role,
         format="gguf",
         path=path,
-        files={part.name: part for part in parts},
+        files=files,
         read_tokenizer=lambda: load_tokenizer(header),
-        admit=lambda: _admit_gguf(path),
+        admit=lambda: registry.admit("gguf", path, files.values()),
         max_context=header.context_length,
     )
-
-
-def _check_parts(path: Path, files: Iterable[Path]) -> None:
-    """The parts of a split file in a bundle are among the model's own files."""
-    from edgedec.gguf import GgufHeader
-    from edgedec.gguf.parts import decodable_parts
-
-    listed = set(files)
-    for part in decodable_parts(GgufHeader.read(path)):
-        if part not in listed:
-            raise BundleError(
-                f"{path}: its part {part.name} is not listed in the manifest among the model's"
-                " files: export the bundle again"
-            )
-
-
-def _admit_gguf(path: Path) -> None:
-    from edgedec.gguf import first_open
-
-    first_open(path)

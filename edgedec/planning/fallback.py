@@ -26,6 +26,7 @@ from edgedec.errors import (
 from edgedec.loading import build
 from edgedec.loading.build import OpenOptions, Parts
 from edgedec.planning import remembered
+from edgedec.records.place import CPU
 from edgedec.records.plan import SEQUENTIAL, Decision, Plan
 from edgedec.records.workload import Workload
 
@@ -101,7 +102,7 @@ def ways_without_plan(options: OpenOptions) -> list[Way]:
     on_device = options.device is not None or options.gpu_layers is not None
     plain = dataclasses.replace(
         options, draft="none", draft_length="auto", schedule=SEQUENTIAL, **alone,
-        providers=(), device=None, gpu_layers=0 if on_device else None, cores=None,
+        providers=(), device=CPU if on_device else None, gpu_layers=None, cores=None,
     )  # fmt: skip
     return [*ways, Way("plain decoding on the processor", plain)]
 

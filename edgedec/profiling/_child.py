@@ -51,10 +51,11 @@ def main(job_file: Path, out: Path) -> int:
 
 def measure(job: Job) -> tuple[Measured, parity.Rows]:
     """Load, read, run passes; and the rows that ``parity`` compares."""
-    adapter = registry.adapter(registry.RUNTIMES[job.place.format])
+    # The runtime's library comes first: its bytes are not the model's.
+    registry.adapter(registry.of_format(job.place.format).name)
     before, begin = resident_bytes(), perf_counter()
     options = job.place.load_options(row_invariant=job.row_invariant)
-    model = adapter.load(Path(job.path), options)
+    model = registry.load(job.place.format, Path(job.path), options)
     widths = _widths(job, model)
     most = min(model.info.max_context, job.contexts[-1] + max(widths) + _SLACK)
     session = model.open(most)

@@ -9,9 +9,10 @@ from pathlib import Path
 from edgedec._support.files import open_regular
 from edgedec._support.model_path import is_gguf
 from edgedec.errors import BundleError
-from edgedec.hardware.machine import machine_facts, runtime_versions
+from edgedec.hardware.machine import machine_facts, package_versions
 from edgedec.loading.sources import Source
 from edgedec.profiling.store import Identity
+from edgedec.runtimes import registry
 
 _SAMPLES, _SAMPLE = 16, 1 << 16
 
@@ -37,7 +38,12 @@ def identity(
             for name, path in source.files.items():
                 content = source.stated.get(name) or sampled(path)
                 digest.update(f"{role}\n{source.format}\n{name}\n{content}\n".encode())
-    return Identity("\n".join(stands), machine_facts(), digest.hexdigest(), runtime_versions())
+    return Identity(
+        "\n".join(stands),
+        machine_facts(),
+        digest.hexdigest(),
+        package_versions(registry.packages()),
+    )
 
 
 def sampled(file: Path) -> str:

@@ -32,9 +32,9 @@ def opened(path: Path, place: Place, capacity: int, row_invariant: bool | None) 
         row_invariant: see ``LoadOptions``.
 
     """
-    adapter = registry.adapter(registry.RUNTIMES[place.format])
     with pinned(place.cores):
-        model = adapter.load(path, place.load_options(row_invariant=row_invariant))
+        options = place.load_options(row_invariant=row_invariant)
+        model = registry.load(place.format, path, options)
     try:
         session = model.open(min(capacity, model.info.max_context))
         try:

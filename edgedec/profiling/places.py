@@ -67,7 +67,7 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
             if wanted.formats and source.format not in wanted.formats:
                 continue
             try:
-                adapter = registry.adapter(registry.RUNTIMES.get(source.format, source.format))
+                adapter = registry.adapter(registry.of_format(source.format).name)
                 devices = _devices(source.format, adapter, cores)
             except EdgedecError as error:
                 left_out.append(f"{role} as {source.format}: {error}")

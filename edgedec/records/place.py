@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgedec.records.load import LoadOptions
 
@@ -18,7 +19,7 @@ class Place:
         device: ``cpu``, or a device's name as ``edgedec devices`` lists it.
         threads: that compute; 0 where the device does not count them.
         cores: that they are kept on; None is any this process may use.
-        provider: ONNX Runtime's execution provider; None is the runtime's own choice.
+        provider: an execution provider of the runtime; None is the runtime's own choice.
 
     """
 
@@ -42,14 +43,14 @@ class Place:
             where += ":" + ",".join(map(str, self.cores))
         return f"{self.format} {where}" + (f" x{self.threads}" if self.threads else "")
 
-    def load_options(self, **more: object) -> LoadOptions:
+    def load_options(self, **more: Any) -> LoadOptions:
         """Return the ``LoadOptions`` of this place; ``more`` are other choices."""
         return LoadOptions(
             threads=self.threads or None,
             cores=self.cores,
             providers=() if self.provider is None else (self.provider,),
             device=None if self.device == CPU else self.device,
-            **more,  # type: ignore[arg-type]
+            **more,
         )
 
     def apart_from(self, other: Place) -> bool:

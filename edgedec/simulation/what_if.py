@@ -25,13 +25,13 @@ from edgedec.profiling import OnProgress, ProfileOptions
 from edgedec.records.plan import Decision, Plan, Prediction
 from edgedec.records.trace import Choices, Trace
 from edgedec.records.workload import Workload
+from edgedec.runtimes import registry
 from edgedec.simulation import cards, synthetic
 from edgedec.simulation.cards import Card
 from edgedec.simulation.elsewhere import Models, Said, memory_of, profile_of, span
 from edgedec.simulation.roofline import ModelSize, parse
 
 _KV_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
-_FORMATS = ("onnx", "gguf", "optimum")
 _TEXTS, _TOKENS = 3, 160
 # Between these a plan is shown for models whose acceptance nobody has measured: an assumption that
 # is shown with it.
@@ -204,7 +204,7 @@ def size_of(bundle: Bundle, role: Role) -> ModelSize:
         InputError: the bundle does not say how large it is.
 
     """
-    variant = next(role.variants[name] for name in _FORMATS if name in role.variants)
+    variant = next(role.variants[name] for name in registry.formats() if name in role.variants)
     dims = role.dims
     missing = [n for n in ("parameters", "layers", "hidden", "vocab_size") if n not in dims]
     if missing:

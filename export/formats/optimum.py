@@ -67,7 +67,7 @@ def parity(job: Job, folder: Path, progress: Progress) -> Figures:
     progress(stage, 0, 3)
     expected = optimum.TorchDecoder(job.checkpoint.path).logits(tokens)
     progress(stage, 1, 3)
-    model = registry.adapter("optimum").load(folder / _FILES[0], LoadOptions())
+    model = registry.load("optimum", folder / _FILES[0], LoadOptions())
     try:
         got = _logits(model.open(len(tokens)), tokens)
     finally:

@@ -2,3 +2,6 @@
 
 No adapter itself, as its underscore says; it imports none of them.
 """
+
+# Other builds of ONNX Runtime, and the providers that plug into it, carry names of this form.
+PACKAGES = ("onnxruntime", "onnxruntime-*")

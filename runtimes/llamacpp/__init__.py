@@ -1,25 +1,31 @@
 """Decoders in GGUF on llama.cpp: trees by sequences on shared cells."""
 
-from __future__ import annotations
+from edgedec.records.adapter import AdapterInfo, LoadOption
 
-from pathlib import Path
-
-from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp.backends import find_devices as devices
-from edgedec.runtimes.llamacpp.backends import load_plugins
-from edgedec.runtimes.llamacpp.model import LlamaModel
-from edgedec.runtimes.llamacpp.session import LlamaSession
-from edgedec.runtimes.llamacpp.speed import measure
-
-__all__ = ["LlamaModel", "LlamaSession", "devices", "load", "measure", "problems"]
-
-
-def load(path: Path, options: LoadOptions) -> LlamaModel:
-    """See ``edgedec.runtimes.registry.Adapter``."""
-    return LlamaModel.load(path, options)
-
-
-def problems() -> list[str]:
-    """See ``edgedec.runtimes.registry.Adapter``."""
-    failed = load_plugins()
-    return [failed] if failed else []
+OPTIONS = (
+    LoadOption(
+        "batch_threads", int, "CPU threads for reading the prompt; default: as --threads.",
+        least=1, most=1024,
+    ),
+    LoadOption(
+        "kv", str, "type of keys and values.", choices=("f32", "f16", "q8_0", "q4_0"),
+        flag="kv-type",
+    ),
+    LoadOption("flash_attention", bool, "default: where the runtime finds it faster."),
+    LoadOption(
+        "gpu_layers", int, "layers on that device; -1 is all.", least=-1,
+        draft_help="layers of the draft on its device.",
+    ),
+    LoadOption("mmap", bool, "map the file into memory; default: yes."),
+    LoadOption("mlock", bool, "keep the weights in memory.", default=False),
+)  # fmt: skip
+INFO = AdapterInfo(
+    name="llamacpp",
+    module=f"{__name__}.adapter",
+    formats=("gguf",),
+    order=2,
+    packages=("llama-cpp-python",),
+    extra="gguf",
+    purpose="decodes and quantises GGUF files with llama.cpp",
+    options=OPTIONS,
+)

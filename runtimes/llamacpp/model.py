@@ -89,10 +89,10 @@ class LlamaModel:
 
         Args:
             path: the file, the first part of one that is split, or the folder of one.
-            options: choices; ``providers`` is none of them.
+            options: choices; its own are ``edgedec.runtimes.llamacpp.OPTIONS``.
 
         Raises:
-            InputError: choices that this runtime does not have, or that exclude each other.
+            InputError: choices that exclude each other.
             BundleError: the file is missing, damaged, or holds no decoder.
             RuntimeUnavailable: a device or locked memory is not there, or row invariance was
                 asked for and pairs do not give it.
@@ -156,22 +156,9 @@ class LlamaModel:
 
 
 def _check(options: LoadOptions) -> None:
-    options.only(
-        "llamacpp",
-        "threads",
-        "batch_threads",
-        "row_invariant",
-        "kv",
-        "flash_attention",
-        "device",
-        "gpu_layers",
-        "mmap",
-        "mlock",
-    )
-    if options.kv in ("q8_0", "q4_0") and options.flash_attention is False:
-        raise InputError(
-            f"kv {options.kv} needs flash attention in llama.cpp: allow it, or take kv f16"
-        )
+    kv = options.own.get("kv")
+    if kv in ("q8_0", "q4_0") and options.own.get("flash_attention") is False:
+        raise InputError(f"kv {kv} needs flash attention in llama.cpp: allow it, or take kv f16")
 
 
 def default_threads(weight_bytes: int) -> int:
@@ -184,9 +171,9 @@ def default_threads(weight_bytes: int) -> int:
 
 def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
     threads = options.threads or default_threads(weight_bytes)
-    kv, flash_attention = options.kv or DEFAULT_KV, options.flash_attention
+    kv, flash_attention = options.own.get("kv", DEFAULT_KV), options.own.get("flash_attention")
     if flash_attention is None and kv in ("f32", "f16") and opening.on_processor(options):
         # There it takes half as long again for a few rows after a long text, and rounds more.
         flash_attention = False
-    batch_threads = options.batch_threads or threads
+    batch_threads = options.own.get("batch_threads", threads)
     return Settings(kv, flash_attention, threads, batch_threads, bool(options.row_invariant))

@@ -66,14 +66,14 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     pointers = (ctypes.c_void_p * (len(chosen) + 1))(*(device.pointer for device in chosen), None)
     if options.device is not None:
         params.devices = ctypes.addressof(pointers)
-    if options.gpu_layers is not None:
-        params.n_gpu_layers = options.gpu_layers
+    if (layers := options.own.get("gpu_layers")) is not None:
+        params.n_gpu_layers = layers
     forget()
     pointer = api.llama_model_load_from_file(os.fsencode(file), params)
     if not pointer:
         raise BundleError(f"{file}: llama.cpp cannot load it: {reason()}")
     weights = Weights(pointer)
-    if options.mlock and warned("mlock"):
+    if options.own.get("mlock") and warned("mlock"):
         raise RuntimeUnavailable(
             "the weights could not be locked in memory: raise the limit (ulimit -l) or leave "
             "mlock out"
@@ -85,7 +85,7 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
 
 def on_processor(options: LoadOptions) -> bool:
     """Whether no layer goes to a graphics device."""
-    if options.gpu_layers == 0:
+    if options.own.get("gpu_layers") == 0:
         return True
     if options.device is not None:
         return not _choose(options)
@@ -99,21 +99,23 @@ def _decodes(weights: Weights) -> bool:
 
 
 def _load_mode(options: LoadOptions) -> int:
-    if options.mlock:
-        return _LOCK if options.mmap is False else _MAP_AND_LOCK
-    return {None: _AUTO, True: _MAP, False: _READ}[options.mmap]
+    mapped = options.own.get("mmap")
+    if options.own.get("mlock"):
+        return _LOCK if mapped is False else _MAP_AND_LOCK
+    return {None: _AUTO, True: _MAP, False: _READ}[mapped]
 
 
 def _choose(options: LoadOptions) -> list[Backend]:
     """The device that layers go to; none for the processor alone."""
-    if options.device is None and not options.gpu_layers:
+    layers = options.own.get("gpu_layers")
+    if options.device is None and not layers:
         return []
     devices = find_backends()
     if options.device is None:
         others = [device for device in devices if device.takes_layers]
         if not others:
             raise RuntimeUnavailable(
-                f"gpu_layers is {options.gpu_layers}: this llama.cpp ({version()}) has no device "
+                f"gpu_layers is {layers}: this llama.cpp ({version()}) has no device "
                 "beside the processor"
             )
         return others

@@ -1,32 +1,13 @@
 """Decoders on ONNX Runtime: the KV cache in place, trees by bias and positions."""
 
-from __future__ import annotations
+from edgedec.records.adapter import AdapterInfo
+from edgedec.runtimes import _ort
 
-from pathlib import Path
-
-from edgedec.hardware.device import Device
-from edgedec.records.load import LoadOptions
-from edgedec.runtimes._ort.devices import find_devices
-from edgedec.runtimes._ort.plugins import problems
-from edgedec.runtimes._ort.speed import measure
-from edgedec.runtimes.onnx.model import OnnxModel
-from edgedec.runtimes.onnx.session import OnnxSession
-
-__all__ = ["OnnxModel", "OnnxSession", "devices", "load", "measure", "problems"]
-
-
-def load(path: Path, options: LoadOptions) -> OnnxModel:
-    """See ``edgedec.runtimes.registry.Adapter``."""
-    options.only("onnx", "threads", "providers", "device", "row_invariant")
-    return OnnxModel.load(
-        path,
-        threads=options.threads,
-        providers=options.providers,
-        device=options.device,
-        row_invariant=options.row_invariant,
-    )
-
-
-def devices() -> list[Device]:
-    """See ``edgedec.runtimes.registry.Adapter``."""
-    return find_devices("onnx")
+INFO = AdapterInfo(
+    name="onnx",
+    module=f"{__name__}.adapter",
+    formats=("onnx",),
+    order=1,
+    packages=_ort.PACKAGES,
+    providers=True,
+)

@@ -192,7 +192,7 @@ def test_bench_of_two_files(run: Run, files: dict[str, Path], tmp_path: Path) ->
 def test_demo_of_a_file(run: Run, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the runtime cannot make rows independent of their pass."""
     from edgedec.errors import RuntimeUnavailable
-    from edgedec.runtimes import llamacpp
+    from edgedec.runtimes.llamacpp import adapter as llamacpp
 
     load = llamacpp.load
     asked = []
@@ -231,7 +231,7 @@ def test_a_draft_of_more_nodes_than_the_target_takes_branches(
 def test_a_prompt_longer_than_the_context_is_refused_before_a_file_is_loaded(
     run: Run, one_line: Callable[..., str], files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("edgedec.runtimes.llamacpp.LlamaModel.load")
+    monkeypatch.delattr("edgedec.runtimes.llamacpp.model.LlamaModel.load")
     for limit, more in ((512, ()), (20, ("--max-context", 20))):
         line = one_line(run("generate", "--target", files["target"], "b" * 600, *more))
         assert f"the context holds {limit}: shorten it" in line

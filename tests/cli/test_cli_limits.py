@@ -14,7 +14,7 @@ from edgedec.errors import PromptTooLong
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.capacity import check_prompt
 from edgedec.pipeline import Pipeline
-from edgedec.runtimes.onnx import OnnxModel
+from edgedec.runtimes.onnx.model import OnnxModel
 
 TRAINED = 4096
 CONTEXTS = [None, 2, 16, 40, TRAINED, TRAINED + 1]

@@ -147,7 +147,7 @@ def test_doctor(run, monkeypatch) -> None:
     assert facts["memory"]["total_bytes"] > 1 << 28
     assert result.exit_code == (1 if facts["problems"] else 0)
     assert facts["demo"]["whole"] is not any("demo bundle" in p for p in facts["problems"])
-    monkeypatch.setattr("edgedec.doctor.report.RUNTIME", ("no-such-package",))
+    monkeypatch.setattr("edgedec.doctor.report.needed", lambda: ["no-such-package"])
     broken = run("doctor")
     assert broken.exit_code == 1
     assert (
@@ -157,7 +157,8 @@ def test_doctor(run, monkeypatch) -> None:
 
 
 def test_doctor_says_how_to_get_an_extra(run, monkeypatch) -> None:
-    monkeypatch.setattr("edgedec.doctor.report.EXTRAS", {"export": ("numpy", "no-such-package")})
+    extras = {"export": (("numpy", "no-such-package"), "makes bundles of checkpoints")}
+    monkeypatch.setattr("edgedec.doctor.report.extras", lambda: extras)
     shown = run("doctor")
     assert "no-such-package (missing); makes bundles of checkpoints; get it: " in shown.stdout
     assert installation.install(extra="export") in shown.stdout
@@ -178,8 +179,8 @@ def test_doctor_knows_the_extras_for_users() -> None:
         extras[name] = {package for package in names if package != "edgedec"}
     for name in ("dev", "reference"):
         del extras[name]
-    assert {name: set(packages) for name, packages in report.EXTRAS.items()} == extras
-    assert set(report.PURPOSES) == set(report.EXTRAS)
+    assert {name: set(packages) for name, (packages, _) in report.extras().items()} == extras
+    assert all(purpose for _, purpose in report.extras().values())
 
 
 def test_devices(run) -> None:

@@ -79,7 +79,7 @@ def test_a_pair_is_measured_kept_and_read_again(
     assert not caplog.messages
 
     # Another version of a runtime: said, and measured again.
-    monkeypatch.setattr(identity, "runtime_versions", lambda: {"numpy": "99"})
+    monkeypatch.setattr(identity, "package_versions", lambda _: {"numpy": "99"})
     assert str(run("profile", bundle, *ONE).exception) == "measured again"
     assert any("runtimes changed" in line and "99" in line for line in caplog.messages)
 

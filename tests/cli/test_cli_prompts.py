@@ -317,7 +317,7 @@ def test_ctrl_c_with_json(run, bundle, ctrl_c_in_round) -> None:
 
 
 def test_ctrl_c_while_the_prompt_is_read(run, bundle, monkeypatch) -> None:
-    from edgedec.runtimes.onnx import OnnxSession
+    from edgedec.runtimes.onnx.session import OnnxSession
 
     honest = OnnxSession.prefill
 

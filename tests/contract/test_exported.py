@@ -8,7 +8,7 @@ from edgedec.export.calibration import kv_scales
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
-from edgedec.runtimes.onnx import OnnxModel
+from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.testing import SessionContract
 
 # Every way in which decoders differ, at least once.

@@ -24,7 +24,7 @@ from edgedec.export import ExportOptions, experts, export_bundle
 from edgedec.models.registry import spec_for
 from edgedec.models.traits import Experts
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.runtimes.onnx import OnnxModel
+from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.testing import SessionContract
 
 # As in the published ones, one renormalises and the other does not.

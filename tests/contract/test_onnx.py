@@ -11,7 +11,8 @@ from tiny_models import write_tiny_model
 
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.runtimes.onnx import OnnxModel, OnnxSession
+from edgedec.runtimes.onnx.model import OnnxModel
+from edgedec.runtimes.onnx.session import OnnxSession
 from edgedec.testing import SessionContract
 
 Load = Callable[..., OnnxModel]

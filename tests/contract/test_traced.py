@@ -8,7 +8,7 @@ import pytest
 from tiny_torch import torch_checkpoint
 
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.runtimes.optimum import OptimumModel
+from edgedec.runtimes.optimum.model import OptimumModel
 from edgedec.testing import SessionContract
 
 pytestmark = [pytest.mark.torch, pytest.mark.optimum]

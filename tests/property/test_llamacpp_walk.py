@@ -15,9 +15,10 @@ from tiny_gguf import write_tiny_gguf
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import SessionError
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp import LlamaModel, LlamaSession
 from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import Context
+from edgedec.runtimes.llamacpp.model import LlamaModel
+from edgedec.runtimes.llamacpp.session import LlamaSession
 
 CAPACITY = 220
 STEPS = 14

@@ -21,7 +21,7 @@ from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.models.demo import BUNDLE
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes import onnx
+from edgedec.runtimes.onnx import adapter as onnx
 from edgedec.text.tokenizer import Tokenizer
 from edgedec.text.vocabulary_map import translate
 

@@ -27,7 +27,7 @@ from edgedec.errors import (
 )
 from edgedec.export import ExportOptions, export_bundle, optimum, traced
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.runtimes.optimum import OptimumModel
+from edgedec.runtimes.optimum.model import OptimumModel
 from edgedec.text.tokenizer import Tokenizer
 
 # The tiny tokenizer's ids; the checkpoints have a few rows more.

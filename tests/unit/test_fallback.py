@@ -13,7 +13,7 @@ from edgedec.loading.build import OpenOptions
 from edgedec.planning.fallback import Opener, Way, placed, ways_without_plan
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
-from edgedec.runtimes.onnx import OnnxSession
+from edgedec.runtimes.onnx.session import OnnxSession
 
 PROMPT = "def fibonacci(n):\n"
 # Row invariance, so that nothing but the failure can change a quantised text.
@@ -152,7 +152,7 @@ def test_a_planned_draft_of_another_runtime_decodes_the_same_text(expected):
 def test_ways_without_a_plan_end_on_the_processor():
     ways = ways_without_plan(OpenOptions(draft="model", device="Vulkan0", gpu_layers=-1))
     assert [way.options.draft for way in ways] == ["model", "text", "none"]
-    assert (ways[-1].options.device, ways[-1].options.gpu_layers) == (None, 0)
+    assert (ways[-1].options.device, ways[-1].options.gpu_layers) == ("cpu", None)
     assert [way.options.draft for way in ways_without_plan(OpenOptions(draft="lookup"))] == [
         "lookup",
         "none",

@@ -22,12 +22,13 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, EdgedecError, InputError, RuntimeUnavailable
 from edgedec.hardware.device import available_cores
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes import llamacpp, registry
-from edgedec.runtimes.llamacpp import LlamaModel, model, opening
+from edgedec.runtimes import registry
+from edgedec.runtimes.llamacpp import adapter as llamacpp
+from edgedec.runtimes.llamacpp import model, opening
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.library import api
-from edgedec.runtimes.llamacpp.model import default_threads
+from edgedec.runtimes.llamacpp.model import LlamaModel, default_threads
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +167,7 @@ def test_choices_that_are_refused(
     file: Path, options: dict[str, object], error: type[EdgedecError], words: str
 ) -> None:
     with pytest.raises(error, match=words) as caught:
-        LlamaModel.load(file, LoadOptions(**options))  # type: ignore[arg-type]
+        registry.load("gguf", file, LoadOptions(**options))  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
 

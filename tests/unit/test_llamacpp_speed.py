@@ -18,7 +18,8 @@ from edgedec.hardware import speed as taking
 from edgedec.hardware.device import Device
 from edgedec.hardware.speed import SIDE, CannotCompute
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes import llamacpp, registry
+from edgedec.runtimes import registry
+from edgedec.runtimes.llamacpp import adapter as llamacpp
 from edgedec.runtimes.llamacpp import backends, opening, products, speed
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends, find_devices
 from edgedec.runtimes.llamacpp.products import Weights, make_weights, time_products
@@ -208,7 +209,8 @@ def test_a_library_without_these_functions(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_backend_of_its_own_that_is_missing() -> None:
     """In a process of its own: a backend is loaded once for all."""
     code = (
-        "from edgedec.runtimes import llamacpp; print(llamacpp.problems(), len(llamacpp.devices()))"
+        "from edgedec.runtimes.llamacpp import adapter as llamacpp;"
+        "print(llamacpp.problems(), len(llamacpp.devices()))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -23,9 +23,10 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import SessionError
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.llamacpp import LlamaModel, LlamaSession
 from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import Context
+from edgedec.runtimes.llamacpp.model import LlamaModel
+from edgedec.runtimes.llamacpp.session import LlamaSession
 
 DRAFTERS = ["model", "tree", "lookup", "recycle", "hybrid"]
 PROMPTS = [[5, 6, 7, 5, 6, 7, 5, 6], [40, 41, 42, 43, 44, 40, 41], [9]]

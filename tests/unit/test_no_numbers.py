@@ -21,7 +21,7 @@ from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.onnx import OnnxModel
+from edgedec.runtimes.onnx.model import OnnxModel
 
 SAMPLERS = {
     "greedy": SamplingParams(),
@@ -43,7 +43,7 @@ def onnx_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> M
 
 def optimum_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> Model:
     tiny_optimum = pytest.importorskip("tiny_optimum")
-    from edgedec.runtimes.optimum import OptimumModel
+    from edgedec.runtimes.optimum.model import OptimumModel
 
     honest = tiny_optimum._Builder.weight
 
@@ -59,7 +59,7 @@ def optimum_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -
 def llama_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> Model:
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
     tiny_gguf = pytest.importorskip("tiny_gguf")
-    from edgedec.runtimes.llamacpp import LlamaModel
+    from edgedec.runtimes.llamacpp.model import LlamaModel
 
     honest = tiny_gguf._values
 

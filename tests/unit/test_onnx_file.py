@@ -19,7 +19,7 @@ from tiny_models import write_tiny_model
 from edgedec.bundle import onnx_file as file_module
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.runtimes.onnx import OnnxModel
+from edgedec.runtimes.onnx.model import OnnxModel
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,9 @@ from tiny_models import write_tiny_model
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import RuntimeUnavailable
-from edgedec.runtimes.onnx import OnnxModel, passes
 from edgedec.runtimes.onnx import model as onnx_model
+from edgedec.runtimes.onnx import passes
+from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.padding import NO_PADDING, PADDINGS, Padding, Run, find_padding
 
 NONE, ATTENTION, NO_LONE_ROW, EVEN, FOUR = PADDINGS

@@ -16,9 +16,10 @@ from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import Interrupted, SessionError, StateError
 from edgedec.hardware.device import available_cores
 from edgedec.runtimes._ort.opening import default_threads
-from edgedec.runtimes.onnx import OnnxModel, OnnxSession
 from edgedec.runtimes.onnx import cache as cache_module
 from edgedec.runtimes.onnx.cache import KvCache
+from edgedec.runtimes.onnx.model import OnnxModel
+from edgedec.runtimes.onnx.session import OnnxSession
 
 MB = 1 << 20
 

@@ -12,8 +12,8 @@ from tiny_models import write_tiny_model
 
 from edgedec.errors import RuntimeUnavailable
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes import onnx as adapter
-from edgedec.runtimes.onnx import OnnxModel, model, trust
+from edgedec.runtimes.onnx import adapter, model, trust
+from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.passes import Passes
 
 

@@ -17,9 +17,10 @@ from tiny_optimum import VOCAB, write_tiny_graph
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, InputError, RuntimeUnavailable, SessionError
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes import optimum, registry
-from edgedec.runtimes.onnx import OnnxModel
-from edgedec.runtimes.optimum import OptimumModel
+from edgedec.runtimes import registry
+from edgedec.runtimes.onnx.model import OnnxModel
+from edgedec.runtimes.optimum import adapter as optimum
+from edgedec.runtimes.optimum.model import OptimumModel
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def edit_facts(folder: Path, **changes: Any) -> None:
 
 
 def test_found_by_its_name(written: Path) -> None:
-    adapter = registry.adapter(registry.RUNTIMES["optimum"])
+    adapter = registry.adapter("optimum")
     model = adapter.load(written, LoadOptions(threads=1))
     assert model.info.vocab_size == VOCAB
     assert not model.capabilities.tree
@@ -180,4 +181,4 @@ def test_what_it_cannot_do_is_refused(written: Path) -> None:
     with pytest.raises(RuntimeUnavailable, match="NoSuchProvider"):
         OptimumModel.load(written, providers=["NoSuchProvider"])
     with pytest.raises(InputError, match="kv"):
-        optimum.load(written, LoadOptions(kv="q8_0"))
+        registry.load("optimum", written, LoadOptions(kv="q8_0"))

@@ -19,7 +19,8 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
-from edgedec.runtimes.optimum import OptimumModel, OptimumSession
+from edgedec.runtimes.optimum.model import OptimumModel
+from edgedec.runtimes.optimum.session import OptimumSession
 
 # -- sessions -----------------------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.hardware import speed as taking
 from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes import onnx as adapter
 from edgedec.runtimes import registry
 from edgedec.runtimes._ort import devices, plugins, speed
 from edgedec.runtimes._ort.devices import CPU, choose, find_devices, offers, put_into
+from edgedec.runtimes.onnx import adapter
 
 
 def handle(

@@ -23,7 +23,7 @@ from edgedec.errors import InputError, MemoryBudgetError, PromptTooLong, StateEr
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.generation.stream import Stream
 from edgedec.models.registry import spec_for
-from edgedec.runtimes.onnx import OnnxSession
+from edgedec.runtimes.onnx.session import OnnxSession
 
 CONTEXT, DRAFT_CONTEXT = 1024, 48
 PROMPT = [5, 6, 7, 8, 5, 6, 7]

@@ -15,7 +15,7 @@ from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.cli._output import summary
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.models.registry import spec_for
-from edgedec.runtimes.onnx import OnnxSession
+from edgedec.runtimes.onnx.session import OnnxSession
 
 DRAFTERS = ["model", "tree", "hybrid", "strings"]
 SAMPLERS = {

@@ -9,7 +9,8 @@ import pytest
 import edgedec
 from edgedec.hardware import cgroup, machine
 from edgedec.hardware.clusters import Cluster
-from edgedec.hardware.machine import Memory, difference, machine_facts, memory, runtime_versions
+from edgedec.hardware.machine import Memory, difference, machine_facts, memory, package_versions
+from edgedec.runtimes import registry
 
 GB = 1 << 30
 
@@ -77,8 +78,11 @@ def test_clusters_in_words() -> None:
     assert machine.describe(Cluster((0,), (0, 1), None, None, "all")) == "1 core of 2 threads"
 
 
+PACKAGES = registry.packages()
+
+
 def test_versions_name_what_computes() -> None:
-    found = runtime_versions()
+    found = package_versions(PACKAGES)
     assert found["edgedec"]
     assert found["onnxruntime"].startswith(metadata.version("onnxruntime") + "+")
     assert found["numpy"].startswith(metadata.version("numpy"))
@@ -98,7 +102,7 @@ class Installed:
 
 def versions_of(monkeypatch: pytest.MonkeyPatch, *installed: Installed) -> dict[str, str]:
     monkeypatch.setattr(metadata, "distributions", lambda: list(installed))
-    return runtime_versions()
+    return package_versions(PACKAGES)
 
 
 def test_another_build_under_one_version(monkeypatch: pytest.MonkeyPatch) -> None:

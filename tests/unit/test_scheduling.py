@@ -62,7 +62,7 @@ def test_models_on_cores_of_their_own(schedule, expected) -> None:
 
 @two_cores
 def test_a_round_runs_on_its_cores(monkeypatch) -> None:
-    from edgedec.runtimes.onnx import OnnxSession
+    from edgedec.runtimes.onnx.session import OnnxSession
 
     honest, found = OnnxSession.forward, []
 

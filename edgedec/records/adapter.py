@@ -1,0 +1,94 @@
+"""What a runtime says about itself and the options it takes, before its library is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgedec.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOption:
+    """An option of one runtime, beyond those that all of them take.
+
+    Attributes:
+        name: as a keyword.
+        type: ``bool``, ``int`` or ``str``.
+        help: a sentence for ``--help``.
+        default: what holds where nobody chose; None leaves it to the runtime.
+        choices: the texts that are allowed; empty is any.
+        least, most: bounds of a number; None sets none.
+        flag: on the command line, without the dashes in front; empty is the name.
+        draft_help: the sentence for the option that chooses it for the draft alone; empty
+            makes none.
+
+    """
+
+    name: str
+    type: type
+    help: str
+    default: bool | int | str | None = None
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    flag: str = ""
+    draft_help: str = ""
+
+    @property
+    def on_command_line(self) -> str:
+        """As ``--kv-type``."""
+        return f"--{self.flag or self.name.replace('_', '-')}"
+
+    def check(self, value: object) -> None:
+        """Refuse a value that makes no sense.
+
+        Raises:
+            InputError: what was expected.
+
+        """
+        if self.type is int:
+            from edgedec.decoding.sampling.params import check_whole  # imports numpy
+
+            check_whole(f"{self.name} is", value)
+            self._check_bounds(value)
+        elif self.choices and value not in self.choices:
+            allowed = ", ".join(self.choices)
+            raise InputError(f"{self.name} {value!r}: expected one of {allowed}")
+
+    def _check_bounds(self, value: object) -> None:
+        assert isinstance(value, int)
+        if self.least is not None and value < self.least:
+            raise InputError(f"{self.name} is {value}: expected {self.least} or more")
+        if self.most is not None and value > self.most:
+            raise InputError(f"{self.name} is {value}: expected {self.most} or less")
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterInfo:
+    """What is known of a runtime before its library is imported.
+
+    Attributes:
+        name: of the runtime.
+        module: the module with its functions (``edgedec.runtimes.registry.Adapter``), which
+            is imported when they are first needed.
+        formats: of the model files that it loads.
+        order: among runtimes, where a model is there in several formats: the lowest that can
+            run is taken. By decoding speed (docs/measurements/formats.jsonl).
+        packages: distributions that compute, the one it needs first; a profile holds for
+            their versions. Others may end in ``*``.
+        extra: of this distribution, that installs them; empty: they are installed with it.
+        purpose: of that extra, for ``edgedec doctor``.
+        options: that it takes beyond those of every runtime.
+        providers: whether it has execution providers, of which ``LoadOptions`` may name some.
+
+    """
+
+    name: str
+    module: str
+    formats: tuple[str, ...]
+    order: int = 100
+    packages: tuple[str, ...] = ()
+    extra: str = ""
+    purpose: str = ""
+    options: tuple[LoadOption, ...] = ()
+    providers: bool = False

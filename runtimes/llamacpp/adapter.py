@@ -1,0 +1,39 @@
+"""The adapter of the runtime ``llamacpp``: see ``edgedec.runtimes.registry.Adapter``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from edgedec.errors import BundleError
+from edgedec.gguf import GgufHeader, first_open
+from edgedec.gguf.parts import decodable_parts
+from edgedec.records.load import LoadOptions
+from edgedec.runtimes.llamacpp.backends import find_devices as devices
+from edgedec.runtimes.llamacpp.backends import load_plugins
+from edgedec.runtimes.llamacpp.model import LlamaModel
+from edgedec.runtimes.llamacpp.speed import measure
+
+__all__ = ["admit", "devices", "load", "measure", "problems"]
+
+
+def load(path: Path, options: LoadOptions) -> LlamaModel:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    return LlamaModel.load(path, options)
+
+
+def problems() -> list[str]:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    failed = load_plugins()
+    return [failed] if failed else []
+
+
+def admit(path: Path, files: Collection[Path]) -> None:
+    """The parts of a split file are among the model's files, and llama.cpp survives opening it."""
+    for part in decodable_parts(GgufHeader.read(path)):
+        if part not in files:
+            raise BundleError(
+                f"{path}: its part {part.name} is not listed in the manifest among the model's"
+                " files: export the bundle again"
+            )
+    first_open(path)
