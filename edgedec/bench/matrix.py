@@ -19,6 +19,7 @@ from edgedec.bench.verification import OnText, Progress, Row, Verification, Way
 from edgedec.bench.verify import Prompts, Texts, check, decode, divergences, plainly, row, tokens_of
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
+from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
@@ -140,13 +141,13 @@ def _plain(
 def _drafters(pipeline: Pipeline, draft: str) -> list[str]:
     """Those that the models of this pipeline can run, but for the one that ``auto`` is."""
     pair = pipeline.pair
-    auto = "text" if pair.draft is None else "hybrid"
-    left_out = ("none", auto) if draft == "auto" else ("none",)
+    auto = drafting.default(with_model=pair.draft is not None)
+    left_out = (PLAIN, auto) if draft == "auto" else (PLAIN,)
     names = [name for name in drafting.names() if name not in left_out]
     if pair.draft is None:
-        return [name for name in names if not drafting.needs_model(name)]
+        return [name for name in names if not drafting.info(name).needs_model]
     # Drafting by text is for pairs whose tokenizers differ.
-    return [name for name in names if name != "strings" or not pair.shared_tokenizer]
+    return [name for name in names if not (drafting.info(name).by_text and pair.shared_tokenizer)]
 
 
 def _ways(options: OpenOptions, drafters: Sequence[str]) -> Iterator[Way]:
@@ -174,7 +175,7 @@ def _ways(options: OpenOptions, drafters: Sequence[str]) -> Iterator[Way]:
 
 def _shape(drafter: str, open_length: bool) -> dict[str, int]:
     """Trees are to branch, not to be a chain."""
-    return dict(_TREE) if open_length and drafter == "tree" else {}
+    return dict(_TREE) if open_length and drafting.info(drafter).needs_branches else {}
 
 
 def _of(way: Way, cases: Sequence[Case]) -> list[Case]:

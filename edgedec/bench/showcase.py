@@ -69,12 +69,12 @@ class Showcase:
 
     def __init__(self, bundle: str | Path, options: OpenOptions | None = None) -> None:
         options = options or OpenOptions()
-        if options.draft == "none":
+        if options.draft == drafting.PLAIN:
             raise InputError(
                 "--draft none is what a drafter is raced against: choose another drafter"
             )
         self._stack = ExitStack()
-        if options.row_invariant is None and not drafting.branches(options.draft):
+        if options.row_invariant is None and not drafting.info(options.draft).branches:
             # A runtime without it refuses; any other fault shows again without it.
             with suppress(InputError, RuntimeUnavailable):
                 self._open(bundle, dataclasses.replace(options, row_invariant=True))
@@ -84,7 +84,7 @@ class Showcase:
     def _open(self, bundle: str | Path, options: OpenOptions) -> None:
         with ExitStack() as stack:
             self._sides = {
-                PLAIN: stack.enter_context(Pipeline.open(bundle, options, draft="none")),
+                PLAIN: stack.enter_context(Pipeline.open(bundle, options, draft=drafting.PLAIN)),
                 SPECULATIVE: stack.enter_context(Pipeline.open(bundle, options)),
             }
             self._stack = stack.pop_all()

@@ -21,6 +21,7 @@ from edgedec.bench.verification import OnText, Progress, Row, Verification
 from edgedec.bundle import Bundle
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, rule
+from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
@@ -86,8 +87,8 @@ def plainly(options: OpenOptions) -> OpenOptions:
     A drafter that needs branches opens a bundle without row invariance unless it is asked for,
     so plain decoding does as well.
     """
-    trees = options.row_invariant is None and drafting.needs_branches(options.draft)
-    return replace(options, draft="none", row_invariant=False if trees else options.row_invariant)
+    trees = options.row_invariant is None and drafting.info(options.draft).needs_branches
+    return replace(options, draft=PLAIN, row_invariant=False if trees else options.row_invariant)
 
 
 def decode(
@@ -190,7 +191,7 @@ def check(
     """
     if not prompts:
         raise InputError("no prompts to verify with: give at least one")
-    if options.draft == "none":
+    if options.draft == PLAIN:
         raise InputError("--draft none is what verify compares with: choose another drafter")
     accept = rule(options.accept or GumbelCoupling.name)
     # A lossy rule may be looked at: how many texts it changes is a fair question.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgedec._support.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name, names_model
+from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
     from edgedec.loading.build import OpenOptions
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
-# The drafters by their files; importing their package would import numpy.
-_DRAFTERS = Path(__file__).parents[1] / "decoding" / "drafting"
-DRAFTS = ["auto", *sorted({file.stem for file in _DRAFTERS.glob("[a-z]*.py")} - {"base"})]
+DRAFTS = ["auto", *drafting.names()]
 
 
 def size(value: str | int) -> int:
@@ -228,7 +227,6 @@ def options(*groups: list[Callable[[F], F]]) -> Callable[[F], F]:
 
 def open_options(chosen: dict[str, Any]) -> OpenOptions:
     """``OpenOptions`` from the values of ``OPEN``; a lossy rule is noted on stderr."""
-    from edgedec.decoding import drafting
     from edgedec.decoding.acceptance import rule
     from edgedec.loading.build import OpenOptions
 
@@ -241,7 +239,7 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
     drafter = chosen["draft"] if named else chosen["drafter"] or "auto"
     unused = [] if named else ["--draft FILE"]
     unused += [f"--draft-{name.replace('_', '-')}" for name in _of_draft(chosen)]
-    if unused and drafter != "auto" and not drafting.needs_model(drafter):
+    if unused and drafter != "auto" and not drafting.info(drafter).needs_model:
         raise click.UsageError(
             f"the drafter {drafter} takes no draft model: leave {' and '.join(unused)} out"
         )

@@ -15,6 +15,7 @@ import click
 from edgedec._support.fields import printable
 from edgedec.cli._terminal import width as width_of
 from edgedec.cli._terminal import wrapped
+from edgedec.decoding.drafting import PLAIN
 
 # A thread that waits this share of the time for a core makes passes clearly slower; and passes
 # so much slower than at opening are worth a figure.
@@ -114,7 +115,7 @@ def summary(result: Generation, *, sampled: bool) -> str:
 def _figures(result: Generation, *, sampled: bool) -> list[str]:
     """Short clauses that say how the text was decoded, and how much faster than plainly."""
     metrics, plan = result.metrics, result.plan
-    plain = plan.get("drafter") == "none"
+    plain = plan.get("drafter") == PLAIN
     tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
     parts = [f"{tokens} ({result.finish_reason})"]
     if metrics.tokens_per_second:
@@ -160,7 +161,7 @@ def _busy(metrics: Metrics) -> list[str]:
 
 def _exact(plan: Mapping[str, object]) -> list[str]:
     """A clause where the text is plain decoding's to the last token, near-ties included."""
-    drafts = plan.get("drafter") != "none"
+    drafts = plan.get("drafter") != PLAIN
     exact = plan.get("row_invariant") and plan.get("accept") in _SEEDS_OWN
     return ["its text exactly that of plain decoding"] if exact and drafts else []
 

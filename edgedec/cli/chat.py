@@ -12,6 +12,7 @@ import click
 
 from edgedec.cli import _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
+from edgedec.decoding.drafting import PLAIN
 
 if TYPE_CHECKING:
     from edgedec.errors import PromptTooLong
@@ -157,9 +158,7 @@ class _Talk:
         except InputError as error:
             _say(f"{error}, or auto")
         else:
-            _say(
-                "plain decoding from here on" if name == "none" else f"drafter {name} from here on"
-            )
+            _say("plain decoding from here on" if name == PLAIN else f"drafter {name} from here on")
 
 
 def _say(text: str) -> None:

@@ -103,14 +103,14 @@ class Draft:
         q: for every node whose children were drawn from a distribution, that distribution
             after the sampler's own processing, ``[vocab]`` float32. Empty for
             deterministic drafters (prompt lookup, Token Recycling).
-        source: name of the drafter that made it, for reports.
+        source: name of the drafter that made it.
         passes: draft model passes it took.
 
     """
 
     tree: TokenTree
     q: Mapping[int, FloatArray] = field(default_factory=dict)
-    source: str = "none"
+    source: str = ""
     passes: int = 0
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.engine import Emission
 from edgedec.decoding.metrics import Metrics
 
@@ -47,10 +48,10 @@ def plan_of(opened: Plan, draft: str | None, draft_length: int | None) -> Plan:
         draft, draft_length: as ``GenerateOptions`` has them.
 
     """
-    if opened["drafter"] == "none" or (draft is None and draft_length is None):
+    if opened["drafter"] == PLAIN or (draft is None and draft_length is None):
         return opened
-    if draft == "none" or draft_length == 0:
-        return {**opened, "drafter": "none", "draft_length": 0, "policy": "fixed"}
+    if draft == PLAIN or draft_length == 0:
+        return {**opened, "drafter": PLAIN, "draft_length": 0, "policy": "fixed"}
     drafter = {} if draft is None else {"drafter": draft}
     length = {} if draft_length is None else {"draft_length": draft_length, "policy": "fixed"}
     return {**opened, **drafter, **length}

@@ -12,6 +12,7 @@ from typing import Any
 from edgedec._support.fields import one_line
 from edgedec._support.model_path import is_gguf
 from edgedec.decoding import acceptance, drafting
+from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.session import Model, ModelInfo, Rollback, Session
@@ -110,10 +111,10 @@ def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
     if length != "auto" and (not isinstance(length, int) or length < 0):
         raise InputError(f"--draft-length {length}: expected auto or 0 and more")
     draft = None
-    if pair.draft is not None and drafting.needs_model(drafter):
+    if pair.draft is not None and drafting.info(drafter).needs_model:
         draft = Place.of(pair.draft.format, options.of_draft())
     return Plan(
-        Place.of(pair.target.format, options),
+        Place.of(pair.target.format, options.of_target(options.row_invariant)),
         draft,
         drafter,
         length if isinstance(length, int) else None,
@@ -158,14 +159,14 @@ def _drafter_name(pair: Pair, options: OpenOptions) -> str:
         raise InputError(f"draft {options.draft!r}: a drafter's name; give a file to draft_model")
     if options.draft != "auto":
         return options.draft
-    return "text" if pair.draft is None else "hybrid"
+    return drafting.default(with_model=pair.draft is not None)
 
 
 def _drafter_for(target: Model, drafter_name: str, options: OpenOptions) -> str:
-    """The drafter; ``none`` where a recurrent target cannot take back a rejected token."""
-    if drafter_name != "none" and options.draft == "auto" and options.draft_model is None:
-        return "none" if target.capabilities.rollback is Rollback.NONE else drafter_name
-    if drafter_name != "none":
+    """The drafter; the plain one where a recurrent target cannot take back a rejected token."""
+    if drafter_name != PLAIN and options.draft == "auto" and options.draft_model is None:
+        return PLAIN if target.capabilities.rollback is Rollback.NONE else drafter_name
+    if drafter_name != PLAIN:
         _check_goes_back(target, drafter_name)
     return drafter_name
 
@@ -182,7 +183,7 @@ def _load_draft(
     pair: Pair, target: Model, drafter: str, options: OpenOptions, stack: ExitStack
 ) -> Model | None:
     """The draft model, where the drafter has one."""
-    if not drafting.needs_model(drafter):
+    if not drafting.info(drafter).needs_model:
         return None
     if pair.draft is None:
         raise InputError(
@@ -219,7 +220,7 @@ def _translation(
 
 
 def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
-    if options.row_invariant is None and drafting.needs_branches(drafter_name):
+    if options.row_invariant is None and drafting.info(drafter_name).needs_branches:
         return False  # whoever asks for trees and not for invariance gets trees
     return options.row_invariant
 
@@ -245,7 +246,7 @@ def _describe(
     length = options.draft_length if engine.policy.name == "fixed" else "auto"
     return {
         "drafter": engine.drafter.name,
-        "draft_length": 0 if engine.drafter.name == "none" else length,
+        "draft_length": 0 if engine.drafter.name == PLAIN else length,
         "policy": engine.policy.name,
         "schedule": options.schedule,
         "accept": engine.rule.name,

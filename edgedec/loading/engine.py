@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, calibrate
 from edgedec.decoding.policy.cost import WIDTHS
@@ -21,8 +20,6 @@ from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
 
 _SCHEDULES = (SEQUENTIAL, OVERLAPPED)
-# Drafters whose model can draft while the target verifies.
-_AHEAD = ("model", "hybrid")
 
 
 def build_engine(
@@ -96,20 +93,19 @@ def _ahead(
     plan: Plan, parts: DrafterParts, clock: Clock, on_failure: Callable[[BaseException], object]
 ) -> AheadDrafter:
     """The plan's drafter in a thread of its own."""
-    lookup = (
-        LookupDrafter(parts.vocab_size, rivals=("model",)) if plan.drafter == "hybrid" else None
-    )
+    lookup = drafting.before_model(plan.drafter, parts)
     ahead = Ahead(parts, clock, cores=_cores(plan.draft, clock))
-    return AheadDrafter(ahead, clock, lookup=lookup, on_failure=on_failure)
+    return AheadDrafter(ahead, clock, name=plan.drafter, lookup=lookup, on_failure=on_failure)
 
 
 def _check_schedule(plan: Plan) -> None:
     if plan.schedule not in _SCHEDULES:
         raise InputError(f"no schedule {plan.schedule!r}: expected one of {', '.join(_SCHEDULES)}")
-    if plan.schedule == OVERLAPPED and plan.drafter not in _AHEAD:
+    if plan.schedule == OVERLAPPED and not drafting.info(plan.drafter).overlaps:
+        able = (name for name in drafting.planned() if drafting.info(name).overlaps)
         raise InputError(
             f"the drafter {plan.drafter} does not draft while the target verifies: expected"
-            f" {' or '.join(_AHEAD)}, or the sequential schedule"
+            f" {' or '.join(able)}, or the sequential schedule"
         )
 
 

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from edgedec._support.fields import printable
 from edgedec.decoding.acceptance import AcceptanceRule, GumbelCoupling
 from edgedec.decoding.drafting.base import (
+    Drafter,
     DraftLimits,
     DraftStep,
     GoOn,
     RoundFeedback,
 )
-from edgedec.decoding.drafting.lookup import LookupDrafter
+from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.randomness import Streams
@@ -28,7 +29,6 @@ from edgedec.overlap.clock import Clock
 from edgedec.overlap.lookahead import Ahead
 from edgedec.overlap.lookahead_node import Twig
 
-_MODEL = "model"
 _FORGET = 0.95
 # Of the first tokens drafted, seven of ten are trusted to be right.
 _TRUST = 7.0, 10.0
@@ -85,7 +85,8 @@ class AheadDrafter:
     Args:
         ahead: the draft's thread.
         clock: of everything that waits.
-        lookup: prompt lookup, to be asked first (``hybrid``); None for the model alone.
+        name: the drafter's.
+        lookup: what is asked before the model; None for the model alone.
         on_failure: told once a text when the draft fails in the middle of it; the text goes on
             without, and the next one tries again.
 
@@ -96,10 +97,11 @@ class AheadDrafter:
         ahead: Ahead,
         clock: Clock,
         *,
-        lookup: LookupDrafter | None = None,
+        name: str = ModelDrafter.name,
+        lookup: Drafter | None = None,
         on_failure: Callable[[BaseException], object] = log_failure,
     ) -> None:
-        self.name = "model" if lookup is None else "hybrid"
+        self.name = name
         self.ahead = ahead
         # Whoever drops an engine, or ends the program in the middle of a text, leaves no thread
         # behind: one in a runtime's code when the interpreter goes takes the process with it.
@@ -124,7 +126,7 @@ class AheadDrafter:
         resting = self._declined % (_GIVE_UP + _REST) >= _GIVE_UP
         self._declined += resting
         self.ahead.rest(now=resting or limits.nodes < 1)
-        draft = Draft(TokenTree(root), source=_MODEL)
+        draft = Draft(TokenTree(root), source=ModelDrafter.name)
         if self._lookup is not None:
             # A rival that has nothing to say yet is none.
             asked = go_on if self._root.computed else _without_rivals(go_on)
@@ -158,7 +160,7 @@ class AheadDrafter:
         """The draft's first choices below the root, as far as they are known and wanted."""
         tree, twig = TokenTree(root), self._root
         length = min(limits.nodes, limits.depth)
-        step = DraftStep(0, lambda: twig.entropy, lambda: twig.confidence, _MODEL)
+        step = DraftStep(0, lambda: twig.entropy, lambda: twig.confidence, ModelDrafter.name)
         if coupled:
             step.token = lambda: _first(twig).token
         while step.depth < length and self._known(twig, step.depth) and go_on(step):
@@ -168,7 +170,7 @@ class AheadDrafter:
             self._declined = 0
         elif length > 0 and twig.computed:
             self._declined += 1
-        return Draft(tree, source=_MODEL)
+        return Draft(tree, source=ModelDrafter.name)
 
     def _known(self, twig: Twig, depth: int) -> bool:
         """True if the draft knows the next token; waits for it while that pays."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgedec.planning.estimate import LENGTHS, Forecast
+from edgedec.decoding import drafting
+from edgedec.planning.estimate import Forecast
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
 from edgedec.records.profile import NOT_AT_ONCE, Measured, Profile
-
-_TREE_SIZES = (2, 3, 4, 6, 8, 12, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,8 @@ def families(forecast: Forecast) -> Iterator[Family]:
         yield Family((Plan(place),), _unusable(target))
         if not target.parity.usable:
             continue
-        for drafter in ("lookup", "recycle"):
-            lengths = _TREE_SIZES if drafter == "recycle" and target.tree else LENGTHS
-            yield from _sized(target, drafter, None, SEQUENTIAL, lengths)
+        for drafter in _drafters(target, with_model=False):
+            yield from _sized(target, drafter, None)
         if not forecast.chances:
             continue
         for draft in drafts:
@@ -50,39 +48,50 @@ def _with_model(forecast: Forecast, target: Measured, draft: Measured) -> Iterat
     if not refused and not draft.rolls_back:
         refused = f"{draft.name} is recurrent and cannot take back a rejected token"
     if refused:
-        yield Family((Plan(target.place, draft.place, "model", LENGTHS[0]),), refused)
+        any_of_them = next(_drafters(target, with_model=True))
+        yield Family((Plan(target.place, draft.place, any_of_them, 1),), refused)
         return
-    for drafter in ("model", "hybrid"):
-        yield from _sized(target, drafter, draft.place, SEQUENTIAL, LENGTHS)
-        if not target.place.apart_from(draft.place):
+    for drafter in _drafters(target, with_model=True):
+        info = drafting.info(drafter)
+        if info.estimated_by == "ranks":
+            yield from _best_tree(forecast, target, draft, drafter)
+        yield from _sized(target, drafter, draft.place)
+        if not info.overlaps or not target.place.apart_from(draft.place):
             continue
         if forecast.profile.at_once(target.place, draft.place) is None:
-            ahead = Plan(target.place, draft.place, drafter, LENGTHS[0], schedule=OVERLAPPED)
+            ahead = Plan(target.place, draft.place, drafter, 1, schedule=OVERLAPPED)
             yield Family((ahead,), NOT_AT_ONCE)
             continue
-        yield from _sized(target, drafter, draft.place, OVERLAPPED, LENGTHS)
-    yield _allowed(target, (Plan(target.place, draft.place, "adaptive", None),))
-    if target.tree:
-        yield from _trees(forecast, target, draft)
+        yield from _sized(target, drafter, draft.place, OVERLAPPED)
 
 
-def _trees(forecast: Forecast, target: Measured, draft: Measured) -> Iterator[Family]:
-    auto = Plan(target.place, draft.place, "tree", None)
-    size = forecast.best_tree(auto)
+def _drafters(target: Measured, *, with_model: bool) -> Iterator[str]:
+    for name in drafting.planned():
+        info = drafting.info(name)
+        if info.needs_model == with_model and (target.tree or not info.needs_branches):
+            yield name
+
+
+def _best_tree(
+    forecast: Forecast, target: Measured, draft: Measured, drafter: str
+) -> Iterator[Family]:
+    size = forecast.best_tree(Plan(target.place, draft.place, drafter, None))
     if size is not None:
-        plan = Plan(target.place, draft.place, "tree", size.nodes, size.depth)
+        plan = Plan(target.place, draft.place, drafter, size.nodes, size.depth)
         yield _allowed(target, (plan,))
-    yield _allowed(target, (auto,))
 
 
 def _sized(
-    target: Measured, drafter: str, draft: Place | None, schedule: str, lengths: tuple[int, ...]
+    target: Measured, drafter: str, draft: Place | None, schedule: str = SEQUENTIAL
 ) -> Iterator[Family]:
-    """One family of fixed lengths, and one whose policy decides each round."""
+    """One family of fixed lengths, where there are any, and one decided each round."""
+    info = drafting.info(drafter)
+    lengths = (target.tree and info.tree_lengths) or info.lengths
     fixed = tuple(
         Plan(target.place, draft, drafter, length, schedule=schedule) for length in lengths
     )
-    yield _allowed(target, fixed)
+    if fixed:
+        yield _allowed(target, fixed)
     yield _allowed(target, (Plan(target.place, draft, drafter, None, schedule=schedule),))
 
 

@@ -218,7 +218,7 @@ def _wrong_plan(plan: Plan) -> str:
         return f"no drafter {plan.drafter!r:.40}"
     if plan.schedule not in (SEQUENTIAL, OVERLAPPED):
         return f"no schedule {plan.schedule!r:.40}"
-    if drafting.needs_model(plan.drafter) != (plan.draft is not None):
+    if drafting.info(plan.drafter).needs_model != (plan.draft is not None):
         return f"drafter {plan.drafter!r} and where its model runs do not go together"
     if plan.schedule == OVERLAPPED and plan.draft is None:
         return f"drafter {plan.drafter!r} has no model that could work while the target does"

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import Verdict
-from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, RoundFeedback
+from edgedec.decoding.drafting.base import Drafter, DrafterParts, DraftLimits, RoundFeedback
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import Draft, TokenTree
@@ -71,21 +71,18 @@ class Recording:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.text = trace.tokens[trace.prompt :]
+        self._asked: dict[str, list[int]] = {}
 
     def rounds(self, drafter: str, length: int, *, branches: int | None = None) -> Iterator[Round]:
         """The rounds of a drafter whose drafts have at most so many tokens.
 
-        ``hybrid`` asks lookup first, as the drafter of this name does. Trees of a draft
-        model are not drafts of the text alone: see ``ranks``.
+        Trees of a draft model are not drafts of the text alone: see ``ranks``.
         """
-        if drafter == "recycle":
-            return self._recycled(length, branches=branches)
-        runs = {
-            "lookup": [("lookup", self._looked_up)],
-            "model": [("model", self._agreed)],
-            "hybrid": [("lookup", self._looked_up), ("model", self._agreed)],
-        }
-        return self._chains(runs[drafter], length)
+        info = drafting.info(drafter)
+        if info.estimated_by == "rounds":
+            return self._run(drafter, length, branches=branches)
+        asked = info.parts if info.estimated_by == "turns" else (drafter,)
+        return self._chains([(name, self._right(name)) for name in asked], length)
 
     def ranks(self) -> Iterator[int]:
         """For each token of the text its rank among the draft's choices; ``RANKS`` if beyond."""
@@ -110,9 +107,19 @@ class Recording:
             yield Round(source, drafted, drafted, accepted)
             position += accepted + 1
 
+    def _right(self, drafter: str) -> list[int]:
+        """By position: how many of a drafter's tokens from there on are right; ``_NONE`` if none.
+
+        Of the draft model its recorded choices, of others what they draft at each position.
+        """
+        if drafting.info(drafter).needs_model:
+            return self._agreed
+        if drafter not in self._asked:
+            self._asked[drafter] = self._ask(drafter)
+        return self._asked[drafter]
+
     @cached_property
     def _agreed(self) -> list[int]:
-        """By position: how many of the draft model's tokens from there on are right."""
         if self.trace.draft is None:
             return [_NONE] * len(self.text)
         runs = [0]
@@ -122,10 +129,8 @@ class Recording:
         runs.reverse()
         return runs + [0] * (len(self.text) - len(rows))
 
-    @cached_property
-    def _looked_up(self) -> list[int]:
-        """The same for prompt lookup; ``_NONE`` where it finds nothing."""
-        sampler, drafter = self._start("lookup", branches=1)
+    def _ask(self, name: str) -> list[int]:
+        sampler, drafter = self._start(name, branches=1)
         runs = []
         for position, token in enumerate(self.text):
             draft = drafter.propose(sampler.history[-1], _limits(MOST), _always, sampler.streams)
@@ -134,8 +139,8 @@ class Recording:
             sampler.push([token])
         return runs
 
-    def _recycled(self, length: int, *, branches: int | None) -> Iterator[Round]:
-        sampler, drafter = self._start("recycle", branches=branches)
+    def _run(self, name: str, length: int, *, branches: int | None) -> Iterator[Round]:
+        sampler, drafter = self._start(name, branches=branches)
         position, end = 0, len(self.text)
         while position < end:
             limits = _limits(min(length, end - position - 1))
@@ -144,20 +149,22 @@ class Recording:
             accepted, tree = len(path) - 1, draft.tree
             yield Round(draft.source, draft.drafted, max(tree.depths), accepted)
             kept = self.text[position : position + accepted + 1]
-            drafter.observe(self._feedback(tree.tokens_on(path), kept, position))
+            drafter.observe(self._feedback(name, tree.tokens_on(path), kept, position))
             sampler.push(kept)
             position += len(kept)
 
-    def _feedback(self, path: list[int], kept: Sequence[int], position: int) -> RoundFeedback:
+    def _feedback(
+        self, source: str, path: list[int], kept: Sequence[int], position: int
+    ) -> RoundFeedback:
         """What the target said along the text; of wrong branches nothing was recorded."""
         choices = self.trace.target
         rows = slice(position, position + len(path))
         ids = np.array([row[:RANKS] for row in choices.ids[rows]], np.int64)
         scored = Pass(0, ids, np.array(choices.probabilities[rows], np.float32)[:, :RANKS], None)
-        draft = Draft(TokenTree.chain(path), source="recycle")
+        draft = Draft(TokenTree.chain(path), source=source)
         return RoundFeedback(draft, Verdict(list(range(len(path))), kept[-1]), scored, kept)
 
-    def _start(self, name: str, *, branches: int | None) -> tuple[Sampler, drafting.Drafter]:
+    def _start(self, name: str, *, branches: int | None) -> tuple[Sampler, Drafter]:
         trace = self.trace
         vocab_size = 1 + max(max(trace.tokens), max(map(max, trace.target.ids), default=0))
         prompt = trace.tokens[: trace.prompt]

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from edgedec.decoding import drafting
+from edgedec.decoding.drafting.base import LENGTHS
+from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.errors import PlanError
 from edgedec.planning.drafts import Drafts, Recording, child_chances, measure
 from edgedec.planning.footprint import footprint
@@ -20,8 +23,7 @@ from edgedec.records.profile import NOT_AT_ONCE, Profile
 from edgedec.records.trace import Trace
 from edgedec.records.workload import Workload
 
-# Draft lengths that are weighed, and how large and deep a drafted tree may be.
-LENGTHS = tuple(range(1, 9))
+# How large and deep a drafted tree may be.
 MOST_NODES, DEEPEST = 24, 8
 _NOTHING = Survival(0.0, (), 0.0)
 
@@ -98,11 +100,12 @@ class Forecast:
     def _estimate(self, plan: Plan) -> Estimate:
         if plan.plain:
             return Estimate(1.0, self._target(plan)(1), 0.0, self.profile.overhead_s)
-        if plan.drafter == "adaptive":
+        info = drafting.info(plan.drafter)
+        if info.estimated_by == "best":
             # It goes from one to the other; how much that gains shows in a replay only.
-            arms = (replace(plan, drafter=arm) for arm in self._arms(plan))
-            return max((self.estimate(arm) for arm in arms), key=lambda found: found.rate)
-        if plan.drafter == "tree":
+            parts = (replace(plan, drafter=part) for part in self._usable(info.parts, plan))
+            return max((self.estimate(part) for part in parts), key=lambda found: found.rate)
+        if info.estimated_by == "ranks":
             return self._tree(plan)
         if plan.schedule == OVERLAPPED and plan.draft_length is not None:
             # It waits for no more tokens than pay, and so drafts as many or fewer.
@@ -110,7 +113,7 @@ class Forecast:
             return max((self._fixed(one) for one in shorter), key=lambda found: found.rate)
         if plan.draft_length is not None:
             return self._fixed(plan)
-        lengths = (replace(plan, draft_length=length) for length in LENGTHS)
+        lengths = (replace(plan, draft_length=length) for length in info.lengths or LENGTHS)
         return max((self.estimate(one) for one in lengths), key=lambda found: found.rate)
 
     def drafts(
@@ -124,7 +127,7 @@ class Forecast:
         """
         key = (drafter, length, branches)
         if key not in self._measured:
-            if drafter not in ("hybrid", "lookup", "model", "recycle"):
+            if drafting.info(drafter).estimated_by in ("best", "ranks", "nothing"):
                 raise PlanError(f"drafter {drafter!r}: its rounds cannot be foretold by formula")
             self._measured[key] = measure(self._recordings, drafter, length, branches=branches)
         return self._measured[key]
@@ -142,15 +145,19 @@ class Forecast:
             )  # fmt: skip
         return self._sizes[key]
 
+    def _chain(self, length: int) -> Drafts | None:
+        """The draft model's recorded choices as chains of a length; None without any."""
+        return self.drafts(ModelDrafter.name, length).get(ModelDrafter.name)
+
     def _branches(self, plan: Plan) -> int | None:
         """Most branches of a tree that both models compute; None is any number."""
         target = self.profile.at("target", plan.target).branches
         draft = None if plan.draft is None else self.profile.at("draft", plan.draft).branches
         return min((most for most in (target, draft) if most is not None), default=None)
 
-    def _arms(self, plan: Plan) -> tuple[str, ...]:
+    def _usable(self, parts: Sequence[str], plan: Plan) -> list[str]:
         branching = self.profile.at("target", plan.target).tree
-        return ("hybrid", "recycle", "tree") if branching else ("hybrid", "recycle")
+        return [part for part in parts if branching or not drafting.info(part).needs_branches]
 
     # -- one round ------------------------------------------------------------------------------
 
@@ -164,11 +171,11 @@ class Forecast:
         for source, drafts in found.items():
             survival, share = drafts.survival, drafts.survival.drafts
             model_s = 0.0
-            if source == "model":
-                model_s = self._model_s(plan, survival, length) + self._lag_s(plan, found)
             verify_s = target(drafts.nodes + 1)
-            if plan.schedule == OVERLAPPED and source == "model":
-                verify_s, model_s = self._overlap(plan, verify_s, model_s)
+            if drafting.info(source).needs_model:
+                model_s = self._model_s(plan, survival, length) + self._lag_s(plan, found, survival)
+                if plan.schedule == OVERLAPPED:
+                    verify_s, model_s = self._overlap(plan, verify_s, model_s)
             target_s += share * verify_s
             draft_s += share * model_s
             tokens += survival.accepted(length)
@@ -184,13 +191,18 @@ class Forecast:
         passes_s = (length - whole) * draft(1) + whole * draft(2)
         return passes_s + length * self.profile.draft_overhead_s
 
-    def _lag_s(self, plan: Plan, found: dict[str, Drafts]) -> float:
-        """Seconds in which the draft model reads what was written while lookup drafted."""
-        if plan.schedule == OVERLAPPED or "lookup" not in found:
+    def _lag_s(self, plan: Plan, found: dict[str, Drafts], own: Survival) -> float:
+        """Seconds in which the draft model reads what was written while others drafted."""
+        others = [
+            drafts.survival
+            for source, drafts in found.items()
+            if not drafting.info(source).needs_model
+        ]
+        if plan.schedule == OVERLAPPED or not others:
             return 0.0
-        draft, lookup = self._draft(plan), found["lookup"].survival
-        written = lookup.drafts + lookup.accepted(plan.draft_length or 0)
-        behind = round(written / found["model"].survival.drafts)
+        draft, length = self._draft(plan), plan.draft_length or 0
+        written = sum(other.drafts + other.accepted(length) for other in others)
+        behind = round(written / own.drafts)
         return draft(1 + behind) - draft(1)
 
     def _overlap(self, plan: Plan, verify_s: float, model_s: float) -> tuple[float, float]:
@@ -205,7 +217,7 @@ class Forecast:
         if not met:
             raise PlanError(f"{plan.label}: {NOT_AT_ONCE}")
         at_once_s, ahead_s = verify_s * met.target_factor, model_s * met.draft_factor
-        longer = self.drafts("model", length + 1).get("model")
+        longer = self._chain(length + 1)
         holds = longer.survival.whole(length + 1) if longer else 0.0
         waits_s = holds * max(0.0, ahead_s - at_once_s) + (1 - holds) * model_s
         return at_once_s, waits_s
@@ -226,7 +238,7 @@ class Forecast:
         layers = self._trees.layers(nodes + 1, depth)
         draft_s = sum(draft(width) + self.profile.draft_overhead_s for width in layers[:-1])
         tokens = max(1.0, self._trees.expected(nodes + 1, depth))
-        error = self.drafts("model", depth).get("model")
+        error = self._chain(depth)
         return Estimate(
             tokens,
             self._target(plan)(nodes + 1),

@@ -16,6 +16,7 @@ from typing import Any
 
 from edgedec._support.fields import one_line, printable
 from edgedec.decoding import drafting
+from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import (
     BundleError,
     EdgedecError,
@@ -83,11 +84,11 @@ def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenO
 def ways_of(decision: Decision, options: OpenOptions) -> list[Way]:
     """A decision's plan, then what it falls back to; all of them plain where that is asked for."""
     plans = [decision.chosen.plan, *decision.fallbacks]
-    if options.draft == "none":
+    if options.draft == PLAIN:
         plans = list(dict.fromkeys(Plan(plan.target) for plan in plans))
     if options.row_invariant:
         # What row invariance promises holds for chains, which these do not draft.
-        plans = [plan for plan in plans if not drafting.branches(plan.drafter)]
+        plans = [plan for plan in plans if not drafting.info(plan.drafter).branches]
     return [Way(plan.label, placed(options, plan, decision.max_context)) for plan in plans]
 
 
@@ -96,12 +97,13 @@ def ways_without_plan(options: OpenOptions) -> list[Way]:
     ways = [Way("what was asked for", options)]
     # A drafter that needs no model of its own stays.
     alone: dict[str, Any] = {"draft_model": None, "draft_load": None, "draft_format": None}
-    if drafting.needs_model(options.draft) or options.draft == "auto":
-        changed = dataclasses.replace(options, draft="text", schedule=SEQUENTIAL, **alone)
+    if drafting.info(options.draft).needs_model or options.draft == "auto":
+        drafter = drafting.default(with_model=False)
+        changed = dataclasses.replace(options, draft=drafter, schedule=SEQUENTIAL, **alone)
         ways.append(Way("what needs no draft model", changed))
     on_device = options.device is not None or options.gpu_layers is not None
     plain = dataclasses.replace(
-        options, draft="none", draft_length="auto", schedule=SEQUENTIAL, **alone,
+        options, draft=PLAIN, draft_length="auto", schedule=SEQUENTIAL, **alone,
         providers=(), device=CPU if on_device else None, gpu_layers=None, cores=None,
     )  # fmt: skip
     return [*ways, Way("plain decoding on the processor", plain)]
@@ -149,7 +151,7 @@ def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
 def _chosen(options: OpenOptions) -> str:
     """Options that the user chose, which no plan overrides; plain decoding is planned, too."""
     names = [name for name in _DECIDED if getattr(options, name) != _DEFAULTS[name]]
-    if options.draft == "none":
+    if options.draft == PLAIN:
         names.remove("draft")
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 

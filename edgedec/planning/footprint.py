@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from edgedec.decoding.drafting import needs_model
+from edgedec.decoding import drafting
 from edgedec.records.plan import Plan
 from edgedec.records.profile import Measured, Profile
 
@@ -23,13 +23,9 @@ from edgedec.records.profile import Measured, Profile
 AUTO_LENGTH = 16
 _FLOAT = 4
 _PREFILL_CHUNK = 128
-# Token Recycling keeps eight successors of each token as int32 (2408.08696).
-_SUCCESSOR_BYTES = 32
 # A process that plans before it decodes (and measures before it plans) was seen to take 21 MB
 # more than one that only decodes; pages that were used once are rarely given back.
 _PLANNING_BYTES = 24_000_000
-# Prompt lookup keeps a dictionary entry for each n-gram of a text; measured.
-_NGRAM_BYTES = 630
 # A byte-pair tokenizer with 100,000 entries took 44 MB.
 _TOKEN_BYTES = 440
 
@@ -129,7 +125,5 @@ def _same_weights(target: Measured, draft: Measured) -> bool:
 
 
 def _remembered(drafter: str, vocab_size: int, context: int) -> int:
-    if drafter == "recycle":
-        return vocab_size * _SUCCESSOR_BYTES
-    looks_up = drafter != "none" and (drafter == "hybrid" or not needs_model(drafter))
-    return context * _NGRAM_BYTES if looks_up else 0
+    info = drafting.info(drafter)
+    return vocab_size * info.vocab_bytes + context * info.context_bytes

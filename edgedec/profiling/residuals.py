@@ -28,7 +28,6 @@ from edgedec.replay.run import Setting, replay
 
 _TEXTS, _TOKENS = 3, 64
 _LENGTH = 3
-_DRAFTERS = ("none", "lookup", "recycle", "model", "tree", "hybrid", "adaptive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +55,12 @@ class Stage:
         """One of each kind that can be decoded here."""
         target, draft = self.measured
         invariant = self.model.capabilities.row_invariant
-        for name in _DRAFTERS:
-            needs = drafting.needs_model(name)
-            if (needs and self.draft is None) or (invariant and drafting.branches(name)):
+        yield Plan(target.place)
+        for name in drafting.planned():
+            info = drafting.info(name)
+            if (info.needs_model and self.draft is None) or (invariant and info.branches):
                 continue
-            place = draft.place if needs and draft is not None else None
-            if name == "none":
-                yield Plan(target.place)
-                continue
+            place = draft.place if info.needs_model and draft is not None else None
             for length in (_LENGTH, None):
                 yield Plan(target.place, place, name, length)
 

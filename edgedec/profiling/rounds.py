@@ -7,9 +7,10 @@ from statistics import median
 from time import perf_counter
 from typing import Any, cast
 
-from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling
-from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.base import Drafter, DrafterParts
+from edgedec.decoding.drafting.model import ModelDrafter
+from edgedec.decoding.drafting.none import NoDrafter
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed, RoundRecord
@@ -96,11 +97,9 @@ def _beside(
 ) -> float:
     timers = [Timed(session) for session in (target, draft) if session is not None]
     sessions = [cast(Session, timer) for timer in timers]
-    name = "none" if draft is None else "model"
-    drafter = drafting.create(
-        name,
-        DrafterParts(vocab_size, None if draft is None else sessions[1], translation=translation),
-    )
+    drafter: Drafter = NoDrafter()
+    if draft is not None:
+        drafter = ModelDrafter(DrafterParts(vocab_size, sessions[1], translation=translation))
     for timer in timers:
         timer.rollback(0)
     engine = Engine(sessions[0], drafter, Fixed(0 if draft is None else _DRAFTED), GumbelCoupling())

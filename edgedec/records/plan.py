@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgedec.decoding.drafting import PLAIN
 from edgedec.records.place import Place
 
 SCHEMA = 2
@@ -26,7 +27,7 @@ class Plan:
 
     target: Place
     draft: Place | None = None
-    drafter: str = "none"
+    drafter: str = PLAIN
     draft_length: int | None = 0
     depth: int | None = None
     schedule: str = SEQUENTIAL
@@ -34,7 +35,7 @@ class Plan:
     @property
     def plain(self) -> bool:
         """True if nothing is drafted."""
-        return self.drafter == "none"
+        return self.drafter == PLAIN
 
     @property
     def kind(self) -> str:

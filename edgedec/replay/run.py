@@ -27,10 +27,8 @@ from edgedec.replay.virtual_clock import VirtualClock
 _MOST_DRAFTED = 128
 # Tokens in the cache when a pipeline measures its passes.
 _CALIBRATION = 32
-# What a round's own work grows by with a draft of these drafters, and where a policy decides
-# each round, as shares of a plain round's: Python against Python, measured on x86-64. What a
-# draft model adds is measured with the profile, by the pass.
-_DRAFTING = {"lookup": 0.8, "hybrid": 0.8, "recycle": 1.0, "tree": 1.0, "adaptive": 1.0}
+# What a round's own work grows by where a policy decides each round, as a share of a plain
+# round's: Python against Python, measured on x86-64.
 _DECIDING = 1.2
 # Likewise what a round that overlaps tells the draft's thread, and asks of it.
 _SCHEDULING = 1.0
@@ -105,7 +103,7 @@ class _Stage:
         self._models: list[TraceModel] = []
         target = self._model(TARGET, setting.target, traces[0], _beside(setting, plan))
         draft: TraceSession | None = None
-        if drafting.needs_model(plan.drafter):
+        if drafting.info(plan.drafter).needs_model:
             if setting.draft is None:
                 raise InputError(f"drafter {plan.drafter!r} needs a draft model: none was measured")
             draft = self._model(DRAFT, setting.draft, traces[0], _beside_draft(setting, plan))
@@ -166,7 +164,7 @@ def _beside(setting: Setting, plan: Plan) -> tuple[float, float, float]:
     if plan.kind in setting.rounds:
         return setting.rounds[plan.kind] + setting.overhead_s * scheduling, 0.0, noise_s
     deciding = _DECIDING if plan.draft_length is None else 0.0
-    drafting_s = setting.overhead_s * _DRAFTING.get(plan.drafter, 0.0)
+    drafting_s = setting.overhead_s * drafting.info(plan.drafter).round_share
     return setting.overhead_s * (1 + deciding + scheduling), drafting_s, noise_s
 
 

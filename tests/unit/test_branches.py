@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.drafting import DrafterParts
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed, MeasuredCost, calibrate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from drafting_table import HOT, PENALISED, PROMPT, VOCAB, Table
 
-from edgedec.decoding.drafting import DrafterParts
+from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.drafting.tree import Habits, TreeDrafter
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import SamplingParams

@@ -9,9 +9,8 @@ from drafting_table import HOT, PROMPT, VOCAB, Table
 from policy_world import CURVE, World, same
 
 from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.drafting import DrafterParts
 from edgedec.decoding.drafting.adaptive import AdaptiveDrafter
-from edgedec.decoding.drafting.base import DraftStep
+from edgedec.decoding.drafting.base import DrafterParts, DraftStep
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed, MeasuredCost, RoundRecord, for_request

@@ -1,17 +1,32 @@
 """Drafters, one file each, found by name; copy ``lookup.py`` to write your own.
 
-A drafter's file has a function ``build(parts: DrafterParts) -> Drafter``; nothing else
-needs to know of it.
+A drafter's file has ``INFO``, a ``DrafterInfo``, and ``build(parts: DrafterParts) -> Drafter``.
+Everything else (planner, profile, replay, footprint, command line) reads ``INFO``.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from types import ModuleType
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Protocol, cast
 
-from edgedec.decoding.drafting.base import Drafter, DrafterParts
 from edgedec.errors import InputError
+
+if TYPE_CHECKING:  # the command line lists names, and does not wait for numpy
+    from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
+
+# The drafter that drafts nothing: plain decoding.
+PLAIN = "none"
+
+
+class _Module(Protocol):
+    """What a drafter's file offers."""
+
+    INFO: DrafterInfo
+
+    def build(self, parts: DrafterParts) -> Drafter: ...
 
 
 def names() -> list[str]:
@@ -20,19 +35,35 @@ def names() -> list[str]:
     return sorted(name for name in found if name != "base" and not name.startswith("_"))
 
 
-def needs_model(name: str) -> bool:
-    """Whether a drafter drafts with a model of its own; False for unknown names."""
-    return name in names() and bool(getattr(_module(name), "NEEDS_MODEL", False))
+@cache
+def info(name: str) -> DrafterInfo:
+    """What is known of a drafter; nothing of a name that no drafter has, such as ``auto``."""
+    if name in names():
+        return _module(name).INFO
+    from edgedec.decoding.drafting.base import DrafterInfo
+
+    return DrafterInfo(planned=False, estimated_by="nothing")
 
 
-def branches(name: str) -> bool:
-    """Whether a drafter proposes branching trees where it may; False for unknown names."""
-    return name in names() and bool(getattr(_module(name), "BRANCHES", False))
+def planned() -> list[str]:
+    """The drafters that plans choose from: first those without a model, composites last."""
+    ranks = {name: info(name) for name in names()}
+    chosen = (name for name in ranks if ranks[name].planned)
+    return sorted(chosen, key=lambda name: (ranks[name].needs_model, len(ranks[name].parts), name))
 
 
-def needs_branches(name: str) -> bool:
-    """Whether a drafter drafts nothing but branching trees; False for unknown names."""
-    return name in names() and bool(getattr(_module(name), "NEEDS_BRANCHES", False))
+def default(*, with_model: bool) -> str:
+    """The drafter that ``auto`` stands for, with a draft model or without."""
+    known = ((name, info(name)) for name in names())
+    return next(name for name, of in known if of.default and of.needs_model == with_model)
+
+
+def before_model(name: str, parts: DrafterParts) -> Drafter | None:
+    """What an overlapped drafter asks before its draft model; None where it asks nothing."""
+    first, *others = info(name).parts or (name,)
+    if info(first).needs_model:
+        return None
+    return create(first, replace(parts, draft=None, rivals=others))
 
 
 def create(name: str, parts: DrafterParts) -> Drafter:
@@ -48,20 +79,11 @@ def create(name: str, parts: DrafterParts) -> Drafter:
     """
     if name not in names():
         raise InputError(f"no drafter {name!r}: expected one of {', '.join(names())}")
-    drafter: Drafter = _module(name).build(parts)
-    return drafter
+    return _module(name).build(parts)
 
 
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{name}")
+def _module(name: str) -> _Module:
+    return cast(_Module, importlib.import_module(f"{__name__}.{name}"))
 
 
-__all__ = [
-    "Drafter",
-    "DrafterParts",
-    "branches",
-    "create",
-    "names",
-    "needs_branches",
-    "needs_model",
-]
+__all__ = ["PLAIN", "before_model", "create", "default", "info", "names", "planned"]

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.base import (
     Drafter,
+    DrafterInfo,
     DrafterParts,
     DraftLimits,
     GoOn,
     RoundFeedback,
 )
+from edgedec.decoding.drafting.hybrid import HybridDrafter
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.drafting.recycle import RecycleDrafter
@@ -114,7 +116,13 @@ class AdaptiveDrafter:
         return self._recycle
 
 
-NEEDS_MODEL = True
+INFO = DrafterInfo(
+    needs_model=True,
+    parts=(HybridDrafter.name, RecycleDrafter.name, TreeDrafter.name),
+    estimated_by="best",
+    lengths=(),
+    round_share=1.0,
+)
 
 
 def build(parts: DrafterParts) -> Drafter:

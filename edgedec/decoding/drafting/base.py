@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
@@ -116,6 +116,67 @@ class Drafter(Protocol):
         ...
 
 
+# Draft lengths that plans choose from, unless a drafter has others.
+LENGTHS = tuple(range(1, 9))
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterInfo:
+    """What the rest of edgedec reads about a drafter before one is built.
+
+    Attributes:
+        needs_model: it drafts with a draft model.
+        branches: it proposes branching trees where the target verifies them.
+        needs_branches: it proposes nothing but branching trees.
+        by_text: it is for a draft model with a tokenizer of its own, and takes no other.
+        overlaps: its draft model can work while the target verifies; those of its ``parts``
+            that stand before the draft model are asked first.
+        parts: the drafters that a composite asks, in this order.
+        default: ``auto`` stands for it, where there is a draft model if it needs one, and
+            where there is none if it does not.
+        planned: plans choose it, and profiles measure its rounds.
+        estimated_by: how the planner foresees its rounds on a recorded text. ``rounds`` runs
+            the drafter round after round, with what it learns from them; ``positions`` asks it
+            once at each position, for one that learns nothing; ``choices`` follows the draft
+            model's recorded choices as a chain, ``ranks`` as a tree; ``turns`` takes the first
+            of its parts that has a draft, ``best`` whichever of its parts is best; ``nothing``
+            cannot foresee them.
+        lengths: draft lengths worth planning, beside one that is decided each round.
+        tree_lengths: numbers of nodes in their place where the target verifies trees; empty
+            where those are the same.
+        round_share: what a draft adds to a round's own work outside passes, as a share of a
+            plain round's: Python against Python, measured on x86-64. What the passes of a
+            draft model add is measured with the profile.
+        context_bytes, vocab_bytes: memory it keeps for each token of the context, and for each
+            entry of the vocabulary.
+
+    """
+
+    needs_model: bool = False
+    branches: bool = False
+    needs_branches: bool = False
+    by_text: bool = False
+    overlaps: bool = False
+    parts: tuple[str, ...] = ()
+    default: bool = False
+    planned: bool = True
+    estimated_by: Literal["rounds", "positions", "choices", "ranks", "turns", "best", "nothing"] = (
+        "rounds"
+    )
+    lengths: tuple[int, ...] = LENGTHS
+    tree_lengths: tuple[int, ...] = ()
+    round_share: float = 0.0
+    context_bytes: int = 0
+    vocab_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.needs_model and self.estimated_by in ("rounds", "positions"):
+            raise ValueError(
+                f"a drafter that needs a model is not estimated by {self.estimated_by}: expected"
+                " choices, ranks, turns, best or nothing"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class DrafterParts:
     """What a drafter may be built from; each takes what it needs.
@@ -127,6 +188,7 @@ class DrafterParts:
         branches: of the target's ``Capabilities``: 1 means chains only, None any number.
         draft_branches: likewise of the draft's.
         translation: between the target's vocabulary and the draft's; None where they are one.
+        rivals: the drafters that are asked next, where this one is part of another.
 
     """
 
@@ -135,6 +197,7 @@ class DrafterParts:
     branches: int | None = None
     translation: Translation | None = None
     draft_branches: int | None = None
+    rivals: Sequence[str] = ()
 
     @property
     def both_branches(self) -> int | None:

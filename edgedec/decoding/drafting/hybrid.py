@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgedec.decoding.drafting import lookup
 from edgedec.decoding.drafting.base import (
     Drafter,
+    DrafterInfo,
     DrafterParts,
     DraftLimits,
     GoOn,
@@ -53,7 +55,15 @@ class HybridDrafter:
         self._model.close()
 
 
-NEEDS_MODEL = True
+INFO = DrafterInfo(
+    needs_model=True,
+    overlaps=True,
+    parts=(LookupDrafter.name, ModelDrafter.name),
+    default=True,
+    estimated_by="turns",
+    round_share=lookup.INFO.round_share,
+    context_bytes=lookup.INFO.context_bytes,
+)
 
 
 def build(parts: DrafterParts) -> Drafter:

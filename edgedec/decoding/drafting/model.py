@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.base import (
     Drafter,
+    DrafterInfo,
     DrafterParts,
     DraftLimits,
     DraftStep,
@@ -88,7 +89,7 @@ class ModelDrafter:
         self._follower.close()
 
 
-NEEDS_MODEL = True
+INFO = DrafterInfo(needs_model=True, overlaps=True, estimated_by="choices")
 
 
 def build(parts: DrafterParts) -> Drafter:

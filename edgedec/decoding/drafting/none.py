@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import (
     Drafter,
+    DrafterInfo,
     DrafterParts,
     DraftLimits,
     GoOn,
@@ -19,7 +21,7 @@ from edgedec.decoding.tree import Draft, TokenTree
 class NoDrafter:
     """Proposes a lone root, always."""
 
-    name = "none"
+    name = PLAIN
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         pass
@@ -32,6 +34,9 @@ class NoDrafter:
 
     def close(self) -> None:
         pass
+
+
+INFO = DrafterInfo(planned=False, estimated_by="nothing")
 
 
 def build(parts: DrafterParts) -> Drafter:

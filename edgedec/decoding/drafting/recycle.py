@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from edgedec.decoding.drafting.base import (
     Drafter,
+    DrafterInfo,
     DrafterParts,
     DraftLimits,
     DraftStep,
@@ -142,7 +143,12 @@ class RecycleDrafter:
         pass
 
 
-BRANCHES = True
+INFO = DrafterInfo(
+    branches=True,
+    tree_lengths=(2, 3, 4, 6, 8, 12, 16),
+    round_share=1.0,
+    vocab_bytes=4 * _SUCCESSORS,
+)
 
 
 def build(parts: DrafterParts) -> Drafter:

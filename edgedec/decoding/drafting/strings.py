@@ -10,6 +10,7 @@ import numpy as np
 from edgedec.decoding.drafting._transcript import Plan, Transcript, of_all
 from edgedec.decoding.drafting.base import (
     Drafter,
+    DrafterInfo,
     DrafterParts,
     DraftLimits,
     DraftStep,
@@ -220,7 +221,7 @@ class StringsDrafter:
             self._text.cut(len(self._sampler.history) - 1)
 
 
-NEEDS_MODEL = True
+INFO = DrafterInfo(needs_model=True, by_text=True, planned=False, estimated_by="nothing")
 
 
 def build(parts: DrafterParts) -> Drafter:

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from edgedec.decoding.drafting import lookup
 from edgedec.decoding.drafting.adaptive import AdaptiveDrafter
-from edgedec.decoding.drafting.base import Drafter, DrafterParts
+from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
+from edgedec.decoding.drafting.lookup import LookupDrafter
+from edgedec.decoding.drafting.recycle import RecycleDrafter
+
+INFO = DrafterInfo(
+    parts=(LookupDrafter.name, RecycleDrafter.name),
+    default=True,
+    planned=False,
+    estimated_by="best",
+    context_bytes=lookup.INFO.context_bytes,
+)
 
 
 def build(parts: DrafterParts) -> Drafter:

@@ -11,6 +11,7 @@ import numpy as np
 from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.base import (
     Drafter,
+    DrafterInfo,
     DrafterParts,
     DraftLimits,
     DraftStep,
@@ -237,8 +238,14 @@ class _Slots:
         return min(1.0, chance * self._reach[parent] / max(-value, 1e-9))
 
 
-NEEDS_MODEL = True
-BRANCHES = NEEDS_BRANCHES = True
+INFO = DrafterInfo(
+    needs_model=True,
+    branches=True,
+    needs_branches=True,
+    estimated_by="ranks",
+    lengths=(),
+    round_share=1.0,
+)
 
 
 def build(parts: DrafterParts) -> Drafter:

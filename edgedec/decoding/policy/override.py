@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection
 
+from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import DraftLimits, DraftStep
 from edgedec.decoding.policy.base import DraftPolicy, RoundRecord
 from edgedec.decoding.policy.fixed import Fixed
@@ -60,7 +61,7 @@ def for_request(
         draft_length: drafted tokens a round, 0 for plain decoding; None leaves it to ``own``.
 
     """
-    if drafter == "none" or draft_length == 0:
+    if drafter == PLAIN or draft_length == 0:
         return Fixed(0)
     policy = (
         copy.deepcopy(own)
