@@ -1,31 +1,39 @@
 """Children of a profile that go wrong, each in its own way: the job's path says which."""
 
-import json
 import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from edgedec.profiling import _child
+from edgedec._support import _confined_child
+from edgedec.errors import RuntimeUnavailable
+from edgedec.profiling.children import LOGITS
 
-job, out = Path(sys.argv[1]), Path(sys.argv[2])
-how = json.loads(job.read_text("utf-8"))["path"]
-if how == "crash":
-    os.kill(os.getpid(), signal.SIGSEGV)
-elif how == "hang":
-    time.sleep(600)
-elif how == "refuse":
-    sys.stderr.write("warming up\nno such device here\n")
-    sys.exit(3)
-elif how == "silent":
-    sys.exit(3)
-elif how == "nothing":
-    sys.exit(0)
-elif how == "garbage":
-    (out / _child.MEASURED).write_text('{"role": 7}', "utf-8")
-    (out / _child.LOGITS).write_bytes(b"not an array")
-    sys.exit(0)
-elif how == "escapes":
-    sys.stderr.write("\x1b[2J\x07boo\n")
-    sys.exit(3)
+
+def main(task: Mapping[str, Any]) -> Any:
+    how = task["job"]["path"]
+    if how == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif how == "hang":
+        time.sleep(600)
+    elif how == "refuse":
+        sys.stderr.write("warming up\n")
+        raise RuntimeUnavailable("no such device here")
+    elif how == "silent":
+        os._exit(3)
+    elif how == "raises":
+        raise ZeroDivisionError("by nothing")
+    elif how == "garbage":
+        (Path(task["folder"]) / LOGITS).write_bytes(b"not an array")
+        return {"role": 7}
+    elif how == "escapes":
+        sys.stderr.write("\x1b[2J\x07boo\n")
+        raise SystemExit
+    return None
+
+
+if __name__ == "__main__":
+    _confined_child.serve(main)

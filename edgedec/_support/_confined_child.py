@@ -14,8 +14,11 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NoReturn
+
+from edgedec.errors import EdgedecError
 
 try:
     import resource
@@ -39,7 +42,9 @@ def serve(handle: Callable[[Mapping[str, Any]], Any]) -> NoReturn:
     """Do tasks until the input ends, as it does when the parent ends; does not return.
 
     Args:
-        handle: does one task and returns its answer as JSON; may raise the errors above.
+        handle: does one task and returns its answer as JSON; may raise the errors above. An
+            ``EdgedecError`` is a refusal of that name; with any other exception the process
+            ends, and the parent shows the last line that it wrote to its standard error.
 
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -57,7 +62,14 @@ def serve(handle: Callable[[Mapping[str, Any]], Any]) -> NoReturn:
         limits = request["limits"]
         if resource is not None:
             _bound(limits, most)
-        _send(answers, _answer(handle, request["task"], limits["memory_bytes"]))
+        try:
+            answer = _answer(handle, request["task"], limits["memory_bytes"])
+        except BaseException as error:
+            if not isinstance(error, SystemExit):
+                traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)  # a clean end would wait for the thread that reads
+        _send(answers, answer)
         if resource is not None:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -71,16 +83,20 @@ def _read(requests: queue.SimpleQueue[bytes]) -> None:
 
 
 def _answer(
-    handle: Callable[[Mapping[str, Any]], Any], task: Mapping[str, Any], memory_bytes: int
+    handle: Callable[[Mapping[str, Any]], Any], task: Mapping[str, Any], memory_bytes: int | None
 ) -> dict[str, Any]:
     try:
         return {"done": handle(task)}
     except MemoryError:
+        if memory_bytes is None:
+            return {"exhausted": "it needs more memory than there is"}
         return {"exhausted": f"it needs more than {memory_bytes >> 20} MiB of memory"}
     except Exhausted as error:
         return {"exhausted": str(error)}
     except Refusal as error:
         return {"refused": error.kind, "why": str(error)}
+    except EdgedecError as error:
+        return {"refused": type(error).__name__, "why": str(error)}
 
 
 def _send(answers: BinaryIO, answer: Mapping[str, Any]) -> None:
@@ -94,11 +110,14 @@ def _send(answers: BinaryIO, answer: Mapping[str, Any]) -> None:
 
 def _bound(limits: Mapping[str, Any], most: tuple[int, int]) -> None:
     """Bounds on one task: address space, and processor time from now on."""
-    soft, hard = (math.inf if value == resource.RLIM_INFINITY else value for value in most)
-    wanted = int(min(limits["memory_bytes"], soft, hard))
-    # macOS refuses less than is in use, and does not obey it.
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_AS, (wanted, most[1]))
+    if limits["memory_bytes"] is not None:
+        soft, hard = (math.inf if value == resource.RLIM_INFINITY else value for value in most)
+        wanted = int(min(limits["memory_bytes"], soft, hard))
+        # macOS refuses less than is in use, and does not obey it.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, (wanted, most[1]))
+    if limits["cpu_s"] is None:
+        return
     # The timer is exact and its signal ends the process; the limit counts whole seconds.
     signal.setitimer(signal.ITIMER_PROF, limits["cpu_s"])
     used = math.ceil(time.process_time() + limits["cpu_s"]) + 1

@@ -1,25 +1,210 @@
-"""Python processes of our own beside this one, for libraries and data that may end theirs."""
+"""One child process: how it is started, bounded in time, read, ended and explained.
+
+It has the modules that this process has, whatever the current folder and the environment hold,
+and talks in lines of JSON: see ``_confined_child`` for its side.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from edgedec._support.fields import one_line
 
+# Enough for a cold start from an SD card; no data from elsewhere is read meanwhile.
+START_S = 60.0
 MAX_OUTPUT_BYTES = 64 << 10
+_BLOCK_BYTES = 1 << 16
+_POLL_S = 0.2
+_TOO_LATE = {getattr(signal, name, None) for name in ("SIGPROF", "SIGXCPU")} - {None}
 _START = (
     "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "module = sys.argv.pop(1); runpy.run_module(module, run_name='__main__', alter_sys=True)"
 )
 
 
-def python(module: str, *arguments: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one task.
+
+    Attributes:
+        memory_bytes: address space of the child, Python and libraries included; None is any.
+        cpu_s: processor time of the task, in seconds; None is any.
+        wall_s: elapsed time of the task, in seconds.
+        answer_bytes: length of the child's answer.
+
+    """
+
+    memory_bytes: int | None
+    cpu_s: float | None
+    wall_s: float
+    answer_bytes: int = 1 << 20
+
+
+class Stopped(Exception):
+    """A bound was met or the child crashed; the message says which, in one line."""
+
+
+class Child:
+    """One process, and the thread that ends it when it is late.
+
+    Args:
+        module: what runs in it; its ``__main__`` calls ``_confined_child.serve``.
+        environment: variables it has beside those of this process.
+        telling: picks, of what it wrote to its standard error, the line that says why it ended.
+
+    Raises:
+        OSError: no process or thread can be started.
+
+    """
+
+    def __init__(
+        self, module: str, environment: Mapping[str, str], telling: Callable[[bytes], str]
+    ) -> None:
+        self._telling = telling
+        self._said = _scratch()
+        try:
+            self._process = subprocess.Popen(
+                _python(module), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=self._said, env={**os.environ, **environment},
+                start_new_session=True,  # Ctrl-C in a terminal is for this process alone
+                bufsize=0,  # a buffer's lock may be held by a thread when this process forks
+            )  # fmt: skip
+        except BaseException:
+            self._said.close()
+            raise
+        self._owner = os.getpid()
+        self._late = False
+        self._deadline = time.monotonic() + START_S
+        self._changed = threading.Condition()
+        try:
+            threading.Thread(target=self._watch, name="edgedec-confined", daemon=True).start()
+        except RuntimeError:  # no more threads for this user
+            self.end()
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+
+    @property
+    def mine(self) -> bool:
+        """Whether this process started it, rather than the one this was forked from."""
+        return self._owner == os.getpid()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it takes a task; from here on it has time to do so."""
+        with self._changed:
+            self._deadline = time.monotonic() + START_S
+            return not self._late and self._process.poll() is None
+
+    def wait_ready(self) -> None:
+        """Wait until its modules are imported."""
+        if self._read(64) is None:
+            raise Stopped(self._end_reason(START_S, START_S))
+
+    def ask(
+        self, request: bytes, limits: Limits, idle_s: float, on_wait: Callable[[], None] | None
+    ) -> dict[str, Any]:
+        """Send a request, and read the answer; ``on_wait`` is called meanwhile."""
+        self._due(limits.wall_s)
+        stdin = self._process.stdin
+        if stdin is None:
+            raise RuntimeError("the child has no input")
+        with contextlib.suppress(OSError):  # it ended: reading says why
+            left = memoryview(request)
+            while left:
+                left = left[stdin.write(left) :]
+        answer = self._read(limits.answer_bytes, on_wait)
+        if answer is None:
+            raise Stopped(self._end_reason(limits.cpu_s, limits.wall_s))
+        self._due(idle_s)
+        return answer
+
+    def end(self) -> None:
+        """Kill it, if this process started it."""
+        if self.mine:
+            self._process.kill()
+            self._process.wait()
+            with self._changed:
+                self._changed.notify()
+        else:
+            self._process.poll()  # it is another's: nothing is waited for
+        for stream in (self._process.stdin, self._process.stdout, self._said):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def _read(self, limit: int, on_wait: Callable[[], None] | None = None) -> dict[str, Any] | None:
+        """One line of JSON; None where it ended before."""
+        line = bytearray()
+        if on_wait is None:
+            self._receive(line, limit)
+        else:
+            reader = threading.Thread(target=self._receive, args=(line, limit), daemon=True)
+            reader.start()
+            while reader.is_alive():
+                reader.join(_POLL_S)
+                on_wait()
+        if line and not line.endswith(b"\n"):
+            raise Stopped(f"its answer is longer than {limit >> 20} MiB")
+        try:
+            answer = json.loads(line.decode("utf-8", "surrogatepass")) if line else None
+        except (ValueError, RecursionError):
+            answer = None
+        return answer if isinstance(answer, dict) else None
+
+    def _receive(self, line: bytearray, limit: int) -> None:
+        """Append bytes up to the end of a line, of the input, or to the limit."""
+        stdout = self._process.stdout
+        while stdout is not None and len(line) < limit and not line.endswith(b"\n"):
+            block = stdout.read(min(limit - len(line), _BLOCK_BYTES))
+            if not block:
+                break
+            line += block
+
+    def _due(self, seconds: float) -> None:
+        with self._changed:
+            self._deadline = time.monotonic() + seconds
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while self._process.poll() is None:
+                left = self._deadline - time.monotonic()
+                if left <= 0:
+                    self._late = True
+                    self._process.kill()
+                    self._process.wait()
+                    return
+                self._changed.wait(left)
+
+    def _end_reason(self, cpu_s: float | None, wall_s: float) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        code = self._process.returncode
+        if self._late:
+            return f"it took longer than {wall_s:g} s"
+        if cpu_s is not None and code is not None and -code in _TOO_LATE:
+            return f"it took more than {cpu_s:g} s of processor time"
+        size = self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, size - MAX_OUTPUT_BYTES))
+        said = self._telling(self._said.read())
+        if code is not None and code < 0:
+            return f"it crashed with {signal_name(-code)}: {said}"
+        return said
+
+
+def _python(module: str) -> list[str]:
     """The command that runs a module, from where this process finds its modules.
 
     Isolated: neither the current folder nor the environment adds to them.
@@ -27,10 +212,10 @@ def python(module: str, *arguments: str) -> list[str]:
     # A script inside the package would put it there, and `edgedec/gguf` in the place of `gguf`.
     package = Path(__file__).resolve().parents[1]
     paths = json.dumps([path for path in sys.path if path and Path(path).resolve() != package])
-    return [sys.executable, "-I", "-c", _START, paths, module, *arguments]
+    return [sys.executable, "-I", "-c", _START, paths, module]
 
 
-def scratch() -> IO[bytes]:
+def _scratch() -> IO[bytes]:
     """A file for what a process complains; nowhere on a system without a folder for such files."""
     try:
         return tempfile.TemporaryFile()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgedec._support import isolated
+from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.typed_json import from_json, to_json
 from edgedec.errors import EdgedecError, ProfileError, RuntimeUnavailable
 from edgedec.hardware.clusters import Cluster, can_pin, clusters
@@ -21,7 +19,8 @@ from edgedec.records.place import CPU
 from edgedec.runtimes import registry
 
 # A driver may start slowly the first time; one that hangs must not hold up the others.
-_PATIENCE_S = 90
+_PATIENCE_S = 90.0
+_CHILD = "edgedec.doctor._survey_child"
 # Runnable programs for each core, from which on they share it with what is measured.
 _BUSY = 0.5
 Listener = Callable[[str, int, int], None]
@@ -182,26 +181,12 @@ def _in_child(one: Found) -> Speed:
         RuntimeUnavailable: the device cannot compute, or ends or hangs the process.
 
     """
-    job = json.dumps({"device": to_json(one.device), "threads": one.threads, "cores": _cores(one)})
+    task = {"device": to_json(one.device), "threads": one.threads, "cores": _cores(one)}
+    limits = Limits(memory_bytes=None, cpu_s=None, wall_s=_PATIENCE_S)
     try:
-        done = subprocess.run(
-            isolated.python("edgedec.doctor._survey_child", job),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeUnavailable(f"no answer within {_PATIENCE_S} s") from error
-    try:
-        # Drivers write what they like before it.
-        answer = json.loads(done.stdout.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        message = f"its driver ended the process (exit code {done.returncode})"
-        raise RuntimeUnavailable(message) from None
-    if "problem" in answer:
-        raise RuntimeUnavailable(answer["problem"])
+        answer = ask_once(_CHILD, task, limits, environment={})
+    except (Stopped, Refused) as error:
+        raise RuntimeUnavailable(str(error)) from None
     return from_json(Speed, answer, "speed", ProfileError)
 
 

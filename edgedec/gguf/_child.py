@@ -1,7 +1,4 @@
-"""What runs in the child process of `edgedec.gguf.check`: bounds on itself, then llama.cpp.
-
-Its one argument is the file. It exits with 0 when llama.cpp loaded it and decoded a token.
-"""
+"""What runs in the child process of `edgedec.gguf.check`: a bound on its memory, then llama.cpp."""
 
 from __future__ import annotations
 
@@ -9,40 +6,43 @@ import contextlib
 import ctypes
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from edgedec.gguf.check import EXIT_REFUSED, EXIT_UNAVAILABLE
+from edgedec._support import _confined_child
+from edgedec._support._confined_child import Refusal
 
 # Beside the file itself: Python, the libraries, and what a context of few tokens takes.
 SPARE_BYTES = 4 << 30
 
 
-def main(path: Path) -> int:
-    """Open one file; messages go to standard error."""
+def main(task: Mapping[str, Any]) -> None:
+    """Open one file; where that fails, what llama.cpp wrote to standard error says why."""
+    path = Path(task["path"])
     try:
         import llama_cpp
     except Exception as error:  # whatever a broken installation raises
-        sys.stderr.write(f"{error}\n")
-        return EXIT_UNAVAILABLE
-    _bound(path, memory=not llama_cpp.llama_supports_gpu_offload())
-    return 0 if _decodes(path) else EXIT_REFUSED
+        raise Refusal("unavailable", str(error)) from None
+    if not llama_cpp.llama_supports_gpu_offload():
+        bound_memory(path)
+    if not _decodes(path):
+        raise SystemExit
 
 
-def _bound(path: Path, *, memory: bool) -> None:
-    """No core dumps, and no more address space than the file can need.
+def bound_memory(path: Path) -> None:
+    """No more address space than the file can need.
 
     With a graphics processor the drivers reserve address space beyond any bound.
     """
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if memory:
-            folder = path.parent.glob("*.gguf") if "-of-" in path.name else [path]
-            limit = SPARE_BYTES + 2 * sum(file.stat().st_size for file in folder)
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        folder = path.parent.glob("*.gguf") if "-of-" in path.name else [path]
+        limit = SPARE_BYTES + 2 * sum(file.stat().st_size for file in folder)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _decodes(path: Path) -> bool:
@@ -81,4 +81,4 @@ def _decodes(path: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    _confined_child.serve(main)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import subprocess
 from pathlib import Path
 
-from edgedec._support import installation, isolated
+from edgedec._support import installation
+from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.fields import one_line
 from edgedec._support.vetted import Vetted
 from edgedec.errors import BundleError, RuntimeUnavailable
@@ -29,7 +29,6 @@ _QUIET_AND_SMALL = {
     "OPENBLAS_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "2",
 }
-EXIT_REFUSED, EXIT_UNAVAILABLE = 3, 4
 
 
 def first_open(path: str | Path, *, timeout_s: float | None = None) -> GgufHeader:
@@ -76,35 +75,20 @@ def _version() -> str:
 
 
 def _open_in_child(path: Path, timeout_s: float) -> None:
-    command = isolated.python(CHILD, str(path.resolve()))
-    environment = {**os.environ, **_QUIET_AND_SMALL}
-    with isolated.scratch() as output:
-        try:
-            code = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output,
-                env=environment, timeout=timeout_s, check=False,
-            ).returncode  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise _refused(path, f"it took longer than {timeout_s:.0f} s") from None
-        if code == 0:
-            return
-        size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - isolated.MAX_OUTPUT_BYTES))
-        reason = _last_error(output.read().decode("utf-8", "replace"))
-    if code == EXIT_UNAVAILABLE:
-        raise RuntimeUnavailable(f"{PACKAGE} cannot be used here: {reason}")
-    if code < 0:
-        reason = f"it crashed with {isolated.signal_name(-code)}: {reason}"
-    raise _refused(path, reason)
+    limits = Limits(memory_bytes=None, cpu_s=None, wall_s=round(timeout_s))
+    task = {"path": os.fspath(path.resolve())}
+    try:
+        ask_once(CHILD, task, limits, environment=_QUIET_AND_SMALL, telling=_last_error)
+    except Stopped as error:
+        raise BundleError(f"{one_line(str(path))}: llama.cpp cannot open it: {error}") from None
+    except Refused as error:
+        raise RuntimeUnavailable(f"{PACKAGE} cannot be used here: {error}") from None
 
 
-def _refused(path: Path, reason: str) -> BundleError:
-    return BundleError(f"{one_line(str(path))}: llama.cpp cannot open it: {reason}")
-
-
-def _last_error(output: str) -> str:
+def _last_error(output: bytes) -> str:
     """The last line that says what went wrong, without the folders of a source file."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    text = output.decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower() or "GGML_ASSERT" in line]
     line = (telling or lines or ["it gave no reason"])[-1]
     line = line.removeprefix("llama_model_load: error loading model: ")

@@ -1,52 +1,39 @@
-"""What runs in the child process of ``children``: one model at one place, then its end.
-
-Arguments: a file with the ``Job``, and the folder for what comes of it: ``measured.json``, and
-``logits.npy`` with the rows that tell right numbers from wrong ones.
-"""
+"""What runs in the child process of ``children``: one model at one place, then its end."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
+from edgedec._support import _confined_child
 from edgedec._support.typed_json import from_json, to_json
 from edgedec.decoding.session import Model, Rollback, Session
-from edgedec.errors import EdgedecError, ProfileError
+from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned
 from edgedec.profiling import parity, passes
+from edgedec.profiling.children import LOGITS
 from edgedec.profiling.job import Job
 from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.runtimes import registry
 
-MEASURED, LOGITS = "measured.json", "logits.npy"
-EXIT_REFUSED = 3
 # Tokens that a recurrent model reads while it is measured.
 _SLACK = 80
 
 
-def main(job_file: Path, out: Path) -> int:
-    """Measure; a refusal goes to standard error in one line."""
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    job = from_json(Job, json.loads(job_file.read_text("utf-8")), "job", ProfileError)
-    try:
-        with pinned(job.place.cores):
-            measured, logits = measure(job)
-    except EdgedecError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_REFUSED
-    np.save(out / LOGITS, logits)
-    (out / MEASURED).write_text(json.dumps(to_json(measured)), "utf-8")
-    return 0
+def main(task: Mapping[str, Any]) -> Any:
+    """Measure ``job``; the answer is a ``Measured``, and ``folder`` gets the rows to compare."""
+    job = from_json(Job, task["job"], "job", ProfileError)
+    with pinned(job.place.cores):
+        measured, logits = measure(job)
+    np.save(Path(task["folder"]) / LOGITS, logits)
+    return to_json(measured)
 
 
 def measure(job: Job) -> tuple[Measured, parity.Rows]:
@@ -143,4 +130,4 @@ def resident_bytes() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    _confined_child.serve(main)

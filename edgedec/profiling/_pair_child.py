@@ -1,31 +1,26 @@
-"""What runs in the child process that measures two models at once: each alone, then together.
-
-Arguments: a file with the ``Together``, and the folder for ``contention.json``.
-"""
+"""What runs in the child process that measures two models at once: each alone, then together."""
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
+from edgedec._support import _confined_child
 from edgedec._support.typed_json import from_json, to_json
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import EdgedecError, ProfileError
+from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned
 from edgedec.profiling.job import Job, Together
 from edgedec.profiling.opened import Opened, opened
 from edgedec.profiling.passes import repeated
 from edgedec.records.profile import Contention
 
-RESULT = "contention.json"
-EXIT_REFUSED = 3
 _CAPACITY = 256
 # A target scores what was drafted, a draft draws one token after another.
 _TARGET_ROWS, _DRAFT_ROWS = 4, 1
@@ -34,16 +29,9 @@ _TURN_S = 0.15
 _FEWEST = 5
 
 
-def main(job_file: Path, out: Path) -> int:
-    """Measure; a refusal goes to standard error in one line."""
-    pair = from_json(Together, json.loads(job_file.read_text("utf-8")), "job", ProfileError)
-    try:
-        found = measure(pair)
-    except EdgedecError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_REFUSED
-    (out / RESULT).write_text(json.dumps(to_json(found)), "utf-8")
-    return 0
+def main(task: Mapping[str, Any]) -> Any:
+    """Measure a ``Together``; the answer is a ``Contention``."""
+    return to_json(measure(from_json(Together, task, "job", ProfileError)))
 
 
 def measure(pair: Together) -> Contention:
@@ -121,4 +109,4 @@ def _both(one: _Looper, two: _Looper) -> tuple[list[float], list[float]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    _confined_child.serve(main)

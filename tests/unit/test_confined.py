@@ -24,7 +24,7 @@ SMALL = Limits(memory_bytes=100 << 20, cpu_s=0.5, wall_s=20.0, answer_bytes=1 <<
 POSIX = pytest.mark.skipif(os.name != "posix", reason="bounds as POSIX systems keep them")
 MODULE = """
 import os, sys, time
-from edgedec import _confined_child
+from edgedec._support import _confined_child
 from edgedec._support._confined_child import Refusal
 
 def handle(task):
@@ -329,7 +329,7 @@ def test_nothing_is_imported_or_started_before_a_template_is_rendered() -> None:
 
 def test_the_child_imports_jinja_and_little_else() -> None:
     code = (
-        "import runpy, sys; from edgedec import _template_child; "
+        "import runpy, sys; from edgedec.text import _template_child; "
         "print([n for n in sys.modules if n.split('.')[0] in "
         "('numpy', 'onnxruntime', 'tokenizers', 'click', 'rich')])"
     )
@@ -340,7 +340,7 @@ def test_the_child_imports_jinja_and_little_else() -> None:
 
 
 RENDERED = """
-from edgedec import chat
+from edgedec.text import chat
 close = chat._CHILD.close
 def work(source):
     return chat.ChatTemplate(source).render([{"role": "user", "content": "Hi"}])

@@ -19,6 +19,7 @@ from tiny_models import (
 )
 
 import edgedec
+from edgedec._support.confined import Limits
 from edgedec.bundle import Bundle
 from edgedec.errors import ExportError, InputError, ParityError, RuntimeUnavailable
 from edgedec.export import ExportOptions, export_bundle
@@ -63,7 +64,7 @@ def children(monkeypatch):
             super().__init__(*arguments, **more)
             started.append(self)
 
-    monkeypatch.setattr(child.subprocess, "Popen", Recorded)
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
     return started
 
 
@@ -319,7 +320,7 @@ def test_a_child_that_dies_is_told_plainly(target, out, monkeypatch, children):
     monkeypatch.setattr(
         "edgedec.export.gguf.quantize.FTYPES", {"q8_0": (4096, "Q8_0")}, raising=True
     )
-    with pytest.raises(ExportError, match=r"llama\.cpp ended with status 1: .*invalid output") as e:
+    with pytest.raises(ExportError, match=r"llama\.cpp did not finish: .*invalid output") as e:
         export(target, out, "q8_0")
     assert "\n" not in str(e.value)
     assert all(started.poll() is not None for started in children)
@@ -344,13 +345,15 @@ def test_a_child_ends_with_its_parent(target, out):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    started.stdin.write(json.dumps(request).encode() + b"\n")
+    limits = dataclasses.asdict(Limits(None, None, 60.0))
+    asked = {"task": request, "limits": limits}
+    started.stdin.write(json.dumps(asked).encode() + b"\n")
     started.stdin.flush()
     while not (out.parent / "logits").exists():
         assert started.poll() is None
         time.sleep(0.05)
     started.stdin.close()
-    assert started.wait(20) == 1
+    assert started.wait(20) == 0
     started.stdout.close()
 
 
@@ -379,7 +382,7 @@ def test_a_disk_that_fills_up_while_llama_cpp_writes(target, out, monkeypatch):
     def start(command, **more):
         return popen([command[0], "-c", limited], **more)
 
-    monkeypatch.setattr(child.subprocess, "Popen", start)
+    monkeypatch.setattr(subprocess, "Popen", start)
     with pytest.raises(ExportError, match="no space left"):
         export(target, out, "q8_0", parity=False)
     assert not leftovers(out)

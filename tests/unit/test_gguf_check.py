@@ -246,7 +246,16 @@ def test_a_split_file(tmp_path: Path, children: list[Path]) -> None:
 
 
 def as_child(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> None:
-    (folder / "other_child.py").write_text(source)
+    """Let a child do this instead of opening a file."""
+    lines = (
+        "import os, sys, time",
+        "from pathlib import Path",
+        "from edgedec._support import _confined_child",
+        "def main(task):",
+        f"    {source}",
+        "_confined_child.serve(main)",
+    )
+    (folder / "other_child.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(check, "CHILD", "other_child")
 
@@ -254,7 +263,7 @@ def as_child(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> None
 def test_a_child_that_does_not_end(
     good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_child(monkeypatch, tmp_path, "import time\ntime.sleep(60)")
+    as_child(monkeypatch, tmp_path, "time.sleep(60)")
     assert "took longer than 1 s" in refusal(good, timeout_s=1)
 
 
@@ -262,10 +271,10 @@ def test_a_child_that_does_not_end(
     ("source", "message"),
     [
         ("raise SystemExit(3)", "it gave no reason"),
-        ("import sys; sys.exit('x' * 10**6)", "xxx"),
-        ("import os, sys; sys.stderr.write('a\\nerror: b\\nc\\n'); os._exit(3)", "it: error: b"),
-        ("import os; os.kill(os.getpid(), 11)", "crashed with SIGSEGV"),
-        ("import sys; sys.stderr.buffer.write(b'\\xff\\x1b[31m'); sys.exit(3)", "?[31m"),
+        ("sys.stderr.write('x' * 10**6); sys.exit()", "xxx"),
+        ("sys.stderr.write('a\\nerror: b\\nc\\n'); os._exit(3)", "it: error: b"),
+        ("os.kill(os.getpid(), 11)", "crashed with SIGSEGV"),
+        ("sys.stderr.buffer.write(b'\\xff\\x1b[31m'); sys.exit(3)", "?[31m"),
     ],
 )
 def test_what_a_child_says(
@@ -278,7 +287,7 @@ def test_what_a_child_says(
 def test_a_child_without_llama_cpp(
     good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_child(monkeypatch, tmp_path, "import sys; sys.stderr.write('no library'); sys.exit(4)")
+    as_child(monkeypatch, tmp_path, "raise _confined_child.Refusal('unavailable', 'no library')")
     with pytest.raises(RuntimeUnavailable, match="no library"):
         first_open(good)
 
@@ -293,8 +302,8 @@ def test_llama_cpp_is_not_installed(good: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_child_is_bounded(good: Path, tmp_path: Path) -> None:
     """No core dump, and no more address space than the file asks for."""
     source = (
-        "from pathlib import Path; import resource, sys; from edgedec.gguf import _child; "
-        "_child._bound(Path(sys.argv[1]), memory=True); "
+        "import resource; from edgedec.gguf import _child; "
+        "_child.bound_memory(Path(task['path'])); "
         "sys.stderr.write(f'{resource.getrlimit(resource.RLIMIT_CORE)[0]} "
         "{resource.getrlimit(resource.RLIMIT_AS)[0]}'); sys.exit(3)"
     )

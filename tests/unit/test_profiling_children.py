@@ -21,6 +21,7 @@ def job(how: str) -> Job:
         ("crash", "it crashed with SIGSEGV: it gave no reason"),
         ("refuse", "no such device here"),
         ("silent", "it gave no reason"),
+        ("raises", "ZeroDivisionError: by nothing"),
         ("nothing", "it ended without a result"),
         ("garbage", "it ended without a result"),
     ],

@@ -167,7 +167,7 @@ def test_the_longest_text_of_a_table_is_counted_in_characters(longest: int) -> N
 
 
 LOADED = """
-from edgedec import text, tokenizer_check
+from edgedec.text import tokenizer as text, tokenizer_check
 close = tokenizer_check.CHECKER.close
 def work(folder):
     return text.Tokenizer.load(folder).vocab_size
