@@ -47,7 +47,7 @@ class Variant:
     """A model in one format.
 
     Attributes:
-        format: what a runtime looks for: ``onnx``, ``gguf`` or ``optimum``.
+        format: decides the runtime, as ``onnx`` does.
         path: the model's main file, absolute.
         files: all its files, relative to the bundle.
         weights: how they are stored, as ``int4`` or ``q4_k_m``.

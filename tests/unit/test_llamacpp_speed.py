@@ -1,6 +1,7 @@
 """llama.cpp's devices: what they are, and products measured on them."""
 
 import ctypes
+import functools
 import os
 import subprocess
 import sys
@@ -20,9 +21,8 @@ from edgedec.hardware.speed import SIDE, CannotCompute
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
 from edgedec.runtimes.llamacpp import adapter as llamacpp
-from edgedec.runtimes.llamacpp import backends, opening, products, speed
+from edgedec.runtimes.llamacpp import backends, opening, speed
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends, find_devices
-from edgedec.runtimes.llamacpp.products import Weights, make_weights, time_products
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_memory_of_a_card(processor: Backend, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_processor_is_measured(monkeypatch: pytest.MonkeyPatch, processor: Backend) -> None:
-    monkeypatch.setattr(taking, "affordable", lambda each, free: 1)
+    monkeypatch.setattr(taking, "affordable", lambda weights, free: 1)
     monkeypatch.setattr(taking, "WIDTHS", (8,))
     found = registry.adapter("llamacpp").measure(llamacpp.devices()[0], 1)
     assert found.weights == "f32"
@@ -75,22 +75,18 @@ def test_the_processor_is_measured(monkeypatch: pytest.MonkeyPatch, processor: B
     assert found.int4_flops is not None
 
 
-@pytest.mark.parametrize("name", ["f32", "f16", "int4"])
-def test_products_are_numpys(name: str, processor: Backend) -> None:
-    weights = make_weights(name)
-    run = time_products(processor, 1, weights, 2, 3)
-    assert run.operations == 2 * 3 * 2 * SIDE * SIDE
-    assert run.weight_bytes == 2 * weights.stored.nbytes
-    assert run.seconds > 0
-    # The control: weights that say other values than they store are noticed.
-    other = Weights(weights.kind, weights.stored, np.roll(weights.values, 1, axis=0))
+@pytest.mark.parametrize("weights", ["f32", "f16", "int4"])
+def test_products_are_numpys(
+    weights: str, processor: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = functools.partial(speed.ready, processor, 1)
+    _, size = taking.measured(prepare, weights, 2, 3)
+    assert size == 2 * SIDE * SIDE * {"f32": 4, "f16": 2, "int4": 18 / 32}[weights]
+    # The control: other weights are noticed.
+    other = np.roll(taking.matrix(), 1, axis=0)
+    monkeypatch.setattr(taking, "matrix", lambda: other)
     with pytest.raises(CannotCompute, match="numbers are wrong"):
-        time_products(processor, 1, other, 2, 3)
-
-
-def test_sizes_of_weights() -> None:
-    sizes = [make_weights(name).stored.nbytes / SIDE**2 for name in ("f32", "f16", "int4")]
-    assert sizes == [4, 2, 18 / 32]
+        taking.measured(prepare, weights, 2, 3)
 
 
 def test_weights_in_the_devices_own_order(
@@ -98,21 +94,22 @@ def test_weights_in_the_devices_own_order(
 ) -> None:
     """They are computed with as llama.cpp would hold them, and where that fails as they are."""
     tried: list[int] = []
-    real = products._time
+    real = speed._Chain.put
 
-    def time(backend: Backend, buffer_type: int, *more: Any) -> Any:
-        tried.append(buffer_type)
-        return real(backend, buffer_type, *more)
+    def put(self: Any, weights: str, buffers: int, count: int) -> int:
+        tried.append(buffers)
+        return real(self, weights, buffers, count)
 
-    monkeypatch.setattr(products, "_time", time)
+    monkeypatch.setattr(speed._Chain, "put", put)
     plain = backends.ggml().ggml_backend_dev_buffer_type(processor.pointer)
-    own = products._reordered(processor)
-    time_products(processor, 1, make_weights("f32"), 1, 1)
+    own = speed._reordered(processor)
+    with speed.ready(processor, 1, "f32", 1, 1):
+        pass
     assert tried == [*own, plain]  # no order of its own is for single precision
     names = [backends.ggml().ggml_backend_buft_name(kind) for kind in own]
     assert not any(b"AMX" in name for name in names)
-    monkeypatch.setattr(products, "reorders_weights", lambda: False)
-    assert products._reordered(processor) == []
+    monkeypatch.setattr(speed, "reorders_weights", lambda: False)
+    assert speed._reordered(processor) == []
 
 
 class Failing:
@@ -145,7 +142,7 @@ def test_a_device_that_cannot_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broken = Failing(function, result)
-    monkeypatch.setattr(products, "ggml", lambda: broken)
+    monkeypatch.setattr(speed, "ggml", lambda: broken)
     with pytest.raises(RuntimeUnavailable, match=words) as caught:
         speed.measure(llamacpp.devices()[0], 1)
     assert str(caught.value).startswith("cpu (llama.cpp) cannot compute a product: ")
@@ -180,11 +177,12 @@ def test_everything_is_given_back(processor: Backend, monkeypatch: pytest.Monkey
         return getattr(real, name)
 
     library = types.SimpleNamespace(**{name: counting(name) for name in backends._FUNCTIONS})
-    monkeypatch.setattr(products, "ggml", lambda: library)
-    time_products(processor, 1, make_weights("int4"), 1, 1)
+    monkeypatch.setattr(speed, "ggml", lambda: library)
+    with speed.ready(processor, 1, "int4", 1, 1):
+        assert all(open_now.values())
     library.ggml_backend_graph_compute = lambda *_: -1
-    with pytest.raises(CannotCompute):
-        time_products(processor, 1, make_weights("int4"), 1, 1)
+    with pytest.raises(CannotCompute), speed.ready(processor, 1, "int4", 1, 1):
+        pass
     assert open_now == {name: [] for name in made}
 
 

@@ -226,7 +226,7 @@ def test_a_draft_on_a_card(card: Device, gguf: Load) -> None:
 @pytest.mark.vulkan
 @pytest.mark.timeout(900)  # a driver compiles its kernels at their first use
 def test_a_card_is_measured(card: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "affordable", lambda each, free: 1)
+    monkeypatch.setattr(speed, "affordable", lambda weights, free: 1)
     monkeypatch.setattr(speed, "WIDTHS", (64,))  # where software stands in, wider ones take minutes
     found = registry.adapter("llamacpp").measure(card, 1)
     assert found.bytes_per_second > 1e6
