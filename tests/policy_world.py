@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgedec.decoding.drafting.base import DraftStep
+from edgedec.decoding.drafting.base import DraftStep, Offer
 from edgedec.decoding.policy import CostCurve, DraftPolicy, RoundRecord
 
 # A 0.5 B decoder in int4 on two threads of a small machine: 1 row takes 8.3 ms.
@@ -64,26 +64,28 @@ class World:
 
     def draft(self, policy: DraftPolicy, most: int) -> tuple[str, list[bool], float]:
         """Which drafter, which of its tokens are right, seconds it took."""
-        looks = 0
+        looks = nodes = 0
 
         def confidence() -> float:
             nonlocal looks
-            looks = step.nodes + 1
-            return self.token(self.tokens + step.nodes)[0]
+            looks = nodes + 1
+            return self.token(self.tokens + nodes)[0]
 
-        step = DraftStep(0, lambda: 0.0, confidence, self.source)
-        step.costly = self.draft_s > 10e-6
-        step.rivals = (self.fallback.source,) if self.fallback else ()
-        # The text is all ones, and a wrong token is a zero.
-        step.token = lambda: int(self.token(self.tokens + step.nodes)[1])
-        while step.nodes < most and policy.go_on(step):
+        def token() -> int:
+            # The text is all ones, and a wrong token is a zero.
+            return int(self.token(self.tokens + nodes)[1])
+
+        rivals = (self.fallback.source,) if self.fallback else ()
+        costly = self.draft_s > 10e-6
+        offer = Offer(self.source, confidence, float, token, costly=costly, rivals=rivals)
+        while nodes < most and policy.go_on(DraftStep(offer, nodes, nodes)):
             confidence()
-            step.nodes = step.depth = step.nodes + 1
-        if not step.nodes and self.fallback is not None:
+            nodes += 1
+        if not nodes and self.fallback is not None:
             self.fallback.tokens = self.tokens
             source, right, more = self.fallback.draft(policy, most)
             return source, right, looks * self.draft_s + more
-        right = [self.token(self.tokens + n)[1] for n in range(step.nodes)]
+        right = [self.token(self.tokens + n)[1] for n in range(nodes)]
         return self.source, right, looks * self.draft_s
 
     def token(self, position: int) -> tuple[float, bool]:

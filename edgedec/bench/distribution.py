@@ -33,7 +33,7 @@ class Wary(Fixed):
         self._least = least
 
     def go_on(self, step: DraftStep) -> bool:
-        value = step.confidence() if step.value is None else step.value
+        value = step.offer.confidence() if step.value is None else step.value
         return value > self._least
 
 

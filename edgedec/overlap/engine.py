@@ -14,6 +14,7 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     DraftStep,
     GoOn,
+    Offer,
     RoundFeedback,
 )
 from edgedec.decoding.drafting.model import ModelDrafter
@@ -160,13 +161,13 @@ class AheadDrafter:
         """The draft's first choices below the root, as far as they are known and wanted."""
         tree, twig = TokenTree(root), self._root
         length = min(limits.nodes, limits.depth)
-        step = DraftStep(0, lambda: twig.entropy, lambda: twig.confidence, ModelDrafter.name)
-        if coupled:
-            step.token = lambda: _first(twig).token
-        while step.depth < length and self._known(twig, step.depth) and go_on(step):
+        token = (lambda: _first(twig).token) if coupled else None
+        offer = Offer(ModelDrafter.name, lambda: twig.confidence, lambda: twig.entropy, token)
+        leaf = 0
+        while leaf < length and self._known(twig, leaf) and go_on(DraftStep(offer, leaf, leaf)):
             twig = _first(twig)
-            step.depth = step.nodes = tree.add(twig.token, step.depth)
-        if step.depth:
+            leaf = tree.add(twig.token, leaf)
+        if leaf:
             self._declined = 0
         elif length > 0 and twig.computed:
             self._declined += 1
@@ -190,11 +191,7 @@ class AheadDrafter:
 
 
 def _without_rivals(go_on: GoOn) -> GoOn:
-    def asked(step: DraftStep) -> bool:
-        step.rivals = ()
-        return go_on(step)
-
-    return asked
+    return lambda step: go_on(step._replace(offer=step.offer._replace(rivals=())))
 
 
 def _first(twig: Twig) -> Twig:

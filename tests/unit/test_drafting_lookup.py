@@ -104,10 +104,10 @@ def test_confidence_grows_with_the_match_and_the_policy_may_stop() -> None:
     seen: list[float] = []
 
     def two(step: DraftStep) -> bool:
-        assert step.rivals == ("model",)
-        assert step.source == "lookup"
-        seen.append(step.confidence())
-        assert step.entropy() == pytest.approx(-math.log(seen[-1]))
+        assert step.offer.rivals == ("model",)
+        assert step.offer.source == "lookup"
+        seen.append(step.offer.confidence())
+        assert step.offer.entropy() == pytest.approx(-math.log(seen[-1]))
         return step.depth < 2
 
     draft = drafter.propose(3, DraftLimits(9, 9), two, sampler.streams)

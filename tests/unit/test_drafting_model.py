@@ -165,7 +165,7 @@ def test_the_policy_is_asked_before_each_draw_and_pays_for_what_it_asks() -> Non
     assert seen == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
     def curious(step: DraftStep) -> bool:
-        return step.confidence() > 1
+        return step.offer.confidence() > 1
 
     draft = table.propose(9, 9, curious)
     assert draft.drafted == 0
@@ -180,7 +180,7 @@ def test_confidence_and_entropy_are_of_the_next_tokens_distribution() -> None:
     row: list[float] = []
 
     def look(step: DraftStep) -> bool:
-        row.extend((step.entropy(), step.confidence()))
+        row.extend((step.offer.entropy(), step.offer.confidence()))
         return False
 
     table.propose(4, 4, look)
@@ -196,7 +196,7 @@ def test_at_every_depth_the_figures_are_of_the_next_token(context: int | None) -
     seen: list[tuple[float, float]] = []
 
     def look(step: DraftStep) -> bool:
-        seen.append((step.entropy(), step.confidence()))
+        seen.append((step.offer.entropy(), step.offer.confidence()))
         return True
 
     tree = table.propose(6, 6, look).tree
@@ -225,8 +225,8 @@ def test_the_token_to_come_is_known_where_noise_is_shared(name: str) -> None:
     told: list[int] = []
 
     def look(step: DraftStep) -> bool:
-        assert step.token is not None
-        told.append(step.token())
+        assert step.offer.token is not None
+        told.append(step.offer.token())
         return True
 
     draft = Table(name, HOT, prompt=text).propose(4, 4, look)
@@ -234,7 +234,7 @@ def test_the_token_to_come_is_known_where_noise_is_shared(name: str) -> None:
     assert len(told) == 4
 
     def blind(step: DraftStep) -> bool:
-        assert (step.token is None) == (name == "model")
+        assert (step.offer.token is None) == (name == "model")
         return True
 
     Table(name, HOT, prompt=text, coupled=False).propose(4, 4, blind)

@@ -126,7 +126,7 @@ def test_the_policy_is_asked_for_every_node_and_told_its_value() -> None:
 
     def five(step: DraftStep) -> bool:
         assert step.value is not None
-        seen.append((step.nodes, step.depth, step.value * step.confidence()))
+        seen.append((step.nodes, step.depth, step.value * step.offer.confidence()))
         return step.nodes < 5
 
     sampler = Sampler(SamplingParams(), 16, [1])

@@ -181,7 +181,7 @@ def test_the_policy_sees_how_sure_the_draft_is() -> None:
     table.drafter.begin(PROMPT, sampler)
 
     def go_on(step: object) -> bool:
-        seen.append((step.depth, step.confidence(), step.entropy()))  # type: ignore[attr-defined]
+        seen.append((step.depth, step.offer.confidence(), step.offer.entropy()))  # type: ignore[attr-defined]
         return len(seen) < 3
 
     draft = table.drafter.propose(PROMPT[-1], DraftLimits(9, 9), go_on, sampler.streams)

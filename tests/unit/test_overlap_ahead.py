@@ -175,10 +175,10 @@ def test_at_every_depth_the_figures_are_of_the_next_token(clock: VirtualClock) -
     seen: list[tuple[float, float]] = []
 
     def look(step: DraftStep) -> bool:
-        seen.append((step.entropy(), step.confidence()))
-        assert step.token is not None
-        assert step.token() == DRAFT.logits([*PROMPT, *tokens]).argmax()
-        tokens.append(step.token())
+        seen.append((step.offer.entropy(), step.offer.confidence()))
+        assert step.offer.token is not None
+        assert step.offer.token() == DRAFT.logits([*PROMPT, *tokens]).argmax()
+        tokens.append(step.offer.token())
         return True
 
     tokens: list[int] = []

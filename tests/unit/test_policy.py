@@ -7,13 +7,13 @@ import math
 import pytest
 from drafting_table import HOT, Table
 
-from edgedec.decoding.drafting.base import DraftStep
+from edgedec.decoding.drafting.base import DraftStep, Offer
 from edgedec.decoding.policy import Fixed, Svip
 from edgedec.errors import InputError
 
 
 def step(nodes: int, entropy: float) -> DraftStep:
-    return DraftStep(nodes, lambda: entropy, lambda: 0.5, nodes=nodes)
+    return DraftStep(Offer("draft", lambda: 0.5, lambda: entropy), nodes, nodes)
 
 
 def test_fixed_lengths() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from policy_world import CURVE, Process, World, mixed, same
 
-from edgedec.decoding.drafting.base import DraftLimits, DraftStep
+from edgedec.decoding.drafting.base import DraftLimits, DraftStep, Offer
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, RoundRecord
 from edgedec.decoding.policy.reading import Reading
 from edgedec.decoding.policy.source import _MARGIN, Source
@@ -185,7 +185,7 @@ def test_no_draft_at_all_is_asked_of_a_model_that_costs_more_than_it_gives() -> 
 
 
 def branching_step(nodes: int, value: float) -> DraftStep:
-    return DraftStep(0, lambda: 0.0, lambda: 0.5, "recycle", nodes, 2 * value)
+    return DraftStep(Offer("recycle", lambda: 0.5, float), nodes, value=2 * value)
 
 
 def test_nodes_of_a_tree_are_bought_while_they_pay() -> None:
@@ -213,7 +213,7 @@ def test_a_round_that_was_broken_off_teaches_nothing() -> None:
     world.run(policy, 100)
     chances = list(policy._sources["model"].chances)
     policy.limits()
-    policy.go_on(DraftStep(0, lambda: 0.0, lambda: 0.9, "model"))  # and then an exception
+    policy.go_on(DraftStep(Offer("model", lambda: 0.9, float)))  # and then an exception
     policy.limits()
     policy.observe(RoundRecord(0, 0, 0, 1, 1, 0.0, 8e-3, 8e-3, "model", (0,)))
     assert policy._sources["model"].chances == chances
@@ -267,11 +267,9 @@ def test_a_layer_of_a_tree_is_looked_at_once() -> None:
     policy.begin(1000)
     for _ in range(30):
         policy.limits()
-        step = DraftStep(0, float, lambda: 0.95, "tree", value=1.0)
-        step.costly = True
-        for step.value in (0.95, 0.9):
-            assert policy.go_on(step)
-            step.nodes += 1
+        offer = Offer("tree", lambda: 0.95, float, costly=True)
+        for nodes, value in enumerate((0.95, 0.9)):
+            assert policy.go_on(DraftStep(offer, nodes, value=value))
         policy.observe(
             RoundRecord(
                 drafted=2,
@@ -309,10 +307,9 @@ def test_what_reading_costs_is_learned_from_the_rounds() -> None:
     assert policy._reading._token_s.value > 2 * token_s
     for _ in range(3):
         policy.limits()
-        step = DraftStep(0, float, lambda: 0.9, "model", behind=40, costly=True)
-        assert policy.go_on(step)
-        step.behind = 0
-        assert policy.go_on(step)
+        offer = Offer("model", lambda: 0.9, float, costly=True)
+        assert policy.go_on(DraftStep(offer, behind=40))
+        assert policy.go_on(DraftStep(offer))
         policy.observe(
             RoundRecord(
                 drafted=1,

@@ -107,9 +107,9 @@ def test_a_look_that_came_to_nothing_is_not_computed_again() -> None:
     table = Table("adaptive", HOT)
 
     def curious(step: DraftStep) -> bool:
-        if step.source == "model":
-            step.confidence()
-        return step.source == "recycle"
+        if step.offer.source == "model":
+            step.offer.confidence()
+        return step.offer.source == "recycle"
 
     for _ in range(6):
         draft = table.propose(4, 4, curious)
@@ -126,7 +126,7 @@ def test_nothing_is_read_that_was_not_agreed_to(name: str) -> None:
 
     def no(step: DraftStep) -> bool:
         if step.behind:
-            assert step.costly
+            assert step.offer.costly
             behind.append(step.behind)
         return False
 
@@ -134,7 +134,7 @@ def test_nothing_is_read_that_was_not_agreed_to(name: str) -> None:
     assert behind
     assert set(behind) == {59}
     assert table.session.length == table.draft.passes == 0
-    assert table.propose(4, 4, lambda step: step.source != "lookup").drafted > 0
+    assert table.propose(4, 4, lambda step: step.offer.source != "lookup").drafted > 0
     assert table.session.length == 59
 
 

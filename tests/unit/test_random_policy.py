@@ -53,8 +53,8 @@ class Chance:
         if step.behind:
             return self._random.random() < 0.5
         if self._random.random() < 0.3:
-            step.confidence()  # a look that nothing may come of
-        return step.source in self._may and self._random.random() < 0.8
+            step.offer.confidence()  # a look that nothing may come of
+        return step.offer.source in self._may and self._random.random() < 0.8
 
     def observe(self, record: RoundRecord) -> None:
         pass

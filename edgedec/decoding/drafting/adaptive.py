@@ -2,7 +2,7 @@
 
 What drafts is chosen anew each round. Every arm is a drafter of its own; the policy, asked
 before an arm drafts anything, declines it where one of those that are asked after it
-(``DraftStep.rivals``) is worth more.
+(``Offer.rivals``) is worth more.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
@@ -28,44 +28,56 @@ class DraftLimits:
     depth: int
 
 
-@dataclass(slots=True)
-class DraftStep:
-    """Where a draft stands, for the policy to say whether to go on.
+class Offer(NamedTuple):
+    """What a drafter offers in a round: who it is, and a look at the token it would draft next.
+
+    To look costs time, which is why it is left to the policy. A drafter that branches looks at
+    the next node; each drafter keeps to itself where in its draft it is.
 
     Attributes:
-        depth: tokens drafted on the current path so far.
-        entropy: the entropy in nats of the distribution the next token would be drawn
-            from. A function, since most policies never ask: with a draft model it is the
-            asking that runs the draft's next pass.
-        confidence: the largest probability of that distribution, likewise; among the
-            pass's ``top_k`` tokens. Drafters without a model give an estimate.
         source: the drafter's name.
-        nodes: tokens drafted so far, all branches together.
-        value: in a branching draft, the drafter's own estimate that the target gets to the
-            place of the next node; times the confidence, that it takes the node. None in a
-            chain, where it is the product of the confidences before.
-        rivals: the drafters that are asked next, in turn, should this one draft nothing.
-        behind: tokens of the text that the drafter must read before it can look at anything;
-            0 where they are few enough to ride along. While it is not 0 the question is
-            whether to read, and no more may be asked of the step. A long text is read over
-            several rounds, which draft nothing.
-        costly: to look is to run a draft model.
+        confidence: the largest probability of the distribution the next token would be drawn
+            from, among the pass's ``top_k`` tokens. With a draft model it is the asking that
+            runs its next pass. Drafters without a model give an estimate.
+        entropy: the entropy of that distribution in nats, likewise.
         token: the token that would be drafted, where that is known before it is drawn: a
             policy that declines it can still learn whether it would have been right. None
             where draft and target do not share their noise.
+        costly: to look is to run a draft model.
+        rivals: the drafters that are asked next, in turn, should this one draft nothing.
 
     """
 
-    depth: int
-    entropy: Callable[[], float]
+    source: str
     confidence: Callable[[], float]
-    source: str = "draft"
-    nodes: int = 0
-    value: float | None = None
-    rivals: Sequence[str] = ()
-    behind: int = 0
-    costly: bool = False
+    entropy: Callable[[], float]
     token: Callable[[], int] | None = None
+    costly: bool = False
+    rivals: Sequence[str] = ()
+
+
+class DraftStep(NamedTuple):
+    """Where a draft stands, for the policy to say whether to go on.
+
+    Attributes:
+        offer: the drafter's, for its next token.
+        nodes: tokens drafted so far, all branches together.
+        depth: tokens drafted on the current path so far.
+        value: in a branching draft, the drafter's own estimate that the target gets to the
+            place of the next node; times the confidence, that it takes the node. None in a
+            chain, where it is the product of the confidences before.
+        behind: tokens of the text that the drafter must read before it can look at anything;
+            0 where they are few enough to ride along. While it is not 0 the question is
+            whether to read, and the offer may not be looked at. A long text is read over
+            several rounds, which draft nothing.
+
+    """
+
+    offer: Offer
+    nodes: int = 0
+    depth: int = 0
+    value: float | None = None
+    behind: int = 0
 
 
 GoOn = Callable[[DraftStep], bool]

@@ -12,6 +12,7 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     DraftStep,
     GoOn,
+    Offer,
     RoundFeedback,
 )
 from edgedec.decoding.randomness import Streams
@@ -119,19 +120,20 @@ class LookupDrafter:
 
         def confidence() -> float:
             # Each drafted token lengthens the match, should it be right.
-            return (matched + step.depth) / (matched + step.depth + 0.75)
+            return (matched + leaf) / (matched + leaf + 0.75)
 
         def token() -> int:
             # A copy that runs into the tail repeats itself, as in LZ77.
-            here = start + step.depth
+            here = start + leaf
             return text[here] if here < end else tree.tokens[here - end + 1]
 
-        step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
-        step.rivals, step.token = self._rivals, token
-        while step.depth < length and go_on(step):
-            leaf = step.depth
-            tree.add(token(), leaf)
-            step.depth = step.nodes = leaf + 1
+        def entropy() -> float:
+            return -math.log(confidence())
+
+        offer = Offer(self.name, confidence, entropy, token, rivals=self._rivals)
+        leaf = 0
+        while leaf < length and go_on(DraftStep(offer, leaf, leaf)):
+            leaf = tree.add(token(), leaf)
         return draft
 
     def observe(self, feedback: RoundFeedback) -> None:

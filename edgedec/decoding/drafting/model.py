@@ -12,6 +12,7 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     DraftStep,
     GoOn,
+    Offer,
     RoundFeedback,
 )
 from edgedec.decoding.randomness import Streams
@@ -52,32 +53,28 @@ class ModelDrafter:
             return draft
 
         def entropy() -> float:
-            return follower.rows(tree).entropy(step.depth)
+            return follower.rows(tree).entropy(len(tree) - 1)
 
         def confidence() -> float:
             follower.rows(tree)
-            return follower.confidence(step.depth)
+            return follower.confidence(len(tree) - 1)
 
         def token() -> int:
-            return follower.rows(tree).draw(step.depth)
+            return follower.rows(tree).draw(len(tree) - 1)
 
         # Only what is asked for is computed: a policy that stops without looking at the
         # next distribution saves its pass.
-        step = DraftStep(0, entropy, confidence, self.name, rivals=self._rivals)
-        step.costly = True
-        step.behind = follower.behind()
-        if step.behind:
-            if not (go_on(step) and follower.catch_up()):
-                return draft
-            step.behind = 0
-        if streams.coupled:
-            step.token = token
-        while step.depth < length and go_on(step):
-            rows, leaf = follower.rows(tree), step.depth
+        shown = token if streams.coupled else None
+        offer = Offer(self.name, confidence, entropy, shown, costly=True, rivals=self._rivals)
+        behind = follower.behind()
+        if behind and not (go_on(DraftStep(offer, behind=behind)) and follower.catch_up()):
+            return draft
+        leaf = 0
+        while leaf < length and go_on(DraftStep(offer, leaf, leaf)):
+            rows = follower.rows(tree)
             if not streams.coupled:
                 q[leaf] = rows.probs(leaf)
-            tree.add(rows.draw(leaf), leaf)
-            step.depth = step.nodes = leaf + 1
+            leaf = tree.add(rows.draw(leaf), leaf)
         draft.passes = follower.passes(tree)
         return draft
 

@@ -16,6 +16,7 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     DraftStep,
     GoOn,
+    Offer,
     RoundFeedback,
 )
 from edgedec.decoding.randomness import Streams
@@ -108,8 +109,7 @@ class RecycleDrafter:
             return template.values[place] / above_value
 
         place, above_value, token = 0, 1.0, root
-        step = DraftStep(0, lambda: -math.log(confidence()), confidence, self.name)
-        step.token = lambda: token
+        offer = Offer(self.name, confidence, lambda: -math.log(confidence()), lambda: token)
         nodes = [0] + [_UNKNOWN] * len(template.parents)
         inner, leaves = set(), 1
         for place, parent in enumerate(template.parents):
@@ -122,9 +122,8 @@ class RecycleDrafter:
             token = successor(tree.tokens[above], template.ranks[place])
             if token == _UNKNOWN or (above in inner and leaves == self._most):
                 continue
-            step.value = above_value = template.values[parent - 1] if parent else 1.0
-            step.depth, step.nodes = depth - 1, len(tree) - 1
-            if not go_on(step):
+            above_value = template.values[parent - 1] if parent else 1.0
+            if not go_on(DraftStep(offer, len(tree) - 1, depth - 1, above_value)):
                 break
             nodes[place + 1] = tree.add(token, above)
             leaves += above in inner

@@ -15,6 +15,7 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     DraftStep,
     GoOn,
+    Offer,
     RoundFeedback,
 )
 from edgedec.decoding.randomness import Purpose, Streams
@@ -107,16 +108,14 @@ class StringsDrafter:
             weights /= weights.sum()
             return float(-(weights * np.log(np.maximum(weights, 1e-30))).sum())
 
-        step = DraftStep(0, entropy, confidence, self.name, rivals=self._rivals)
-        step.costly = True
+        offer = Offer(self.name, confidence, entropy, costly=True, rivals=self._rivals)
         drafted: list[int] = []
-        while step.depth < length and go_on(step):
+        while len(drafted) < length and go_on(DraftStep(offer, len(drafted), len(drafted))):
             token = self._drawn(look(), drafted, streams)
             if self._session.length + len(self._own) >= self._session.capacity:
                 break
             drafted.append(token)
             self._own.add(token, len(self._own) - 1)
-            step.depth = step.nodes = len(drafted)
         if plan is not None:
             self._keep(plan)
             draft.passes = self._passes
@@ -139,7 +138,8 @@ class StringsDrafter:
         missing = self._history()[len(self._text.tokens) : -1]
         if len(missing) <= _RIDE_ALONG:
             return True
-        if not go_on(DraftStep(0, float, float, self.name, behind=len(missing), costly=True)):
+        offer = Offer(self.name, float, float, costly=True)
+        if not go_on(DraftStep(offer, behind=len(missing))):
             return False
         self._drop()
         self._text.read(missing[:_READ_AT_ONCE])

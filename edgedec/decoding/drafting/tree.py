@@ -16,6 +16,7 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     DraftStep,
     GoOn,
+    Offer,
     RoundFeedback,
 )
 from edgedec.decoding.randomness import Streams
@@ -126,8 +127,8 @@ class TreeDrafter:
         behind = self._follower.behind()
         if not behind:
             return True
-        step = DraftStep(0, float, float, self.name, value=1.0, behind=behind, costly=True)
-        return go_on(step) and self._follower.catch_up()
+        offer = Offer(self.name, float, float, costly=True, rivals=self.rivals)
+        return go_on(DraftStep(offer, value=1.0, behind=behind)) and self._follower.catch_up()
 
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
         """Children to draw below a node, in draw order, with their chances."""
@@ -184,15 +185,14 @@ class _Slots:
         """Draw children until no slot is worth it; returns them with their values."""
         tree = self._tree
         drawn: dict[int, float] = {}
-        step = DraftStep(depth, self._entropy, self._confidence, TreeDrafter.name)
-        step.rivals, step.costly = self._drafter.rivals, True
+        name, rivals = self._drafter.name, self._drafter.rivals
+        offer = Offer(name, self._confidence, self._entropy, costly=True, rivals=rivals)
         while self._heap and len(tree) <= nodes:
             value = -self._heap[0][0]
             if self._heap[0][2] and not self.forks:
                 heapq.heappop(self._heap)
                 continue
-            step.nodes, step.value = len(tree) - 1, value
-            if value <= threshold or not go_on(step):
+            if value <= threshold or not go_on(DraftStep(offer, len(tree) - 1, depth, value)):
                 break
             parent, rank = heapq.heappop(self._heap)[1:]
             self.forks -= rank > 0

@@ -107,9 +107,9 @@ class MeasuredCost:
         if self._reach < source.peek[drafted] and not self._try_again(source, drafted):
             return False
         self._looks += 1
-        place = source.bin(step.confidence())
+        place = source.bin(step.offer.confidence())
         chance = source.chances[place]
-        if self._probing and not drafted and step.token is None:
+        if self._probing and not drafted and step.offer.token is None:
             chance = max(chance, source.prior[place])
         if self._reach * chance < source.draw[drafted] or self._rival_wins(step, place):
             self._decline(source, step, place)
@@ -154,10 +154,10 @@ class MeasuredCost:
         self._probing = False
 
     def _source(self, step: DraftStep) -> Source:
-        name = step.source
+        name = step.offer.source
         source = self._sources.get(name)
         if source is None:
-            look_s = self.draft_s if step.costly else 0.0
+            look_s = self.draft_s if step.offer.costly else 0.0
             source = Source(self._limits.nodes, look_s, branching=step.value is not None)
             self._sources[name] = source
             self._plan_one(name)
@@ -167,7 +167,7 @@ class MeasuredCost:
 
     def _opened(self, step: DraftStep) -> bool:
         """Whether this drafter may be the one, before it is looked at."""
-        if self._turn is not None and self._turn != step.source:
+        if self._turn is not None and self._turn != step.offer.source:
             return False
         self._settle()
         self._open()
@@ -175,8 +175,8 @@ class MeasuredCost:
         if self._turn is not None:
             self._probing = True
             return True
-        self._far.discard(step.source)
-        for name in step.rivals:
+        self._far.discard(step.offer.source)
+        for name in step.offer.rivals:
             if name in self._far:
                 continue
             rival = self._sources.get(name)
@@ -205,14 +205,19 @@ class MeasuredCost:
         source = self._source(step)
         reads = self._reading.pays(step.behind, source, self._rates.mood / self._rates.plain_s)
         if not reads:
-            self._far.add(step.source)
+            self._far.add(step.offer.source)
         return reads
 
     def _go_on_branching(self, source: Source, step: DraftStep, value: float) -> bool:
         drafted = step.nodes
         if self._probing and drafted:
             return False
-        if drafted == 0 and step.costly and source.start < 0 and not self._try_again(source, 0):
+        if (
+            drafted == 0
+            and step.offer.costly
+            and source.start < 0
+            and not self._try_again(source, 0)
+        ):
             return False  # even the best there may be is not worth the look
         bar = source.draw[drafted]
         # The confidence can only lower the value, and a new layer's first costs a pass.
@@ -223,7 +228,7 @@ class MeasuredCost:
         if new_layer:
             self._layer = step.depth
             self._looks += 1
-        place = source.bin(value * step.confidence())
+        place = source.bin(value * step.offer.confidence())
         if source.chances[place] < bar and not self._probing:
             self._decline(source, step, place)
             if not self._try_again(source, drafted):
@@ -282,10 +287,10 @@ class MeasuredCost:
                 source.learn(place, accepted=depth < accepted)
 
     def _decline(self, source: Source, step: DraftStep, place: int) -> None:
-        if step.token is None or (source.branching and step.nodes):
+        if step.offer.token is None or (source.branching and step.nodes):
             source.fade(place)
         else:
-            self._declined.append((source, step.nodes, place, step.token()))
+            self._declined.append((source, step.nodes, place, step.offer.token()))
 
     def _learn_from_declined(self, record: RoundRecord) -> None:
         """The text says whether a token that was not drafted would have been right."""

@@ -40,10 +40,12 @@ class Only:
         return self._policy.limits()
 
     def go_on(self, step: DraftStep) -> bool:
-        if step.source not in self._sources:
+        offer = step.offer
+        if offer.source not in self._sources:
             return False
-        if step.rivals:
-            step.rivals = [name for name in step.rivals if name in self._sources]
+        if offer.rivals and not step.nodes:
+            rivals = [name for name in offer.rivals if name in self._sources]
+            step = step._replace(offer=offer._replace(rivals=rivals))
         return self._policy.go_on(step)
 
     def observe(self, record: RoundRecord) -> None:

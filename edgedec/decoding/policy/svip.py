@@ -44,7 +44,7 @@ class Svip:
             return True
         if step.nodes > 0 and self._last_entropy > self._entropy_bound:
             return False
-        self._last_entropy = step.entropy()
+        self._last_entropy = step.offer.entropy()
         return True
 
     def observe(self, record: RoundRecord) -> None:
