@@ -117,9 +117,12 @@ class Capabilities:
         if self.branches is None or tree.is_chain or tree.leaves <= self.branches:
             return
         if self.branches == 1:
-            raise StateError("a branching tree: this session verifies chains only, give a chain")
+            raise StateError(
+                f"forward(): expected a chain, got a tree of {tree.leaves} branches:"
+                " this session verifies chains only"
+            )
         raise StateError(
-            f"a tree of {tree.leaves} branches: this session verifies at most {self.branches},"
+            f"forward(): expected at most {self.branches} branches, got a tree of {tree.leaves}:"
             " draft fewer"
         )
 

@@ -15,14 +15,16 @@ from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import EdgedecError
 
 
-def expect(kind: type[EdgedecError], call: Callable[[], object]) -> str:
-    """The message of ``kind``, which ``call()`` raises: one line."""
+def expect(kind: type[EdgedecError], call: Callable[[], object], *said: str) -> str:
+    """The message of ``kind``, which ``call()`` raises: one line that has each of ``said``."""
     try:
         call()
     except kind as error:
         message = str(error)
         assert message, "an error without a word"
         assert "\n" not in message, "more than one line"
+        for words in said:
+            assert words in message, f"expected {words!r} in the message, got {message!r}"
         return message
     raise AssertionError(f"expected {kind.__name__}")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+
 from edgedec.decoding.session import Model
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CapacityExceeded, Interrupted, StateError
@@ -21,7 +24,8 @@ class Misuse(Comparisons):
         self.logits(session, TokenTree.chain(tokens[12:]))
         session.commit([0, 1, 2, 3])
         assert session.length == session.capacity == 16
-        expect(CapacityExceeded, lambda: session.forward(TokenTree(tokens[0])))
+        full = "expected at most 0 tokens after the 16 committed ones, got 1: open a session for"
+        expect(CapacityExceeded, lambda: session.forward(TokenTree(tokens[0])), full)
         session.rollback(15)
         self.same(self.logits(session, TokenTree(tokens[15]))[0], self.row(model, tokens))
 
@@ -29,10 +33,13 @@ class Misuse(Comparisons):
         tokens = self.text(model, 10)
         session = model.open(12)
         session.prefill(tokens)
-        expect(CapacityExceeded, lambda: session.prefill(tokens))
-        expect(CapacityExceeded, lambda: session.forward(TokenTree.chain(tokens[:3])))
-        expect(CapacityExceeded, lambda: model.open(0))
-        expect(CapacityExceeded, lambda: model.open(model.info.max_context + 1))
+        room = "expected at most 2 tokens after the 10 committed ones, got"
+        expect(CapacityExceeded, lambda: session.prefill(tokens), f"{room} 10: ")
+        expect(CapacityExceeded, lambda: session.forward(TokenTree.chain(tokens[:3])), f"{room} 3:")
+        most = model.info.max_context
+        for capacity in (0, most + 1):
+            told = f"expected a capacity of 1..{most} tokens, got {capacity}: "
+            expect(CapacityExceeded, lambda c=capacity: model.open(c), told)  # type: ignore[misc]
         self.check_next(model, session, tokens)
 
     def test_more_branches_than_it_verifies_change_nothing(self, model: Model) -> None:
@@ -51,8 +58,9 @@ class Misuse(Comparisons):
         if most is None:
             self.logits(session, tree, width + 1)
         else:
-            told = expect(StateError, lambda: session.forward(tree, width + 1))
-            assert most == 1 or str(most) in told, "the limit is not named"
+            limit = "a chain" if most == 1 else f"at most {most} branches"
+            told = f"expected {limit}, got a tree of {most + 1}"
+            expect(StateError, lambda: session.forward(tree, width + 1), told)
             expect(StateError, lambda: session.commit([0, width + 1]))  # it was not computed
             session.commit([0])
             tokens.append(words[0])
@@ -65,18 +73,23 @@ class Misuse(Comparisons):
         tokens, chain = self.text(model, 5), TokenTree.chain(self.text(model, 3, seed=18))
         session = model.open(64)
         session.prefill(tokens)
-        expect(StateError, lambda: session.commit([0]))
-        expect(StateError, lambda: session.forward(chain, 1))
-        expect(StateError, lambda: session.rollback(-1))
-        expect(StateError, lambda: session.rollback(6))
-        expect(StateError, lambda: session.fork(6))
+
+        def refused(call: Callable[[], object], expected: str) -> None:
+            expect(StateError, call, f"expected {expected}: ")
+
+        refused(lambda: session.commit([0]), "a pending tree, got none")
+        refused(lambda: session.forward(chain, 1), "start=0, the number of pending nodes, got 1")
+        refused(lambda: session.rollback(-1), "a length of 0..5, got -1")
+        refused(lambda: session.rollback(6), "a length of 0..5, got 6")
+        refused(lambda: session.fork(6), "a length of 0..5, got 6")
         session.forward(chain)
-        expect(StateError, lambda: session.forward(chain))
-        expect(StateError, lambda: session.forward(chain, 3))
-        expect(StateError, lambda: session.prefill(tokens))
-        expect(StateError, lambda: session.commit([1]))
-        expect(StateError, lambda: session.commit([0, 2]))
-        expect(StateError, lambda: session.commit([0, 1, 2, 3]))
+        refused(lambda: session.forward(chain), "start=3, the number of pending nodes, got 0")
+        more = "more than the 3 nodes that are pending, got a tree of 3"
+        refused(lambda: session.forward(chain, 3), more)
+        refused(lambda: session.prefill(tokens), "no pending tree, got one of 3 nodes")
+        for wrong in ([1], [0, 2], [0, 1, 2, 3]):
+            path = f"a path from the root of the 3 pending nodes, got {wrong}"
+            refused(lambda wrong=wrong: session.commit(wrong), path)  # type: ignore[misc]
         session.commit([0, 1])
         self.check_next(model, session, tokens + chain.tokens[:2])
 
@@ -84,9 +97,12 @@ class Misuse(Comparisons):
         tokens = self.text(model, 5)
         session = model.open(64)
         session.prefill(tokens)
-        for bad in (-1, model.info.vocab_size):
-            expect(StateError, lambda bad=bad: session.prefill([bad]))  # type: ignore[misc]
-            expect(StateError, lambda bad=bad: session.forward(TokenTree(bad)))  # type: ignore[misc]
+        last = model.info.vocab_size - 1
+        for bad in (-1, last + 1):
+            told = f"expected token ids 0..{last}, got {bad}: "
+            expect(StateError, lambda bad=bad: session.prefill([bad]), told)  # type: ignore[misc]
+            tree = TokenTree(bad)
+            expect(StateError, lambda tree=tree: session.forward(tree), told)  # type: ignore[misc]
         self.check_next(model, session, tokens)
 
     def test_interrupted_and_used_again(self, model: Model) -> None:
@@ -122,7 +138,16 @@ class Misuse(Comparisons):
 
     def test_closed_is_closed(self, model: Model) -> None:
         session = model.open(8)
+        session.forward(TokenTree(0))
         session.close()
         session.close()
-        expect(StateError, lambda: session.prefill([0]))
-        expect(StateError, lambda: session.forward(TokenTree(0)))
+        for call in (
+            lambda: session.prefill([0]),
+            lambda: session.forward(TokenTree(0)),
+            lambda: session.commit([0]),
+            lambda: session.rollback(0),
+            lambda: session.fork(0),
+            lambda: session.save(io.BytesIO()),
+            lambda: session.load(io.BytesIO()),
+        ):
+            expect(StateError, call, "the session is closed: open a new one")

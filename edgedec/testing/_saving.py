@@ -18,8 +18,9 @@ class Saving(Comparisons):
         session, other = model.open(64), model.open(48)
         session.prefill(tokens)
         if not model.capabilities.snapshot:
-            expect(StateError, lambda: session.save(io.BytesIO()))
-            expect(StateError, lambda: session.load(io.BytesIO()))
+            told = "expected a session with snapshots, got one without: "
+            expect(StateError, lambda: session.save(io.BytesIO()), told)
+            expect(StateError, lambda: session.load(io.BytesIO()), told)
             return
         # Neither a pending tree nor what the other session held is part of the state.
         session.forward(TokenTree.chain(more))

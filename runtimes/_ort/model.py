@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from edgedec.decoding.session import ModelInfo
-from edgedec.errors import CapacityExceeded, StateError
+from edgedec.errors import StateError
 from edgedec.runtimes._ort.saved import fingerprint
 
 Graph = TypeVar("Graph")
@@ -47,7 +47,3 @@ class OrtModel(Generic[Graph]):
     def close(self) -> None:
         """Give the weights back; they go when the last session is closed too."""
         self._graph = None
-
-    def _check_capacity(self, capacity: int) -> None:
-        if not 1 <= capacity <= self.info.max_context:
-            raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")

@@ -7,19 +7,41 @@ from collections.abc import Callable
 
 import onnxruntime as ort
 
-from edgedec.errors import Interrupted, PassFailed, StateError
+from edgedec.decoding.session_base import check_interrupt, closed
+from edgedec.errors import PassFailed
+
+
+class Terminate:
+    """``RunOptions.terminate`` with the methods of an event."""
+
+    def __init__(self, options: ort.RunOptions) -> None:
+        self._options = options
+
+    def set(self) -> None:
+        """Stop the running pass, or the next one."""
+        self._options.terminate = True
+
+    def clear(self) -> None:
+        """Let passes run again."""
+        self._options.terminate = False
+
+    def is_set(self) -> bool:
+        """Whether a pass is to stop."""
+        return bool(self._options.terminate)
 
 
 class Runner:
     """An inference session as one sequence uses it: one pass at a time.
 
     Attributes:
-        options: of every pass; ``options.terminate`` stops it.
+        options: of every pass.
+        stop: stops a pass.
 
     """
 
     def __init__(self, inference: ort.InferenceSession) -> None:
         self.options = ort.RunOptions()
+        self.stop = Terminate(self.options)
         self.options.log_severity_level = 4  # an interrupted pass is not worth a log line
         # "No graph capture" said aloud: asking for an entry that is not there throws inside
         # onnxruntime's Python, 35 microseconds a pass.
@@ -28,15 +50,9 @@ class Runner:
         self._busy = threading.Lock()
         self._run: Callable[[ort.IOBinding, ort.RunOptions], None] = inference.run_with_iobinding
 
-    def check_interrupt(self) -> None:
-        """Raise Interrupted, once, when ``options.terminate`` was set."""
-        if self.options.terminate:
-            self.options.terminate = False
-            raise Interrupted("interrupted")
-
     def close(self) -> None:
         """Stop a pass that another thread runs; forget the bindings and the weights."""
-        self.options.terminate = True
+        self.stop.set()
         with self._busy:  # the cache must not go while a pass writes to it
             if not self._closed:
                 self._closed = True
@@ -49,12 +65,12 @@ class Runner:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StateError("the session is closed: open a new one")
+            raise closed()
 
     def _execute(self, binding: ort.IOBinding) -> None:
         try:
             self._run(binding, self.options)
         except Exception as error:  # ONNX Runtime's own errors share no public base
-            self.check_interrupt()
+            check_interrupt(self.stop)
             reason = str(error).strip().splitlines()[0]
             raise PassFailed(f"ONNX Runtime could not run a pass: {reason}") from error

@@ -101,16 +101,17 @@ class StopFlag:
     def __init__(self) -> None:
         self._text = (ctypes.c_ubyte * 2)()
 
-    def __bool__(self) -> bool:
-        return self._text[0] != 0
-
     def set(self) -> None:
         """Stop the running pass, or the next one."""
         self._text[0] = 1
 
     def clear(self) -> None:
-        """Go on."""
+        """Let passes run again."""
         self._text[0] = 0
+
+    def is_set(self) -> bool:
+        """Whether a pass is to stop."""
+        return self._text[0] != 0
 
     def put_into(self, params: Params) -> None:
         """Make a context look at this flag, which must outlive it."""

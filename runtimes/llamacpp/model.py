@@ -7,9 +7,9 @@ import functools
 from pathlib import Path
 
 from edgedec.decoding.session import Capabilities, ModelInfo, Rollback
+from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import (
     BundleError,
-    CapacityExceeded,
     InputError,
     RuntimeUnavailable,
     SessionError,
@@ -146,8 +146,7 @@ class LlamaModel:
 
     def open(self, capacity: int) -> LlamaSession:
         """A new, empty session, whose cache grows with its text."""
-        if not 1 <= capacity <= self.info.max_context:
-            raise CapacityExceeded(f"capacity {capacity}: expected 1..{self.info.max_context}")
+        check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity)
 
     def close(self) -> None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgedec.decoding import snapshot
 from edgedec.decoding.ranking import Scored
 from edgedec.decoding.session import OnChunk, Pass, Rollback, Want
+from edgedec.decoding.session_base import SessionBase, closed
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import (
-    CannotRollback,
-    CapacityExceeded,
-    Interrupted,
-    SnapshotError,
-    StateError,
-)
+from edgedec.errors import CannotRollback, SnapshotError, StateError
 from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import CHUNK, Context
-from edgedec.runtimes.llamacpp.state import State, cells_of, read_state, write_state
+from edgedec.runtimes.llamacpp.state import State, cells_of, most_bytes
 
 if TYPE_CHECKING:
     from edgedec.runtimes.llamacpp.model import LlamaModel
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
 _FIRST_CELLS = 1024
 
 
-class LlamaSession:
+class LlamaSession(SessionBase):
     """Implements ``edgedec.decoding.session.Session``; made by ``LlamaModel.open``.
 
     Args:
@@ -37,63 +33,37 @@ class LlamaSession:
 
     """
 
-    def __init__(self, model: LlamaModel, capacity: int) -> None:
-        self.capacity = capacity
-        self._model = model
-        info = model.info
-        self._vocab_size = info.vocab_size
-        self._top_k = model.capabilities.top_k
-        self._keeps_all = model.capabilities.rollback is Rollback.NONE
-        first = max(min(capacity, _FIRST_CELLS), model.least_cells(capacity))
-        self._context: Context | None = model.new_context(first)
-        self._stop = self._context.stop
-        self._branches = Branches(self._context.rows)
-        self._length = 0
-        self._tree: TokenTree | None = None
-        self._pending = 0
+    runtime = "llamacpp"
+    prefill_chunk = CHUNK
 
-    @property
-    def length(self) -> int:
-        """Committed tokens."""
-        return self._length
+    def __init__(self, model: LlamaModel, capacity: int) -> None:
+        self._model = model
+        capabilities = model.capabilities
+        self._top_k = capabilities.top_k
+        self._keeps_all = capabilities.rollback is Rollback.NONE
+        first = max(min(capacity, _FIRST_CELLS), model.least_cells(capacity))
+        context = model.new_context(first)
+        self._context: Context | None = context
+        self._branches = Branches(context.rows)
+        super().__init__(capacity, model.info.vocab_size, capabilities, context.stop)
 
     # -- reading --------------------------------------------------------------------------------
 
-    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
-        """Commit tokens, in chunks."""
-        context = self._open_context()
-        if self._pending:
-            raise StateError("prefill() while a tree is pending: call commit() first")
-        self._check_room(len(tokens))
-        self._check_tokens(tokens)
-        context = self._room_for(context, len(tokens))
-        for start in range(0, len(tokens), CHUNK):
-            self._check_interrupt()
-            chunk = tokens[start : start + CHUNK]
-            try:
-                context.run(chunk, self._length, head=False)
-            except BaseException:
-                self._take_back(context, self._length)
-                raise
-            self._length += len(chunk)
-            if on_chunk is not None:
-                on_chunk(start + len(chunk), len(tokens))
+    def _read_all(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        self._room_for(len(tokens))
+        super()._read_all(tokens, on_chunk)
 
-    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
-        """Rows for ``nodes[start:]``."""
+    def _read(self, tokens: Sequence[int]) -> None:
         context = self._open_context()
-        count = len(tree)
-        if start != self._pending:
-            raise StateError(f"forward() from node {start}: {self._pending} nodes are pending")
-        if start >= count:
-            raise StateError(f"forward() from node {start}: the tree has {count} nodes")
-        self._model.capabilities.check_branches(tree)
-        self._check_room(count)
-        self._check_tokens(tree.tokens[start:] if start else tree.tokens)
-        self._check_interrupt()
-        context = self._room_for(context, count)
+        try:
+            context.run(tokens, self._length, head=False)
+        except BaseException:
+            self._take_back(context, self._length)
+            raise
+
+    def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
+        context = self._room_for(len(tree))
         logits = self._run(context, tree, start)
-        self._tree, self._pending = tree, count
         hide = self._model.first_padding
         if hide < self._vocab_size:
             logits[:, hide:] = -np.inf
@@ -142,109 +112,88 @@ class LlamaSession:
 
     # -- committing and going back --------------------------------------------------------------
 
-    def commit(self, path: Sequence[int]) -> None:
-        """Keep a path of the pending tree."""
+    def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         context = self._open_context()
-        tree = self._tree
-        if tree is None:
-            raise StateError("commit() without a pending tree: call forward() first")
-        if not tree.is_path(path) or (path and path[-1] >= self._pending):
-            raise StateError(f"commit({list(path)}): not a path of the pending tree")
         length = self._length + len(path)
         if self._branches.pending:  # not every tree that branches by now did when computed
             self._branches.keep(context, path, self._length)
         elif len(path) < self._pending and not context.remove(0, length):
             raise self._cannot(length, self._length + self._pending)
-        self._length = length
-        self._drop()
 
-    def rollback(self, length: int) -> None:
-        """Go back to an absolute length."""
+    def _cut(self, length: int) -> None:
         context = self._open_context()
-        if not 0 <= length <= self._length:
-            raise StateError(f"rollback({length}): expected 0..{self._length}")
         if length == 0:
             context.clear()
         elif length < self._length + self._pending:
             if self._keeps_all:
                 raise self._cannot(length, 0)
             context.remove(-1, length)
-        self._length = length
         self._branches.cut(length)
-        self._drop()
 
-    def fork(self, length: int) -> LlamaSession:
-        """A new session with a copy of the first ``length`` tokens."""
+    def _copy(self, length: int) -> LlamaSession:
         context = self._open_context()
-        if not 0 <= length <= self._length:
-            raise StateError(f"fork({length}): expected 0..{self._length}")
         if self._keeps_all and 0 < length < self._length + self._pending:
             raise self._cannot(length, 0)
         other = type(self)(self._model, self.capacity)
         if length:
-            other._restore(context.state(), length)
+            other._put(context.state(), length)
         return other
 
     # -- saving ---------------------------------------------------------------------------------
 
-    def save(self, file: BinaryIO) -> None:
-        """Write the committed tokens' state."""
-        context = self._open_context()
-        if self._keeps_all and self._pending:
-            raise StateError("save() while a recurrent model's tokens are pending: commit() first")
-        state = context.state() if self._length else None
-        write_state(file, self._model, state, self._length)
+    def _fingerprint(self) -> str:
+        return self._model.fingerprint
 
-    def load(self, file: BinaryIO) -> None:
-        """Take over a saved state.
+    def _state(self) -> snapshot.Payload:
+        if self._keeps_all and self._pending:
+            raise StateError(
+                f"save(): expected no pending tree, as the model is recurrent,"
+                f" got one of {self._pending} nodes: call commit() first"
+            )
+        return [self._open_context().state().data] if self._length else []
+
+    def _most_bytes(self) -> int:
+        return most_bytes(self._model, self.capacity)
+
+    def _restore(self, payload: bytearray, length: int) -> None:
+        self._put(np.frombuffer(payload, np.uint8), length)
+
+    def _put(self, state: State, length: int) -> None:
+        """Replace the cache by a state of so many tokens.
 
         Bytes that are as they were saved are llama.cpp's own; if it refuses them all the same,
         the session is empty afterwards.
         """
-        self._open_context()
-        self._restore(*read_state(file, self._model, self.capacity))
-
-    def _restore(self, state: State, length: int) -> None:
         context = self._open_context()
         cells = cells_of(state, self._model, length)
         if cells > context.cells:
             context = self._context = context.empty(cells)
-        good = True
-        if length:
-            good = context.restore(state, length)
-        else:
-            context.clear()
-        self._length = length if good else 0
-        self._drop()
         self._branches.cut(0)
-        if not good:
+        if not length:
+            context.clear()
+        elif not context.restore(state, length):
+            self._emptied()
             raise SnapshotError("llama.cpp refuses the saved state: the session is empty now")
         if not self._keeps_all:
             self._branches.hold(context, length)
 
     # -- ending ---------------------------------------------------------------------------------
 
-    def interrupt(self) -> None:
-        """From another thread: stop the running pass, or the next."""
+    def _release(self) -> None:
+        """The cache goes once no pass of another thread and no view of logits needs it."""
         self._stop.set()
-
-    def close(self) -> None:
-        """Give the cache back, once no pass of another thread and no view of logits needs it."""
-        if self._context is not None:
-            self._stop.set()
-            self._drop()
-            self._context = None  # a pass of another thread holds on to it until it has stopped
+        self._context = None  # a pass of another thread holds on to it until it has stopped
 
     # -- helpers --------------------------------------------------------------------------------
 
     def _open_context(self) -> Context:
         if self._context is None:
-            raise StateError("the session is closed: open a new one")
+            raise closed()
         return self._context
 
-    def _room_for(self, context: Context, count: int) -> Context:
+    def _room_for(self, count: int) -> Context:
         """The context, or one of twice the cells that holds the same."""
-        needed = self._length + count
+        context, needed = self._open_context(), self._length + count
         if needed <= context.cells:
             return context
         larger = context.larger(min(self.capacity, max(needed + CHUNK, 2 * context.cells)))
@@ -259,29 +208,14 @@ class LlamaSession:
         if not context.remove(0, length):
             # A recurrent state has moved on: only the beginning is left.
             context.clear()
-            self._length = 0
-            self._drop()
+            self._emptied()
+
+    def _emptied(self) -> None:
+        self._length = 0
+        self._tree, self._pending = None, 0
+        self._branches.forget()
 
     def _cannot(self, length: int, nearest: int) -> CannotRollback:
         return CannotRollback(
             f"a recurrent model cannot go back to {length} tokens: {nearest} is possible", nearest
         )
-
-    def _drop(self) -> None:
-        self._tree, self._pending = None, 0
-        self._branches.forget()
-
-    def _check_interrupt(self) -> None:
-        if self._stop:
-            self._stop.clear()
-            raise Interrupted("interrupted")
-
-    def _check_room(self, count: int) -> None:
-        if self._length + count > self.capacity:
-            raise CapacityExceeded(
-                f"{self._length} + {count} tokens: the session holds {self.capacity}"
-            )
-
-    def _check_tokens(self, tokens: Sequence[int]) -> None:
-        if tokens and not (min(tokens) >= 0 and max(tokens) < self._vocab_size):
-            raise StateError(f"a token outside the vocabulary: expected 0..{self._vocab_size - 1}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import Capabilities, ModelInfo
+from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.model import OrtModel
@@ -114,7 +115,7 @@ class OnnxModel(OrtModel[Graph]):
 
     def open(self, capacity: int) -> OnnxSession:
         """A new, empty session."""
-        self._check_capacity(capacity)
+        check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity, self.padding)
 
 

@@ -64,7 +64,7 @@ class Passes(Runner):
                 only where the graph's attention has rows of its own.
 
         Raises:
-            Interrupted: ``options.terminate`` was set.
+            Interrupted: ``stop`` was set.
             StateError: closed meanwhile.
 
         """

@@ -51,17 +51,16 @@ class OnnxSession(OrtSession):
     def _read(self, tokens: Sequence[int]) -> None:
         self._run(tokens, self._length, head=False)
 
-    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
-        """Rows for ``nodes[start:]``."""
-        tokens = self._next_tokens(tree, start)
+    def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         passes, count = self._passes, len(tree)
-        if self._length == 0 and start == 0 and count > 1:
-            return self._first(tree, want)
+        if start == 0:
+            self._masked = 0
+            if self._length == 0 and count > 1:
+                return self._first(tree, want)
         if tree.is_chain:
-            self._run(tokens, self._length + start)
+            self._run(tree.tokens[start:], self._length + start)
         else:
             self._branches(tree, start)
-        self._tree, self._pending = tree, count
         rows = count - start
         logits = passes.logits[:rows] if want & Want.LOGITS else None
         return Pass(start, passes.top_ids[:rows], passes.top_logits[:rows], logits)
@@ -70,14 +69,8 @@ class OnnxSession(OrtSession):
         """With an empty cache the kernel reads the first position only: the root goes alone."""
         self._run(tree.tokens[:1], 0)
         root = [a[:1].copy() for a in self._outputs()]
-        self._tree, self._pending = tree, 1
-        try:
-            # The cache is as after any other root, if not yet committed.
-            self._branches(tree, 1)
-        except BaseException:
-            self._drop()
-            raise
-        self._pending = len(tree)
+        # The cache is as after any other root, if not yet committed.
+        self._branches(tree, 1)
         rest = [a[: len(tree) - 1] for a in self._outputs()]
         ids, top, logits = (np.concatenate(both) for both in zip(root, rest, strict=True))
         return Pass(0, ids, top, logits if want & Want.LOGITS else None)
@@ -132,13 +125,9 @@ class OnnxSession(OrtSession):
         if not tree.is_chain:
             self._cache.move([self._length + node for node in path], self._length)
 
-    def fork(self, length: int) -> OnnxSession:
-        """A new session with a copy of the first ``length`` tokens."""
-        self._check_open()
-        self._check_length("fork", length)
-        other = OnnxSession(self._model, self.capacity, self._padding)
+    def _copy(self, length: int) -> OnnxSession:
+        other = self._model.open(self.capacity)
         other._cache.copy_from(self._cache, length)
-        other._length = length
         return other
 
     def _held(self) -> list[Rows]:
@@ -155,7 +144,3 @@ class OnnxSession(OrtSession):
     def _outputs(self) -> tuple[npt.NDArray[Any], ...]:
         passes = self._passes
         return passes.top_ids, passes.top_logits, passes.logits
-
-    def _drop(self) -> None:
-        super()._drop()
-        self._masked = 0

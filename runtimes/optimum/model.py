@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import Capabilities, ModelInfo
+from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
@@ -88,5 +89,5 @@ class OptimumModel(OrtModel[Graph]):
 
     def open(self, capacity: int) -> OptimumSession:
         """A new, empty session."""
-        self._check_capacity(capacity)
+        check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity)

@@ -39,7 +39,7 @@ class Passes(Runner):
             head: compute logits, which then stand in the first rows of ``logits``.
 
         Raises:
-            Interrupted: ``options.terminate`` was set; the first ``past`` tokens are held.
+            Interrupted: ``stop`` was set; the first ``past`` tokens are held.
             StateError: closed meanwhile.
 
         """

@@ -37,21 +37,15 @@ class OptimumSession(OrtSession):
         self._passes = Passes(model.graph, self._cache, capacity)
         super().__init__(model, capacity, self._passes)
 
-    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
-        """Rows for ``nodes[start:]`` of a chain."""
-        tokens = self._next_tokens(tree, start)
+    def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
+        tokens = tree.tokens[start:]
         self._passes.run(tokens, self._length + start, head=True)
-        self._tree, self._pending = tree, len(tree)
         logits = self._passes.logits[: len(tokens)]
         return Scored(start, logits, self._model.capabilities.top_k, want)
 
-    def fork(self, length: int) -> OptimumSession:
-        """A new session with a copy of the first ``length`` tokens."""
-        self._check_open()
-        self._check_length("fork", length)
+    def _copy(self, length: int) -> OptimumSession:
         other = self._model.open(self.capacity)
         other._take_over([rows[:, :, :length] for rows in self._cache.rows], length)
-        other._length = length
         return other
 
     def _read(self, tokens: Sequence[int]) -> None:

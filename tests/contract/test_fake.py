@@ -34,10 +34,8 @@ class TestFakeOfFewBranches(SessionContract):
 
 
 class ForgetsToDropSiblings(FakeSession):
-    def commit(self, path: Sequence[int]) -> None:
-        assert self._tree is not None
-        self._committed += self._tree.tokens[: len(path)]
-        self._tree, self._pending = None, 0
+    def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        self._committed += tree.tokens[: len(path)]
 
 
 class RollsBackOneTooFew(FakeSession):
@@ -56,11 +54,11 @@ class NoticesTooLate(FakeSession):
     """Computes a tree before it refuses its branches, as one that runs out of sequences does."""
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
-        limited, self._model.capabilities = self._model.capabilities, ANY_BRANCHES
+        limited, self._capabilities = self._capabilities, ANY_BRANCHES
         try:
             scored = super().forward(tree, start, want)
         finally:
-            self._model.capabilities = limited
+            self._capabilities = limited
         limited.check_branches(tree)
         return scored
 

@@ -117,9 +117,8 @@ def test_the_contract_catches_a_lone_row(load: Load) -> None:
 class KeepsARejectedTail(LlamaSession):
     """Commits one row too many: what was rejected stays in the cache."""
 
-    def commit(self, path: Sequence[int]) -> None:
-        self._length += len(path)
-        self._drop()
+    def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        self._branches.forget()
 
 
 class KeepsRejectedBranches(Branches):
@@ -151,10 +150,8 @@ class CountsNodesForPositions(LlamaSession):
 
 
 class ForksAnEmptyCache(LlamaSession):
-    def fork(self, length: int) -> LlamaSession:
-        other = LlamaSession(self._model, self.capacity)
-        other._length = length
-        return other
+    def _copy(self, length: int) -> LlamaSession:
+        return LlamaSession(self._model, self.capacity)
 
 
 TWINS: list[tuple[type[LlamaSession] | type[Branches], str]] = [

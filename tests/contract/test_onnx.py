@@ -71,9 +71,8 @@ class TestRowInvariant(SessionContract):
 
 
 class LeavesRowsWhereTheyAre(OnnxSession):
-    def commit(self, path: Sequence[int]) -> None:
-        self._length += len(path)
-        self._drop()
+    def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        pass
 
 
 class SeesEveryNode(OnnxSession):
@@ -90,16 +89,13 @@ class CountsSlotsForPositions(OnnxSession):
 class SendsATreeOntoAnEmptyCache(OnnxSession):
     def _first(self, tree: TokenTree, want: Want) -> Pass:
         self._branches(tree, 0)
-        self._tree, self._pending = tree, len(tree)
         passes, rows = self._passes, len(tree)
         return Pass(0, passes.top_ids[:rows], passes.top_logits[:rows], passes.logits[:rows])
 
 
 class ForksAnEmptyCache(OnnxSession):
-    def fork(self, length: int) -> OnnxSession:
-        other = OnnxSession(self._model, self.capacity, self._padding)
-        other._length = length
-        return other
+    def _copy(self, length: int) -> OnnxSession:
+        return OnnxSession(self._model, self.capacity, self._padding)
 
 
 class ForgetsThatATreeGrew(OnnxSession):

@@ -58,8 +58,8 @@ class CutsTheArrayAnywhere(OptimumSession):
 
 
 class ForksAnEmptyCache(OptimumSession):
-    def fork(self, length: int) -> OptimumSession:
-        other = super().fork(length)
+    def _copy(self, length: int) -> OptimumSession:
+        other = super()._copy(length)
         other._take_over([0 * rows[:, :, :length] for rows in self._cache.rows], length)
         return other
 

@@ -11,12 +11,15 @@ import numpy as np
 
 from edgedec.decoding import snapshot
 from edgedec.decoding.drafting._transcript import Plan, Transcript, of_all
-from edgedec.decoding.session import OnChunk, Pass, Session, Want
+from edgedec.decoding.session import Capabilities, OnChunk, Pass, Session, Want
+from edgedec.decoding.session_base import SessionBase
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
-from edgedec.errors import CapacityExceeded, SnapshotError, StateError
+from edgedec.errors import SnapshotError
 
 _MOST_STATE = 1 << 26
+# The draft's own session refuses what it cannot do.
+_CAPABILITIES = Capabilities(snapshot=True)
 
 
 def translated(session: Session, translation: Translation | None) -> tuple[Session, int]:
@@ -30,7 +33,7 @@ def translated(session: Session, translation: Translation | None) -> tuple[Sessi
     return speaking, speaking.widest
 
 
-class TranslatedSession:
+class TranslatedSession(SessionBase):
     """Token-level intersection (TLI): the same ``Session`` protocol over another vocabulary.
 
     A row of logits has the target's columns; tokens that the draft does not have hold
@@ -48,66 +51,49 @@ class TranslatedSession:
 
     """
 
+    runtime = "translated"
+
     def __init__(self, session: Session, translation: Translation) -> None:
+        # As many target tokens fit: of a text that takes more of the draft's the end is held.
+        super().__init__(session.capacity, translation.target_columns, _CAPABILITIES)
         self._session = session
         self._translation = translation
         self._text = Transcript(session, translation)
         self._columns = _Columns(translation)
-        # The pending tree: the caller's, the draft's own, where each of the caller's nodes
-        # ends in it, and whether a draft token ends there too.
-        self._pending = 0
-        self._tree = self._own = TokenTree(0)
+        # The draft's own tree, where each of the caller's nodes ends in it, and whether a draft
+        # token ends there too.
+        self._own = TokenTree(0)
         self._places: list[int] = []
         self._exact: list[bool] = []
         self._plan = Plan(0, 0, 0, [], [])
-
-    @property
-    def length(self) -> int:
-        """Committed target tokens."""
-        return len(self._text.tokens)
-
-    @property
-    def capacity(self) -> int:
-        """Target tokens that fit; of a text that takes more of the draft's the end is held."""
-        return self._session.capacity
 
     @property
     def widest(self) -> int:
         """Nodes of a tree that fit whatever the text before them takes."""
         return self._text.margin
 
-    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
-        if self._pending:
-            raise StateError("prefill() while a tree is pending: call commit() first")
-        self._check(tokens, len(tokens))
+    def _read_all(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         if not tokens:
-            self._session.prefill([])
             return
-        self._text.read(tokens, on_chunk)
+        try:
+            self._text.read(tokens, on_chunk)
+        finally:
+            self._length = len(self._text.tokens)
 
-    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
-        if start != self._pending:
-            raise StateError(f"forward() from node {start}: {self._pending} nodes are pending")
-        if start >= len(tree):
-            raise StateError(f"forward() from node {start}: the tree has {len(tree)} nodes")
-        self._check(tree.tokens[start:], len(tree))
+    def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         if start == 0:
             self._begin(tree)
-        first = self._pending and self._places_end()
+        # The nodes of the draft's own tree that are pending.
+        first = start and 1 + max(self._places[:start])
         self._attach(tree)
         scored = self._session.forward(self._own, first, want)
-        self._tree, self._pending = tree, len(tree)
         places = [max(0, place - scored.start) for place in self._places[start:]]
         full = None
         if want & Want.LOGITS and scored.logits is not None:
             full = self._columns.full(scored.logits, places)
         return Pass(start, *self._columns.top(scored, places), full)
 
-    def commit(self, path: Sequence[int]) -> None:
-        if not self._pending:
-            raise StateError("commit() without a pending tree: call forward() first")
-        if not self._tree.is_path(path) or any(node >= self._pending for node in path):
-            raise StateError(f"commit({list(path)}): not a path of the pending tree")
+    def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         text, plan, own = self._text, self._plan, self._own
         ends = plan.ends[: max(0, len(text.tokens) - plan.anchor)]
         ends += [
@@ -117,72 +103,54 @@ class TranslatedSession:
         whole = max([plan.keep, *ends]) if path else plan.keep
         nodes = own.path_to(self._places[path[-1]])[: whole - plan.keep] if path else []
         self._session.commit(nodes)
-        self._pending = 0
         text.held += own.tokens_on(nodes)
-        text.record(plan, self._tree.tokens_on(path), ends)
+        text.record(plan, tree.tokens_on(path), ends)
 
     def rollback(self, length: int) -> None:
+        super().rollback(length)
+        self._length = len(self._text.tokens)  # an exception may have left fewer
+
+    def _cut(self, length: int) -> None:
         text = self._text
-        if not 0 <= length <= len(text.tokens):
-            raise StateError(f"rollback({length}): expected 0..{len(text.tokens)}")
-        self._pending = 0
         text.settle()
         text.cut(min(length, len(text.tokens)))
 
-    def fork(self, length: int) -> TranslatedSession:
+    def _copy(self, length: int) -> TranslatedSession:
         text = self._text
-        if not 0 <= length <= len(text.tokens):
-            raise StateError(f"fork({length}): expected 0..{len(text.tokens)}")
         other = TranslatedSession(self._session.fork(len(text.held)), self._translation)
         other._text = text.copy(other._session)
         other._text.cut(length)
         return other
 
     def save(self, file: BinaryIO) -> None:
-        state = json.dumps(self._text.state()).encode()
-        snapshot.write(
-            file,
-            runtime="translated",
-            model=self._translation.fingerprint,
-            length=self.length,
-            payload=[state],
-        )
+        super().save(file)
         self._session.save(file)
 
     def load(self, file: BinaryIO) -> None:
-        _, payload = snapshot.read(
-            file,
-            runtime="translated",
-            model=self._translation.fingerprint,
-            most=_MOST_STATE,
-        )
-        state = _parsed(payload, self._translation)
-        if len(state[0]) > self._session.capacity:
-            raise CapacityExceeded(
-                f"a state of {len(state[0])} tokens: the session holds {self._session.capacity}"
-            )
+        length, payload = self._load_payload(file)
+        state = _parsed(payload, length, self._translation)
         self._session.load(file)
-        self._pending = 0
         if len(state[1]) != self._session.length:  # put together by hand
             self._session.rollback(0)
             state = [[], [], [0]]
         self._text.restore(state)
+        self._length = len(state[0])
+        self._tree, self._pending = None, 0
+
+    def _fingerprint(self) -> str:
+        return self._translation.fingerprint
+
+    def _state(self) -> snapshot.Payload:
+        return [json.dumps(self._text.state()).encode()]
+
+    def _most_bytes(self) -> int:
+        return _MOST_STATE
 
     def interrupt(self) -> None:
         self._session.interrupt()
 
-    def close(self) -> None:
+    def _release(self) -> None:
         self._session.close()
-
-    def _check(self, tokens: Sequence[int], count: int) -> None:
-        room = self.capacity - len(self._text.tokens)
-        if count > room:
-            raise CapacityExceeded(
-                f"{len(self._text.tokens)} + {count} tokens: the session holds {self.capacity}"
-            )
-        size = self._translation.target_columns
-        if tokens and not 0 <= min(tokens) <= max(tokens) < size:
-            raise StateError(f"a token outside the vocabulary: expected 0..{size - 1}")
 
     def _begin(self, tree: TokenTree) -> None:
         """Plan the text up to the last node before which nothing branches."""
@@ -213,16 +181,12 @@ class TranslatedSession:
             # Below a node that ends inside a draft token the text is not what it should be.
             self._exact.append(self._exact[tree.parents[node]])
 
-    def _places_end(self) -> int:
-        """Nodes of the draft's own tree that are pending."""
-        return 1 + max(self._places[: self._pending])
 
-
-def _parsed(payload: bytearray, translation: Translation) -> list[list[int]]:
+def _parsed(payload: bytearray, length: int, translation: Translation) -> list[list[int]]:
     """Tokens, draft tokens and marks of a saved state."""
     try:
         tokens, held, marks = json.loads(payload)
-        fits = len(marks) == len(tokens) + 1 and marks[0] == 0
+        fits = len(marks) - 1 == len(tokens) == length and marks[0] == 0
         limits = (
             (tokens, 0, translation.target_columns - 1),
             (held, 0, translation.draft_columns - 1),

@@ -1,0 +1,298 @@
+"""The state machine of a session: what is committed, what is pending, which calls are refused.
+
+A runtime's session inherits ``SessionBase`` and says how its cache computes, keeps and drops
+rows. Every check and every message stands here, so that all runtimes refuse the same calls in
+the same words.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import BinaryIO, ClassVar, Protocol, TypeVar
+
+from edgedec.decoding import snapshot
+from edgedec.decoding.session import Capabilities, OnChunk, Pass, Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import CapacityExceeded, Interrupted, StateError
+
+Self = TypeVar("Self", bound="SessionBase")
+
+
+class Stop(Protocol):
+    """The request to stop a pass, as ``threading.Event`` has it."""
+
+    def set(self) -> None:
+        """Stop the running pass, or the next one."""
+        ...
+
+    def clear(self) -> None:
+        """Let passes run again."""
+        ...
+
+    def is_set(self) -> bool:
+        """Whether a stop was requested and not yet answered."""
+        ...
+
+
+class SessionBase(ABC):
+    """Implements ``edgedec.decoding.session.Session`` over the methods that a runtime adds.
+
+    A method that a runtime adds runs after the checks and before ``_length``, ``_tree`` and
+    ``_pending`` change. When it raises, they stay as they are.
+
+    Args:
+        capacity: tokens that fit.
+        vocab_size: token ids are below it.
+        capabilities: of the model.
+        stop: what ``interrupt`` sets; None is an event of its own.
+
+    Attributes:
+        runtime: the name that saved states carry.
+        prefill_chunk: tokens of a prompt that one pass computes.
+
+    """
+
+    runtime: ClassVar[str] = ""
+    prefill_chunk = 128
+
+    def __init__(
+        self, capacity: int, vocab_size: int, capabilities: Capabilities, stop: Stop | None = None
+    ) -> None:
+        self.capacity = capacity
+        self._vocab_size = vocab_size
+        self._capabilities = capabilities
+        self._stop: Stop = threading.Event() if stop is None else stop
+        self._length = 0
+        self._tree: TokenTree | None = None
+        self._pending = 0
+        self._closed = False
+
+    # -- what a runtime adds --------------------------------------------------------------------
+
+    @abstractmethod
+    def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
+        """Compute ``nodes[start:]``; when it raises, nothing of them is left."""
+
+    @abstractmethod
+    def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        """Bring a path's rows to where committed ones belong, and drop the other nodes."""
+
+    @abstractmethod
+    def _copy(self: Self, length: int) -> Self:
+        """A new session whose cache holds the first ``length`` tokens."""
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        """Compute a chunk of a prompt into the cache, after what is committed."""
+        raise NotImplementedError
+
+    def _cut(self, length: int) -> None:  # noqa: B027 - not every cache has anything to do
+        """Drop what lies beyond ``length``, where the next pass does not overwrite it."""
+
+    def _release(self) -> None:  # noqa: B027 - likewise
+        """Give the cache back."""
+
+    # -- what it adds when its sessions can be saved --------------------------------------------
+
+    def _fingerprint(self) -> str:
+        """Identifies the model that a saved state belongs to."""
+        raise NotImplementedError
+
+    def _state(self) -> snapshot.Payload:
+        """The committed tokens' state, as bytes in parts."""
+        raise NotImplementedError
+
+    def _most_bytes(self) -> int:
+        """The bytes that a state may have at most to fit this session."""
+        raise NotImplementedError
+
+    def _restore(self, payload: bytearray, length: int) -> None:
+        """Take over a state of ``length`` tokens that ``_state`` gave."""
+        raise NotImplementedError
+
+    # -- computing ------------------------------------------------------------------------------
+
+    @property
+    def length(self) -> int:
+        """Committed tokens."""
+        return self._length
+
+    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
+        """See ``Session``."""
+        if self._closed:
+            raise closed()
+        if self._tree is not None:
+            raise StateError(
+                f"prefill(): expected no pending tree, got one of {self._pending} nodes:"
+                " call commit() or rollback() first"
+            )
+        self._check_fits(tokens, len(tokens))
+        self._read_all(tokens, on_chunk)
+
+    def _read_all(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        """Commit a prompt in chunks, after the checks."""
+        for start in range(0, len(tokens), self.prefill_chunk):
+            check_interrupt(self._stop)
+            chunk = tokens[start : start + self.prefill_chunk]
+            self._read(chunk)
+            self._length += len(chunk)
+            if on_chunk is not None:
+                on_chunk(start + len(chunk), len(tokens))
+
+    def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+        """See ``Session``."""
+        if self._closed:
+            raise closed()
+        count = len(tree)
+        if start != self._pending:
+            raise StateError(
+                f"forward(): expected start={self._pending}, the number of pending nodes,"
+                f" got {start}: compute each node once, or call rollback() first"
+            )
+        if start >= count:
+            raise StateError(
+                f"forward(): expected more than the {start} nodes that are pending,"
+                f" got a tree of {count}: add nodes to it first"
+            )
+        self._capabilities.check_branches(tree)
+        self._check_fits(tree.tokens[start:] if start else tree.tokens, count)
+        check_interrupt(self._stop)
+        scored = self._score(tree, start, want)
+        self._tree, self._pending = tree, count
+        return scored
+
+    # -- committing and going back --------------------------------------------------------------
+
+    def commit(self, path: Sequence[int]) -> None:
+        """See ``Session``."""
+        if self._closed:
+            raise closed()
+        tree = self._tree
+        if tree is None:
+            raise StateError("commit(): expected a pending tree, got none: call forward() first")
+        if not tree.is_path(path) or (path and path[-1] >= self._pending):
+            raise StateError(
+                f"commit(): expected a path from the root of the {self._pending} pending nodes,"
+                f" got {list(path)}: give nodes from parent to child"
+            )
+        self._keep(tree, path)
+        self._length += len(path)
+        self._tree, self._pending = None, 0
+
+    def rollback(self, length: int) -> None:
+        """See ``Session``."""
+        self._check_length("rollback", length)
+        self._cut(length)
+        self._length = length
+        self._tree, self._pending = None, 0
+
+    def fork(self: Self, length: int) -> Self:
+        """See ``Session``."""
+        self._check_length("fork", length)
+        other = self._copy(length)
+        other._length = length
+        return other
+
+    # -- saving ---------------------------------------------------------------------------------
+
+    def save(self, file: BinaryIO) -> None:
+        """See ``Session``."""
+        self._check_saveable("save")
+        model, payload = self._fingerprint(), self._state()
+        snapshot.write(
+            file, runtime=self.runtime, model=model, length=self._length, payload=payload
+        )
+
+    def load(self, file: BinaryIO) -> None:
+        """See ``Session``."""
+        length, payload = self._load_payload(file)
+        self._restore(payload, length)
+        self._length = length
+        self._tree, self._pending = None, 0
+
+    def _load_payload(self, file: BinaryIO) -> tuple[int, bytearray]:
+        """The length and the bytes of a saved state that fits; nothing has changed yet."""
+        self._check_saveable("load")
+        model, most = self._fingerprint(), self._most_bytes()
+        length, payload = snapshot.read(file, runtime=self.runtime, model=model, most=most)
+        if length > self.capacity:
+            raise CapacityExceeded(
+                f"load(): expected a state of at most {self.capacity} tokens, got {length}:"
+                " open a larger session"
+            )
+        return length, payload
+
+    # -- ending ---------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """See ``Session``."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """See ``Session``."""
+        if not self._closed:
+            self._closed = True
+            self._tree, self._pending = None, 0
+            self._release()
+
+    # -- checks ---------------------------------------------------------------------------------
+
+    def _check_length(self, call: str, length: int) -> None:
+        if self._closed:
+            raise closed()
+        if not 0 <= length <= self._length:
+            raise StateError(
+                f"{call}(): expected a length of 0..{self._length}, got {length}:"
+                " only committed tokens can be kept"
+            )
+
+    def _check_fits(self, tokens: Sequence[int], count: int) -> None:
+        """Refuse tokens outside the vocabulary, and more pending nodes than there is room for."""
+        if self._length + count > self.capacity:
+            raise CapacityExceeded(
+                f"expected at most {self.capacity - self._length} tokens after the"
+                f" {self._length} committed ones, got {count}:"
+                f" open a session for more than {self.capacity}"
+            )
+        if tokens and not (min(tokens) >= 0 and max(tokens) < self._vocab_size):
+            outside = min(tokens) if min(tokens) < 0 else max(tokens)
+            raise StateError(
+                f"expected token ids 0..{self._vocab_size - 1}, got {outside}:"
+                " encode the text with this model's tokenizer"
+            )
+
+    def _check_saveable(self, call: str) -> None:
+        if self._closed:
+            raise closed()
+        if not self._capabilities.snapshot:
+            raise StateError(
+                f"{call}(): expected a session with snapshots, got one without:"
+                " compute the text again instead"
+            )
+
+
+def check_interrupt(stop: Stop) -> None:
+    """Raise Interrupted, once, when a stop was requested."""
+    if stop.is_set():
+        stop.clear()
+        raise Interrupted("interrupted")
+
+
+def check_capacity(capacity: int, max_context: int) -> None:
+    """Refuse a session that is empty or longer than the model's context; ``Model.open`` calls it.
+
+    Raises:
+        CapacityExceeded: names both numbers.
+
+    """
+    if not 1 <= capacity <= max_context:
+        raise CapacityExceeded(
+            f"open(): expected a capacity of 1..{max_context} tokens, got {capacity}:"
+            " stay within the model's context"
+        )
+
+
+def closed() -> StateError:
+    """The error of a call to a session that is closed."""
+    return StateError("the session is closed: open a new one")
