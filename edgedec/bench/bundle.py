@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from edgedec._support.model_path import is_gguf
@@ -17,24 +17,28 @@ from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 PLAIN = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One way to decode: a name for the table and how the pipeline is opened."""
-
-    name: str
-    options: OpenOptions
-
-
-def candidates(common: OpenOptions, *, has_draft: bool) -> list[Candidate]:
+def entrants(common: OpenOptions, *, has_draft: bool) -> dict[str, OpenOptions]:
     """Plain decoding at its fastest (no padding), then every drafter that can run."""
     plain = replace(common, draft="none", row_invariant=False)
     drafters = ["auto", "lookup", "recycle"] + (["model", "tree"] if has_draft else [])
-    return [Candidate(PLAIN, plain), *(Candidate(n, replace(common, draft=n)) for n in drafters)]
+    return {PLAIN: plain, **{name: replace(common, draft=name) for name in drafters}}
+
+
+@contextmanager
+def opened(
+    bundle: str | Path, entrants: Mapping[str, OpenOptions]
+) -> Iterator[dict[str, Pipeline]]:
+    """Pipelines by name, closed at the end."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(Pipeline.open(bundle, options))
+            for name, options in entrants.items()
+        }
 
 
 def race(
     bundle: str | Path,
-    entrants: Sequence[Candidate],
+    entrants: Mapping[str, OpenOptions],
     prompts: Sequence[tuple[str, Prompt]],
     options: GenerateOptions | Sequence[GenerateOptions],
     recorder: Recorder,
@@ -43,11 +47,7 @@ def race(
     on_progress: OnProgress | None = None,
 ) -> Comparison:
     """Open every entrant on one bundle and compare them; the first is the baseline."""
-    with ExitStack() as stack:
-        pipelines = {
-            entrant.name: stack.enter_context(Pipeline.open(bundle, entrant.options))
-            for entrant in entrants
-        }
+    with opened(bundle, entrants) as pipelines:
         return compare(
             pipelines, prompts, options, recorder, repeats=repeats, on_progress=on_progress
         )
@@ -74,6 +74,6 @@ def bench_bundle(
     """
     common = common or OpenOptions()
     own_draft = not is_gguf(bundle) and Bundle.open(bundle).draft is not None
-    entrants = candidates(common, has_draft=own_draft or common.draft_model is not None)
+    ways = entrants(common, has_draft=own_draft or common.draft_model is not None)
     with recording(out, "bundle") as recorder:
-        return race(bundle, entrants, prompts, options, recorder, on_progress=on_progress)
+        return race(bundle, ways, prompts, options, recorder, on_progress=on_progress)

@@ -41,14 +41,14 @@ _INSTEAD_OF = ((EXACT_PLAIN, PLAIN), (EXACT, AUTO), (EXACT_FILLED, AUTO), (AUTO,
 
 def exact(suite: Suite, recorder: Recorder) -> list[Row]:
     """What row-invariant passes cost, and how many texts are plain decoding's without them."""
-    ways = [
-        suite.plain(),
-        suite.candidate(EXACT_PLAIN, draft="none", row_invariant=True),
-        suite.candidate(AUTO, row_invariant=False),
-        suite.candidate(EXACT, row_invariant=True),
+    ways = {
+        PLAIN: suite.plain(),
+        EXACT_PLAIN: suite.options(draft="none", row_invariant=True),
+        AUTO: suite.options(row_invariant=False),
+        EXACT: suite.options(row_invariant=True),
         # Where nothing else is worth drafting, the likeliest successor rides in the padding.
-        suite.candidate(EXACT_FILLED, draft="adaptive", row_invariant=True),
-    ]
+        EXACT_FILLED: suite.options(draft="adaptive", row_invariant=True),
+    }
     rows: list[Row] = []
     for pair, bundle in _bundles(suite):
         for work in _workloads(suite):

@@ -12,20 +12,20 @@ may part from it at near-ties, is recorded beside it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgedec.bench.bundle import PLAIN, Candidate
+from edgedec.bench.bundle import PLAIN, opened
 from edgedec.bench.compare import facts
 from edgedec.bench.records import Recorder
 from edgedec.bench.workloads import random_prompts
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import SamplingParams
+from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def never_slower(suite: Suite, recorder: Recorder) -> list[Row]:
     for pair, bundle in _pairs(suite):
         for work in unpredictable(suite.prompts):
             extra = {} if work.accept is None else {"accept": work.accept}
-            ways = [suite.plain(), suite.candidate(AUTO, **extra)]
+            ways = {PLAIN: suite.plain(), AUTO: suite.options(**extra)}
             rows.append({"pair": pair, **_race(bundle, ways, work, recorder, pair)})
     return rows
 
@@ -78,7 +78,7 @@ def best_fixed(suite: Suite, recorder: Recorder) -> list[Row]:
     rows = []
     for pair, bundle in _pairs(suite):
         drafters = ["lookup", "model", "recycle", "hybrid", "tree"]
-        ways = [suite.candidate(name, draft=name) for name in (AUTO, *drafters)]
+        ways = {name: suite.options(draft=name) for name in (AUTO, *drafters)}
         rows.append({"pair": pair, **_search(bundle, ways, suite.code(), recorder, pair)})
     return rows
 
@@ -121,7 +121,7 @@ def _pairs(suite: Suite) -> list[tuple[str, Path]]:
 
 
 def _race(
-    bundle: Path, ways: Sequence[Candidate], work: Workload, recorder: Recorder, pair: str
+    bundle: Path, ways: Mapping[str, OpenOptions], work: Workload, recorder: Recorder, pair: str
 ) -> Row:
     """What ``auto`` loses against plain on one workload."""
     spent = in_turn(bundle, ways, work, recorder, pair).spent
@@ -152,15 +152,15 @@ class Decoded:
 
 def in_turn(
     bundle: Path,
-    ways: Sequence[Candidate],
+    ways: Mapping[str, OpenOptions],
     work: Workload,
     recorder: Recorder,
     pair: str,
     repeats: int = _REPEATS,
 ) -> Decoded:
     """One workload decoded each way in turn, prompt by prompt, in one process."""
-    found = Decoded({way.name: [] for way in ways}, {way.name: [] for way in ways})
-    with _opened(bundle, ways) as pipelines:
+    found = Decoded({name: [] for name in ways}, {name: [] for name in ways})
+    with opened(bundle, ways) as pipelines:
         options = GenerateOptions(_TOKENS, work.sampling, ignore_eos=True)
         for pipeline in pipelines.values():
             pipeline.generate(work.prompts[0][1], options)
@@ -183,7 +183,7 @@ def in_turn(
 
 def _search(
     bundle: Path,
-    ways: Sequence[Candidate],
+    ways: Mapping[str, OpenOptions],
     prompts: Sequence[tuple[str, Prompt]],
     recorder: Recorder,
     pair: str,
@@ -191,7 +191,7 @@ def _search(
     """Seconds of decoding by setting; ``auto`` and every drafter at every length."""
     options = GenerateOptions(_TOKENS, ignore_eos=True)
     spent: dict[str, float] = {}
-    with _opened(bundle, ways) as pipelines:
+    with opened(bundle, ways) as pipelines:
         for pipeline in pipelines.values():
             pipeline.generate(prompts[0][1], options)
         for label, prompt in prompts:
@@ -211,13 +211,6 @@ def _search(
     row: Row = {"best_fixed": best, "of_best": spent[best] / own, "prompts": len(prompts)}
     recorder.add(kind="summary", pair=pair, seconds={AUTO: own, **spent}, **row)
     return row
-
-
-@contextmanager
-def _opened(bundle: Path, ways: Sequence[Candidate]) -> Iterator[dict[str, Pipeline]]:
-    """Pipelines by name, closed at the end."""
-    with ExitStack() as stack:
-        yield {way.name: stack.enter_context(Pipeline.open(bundle, way.options)) for way in ways}
 
 
 def _timed(

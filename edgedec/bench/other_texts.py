@@ -16,7 +16,7 @@ from edgedec.loading.build import OpenOptions
 from edgedec.loading.sources import every_format
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
-from edgedec.planning.fallback import Opener, Way, placed
+from edgedec.planning.fallback import placed
 from edgedec.planning.predict import predict
 from edgedec.planning.spread import LEVEL, between_texts
 from edgedec.planning.weighed import Weighed
@@ -200,8 +200,8 @@ def _measured(
 
 
 def _open(plan: Plan) -> Pipeline:
-    options = placed(OpenOptions(), plan, _WORKLOAD.max_context)
-    return Pipeline(Opener("demo", [Way("a plan", options)], planned=True))
+    options = placed(OpenOptions(plan="none"), plan, _WORKLOAD.max_context)
+    return Pipeline.open("demo", options)
 
 
 def _tpot_s(pipeline: Pipeline, text: str) -> float:

@@ -61,7 +61,7 @@ _PROMPT = "def mean(values):\n    total = 0\n    for value in values:\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ModelAlone:
     """A pipeline with the draft model alone; without a length its policy decides."""
 
     pipeline: Pipeline
@@ -105,7 +105,7 @@ def _race(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Ro
         for world, pipeline in worlds.items():
             entrants[f"{world} hybrid auto"] = pipeline
             for length in (None, *_LENGTHS):
-                entrants[f"{world} model {length or 'auto'}"] = Way(pipeline, length)
+                entrants[f"{world} model {length or 'auto'}"] = ModelAlone(pipeline, length)
         found = compare(entrants, suite.code(), options, recorder)
         slowed = _slowed(worlds["paced"])
     rows: list[Row] = [{"candidate": name, **found.summary(name)} for name in found.tpot_s]

@@ -18,7 +18,7 @@ from edgedec.hardware.device import available_cores
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
-from edgedec.planning.fallback import Opener, Way, placed
+from edgedec.planning.fallback import placed
 from edgedec.planning.predict import predict
 from edgedec.profiling import ProfileOptions, Prompt
 from edgedec.records.place import Place
@@ -125,9 +125,9 @@ def _workload(pair: _Pair, texts: Sequence[str]) -> Workload:
 
 
 def _measure(pair: _Pair, candidate: Candidate, plain: Pipeline, texts: Sequence[str]) -> Found:
-    way = Way("a plan", placed(OpenOptions(), candidate.plan, _CONTEXT))
+    opening = placed(OpenOptions(plan="none"), candidate.plan, _CONTEXT)
     options = GenerateOptions(_TOKENS, ignore_eos=True)
-    with Pipeline(Opener(pair.bundle, [way], planned=True)) as pipeline:
+    with Pipeline.open(pair.bundle, opening) as pipeline:
         pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warm caches
         seconds = [
             [one.generate(text, options).metrics.tpot_s for one in (plain, pipeline)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.bench import busy, estimate, formats, identity, never_slower, pair
-from edgedec.bench.bundle import PLAIN, Candidate, race
+from edgedec.bench.bundle import PLAIN, race
 from edgedec.bench.compare import compare
 from edgedec.bench.exact import exact, lone_rows
 from edgedec.bench.grown import Workshop
@@ -62,13 +62,13 @@ class Suite:
         """Held-out function heads."""
         return [(prompt.name, prompt.text) for prompt in heldout_prompts(self.prompts)]
 
-    def candidate(self, name: str, **options: Any) -> Candidate:
-        """A way to decode with this suite's threads."""
-        return Candidate(name, OpenOptions(threads=self.threads, plan="none", **options))
+    def options(self, **chosen: Any) -> OpenOptions:
+        """Options with this suite's threads."""
+        return OpenOptions(threads=self.threads, plan="none", **chosen)
 
-    def plain(self) -> Candidate:
+    def plain(self) -> OpenOptions:
         """The baseline: plain decoding without padding, which is its fastest."""
-        return self.candidate(PLAIN, draft="none", row_invariant=False)
+        return self.options(draft="none", row_invariant=False)
 
 
 def engine(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -109,7 +109,7 @@ def baselines(suite: Suite, recorder: Recorder) -> list[Row]:
     with ExitStack() as stack:
         pipelines = {
             f"plain {weights}": stack.enter_context(
-                Pipeline.open(suite.shop.bundle(weights, target=GROWN), suite.plain().options)
+                Pipeline.open(suite.shop.bundle(weights, target=GROWN), suite.plain())
             )
             for weights in ("int4", "int8")
         }
@@ -203,8 +203,9 @@ def _speed(
     repeats: int = 1,
 ) -> list[Row]:
     """Each candidate against plain decoding of the same bundle, interleaved."""
-    entrants = [suite.plain()]
-    entrants += [suite.candidate(name, **_OPENED.get(name, {"draft": name})) for name in names]
+    entrants = {PLAIN: suite.plain()}
+    for name in names:
+        entrants[name] = suite.options(**_OPENED.get(name, {"draft": name}))
     options = GenerateOptions(128, sampling, ignore_eos=True)
     found = race(bundle, entrants, prompts or suite.code(), options, recorder, repeats=repeats)
     return [{"candidate": name, **found.summary(name)} for name in found.tpot_s]

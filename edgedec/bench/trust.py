@@ -21,7 +21,7 @@ from edgedec.loading.engine import build_engine, planned_policy
 from edgedec.loading.sources import every_format
 from edgedec.overlap.clock import WallClock
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.planning.fallback import Opener, Way, placed
+from edgedec.planning.fallback import placed
 from edgedec.planning.predict import contention, tokens_per_second
 from edgedec.profiling.opened import opened
 from edgedec.profiling.rounds import overheads
@@ -240,8 +240,8 @@ def _apart(profile: Profile) -> Iterator[Plan]:
 
 def _measure(plan: Plan, texts: Sequence[str]) -> float:
     options = GenerateOptions(_TOKENS, ignore_eos=True)
-    way = Way("a plan", placed(OpenOptions(row_invariant=False), plan, _CAPACITY))
-    with Pipeline(Opener("demo", [way], planned=True)) as pipeline:
+    opening = placed(OpenOptions(row_invariant=False, plan="none"), plan, _CAPACITY)
+    with Pipeline.open("demo", opening) as pipeline:
         pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warm caches
         return 1 / mean(pipeline.generate(text, options).metrics.tpot_s for text in texts)
 

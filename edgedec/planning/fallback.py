@@ -40,14 +40,8 @@ _DECIDED = (
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(OpenOptions)}
 # What a place that cannot be used raises, at load or in the middle of a text.
 FAILURES = (RuntimeUnavailable, BundleError, PassFailed)
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One way to decode, and what to call it."""
-
-    name: str
-    options: OpenOptions
+# What messages call one way to decode, and the options that open it.
+Named = tuple[str, OpenOptions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +75,7 @@ def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenO
     )
 
 
-def ways_of(decision: Decision, options: OpenOptions) -> list[Way]:
+def planned_ways(decision: Decision, options: OpenOptions) -> list[Named]:
     """A decision's plan, then what it falls back to; all of them plain where that is asked for."""
     plans = [decision.chosen.plan, *decision.fallbacks]
     if options.draft == PLAIN:
@@ -89,24 +83,24 @@ def ways_of(decision: Decision, options: OpenOptions) -> list[Way]:
     if options.row_invariant:
         # What row invariance promises holds for chains, which these do not draft.
         plans = [plan for plan in plans if not drafting.info(plan.drafter).branches]
-    return [Way(plan.label, placed(options, plan, decision.max_context)) for plan in plans]
+    return [(plan.label, placed(options, plan, decision.max_context)) for plan in plans]
 
 
-def ways_without_plan(options: OpenOptions) -> list[Way]:
+def ways_without_plan(options: OpenOptions) -> list[Named]:
     """What was asked for, then the same without a draft model, then plain on the processor."""
-    ways = [Way("what was asked for", options)]
+    ways = [("what was asked for", options)]
     # A drafter that needs no model of its own stays.
     alone: dict[str, Any] = {"draft_model": None, "draft_load": None, "draft_format": None}
     if drafting.info(options.draft).needs_model or options.draft == "auto":
         drafter = drafting.default(with_model=False)
         changed = dataclasses.replace(options, draft=drafter, schedule=SEQUENTIAL, **alone)
-        ways.append(Way("what needs no draft model", changed))
+        ways.append(("what needs no draft model", changed))
     on_device = options.device is not None or options.gpu_layers is not None
     plain = dataclasses.replace(
         options, draft=PLAIN, draft_length="auto", schedule=SEQUENTIAL, **alone,
         providers=(), device=CPU if on_device else None, gpu_layers=None, cores=None,
     )  # fmt: skip
-    return [*ways, Way("plain decoding on the processor", plain)]
+    return [*ways, ("plain decoding on the processor", plain)]
 
 
 def opener(bundle: str | Path, options: OpenOptions) -> Opener:
@@ -120,7 +114,7 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
     found = _decision(bundle, options)
     if isinstance(found, NoPlan):
         return Opener(bundle, ways_without_plan(options), planned=False, no_plan=found.reason)
-    ways = ways_of(found, options)
+    ways = planned_ways(found, options)
     if not ways:
         reason = "--row-invariant takes chains, and the plan drafts trees"
         return Opener(bundle, ways_without_plan(options), planned=False, no_plan=reason)
@@ -223,7 +217,7 @@ class Opener:
     def __init__(
         self,
         bundle: str | Path,
-        ways: Sequence[Way],
+        ways: Sequence[Named],
         *,
         planned: bool,
         made_on: str = "",
@@ -235,8 +229,8 @@ class Opener:
         self._made_on = printable(made_on)
         self._no_plan = no_plan
         self._planned = planned
-        self._ways: Iterator[Way] = iter(ways)
-        self._way = next(self._ways)
+        self._ways: Iterator[Named] = iter(ways)
+        self._name, self._options = next(self._ways)
 
     def open(self) -> Parts:
         """Put the current way together; a planned one that cannot be loaded gives way.
@@ -247,7 +241,7 @@ class Opener:
         """
         while True:
             try:
-                parts = build.assemble(self._bundle, self._way.options)
+                parts = build.assemble(self._bundle, self._options)
             except FAILURES as error:
                 if not self._planned:
                     raise
@@ -259,7 +253,7 @@ class Opener:
     def _plan_facts(self) -> dict[str, str | None]:
         """The plan in force by its short name, and its texts; or why there is none."""
         if self._in_force:
-            return {"plan": self._way.name, "plan_made_on": self._made_on, "no_plan": None}
+            return {"plan": self._name, "plan_made_on": self._made_on, "no_plan": None}
         return {"plan": None, "plan_made_on": None, "no_plan": self._no_plan}
 
     def reopen(self, parts: Parts, error: EdgedecError) -> Parts:
@@ -278,13 +272,10 @@ class Opener:
         return self.open()
 
     def _give_way(self, error: EdgedecError) -> None:
-        failed = self._way
         following = next(self._ways, None)
         if following is None:
             raise error
-        self._way = following
-        note = printable(
-            f"{failed.name} failed ({one_line(str(error))}): going on with {following.name}"
-        )
+        failed, (self._name, self._options) = self._name, following
+        note = printable(f"{failed} failed ({one_line(str(error))}): going on with {self._name}")
         self.notes.append(note)
         _log.warning(note)

@@ -10,7 +10,7 @@ from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.decoding.engine import Engine
 from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
-from edgedec.planning.fallback import Opener, Way, placed, ways_without_plan
+from edgedec.planning.fallback import Opener, placed, ways_without_plan
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -103,7 +103,7 @@ def test_an_abandoned_text_after_a_failure_leaves_the_pipeline_usable(expected, 
 
 def test_a_planned_place_that_cannot_be_loaded_gives_way(caplog):
     gone = replace(OPEN, providers=("NoSuchProvider",))
-    ways = [Way("a plan", gone), Way("the next plan", replace(OPEN, draft="lookup"))]
+    ways = [("a plan", gone), ("the next plan", replace(OPEN, draft="lookup"))]
     pipeline = Pipeline(Opener("demo", ways, planned=True))
     with pipeline:
         assert pipeline.plan["drafter"] == "lookup"
@@ -117,7 +117,7 @@ def test_what_the_user_asked_for_does_not_give_way():
 
 
 def test_a_mistake_is_no_failure_of_a_place():
-    ways = [Way("a", replace(OPEN, draft="nonsense")), Way("b", OPEN)]
+    ways = [("a", replace(OPEN, draft="nonsense")), ("b", OPEN)]
     with pytest.raises(InputError, match="nonsense"):
         Pipeline(Opener("demo", ways, planned=True))
 
@@ -142,18 +142,16 @@ def test_a_plan_puts_models_in_their_places():
 
 def test_a_planned_draft_of_another_runtime_decodes_the_same_text(expected):
     plan = Plan(Place("onnx", threads=1), Place("onnx", threads=1), "model", draft_length=2)
-    with Pipeline(
-        Opener("demo", [Way("a plan", placed(OPEN, plan, 256))], planned=True)
-    ) as pipeline:
+    with Pipeline(Opener("demo", [("a plan", placed(OPEN, plan, 256))], planned=True)) as pipeline:
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
         assert pipeline.plan["draft_length"] == 2
 
 
 def test_ways_without_a_plan_end_on_the_processor():
     ways = ways_without_plan(OpenOptions(draft="model", device="Vulkan0", gpu_layers=-1))
-    assert [way.options.draft for way in ways] == ["model", "text", "none"]
-    assert (ways[-1].options.device, ways[-1].options.gpu_layers) == ("cpu", None)
-    assert [way.options.draft for way in ways_without_plan(OpenOptions(draft="lookup"))] == [
+    assert [options.draft for _, options in ways] == ["model", "text", "none"]
+    assert (ways[-1][1].device, ways[-1][1].gpu_layers) == ("cpu", None)
+    assert [options.draft for _, options in ways_without_plan(OpenOptions(draft="lookup"))] == [
         "lookup",
         "none",
     ]
