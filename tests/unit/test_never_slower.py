@@ -142,18 +142,18 @@ class Forgets(MeasuredCost):
 
 @pytest.mark.parametrize("drafter", ["adaptive", "text", "hybrid", "recycle", "model", "tree"])
 def test_a_policy_that_never_stops_is_slower(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgedec.decoding.policy.MeasuredCost", NeverStops)
+    monkeypatch.setattr("edgedec.loading.engine.MeasuredCost", NeverStops)
     with pytest.raises(AssertionError):
         test_nothing_is_lost_where_nothing_can_be_predicted("small", drafter, 0.5)
 
 
 def test_a_policy_that_always_reads_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgedec.decoding.policy.MeasuredCost", ReadsAll)
+    monkeypatch.setattr("edgedec.loading.engine.MeasuredCost", ReadsAll)
     with pytest.raises(AssertionError):
         test_a_long_prompt_is_not_read_for_nothing("adaptive")
 
 
 def test_a_policy_that_forgets_learns_each_text_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgedec.decoding.policy.MeasuredCost", Forgets)
+    monkeypatch.setattr("edgedec.loading.engine.MeasuredCost", Forgets)
     with pytest.raises(AssertionError):
         test_one_odd_text_does_not_poison_the_next()
