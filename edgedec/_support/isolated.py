@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from edgedec._support.fields import one_line
+from edgedec._support.fields import json_object, one_line
 
 # Enough for a cold start from an SD card; no data from elsewhere is read meanwhile.
 START_S = 60.0
@@ -158,10 +158,9 @@ class Child:
         if line and not line.endswith(b"\n"):
             raise Stopped(f"its answer is longer than {limit >> 20} MiB")
         try:
-            answer = json.loads(line.decode("utf-8", "surrogatepass")) if line else None
-        except (ValueError, RecursionError):
-            answer = None
-        return answer if isinstance(answer, dict) else None
+            return json_object(line.decode("utf-8", "surrogatepass"))
+        except UnicodeDecodeError:
+            return None
 
     def _receive(self, line: bytearray, limit: int) -> None:
         """Append bytes up to the end of a line, of the input, or to the limit."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from edgedec._support import caches
+from edgedec._support.fields import json_object
 from edgedec._support.files import open_regular
 
 FORMAT = 1
@@ -97,10 +97,10 @@ class Vetted:
 def _load(kind: str) -> tuple[dict[str, str], dict[str, str]]:
     try:
         with open_regular(cache_file(kind)) as stream:
-            parsed = json.loads(stream.read(MAX_BYTES))
-    except (OSError, ValueError, RecursionError):
+            parsed = json_object(stream.read(MAX_BYTES))
+    except OSError:
         parsed = None
-    if not isinstance(parsed, dict) or parsed.get("format") != FORMAT:
+    if parsed is None or parsed.get("format") != FORMAT:
         return {}, {}
     return _texts(parsed.get("digests")), _texts(parsed.get("opened"))
 

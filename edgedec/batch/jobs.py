@@ -7,12 +7,12 @@ Each has ``prompt`` (text) or ``messages``, and optionally ``id``, ``draft`` and
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgedec._support.fields import json_object
 from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
@@ -90,11 +90,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _job(path: Path, number: int, line: str) -> Job:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        entry = None
-    prompt = entry.get("prompt", entry.get("messages")) if isinstance(entry, dict) else None
+    entry = json_object(line) or {}
+    prompt = entry.get("prompt", entry.get("messages"))
     if not isinstance(prompt, (str, list)):
         raise InputError(
             f'{path}:{number}: expected a JSON object with "prompt" (text) or "messages"'

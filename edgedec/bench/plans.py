@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgedec import profiling
-from edgedec._support.typed_json import to_json
+from edgedec._support.fields import to_json
 from edgedec.bench.records import Recorder
 from edgedec.bench.workloads import heldout_prompts
 from edgedec.hardware.device import available_cores

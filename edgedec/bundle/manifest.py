@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from edgedec._support import installation
-from edgedec._support.fields import Fields, one_line
+from edgedec._support.fields import Fields, json_object, one_line
 from edgedec._support.files import open_inside, open_regular
 from edgedec._support.model_path import not_a_bundle
 from edgedec.errors import BundleError
@@ -66,11 +65,8 @@ def read_manifest(root: Path) -> dict[str, Any]:
         raise BundleError(f"{file} cannot be read: {reason}") from None
     if len(data) > MAX_MANIFEST_BYTES:
         raise BundleError(f"{file} is larger than {MAX_MANIFEST_BYTES >> 20} MiB")
-    try:
-        parsed = json.loads(data)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict):
+    parsed = json_object(data)
+    if parsed is None:
         raise BundleError(f"{file} is not a JSON object: export or copy the bundle again")
     return parsed
 

@@ -58,7 +58,7 @@ def command(measure: bool, as_json: bool) -> None:
 
 
 def _as_json(found: Survey) -> dict[str, Any]:
-    from edgedec._support.typed_json import to_json
+    from edgedec._support.fields import to_json
 
     fields: dict[str, Any] = json.loads(json.dumps(to_json(found)))
     return fields

@@ -86,7 +86,7 @@ def command(
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
     edgedec plan ./my-bundle --forget
     """  # fmt: skip
-    from edgedec._support.typed_json import to_json
+    from edgedec._support.fields import to_json
     from edgedec.cli import _decision, _output
     from edgedec.planning import decisions
     from edgedec.profiling import ProfileOptions

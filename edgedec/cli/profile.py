@@ -88,7 +88,7 @@ def command(
     edgedec profile ./my-bundle --prompts prompts.jsonl
     edgedec profile large.gguf --draft small.gguf --threads 4 --thorough
     """  # fmt: skip
-    from edgedec._support.typed_json import to_json
+    from edgedec._support.fields import to_json
     from edgedec.cli import _output
     from edgedec.profiling import ProfileOptions, Wanted, profile
 

@@ -114,7 +114,7 @@ def command(
     with _terminal.steps() as on_progress:
         found = elsewhere(bundle, card, wish, workload, on_progress=on_progress)
     if as_json:
-        from edgedec._support.typed_json import to_json
+        from edgedec._support.fields import to_json
 
         _output.print_json(to_json(found))
     else:
@@ -140,7 +140,7 @@ def _print(found: Elsewhere, *, show_all: bool) -> None:
 
 def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
     """Show the speeds at both ends of the acceptance range."""
-    from edgedec._support.typed_json import to_json
+    from edgedec._support.fields import to_json
     from edgedec.cli import _decision, _output
     from edgedec.simulation.what_if import ASSUMED
 

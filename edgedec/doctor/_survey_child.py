@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgedec._support import _confined_child
-from edgedec._support.typed_json import from_json, to_json
+from edgedec._support.fields import from_json, to_json
 from edgedec.doctor.survey import measure_one
 from edgedec.errors import ProfileError
 from edgedec.hardware.device import Device

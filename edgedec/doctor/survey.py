@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgedec._support.confined import Limits, Refused, Stopped, ask_once
-from edgedec._support.typed_json import from_json, to_json
+from edgedec._support.fields import from_json, to_json
 from edgedec.errors import EdgedecError, ProfileError, RuntimeUnavailable
 from edgedec.hardware.clusters import Cluster, can_pin, clusters
 from edgedec.hardware.device import Device, Speed, available_cores

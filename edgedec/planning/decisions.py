@@ -15,8 +15,7 @@ from pathlib import Path
 
 from edgedec import profiling
 from edgedec._support.atomic import write_json
-from edgedec._support.fields import printable
-from edgedec._support.typed_json import from_json, to_json
+from edgedec._support.fields import from_json, printable, to_json
 from edgedec.decoding import drafting
 from edgedec.errors import MemoryBudgetError, PlanError
 from edgedec.hardware import machine

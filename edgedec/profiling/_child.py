@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgedec._support import _confined_child
-from edgedec._support.typed_json import from_json, to_json
+from edgedec._support.fields import from_json, to_json
 from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from edgedec._support import _confined_child
-from edgedec._support.typed_json import from_json, to_json
+from edgedec._support.fields import from_json, to_json
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import ProfileError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgedec._support.confined import Limits, Refused, Stopped, ask_once
-from edgedec._support.typed_json import from_json, to_json
+from edgedec._support.fields import from_json, to_json
 from edgedec.errors import EdgedecError, ProfileError
 from edgedec.profiling.job import Job, Together
 from edgedec.profiling.parity import Rows

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgedec._support import caches
-from edgedec._support.typed_json import from_json, to_json
+from edgedec._support.fields import from_json, to_json
 from edgedec.errors import ProfileError
 from edgedec.hardware.machine import difference
 from edgedec.records import soundness

@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgedec._support.fields import one_line
 from edgedec.errors import InputError
-from edgedec.simulation.figures import CardReader, Figure, short
+from edgedec.simulation.figures import CardFields, Figure
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -218,48 +219,50 @@ def load(name_or_path: str | Path) -> Card:
             f"no device card {str(name_or_path)[:80]!r}: expected {', '.join(names())}, "
             "or a .toml file"
         )
-    return _card(CardReader(_parse(path), short(path.name)))
+    return _card(CardFields(_parse(path), one_line(path.name)))
 
 
 def _parse(path: Path) -> dict[str, object]:
     if not path.is_file():  # a pipe would be waited for
-        raise InputError(f"cannot read the card {short(str(path))}: there is no such file")
+        raise InputError(f"cannot read the card {one_line(str(path))}: there is no such file")
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise InputError(f"cannot read the card {short(str(path))}: {error.strerror}") from None
+        raise InputError(f"cannot read the card {one_line(str(path))}: {error.strerror}") from None
     if len(raw) > MOST_BYTES:
         raise InputError(
-            f"{short(path.name)} is larger than a device card can be ({MOST_BYTES} bytes)"
+            f"{one_line(path.name)} is larger than a device card can be ({MOST_BYTES} bytes)"
         )
     try:
         found: dict[str, object] = tomllib.loads(raw.decode("utf-8"))
     # A file of brackets only goes deeper than the parser follows.
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"{short(path.name)} is not a device card: {short(reason)}") from None
+        raise InputError(
+            f"{one_line(path.name)} is not a device card: {one_line(reason)}"
+        ) from None
     return found
 
 
-def _card(reader: CardReader) -> Card:
+def _card(reader: CardFields) -> Card:
     reader.only("name", "description", "devices", "links", "storage")
     devices = {name: _device(name, inner) for name, inner in reader.tables("devices")}
     if not devices:
         raise reader.wrong("devices", "at least one")
-    links = tuple(_link(inner, devices) for _, inner in reader.tables("links", optional=True))
+    links = reader.tables("links") if reader.has("links") else []
     return Card(
-        name=reader.text("name"),
-        description=reader.text("description"),
+        name=reader.line("name"),
+        description=reader.line("description"),
         devices=devices,
-        links=links,
+        links=tuple(_link(inner, devices) for _, inner in links),
         storage=reader.figure("storage", **_RATE) if reader.has("storage") else None,
     )
 
 
-def _device(name: str, reader: CardReader) -> DeviceCard:
+def _device(name: str, reader: CardFields) -> DeviceCard:
     reader.only("kind", "description", "memory", "flops", *DEVICE_FIGURES)
-    flops = reader.table("flops")
+    flops = reader.object("flops")
     flops.only(*PRECISIONS)
     named = [precision for precision in PRECISIONS if flops.has(precision)]
     peaks = {precision: flops.figure(precision, **_RATE) for precision in named}
@@ -268,7 +271,7 @@ def _device(name: str, reader: CardReader) -> DeviceCard:
     return DeviceCard(
         name=name,
         kind=reader.choice("kind", ("cpu", "gpu", "npu")),
-        description=reader.text("description"),
+        description=reader.line("description"),
         shared=reader.choice("memory", ("own", "shared")) == "shared",
         memory_bytes=reader.figure("memory_bytes", **_RATE),
         bandwidth=reader.figure("bandwidth", **_RATE),
@@ -279,7 +282,7 @@ def _device(name: str, reader: CardReader) -> DeviceCard:
     )
 
 
-def _link(reader: CardReader, devices: Mapping[str, DeviceCard]) -> Link:
+def _link(reader: CardFields, devices: Mapping[str, DeviceCard]) -> Link:
     reader.only("between", "bandwidth", "latency_s")
     ends = reader.texts("between")
     if len(ends) != 2 or ends[0] == ends[1] or not set(ends) <= set(devices):

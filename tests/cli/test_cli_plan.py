@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgedec import profiling
-from edgedec._support.typed_json import from_json
+from edgedec._support.fields import from_json
 from edgedec.errors import PlanError
 from edgedec.loading.sources import every_format
 from edgedec.profiling import measuring, store

@@ -9,7 +9,7 @@ import pytest
 import tiny_models
 import tiny_tokenizers
 
-from edgedec._support.typed_json import from_json
+from edgedec._support.fields import from_json
 from edgedec.errors import ProfileError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.hardware.device import Device

@@ -7,7 +7,7 @@ import dataclasses
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from edgedec._support.typed_json import from_json, to_json
+from edgedec._support.fields import from_json, to_json
 from edgedec.errors import MemoryBudgetError
 from edgedec.planning.choose import decide
 from edgedec.planning.drafts import Recording

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgedec._support.typed_json import from_json, to_json
+from edgedec._support.fields import from_json, to_json
 from edgedec.errors import MemoryBudgetError, PlanError, ProfileError
 from edgedec.planning.choose import decide
 from edgedec.profiling import store

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from edgedec._support.typed_json import from_json, to_json
+from edgedec._support.fields import from_json, to_json
 from edgedec.errors import PlanError, ProfileError, RuntimeUnavailable
 from edgedec.hardware.pinning import pinned
 from edgedec.overlap.clock import WallClock

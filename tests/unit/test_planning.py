@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgedec import profiling
-from edgedec._support.typed_json import to_json
+from edgedec._support.fields import to_json
 from edgedec.errors import InputError, MemoryBudgetError, PlanError
 from edgedec.planning import decisions
 from edgedec.planning.choose import decide
@@ -237,7 +237,7 @@ _DECIDE = """
 import json, sys
 from dataclasses import replace
 from edgedec.planning.choose import decide
-from edgedec._support.typed_json import to_json
+from edgedec._support.fields import to_json
 from edgedec.planning.predict import predict
 from tests.profiles import FIRST, SECOND, WORK, draft, profile, target
 models = [target(), target(FIRST), target(SECOND), draft(), draft(FIRST), draft(SECOND)]

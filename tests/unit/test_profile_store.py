@@ -87,7 +87,7 @@ def test_a_part_of_a_machine_does_not_take_the_whole_ones_place(folder: Path) ->
 
 
 def damaged() -> dict[str, bytes]:
-    from edgedec._support.typed_json import to_json
+    from edgedec._support.fields import to_json
 
     raw = to_json(profile())
     whole = json.dumps(raw).encode()
