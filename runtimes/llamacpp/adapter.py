@@ -6,11 +6,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 from edgedec.errors import BundleError
-from edgedec.gguf import GgufHeader, first_open
+from edgedec.gguf import GgufHeader
 from edgedec.gguf.parts import decodable_parts
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.backends import find_devices as devices
 from edgedec.runtimes.llamacpp.backends import load_plugins
+from edgedec.runtimes.llamacpp.check import first_open
 from edgedec.runtimes.llamacpp.model import LlamaModel
 from edgedec.runtimes.llamacpp.speed import measure
 

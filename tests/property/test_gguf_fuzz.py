@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from tiny_llama import GOOD, HIDDEN, TENSORS
 
 from edgedec.errors import BundleError
-from edgedec.gguf import GgufHeader, describe, first_open, load_tokenizer
+from edgedec.gguf import GgufHeader, describe, load_tokenizer
 from edgedec.gguf.describe import as_json
 from edgedec.gguf.parts import decodable_parts
+from edgedec.runtimes.llamacpp.check import first_open
 from edgedec.testing import damage
 
 fuzz = settings(

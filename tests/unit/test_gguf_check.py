@@ -14,9 +14,10 @@ from tiny_llama import GOOD, TENSORS, TOKENS, VOCABULARY
 
 from edgedec._support.vetted import cache_file
 from edgedec.errors import BundleError, RuntimeUnavailable
-from edgedec.gguf import check, first_open
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
+from edgedec.runtimes.llamacpp import check
+from edgedec.runtimes.llamacpp.check import first_open
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
@@ -302,7 +303,7 @@ def test_llama_cpp_is_not_installed(good: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_child_is_bounded(good: Path, tmp_path: Path) -> None:
     """No core dump, and no more address space than the file asks for."""
     source = (
-        "import resource; from edgedec.gguf import _child; "
+        "import resource; from edgedec.runtimes.llamacpp import _check_child as _child; "
         "_child.bound_memory(Path(task['path'])); "
         "sys.stderr.write(f'{resource.getrlimit(resource.RLIMIT_CORE)[0]} "
         "{resource.getrlimit(resource.RLIMIT_AS)[0]}'); sys.exit(3)"

@@ -1,4 +1,4 @@
-"""What runs in the child process of `edgedec.gguf.check`: a bound on its memory, then llama.cpp."""
+"""What runs in the child process of `check`: a bound on its memory, then llama.cpp."""
 
 from __future__ import annotations
 

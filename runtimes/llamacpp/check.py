@@ -17,9 +17,10 @@ from edgedec._support.vetted import Vetted
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.gguf.header import GgufHeader
 from edgedec.gguf.parts import decodable_parts
+from edgedec.runtimes.llamacpp import INFO
 
-PACKAGE = "llama-cpp-python"
-CHILD = "edgedec.gguf._child"
+PACKAGE = INFO.packages[0]
+CHILD = "edgedec.runtimes.llamacpp._check_child"
 # Enough for an SD card: a minute, and as long as its bytes take at 10 MB a second.
 BASE_TIMEOUT_S = 60.0
 BYTES_PER_SECOND = 10 << 20
@@ -70,7 +71,7 @@ def _version() -> str:
         return importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         raise RuntimeUnavailable(
-            f"a GGUF file needs the package {PACKAGE}: {installation.install(extra='gguf')}"
+            f"a GGUF file needs the package {PACKAGE}: {installation.install(extra=INFO.extra)}"
         ) from None
 
 
