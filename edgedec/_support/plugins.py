@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,38 @@ class Plugin:
     value: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An entry point whose object is not imported yet.
+
+    Attributes:
+        name: of the entry point.
+        package: the distribution that has it, for messages.
+        load: imports the object.
+
+    """
+
+    name: str
+    package: str
+    load: Callable[[], Any]
+
+    def value(self) -> tuple[Any, str]:
+        """The object, and a line that says why it does not load; empty if it does."""
+        try:
+            return self.load(), ""
+        except (Exception, SystemExit) as error:  # whatever a package does while it is imported
+            reason = one_line(str(error)) or type(error).__name__
+            return None, f"{self.package}: its entry point {self.name!r} does not load: {reason}"
+
+
+def points(group: str) -> list[Point]:
+    """The entry points of a group, in an order of their own, none of them loaded."""
+    from importlib import metadata  # takes longer to import than all of `edgedec --help`
+
+    found = [Point(p.name, _package(p), p.load) for p in metadata.entry_points(group=group)]
+    return sorted(found, key=lambda point: (point.package, point.name))
+
+
 def find(group: str) -> tuple[list[Plugin], list[str]]:
     """What packages add to a group, and a line for each entry point that does not load.
 
@@ -31,16 +64,13 @@ def find(group: str) -> tuple[list[Plugin], list[str]]:
         group: as ``edgedec.runtimes``.
 
     """
-    from importlib import metadata  # takes longer to import than all of `edgedec --help`
-
     found, problems = [], []
-    points = [(_package(point), point) for point in metadata.entry_points(group=group)]
-    for package, point in sorted(points, key=lambda one: (one[0], one[1].name)):
-        try:
-            found.append(Plugin(point.name, package, point.load()))
-        except (Exception, SystemExit) as error:  # whatever a package does while it is imported
-            reason = one_line(str(error)) or type(error).__name__
-            problems.append(f"{package}: its entry point {point.name!r} does not load: {reason}")
+    for point in points(group):
+        value, problem = point.value()
+        if problem:
+            problems.append(problem)
+        else:
+            found.append(Plugin(point.name, point.package, value))
     return found, problems
 
 

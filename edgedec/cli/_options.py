@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
-DRAFTS = ["auto", *drafting.names()]
 
 
 def size(value: str | int) -> int:
@@ -42,15 +41,21 @@ def draft_length(value: str | int) -> int | str:
     return int(value)
 
 
+def drafts() -> list[str]:
+    """The names that ``--draft`` takes."""
+    return [drafting.AUTO, *drafting.names()]
+
+
 def draft(value: str | Path) -> str | Path:
     """A drafter's name, or the file or folder of a draft model."""
     text = str(value)
-    if text in DRAFTS:
+    if text == drafting.AUTO or drafting.known(text):
         return text
     if "/" in text or is_gguf(text) or names_model(text) or Path(text).exists():
         return draft_model(text)
-    near = difflib.get_close_matches(text, DRAFTS, 1)
-    meant = f"did you mean {near[0]}?" if near else f"expected {', '.join(DRAFTS)}, demo or a file"
+    near = difflib.get_close_matches(text, drafts(), 1)
+    expected = f"expected {', '.join(drafts())}, demo or a file"
+    meant = f"did you mean {near[0]}?" if near else expected
     raise click.BadParameter(f"no drafter {text!r}: {meant}")
 
 
@@ -64,28 +69,45 @@ def draft_model(value: str | Path) -> Path:
     raise click.BadParameter(f"{text!r}: no such file or folder")
 
 
-class Format(click.Choice):  # type: ignore[type-arg]
-    """A format of model files; which there are is looked up when it is first needed."""
+class Listed(click.Choice):  # type: ignore[type-arg]
+    """One of the names that a function returns, which is called when they are first needed."""
 
-    def __init__(self, *others: str) -> None:
+    def __init__(self, names: Callable[[], list[str]]) -> None:
         self.case_sensitive = True
-        self._others = others
+        self._names = names
 
     @property
     def choices(self) -> list[str]:  # type: ignore[override]
-        """Those that some runtime runs, after the ``others``."""
+        """The names."""
+        return self._names()
+
+
+def formats(*others: str) -> Listed:
+    """A format of model files: the ``others``, and those that some runtime runs."""
+
+    def names() -> list[str]:
         from edgedec.runtimes import registry
 
-        return [*self._others, *registry.formats()]
+        return [*others, *registry.formats()]
+
+    return Listed(names)
+
+
+class _DraftOption(click.Option):
+    """``--draft``, whose help lists the drafters when it is shown."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        self.help = (
+            f"What drafts: {', '.join(drafts())}; or a draft model's file, or a bundle (or demo)"
+            " whose target drafts. auto is hybrid where there is a draft model, else text."
+        )
+        return super().get_help_record(ctx)
 
 
 OPEN = [
-    click.option("--draft", type=draft, default="auto", show_default=True,
-                 metavar="|".join(["NAME", "FILE.gguf"]),
-                 help=f"What drafts: {', '.join(DRAFTS)}; or a draft model's file, or a bundle "
-                 "(or demo) whose target drafts. auto is hybrid where there is a draft model, else "
-                 "text."),
-    click.option("--drafter", type=click.Choice(DRAFTS), metavar="NAME",
+    click.option("--draft", cls=_DraftOption, type=draft, default="auto", show_default=True,
+                 metavar="NAME|FILE.gguf"),
+    click.option("--drafter", type=Listed(drafts), metavar="NAME",
                  help="How a draft model given as a file drafts; default: auto."),
     click.option("--draft-length", type=draft_length, default="auto", show_default=True,
         metavar="auto|N",
@@ -115,7 +137,7 @@ OPEN = [
 ]  # fmt: skip
 
 LOAD = [
-    click.option("--format", type=Format("auto"), default="auto", show_default=True,
+    click.option("--format", type=formats("auto"), default="auto", show_default=True,
                  help="Which of a bundle's formats; auto takes the fastest that can run here."),
     click.option("--device", metavar="NAME",
                  help="A device of `edgedec devices`; for both models."),

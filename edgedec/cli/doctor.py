@@ -45,6 +45,8 @@ def _print(facts: dict[str, Any]) -> None:
         *((f"extra {name}", _extra(extra)) for name, extra in facts["extras"].items()),
         *((f"runtime {name}", f"{', '.join(added['formats'])}; {_versions(added['packages'])}")
           for name, added in facts.get("added_runtimes", {}).items()),
+        *((f"drafter {name}", package)
+          for name, package in facts.get("added_drafters", {}).items()),
         ("processor", f"{cpu['name']}, {' + '.join(cpu['clusters'])}, {' '.join(cpu['features'])}"),
         ("memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} free"
                    + (f", limited to {size(limit)}" if limit else "")),

@@ -54,7 +54,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
     "--format",
     "formats",
     multiple=True,
-    type=_options.Format(),
+    type=_options.formats(),
     help="Only these formats; repeatable.",
 )
 @click.option(

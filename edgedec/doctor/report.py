@@ -8,6 +8,7 @@ from typing import Any
 
 from edgedec._support import installation
 from edgedec._version import __version__
+from edgedec.decoding import drafting
 from edgedec.errors import EdgedecError
 from edgedec.hardware import machine
 from edgedec.hardware.clusters import clusters
@@ -47,7 +48,10 @@ def examine() -> dict[str, Any]:
     }
     if added := added_runtimes():
         facts["added_runtimes"] = added
-    return {**facts, "problems": [*_problems(facts), *registry.problems()]}
+    if packages := drafting.added():
+        facts["added_drafters"] = packages
+    problems = [*_problems(facts), *registry.problems(), *drafting.problems()]
+    return {**facts, "problems": problems}
 
 
 def needed() -> list[str]:

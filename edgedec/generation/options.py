@@ -49,7 +49,7 @@ class GenerateOptions:
             check_whole(f"{name} is", getattr(self, name), none=name != "max_new_tokens")
         if not isinstance(self.sampling, SamplingParams):
             raise InputError(f"sampling is {self.sampling!r:.60}: expected SamplingParams")
-        if self.draft not in (None, *drafting.names()):
+        if self.draft is not None and not drafting.known(self.draft):
             raise InputError(
                 f"no drafter {self.draft!r}: expected one of {', '.join(drafting.names())}"
             )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgedec.decoding import drafting
+from edgedec.errors import RuntimeUnavailable
 from edgedec.planning.estimate import Forecast
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
@@ -27,7 +28,21 @@ class Family:
 
 
 def families(forecast: Forecast) -> Iterator[Family]:
-    """All of them, places that cannot be used as well; in an order of their own."""
+    """All of them, places that cannot be used as well; in an order of their own.
+
+    A drafter that another package adds, and that fails on the profile's texts, is refused.
+    """
+    for family in _families(forecast):
+        try:
+            for plan in () if family.refused else family.plans:
+                forecast.estimate(plan)
+        except RuntimeUnavailable as error:
+            yield Family(family.plans[:1], str(error))
+        else:
+            yield family
+
+
+def _families(forecast: Forecast) -> Iterator[Family]:
     profile = forecast.profile
     drafts = _of(profile, "draft")
     for target in _of(profile, "target"):

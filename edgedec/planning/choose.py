@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from edgedec.errors import MemoryBudgetError, PlanError
+from edgedec.errors import MemoryBudgetError, PlanError, RuntimeUnavailable
 from edgedec.planning.candidates import Family, families
 from edgedec.planning.estimate import Estimate, Forecast
 from edgedec.planning.footprint import drafted_at_most
@@ -67,7 +67,10 @@ def decide(
     planner.check(usable, refused)
     looked = usable
     if predict is not None:
-        usable, looked = planner.look_closer(usable, predict)
+        seen, looked = planner.look_closer(usable, predict)
+        refused += [w for w in seen if w.candidate.refused]
+        usable = [w for w in seen if not w.candidate.refused]
+        looked = [w for w in looked if not w.candidate.refused]
     # A formula and a replay cannot be ranked by each other.
     usable.sort(key=lambda w: (not w.candidate.replayed, _best_first(w)))
     plain = min((w for w in looked if w.plan.plain), key=_best_first)
@@ -190,8 +193,13 @@ class _Planner:
 
     def _replayed(self, weighed: Weighed, predict: Predict) -> Weighed:
         workload = dataclasses.replace(self.workload, max_context=weighed.context)
-        found = predict(self.profile, weighed.plan, workload)
         known = weighed.candidate.prediction
+        try:
+            found = predict(self.profile, weighed.plan, workload)
+        except RuntimeUnavailable as error:  # a drafter that another package adds failed
+            nothing = Prediction(0.0, 0.0, known.peak_bytes, 0.0)
+            refused = Candidate(weighed.plan, nothing, str(error), replayed=False)
+            return dataclasses.replace(weighed, candidate=refused)
         candidate = Candidate(weighed.plan, dataclasses.replace(found, peak_bytes=known.peak_bytes))
         return with_texts(dataclasses.replace(weighed, candidate=candidate))
 

@@ -17,7 +17,7 @@ from edgedec import profiling
 from edgedec._support.atomic import write_json
 from edgedec._support.fields import from_json, printable, to_json
 from edgedec.decoding import drafting
-from edgedec.errors import MemoryBudgetError, PlanError
+from edgedec.errors import MemoryBudgetError, PlanError, RuntimeUnavailable
 from edgedec.hardware import machine
 from edgedec.loading.sources import every_format
 from edgedec.planning.choose import decide
@@ -213,11 +213,15 @@ def check(decision: Decision, now: Identity, path: Path, *, advice: str = _ANEW)
 
 def _wrong_plan(plan: Plan) -> str:
     """Why a plan that was read cannot be one: an unknown name, an impossible number."""
-    if plan.drafter not in drafting.names():
+    if not drafting.known(plan.drafter):
         return f"no drafter {plan.drafter!r:.40}"
+    try:
+        needs_model = drafting.info(plan.drafter).needs_model
+    except RuntimeUnavailable as error:
+        return str(error)
     if plan.schedule not in (SEQUENTIAL, OVERLAPPED):
         return f"no schedule {plan.schedule!r:.40}"
-    if drafting.info(plan.drafter).needs_model != (plan.draft is not None):
+    if needs_model != (plan.draft is not None):
         return f"drafter {plan.drafter!r} and where its model runs do not go together"
     if plan.schedule == OVERLAPPED and plan.draft is None:
         return f"drafter {plan.drafter!r} has no model that could work while the target does"

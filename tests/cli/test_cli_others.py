@@ -79,10 +79,19 @@ def test_debug_shows_the_traceback(run, monkeypatch, tmp_path) -> None:
 
 
 def test_every_drafter_can_be_named() -> None:
-    from edgedec.cli._options import DRAFTS
+    from edgedec.cli import _options
     from edgedec.decoding import drafting
 
-    assert set(DRAFTS) == {"auto", *drafting.names()}
+    assert set(_options.drafts()) == {"auto", *drafting.names()}
+
+
+def test_the_help_says_what_auto_is(run) -> None:
+    from edgedec.decoding import drafting
+
+    shown = " ".join(run("generate", "--help").stdout.split())
+    both = [drafting.default(with_model=with_model) for with_model in (True, False)]
+    assert "auto is {} where there is a draft model, else {}.".format(*both) in shown
+    assert f"What drafts: auto, {', '.join(drafting.names())};" in shown
 
 
 def test_a_reader_that_goes_away_is_no_error(start, bundle) -> None:

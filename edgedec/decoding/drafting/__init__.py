@@ -1,24 +1,32 @@
 """Drafters, one file each, found by name; copy ``lookup.py`` to write your own.
 
 A drafter's file has ``INFO``, a ``DrafterInfo``, and ``build(parts: DrafterParts) -> Drafter``.
-Everything else (planner, profile, replay, footprint, command line) reads ``INFO``.
+Everything else (planner, profile, replay, footprint, command line) reads ``INFO``. An installed
+package adds a drafter by an entry point that names such a module::
+
+    [project.entry-points."edgedec.drafters"]
+    mine = "my_package.drafter"
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
 
-from edgedec.errors import InputError
+from edgedec.errors import InputError, RuntimeUnavailable
 
 if TYPE_CHECKING:  # the command line lists names, and does not wait for numpy
+    from edgedec._support.plugins import Point
     from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 
 # The drafter that drafts nothing: plain decoding.
 PLAIN = "none"
+# The word for whichever drafter suits, see ``default``.
+AUTO = "auto"
 
 
 class _Module(Protocol):
@@ -29,33 +37,76 @@ class _Module(Protocol):
     def build(self, parts: DrafterParts) -> Drafter: ...
 
 
-def names() -> list[str]:
-    """The drafters there are: the files of this folder that are not helpers."""
-    found = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name for name in found if name != "base" and not name.startswith("_"))
+# -- what there is ------------------------------------------------------------------------------
 
 
 @cache
+def built_in() -> tuple[str, ...]:
+    """The drafters of this folder: its files that are not helpers."""
+    found = (module.name for module in pkgutil.iter_modules(__path__))
+    return tuple(sorted(name for name in found if name != "base" and not name.startswith("_")))
+
+
+def added() -> dict[str, str]:
+    """The drafters that installed packages add, with the package of each; none is imported."""
+    return {name: point.package for name, point in _points()[0].items()}
+
+
+def names() -> list[str]:
+    """All drafters."""
+    return sorted((*built_in(), *added()))
+
+
+def known(name: str) -> bool:
+    """True if there is a drafter of this name; looks among packages only if it must."""
+    return name in built_in() or (name != AUTO and name in added())
+
+
+def problems() -> list[str]:
+    """A line for each drafter that an installed package should add, and does not."""
+    loaded = (_loaded(name)[1] for name in added())
+    return [*_points()[1], *filter(None, loaded)]
+
+
 def info(name: str) -> DrafterInfo:
-    """What is known of a drafter; nothing of a name that no drafter has, such as ``auto``."""
-    if name in names():
-        return _module(name).INFO
-    from edgedec.decoding.drafting.base import DrafterInfo
+    """What is known of a drafter; nothing of a name that no drafter has, such as ``auto``.
 
-    return DrafterInfo(planned=False, estimated_by="nothing")
+    Raises:
+        RuntimeUnavailable: a package adds it, and it does not load.
 
-
-def planned() -> list[str]:
-    """The drafters that plans choose from: first those without a model, composites last."""
-    ranks = {name: info(name) for name in names()}
-    chosen = (name for name in ranks if ranks[name].planned)
-    return sorted(chosen, key=lambda name: (ranks[name].needs_model, len(ranks[name].parts), name))
+    """
+    return _module(name).INFO if known(name) else _nothing()
 
 
+@cache
+def planned() -> tuple[str, ...]:
+    """The drafters that plans choose from: first those without a model, composites last.
+
+    What packages add and cannot be used is left out, with a warning.
+    """
+    for problem in problems():
+        logging.getLogger("edgedec").warning(problem)
+    found = {name: info(name) for name in names() if name in built_in() or not _loaded(name)[1]}
+    ranks = {name: (of.needs_model, len(of.parts), name) for name, of in found.items()}
+    return tuple(sorted((name for name in found if found[name].planned), key=ranks.__getitem__))
+
+
+@cache
 def default(*, with_model: bool) -> str:
     """The drafter that ``auto`` stands for, with a draft model or without."""
-    known = ((name, info(name)) for name in names())
-    return next(name for name, of in known if of.default and of.needs_model == with_model)
+    infos = ((name, info(name)) for name in built_in())
+    return next(name for name, of in infos if of.default and of.needs_model == with_model)
+
+
+def forget() -> None:
+    """Look anew for what installed packages add, when it is next asked for."""
+    from edgedec.decoding.drafting import _added
+
+    for cached in (_added.found, _loaded, planned):
+        cached.cache_clear()
+
+
+# -- one of them --------------------------------------------------------------------------------
 
 
 def before_model(name: str, parts: DrafterParts) -> Drafter | None:
@@ -75,15 +126,61 @@ def create(name: str, parts: DrafterParts) -> Drafter:
 
     Raises:
         InputError: no such drafter, or it needs what was not given.
+        RuntimeUnavailable: a package adds it, and it does not load.
 
     """
-    if name not in names():
+    if not known(name):
         raise InputError(f"no drafter {name!r}: expected one of {', '.join(names())}")
-    return _module(name).build(parts)
+    build = _module(name).build
+    if name in built_in():
+        return build(parts)
+    from edgedec.decoding.drafting._added import Added
+
+    return Added(_points()[0][name], build, parts)
+
+
+def _points() -> tuple[dict[str, Point], tuple[str, ...]]:
+    from edgedec.decoding.drafting import _added
+
+    return _added.found(frozenset((AUTO, *built_in())))
 
 
 def _module(name: str) -> _Module:
-    return cast(_Module, importlib.import_module(f"{__name__}.{name}"))
+    module, problem = _loaded(name)
+    if problem:
+        raise RuntimeUnavailable(problem)
+    return module
 
 
-__all__ = ["PLAIN", "before_model", "create", "default", "info", "names", "planned"]
+@cache
+def _loaded(name: str) -> tuple[_Module, str]:
+    """A drafter's module; a line that says why there is none, else empty."""
+    if name in built_in():
+        return cast(_Module, importlib.import_module(f"{__name__}.{name}")), ""
+    from edgedec.decoding.drafting import _added
+
+    return _added.load(_points()[0][name], names())
+
+
+@cache
+def _nothing() -> DrafterInfo:
+    from edgedec.decoding.drafting.base import DrafterInfo
+
+    return DrafterInfo(planned=False, estimated_by="nothing")
+
+
+__all__ = [
+    "AUTO",
+    "PLAIN",
+    "added",
+    "before_model",
+    "built_in",
+    "create",
+    "default",
+    "forget",
+    "info",
+    "known",
+    "names",
+    "planned",
+    "problems",
+]
