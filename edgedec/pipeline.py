@@ -1,4 +1,4 @@
-r"""The composition root: a bundle and a few choices become something to call.
+r"""The pipeline: opens a bundle with a few choices and decodes texts with it.
 
 ::
 
@@ -59,7 +59,7 @@ class Pipeline:
 
     @property
     def notes(self) -> list[str]:
-        """Why places that were planned were given up, one line each."""
+        """Return one line for each failure after which the pipeline decoded otherwise."""
         return list(self._opener.notes)
 
     def _use(self, parts: build.Parts) -> None:
@@ -119,7 +119,13 @@ class Pipeline:
             PromptTooLong: when the prompt does not fit the context.
         """
         options = with_changes(options or GenerateOptions(), changes)
-        tokens = self._tokens(prompt)
+        request = self._request(self._tokens(prompt), options)
+        return Stream(
+            self._rounds, request, lambda: plan_of(self.plan, options.draft, options.draft_length)
+        )
+
+    def _request(self, tokens: list[int], options: GenerateOptions) -> Request:
+        """The engine's request for a text after these tokens."""
         try:
             room = self.engine.room(tokens)
         except PromptTooLong:
@@ -133,7 +139,7 @@ class Pipeline:
         )
         stop = StopRule(
             eos_ids=() if options.ignore_eos else self.target.info.eos_ids,
-            # The end of the context is a limit as any other: what was held back is shown.
+            # The end of the context is a limit like any other: text that was held back is shown.
             max_new_tokens=min(options.max_new_tokens, room),
             stop_strings=options.stop,
             stream=self.tokenizer.stream(tokens),
@@ -141,14 +147,12 @@ class Pipeline:
         deadline = perf_counter() + options.timeout_s if options.timeout_s else None
         request = Request(tokens, sampler, stop, options.logprobs, deadline)
         if options.draft is not None or options.draft_length is not None:
-            # The drafter's own name lets all it asks draft.
+            # The name of a composite drafter allows every drafter that it is made of.
             only = None if options.draft == self.engine.drafter.name else options.draft
             request.policy = for_request(
                 self.engine.policy, drafter=only, draft_length=options.draft_length
             )
-        return Stream(
-            self._rounds, request, lambda: plan_of(self.plan, options.draft, options.draft_length)
-        )
+        return request
 
     def generate(
         self,

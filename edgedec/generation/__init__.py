@@ -1,1 +1,1 @@
-"""One text: the options that ask for it, the events while it is written, and the result."""
+"""Options of a text, the stream of its events, and its result."""

@@ -1,4 +1,4 @@
-"""Options by their names, as in ``pipeline.generate("x", max_new_tokens=10, temperature=0.8)``."""
+"""Options given by name, as in ``generate("x", max_new_tokens=10, temperature=0.8)``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgedec.generation.options import GenerateOptions
 from edgedec.records.load import LoadOptions
 
 T = TypeVar("T")
-# Names that other libraries have for an option.
+# Names that other libraries use for an option.
 _ELSEWHERE = {
     "max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "n_predict": "max_new_tokens",
     "do_sample": "temperature", "repeat_penalty": "repetition_penalty", "stop_strings": "stop",
@@ -76,11 +76,11 @@ class OpenChanges(TypedDict, total=False):
 
 
 def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> GenerateOptions:
-    """Options with single ones changed by name, those of ``options.sampling`` as well.
+    """Return options with some changed by name, including those of ``options.sampling``.
 
     Raises:
-        TypeError: ``options`` is something else, or there is no option of a name.
-        InputError: a value that makes no sense.
+        TypeError: ``options`` is something else, or no option has a name that was given.
+        InputError: a value is out of range.
 
     """
     if not isinstance(getattr(options, "sampling", None), SamplingParams):
@@ -104,10 +104,10 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
 
 
 def replaced(options: T, changes: Mapping[str, Any]) -> T:
-    """A dataclass with fields changed by name.
+    """Return a dataclass with fields changed by name.
 
     Raises:
-        TypeError: there is no field of a name; says which was probably meant.
+        TypeError: no field has that name; the message says which was probably meant.
 
     """
     check_names(changes, _names(options))
@@ -115,10 +115,10 @@ def replaced(options: T, changes: Mapping[str, Any]) -> T:
 
 
 def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse a name that is not known, with the one that was probably meant.
+    """Refuse an unknown name, and say which was probably meant.
 
     Raises:
-        TypeError: there is one.
+        TypeError: a name is unknown.
 
     """
     for name in given:

@@ -1,4 +1,4 @@
-"""What a user asks of one text."""
+"""Options of one text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Message = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
-    """What to generate.
+    """Options of one text.
 
     With fp32 weights, or opened with ``row_invariant=True``, equal options and an equal seed
-    give the same text whatever drafts; ``OpenOptions`` says what holds otherwise.
+    give the same text with every drafter; ``OpenOptions`` says what holds otherwise.
 
     Attributes:
         max_new_tokens: tokens at most; the context may end the text earlier.
@@ -31,7 +31,7 @@ class GenerateOptions:
         ignore_eos: let the text run on past an end-of-text token, for measuring.
         draft: the only drafter that may draft for this text, of those the pipeline was opened
             with (``lookup`` or ``model``, say); ``none`` is plain decoding; None is any.
-        draft_length: tokens to draft a round, 0 is plain decoding; None is as the pipeline.
+        draft_length: tokens to draft a round; 0 is plain decoding, None the pipeline's choice.
     """
 
     max_new_tokens: int = 128
@@ -66,7 +66,7 @@ class GenerateOptions:
 
 
 def _texts(name: str, given: object) -> tuple[str, ...]:
-    """Texts from one, or from several of them."""
+    """Return a tuple of texts, given one text or several."""
     if isinstance(given, str):
         return (given,)
     if isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray)):

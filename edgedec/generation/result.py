@@ -23,7 +23,7 @@ class Generation:
         finish_reason: ``eos``, ``length``, ``stop``, ``timeout`` or ``cancelled``.
         metrics: see ``edgedec.decoding.metrics``.
         seed: of the random choices, given or drawn.
-        plan: what decoded it: drafter, draft length rule, threads, provider and so on.
+        plan: how it was decoded: drafter, draft length, threads, provider and so on.
     """
 
     text: str
@@ -41,10 +41,10 @@ class Generation:
 
 
 def plan_of(opened: Plan, draft: str | None, draft_length: int | None) -> Plan:
-    """The plan of one text, which may have a drafter and a draft length of its own.
+    """Return the plan of one text, which may have its own drafter and draft length.
 
     Args:
-        opened: the pipeline's.
+        opened: the plan of the pipeline.
         draft, draft_length: as ``GenerateOptions`` has them.
 
     """

@@ -1,4 +1,4 @@
-"""The events of one text as they come, and the result when it has ended."""
+"""The stream of a text's events; it holds the result once the text has ended."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Rounds = Callable[[Request, Metrics], Iterator[list[Emission]]]
 
 
 class Stream(Iterator[Emission]):
-    """Events of one generation as they come; ``result`` is there when it has ended.
+    """Events of one text as they come; ``result`` is set when the text has ended.
 
-    Decoding starts with the first event that is asked for; from then on the pipeline is
-    taken until the stream has ended. ``close`` (or garbage collection) abandons it and
-    leaves the pipeline usable. ``cancel`` and ``close`` may be called from any thread. Text
-    held back as the possible beginning of a stop string reaches ``result.text`` only, when a
-    timeout or a cancellation ends the stream before its fate is known.
+    Decoding starts when the first event is requested; from then on the pipeline is in use until
+    the stream ends. ``close`` (or garbage collection) abandons the stream and leaves the pipeline
+    usable. ``cancel`` and ``close`` may be called from any thread. Text that may be the beginning
+    of a stop string is held back; if a timeout or a cancellation ends the stream, it appears in
+    ``result.text`` only.
     """
 
     def __init__(self, rounds: Rounds, request: Request, plan: Callable[[], Plan]) -> None:
@@ -31,7 +31,7 @@ class Stream(Iterator[Emission]):
         self._rounds = rounds(request, self.metrics)
         self._ready: Iterator[Emission] = iter(())
         self._abandoned = False
-        # Held by the thread that uses the rounds; one that holds it may be in the middle of them.
+        # Held by the thread that runs a round; reentrant, since a signal handler may call close().
         self._lock = threading.RLock()
         self._running = False
 

@@ -1,1 +1,1 @@
-"""From a path and options to an engine that is ready to decode."""
+"""Opens models from a path and options, and builds the engine that decodes with them."""

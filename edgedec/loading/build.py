@@ -1,4 +1,4 @@
-"""From a bundle and options to sessions, drafter, policy and engine, each found by name."""
+"""Loads a pair of models, opens their sessions and has an engine built over them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,15 @@ __all__ = ["OpenOptions", "Parts", "assemble", "find_pair"]
 
 @dataclass(slots=True)
 class Parts:
-    """What was put together; ``close`` takes it apart. ``bound``: see ``CachePlan``."""
+    """Open models and their engine.
+
+    Attributes:
+        pair: the files that were loaded.
+        plan: facts for reports, as ``--json`` prints them.
+        stack: closes sessions and models.
+        bound: what bounds the context; see ``CachePlan``.
+
+    """
 
     pair: Pair
     target: Model
@@ -52,7 +60,7 @@ class Parts:
 
 
 def assemble(where: str | Path, options: OpenOptions) -> Parts:
-    """Find, load, size, connect; whatever was opened is closed again when a later step fails.
+    """Load the models and build the engine; a step that fails closes what was opened before.
 
     Raises:
         BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
@@ -92,7 +100,7 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
 
 
 def find_pair(where: str | Path, options: OpenOptions) -> Pair:
-    """The models that will be loaded.
+    """Find the models that ``assemble`` would load.
 
     Raises:
         BundleError, InputError.
@@ -101,7 +109,7 @@ def find_pair(where: str | Path, options: OpenOptions) -> Pair:
 
 
 def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
-    """The options as a plan, for the drafter that was chosen.
+    """Return the plan that the options ask for, with the drafter that was chosen.
 
     Raises:
         InputError: the draft length is neither a count nor ``auto``.
@@ -124,7 +132,7 @@ def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
 
 
 def _bound(caches: CachePlan, target: Model) -> str:
-    """What bounds the context: a plan's limit comes of the memory that it was given."""
+    """Return what bounds the context; a plan limits it for the memory that it was given."""
     limited = caches.bound == TRAINED and caches.capacity < target.info.max_context
     return MEMORY if limited else caches.bound
 
@@ -136,9 +144,9 @@ def _limited(info: ModelInfo, context_limit: int | None) -> ModelInfo:
 
 
 def _format(options: OpenOptions, role: str, formats: Sequence[str]) -> str:
-    """The format to use; ``auto`` passes over those whose runtime is not installed.
+    """Return the format to use; ``auto`` skips those whose runtime is not installed.
 
-    A draft that stands elsewhere need not be there in the target's format.
+    A draft from another path may have other formats than the target.
     """
     wanted = options.format
     if role == "draft" and options.draft_format is not None:
@@ -163,7 +171,7 @@ def _drafter_name(pair: Pair, options: OpenOptions) -> str:
 
 
 def _drafter_for(target: Model, drafter_name: str, options: OpenOptions) -> str:
-    """The drafter; the plain one where a recurrent target cannot take back a rejected token."""
+    """Return the drafter; the plain one if the target is recurrent and cannot roll back."""
     if drafter_name != PLAIN and options.draft == "auto" and options.draft_model is None:
         return PLAIN if target.capabilities.rollback is Rollback.NONE else drafter_name
     if drafter_name != PLAIN:
@@ -182,7 +190,7 @@ def _check_goes_back(model: Model, drafter_name: str) -> None:
 def _load_draft(
     pair: Pair, target: Model, drafter: str, options: OpenOptions, stack: ExitStack
 ) -> Model | None:
-    """The draft model, where the drafter has one."""
+    """Load the draft model if the drafter needs one."""
     if not drafting.info(drafter).needs_model:
         return None
     if pair.draft is None:
@@ -208,7 +216,7 @@ def _check_sizes(target: Model, draft: Model) -> None:
 def _translation(
     pair: Pair, tokenizer: Tokenizer, target: Model, draft: Model | None
 ) -> Translation | None:
-    """Between the two vocabularies; None where they are known to be one."""
+    """Return the translation between the two vocabularies; None if they are known to be equal."""
     if pair.draft is None or draft is None:
         return None
     columns = target.info.vocab_size, draft.info.vocab_size
@@ -221,7 +229,7 @@ def _translation(
 
 def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
     if options.row_invariant is None and drafting.info(drafter_name).needs_branches:
-        return False  # whoever asks for trees and not for invariance gets trees
+        return False  # a tree drafter without a wish for invariance gets its trees
     return options.row_invariant
 
 
@@ -242,7 +250,7 @@ def _open(model: Model, capacity: int, stack: ExitStack) -> Session:
 def _describe(
     options: OpenOptions, engine: Engine, target: Model, caches: CachePlan
 ) -> dict[str, Any]:
-    """The plan as ``--json`` prints it."""
+    """Return the facts that ``--json`` prints as the plan."""
     length = options.draft_length if engine.policy.name == "fixed" else "auto"
     return {
         "drafter": engine.drafter.name,

@@ -1,4 +1,4 @@
-"""What a context holds: known before a model is loaded, and told by the limit's own name."""
+"""Checks prompts against the context before a model is loaded, and names the limit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from edgedec.loading import build
 from edgedec.loading.build import OpenOptions
 from edgedec.memory.budget import MAX_CONTEXT, TRAINED, bound_by
 
-# A token is one byte of the text at least, a character four bytes at most; and what a
-# tokenizer puts around a text.
+# A token is at least one byte of the text and a character at most four bytes; tokenizers put a
+# few tokens around a text.
 _BYTES, _AROUND = 4, 64
-# No model is trained for less, so that shorter prompts need no look at the model's files.
+# No model is trained for a shorter context, so prompts within it need no look at the files.
 _SHORTEST = 512
 
 
 def check_prompt(
     where: str | Path, options: OpenOptions, prompt: str | Sequence[dict[str, Any]]
 ) -> None:
-    """Refuse a prompt that no context allowed here holds, with nothing but its tokenizer loaded.
+    """Refuse a prompt that is longer than the context may be; loads the tokenizer at most.
 
-    Prompts that are short enough however they are cut into tokens are not looked at.
+    Prompts that fit however they are cut into tokens are not looked at.
 
     Args:
         where, options: as ``Pipeline.open`` takes them.
@@ -54,7 +54,7 @@ def check_prompt(
 
 
 def too_long(tokens: int, capacity: int, bound: str) -> PromptTooLong:
-    """What to raise for a prompt of more tokens than the context holds, and what would help."""
+    """Return the error for a prompt that the context does not hold; it says what would help."""
     return PromptTooLong(
         f"the prompt has {tokens} tokens and the context holds {capacity}: {bound_by(bound)}"
     )

@@ -1,4 +1,4 @@
-"""From a plan and open sessions to an engine: the one place where its parts are put together."""
+"""Builds an engine from a plan and open sessions, for decoding, replay and benches alike."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build_engine(
     rule: AcceptanceRule | None = None,
     on_failure: Callable[[BaseException], object] = log_failure,
 ) -> Engine:
-    """An engine that decodes as a plan says. ``engine.drafter.close()`` ends what it started.
+    """Build the engine that a plan describes; ``engine.drafter.close()`` ends its threads.
 
     Args:
         plan: drafter, draft length and schedule; under the wall clock its cores are kept to.
@@ -64,7 +64,7 @@ def build_engine(
 
 
 def planned_policy(plan: Plan, target: CostCurve, draft_s: float | None) -> DraftPolicy:
-    """How much a plan drafts, by known seconds of the target's passes and of the draft's."""
+    """Return a plan's draft policy, given the seconds of the target's passes and the draft's."""
     if plan.draft_length is None and not plan.plain:
         return MeasuredCost(target, draft_s)
     return Fixed(0 if plan.plain else plan.draft_length or 0, plan.depth)
@@ -73,7 +73,7 @@ def planned_policy(plan: Plan, target: CostCurve, draft_s: float | None) -> Draf
 def _measured_policy(
     plan: Plan, target: Session, draft: Session | None, clock: Clock
 ) -> DraftPolicy:
-    """The same by pass times that are measured here, where the policy needs them."""
+    """Return a plan's draft policy; measures the passes that the policy needs to know."""
 
     def measured(session: Session, place: Place | None, widths: Sequence[int]) -> CostCurve:
         with pinned(_cores(place, clock)):
@@ -92,7 +92,7 @@ def _measured_policy(
 def _ahead(
     plan: Plan, parts: DrafterParts, clock: Clock, on_failure: Callable[[BaseException], object]
 ) -> AheadDrafter:
-    """The plan's drafter in a thread of its own."""
+    """Return the plan's drafter, with its draft model in a thread of its own."""
     lookup = drafting.before_model(plan.drafter, parts)
     ahead = Ahead(parts, clock, cores=_cores(plan.draft, clock))
     return AheadDrafter(ahead, clock, name=plan.drafter, lookup=lookup, on_failure=on_failure)
@@ -110,5 +110,5 @@ def _check_schedule(plan: Plan) -> None:
 
 
 def _cores(place: Place | None, clock: Clock) -> tuple[int, ...] | None:
-    """The cores to keep a thread on; None where it only takes simulated time."""
+    """Return the cores to keep a thread on; None under a simulated clock."""
     return place.cores if place is not None and isinstance(clock, WallClock) else None

@@ -1,4 +1,4 @@
-"""How to open a target and its draft: what a user or a plan may choose."""
+"""Options for opening a target and its draft, set by a user or by a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OWN = ("batch_threads", "kv", "flash_attention", "gpu_layers", "mmap", "mlock")
 
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
-    """How to decode. Choices for a model are of the target, and of the draft as well.
+    """Options that a pipeline is opened with; those of a model apply to target and draft.
 
     Attributes:
         threads, row_invariant, providers, device, cores: see ``LoadOptions``.
@@ -37,19 +37,20 @@ class OpenOptions:
         draft_length: ``auto`` measures costs and decides each round; a number is fixed.
         draft_load: how the draft is put on its device; None is as the target.
         draft_depth: longest path of a drafted tree of a fixed length; None is that length.
-        format: of the target's files, where a bundle has several, and of a draft that is
-            there in it, too; ``auto`` takes the one that decodes fastest.
-        draft_format: of the draft's files where it differs from the target's.
+        format: of the target's files if a bundle has several, and of the draft's if they
+            come in it, too; ``auto`` takes the one that decodes fastest.
+        draft_format: of the draft's files if it differs from the target's.
         schedule: ``sequential``, or ``overlapped``: draft while the target verifies.
         max_context: tokens a text may have with its prompt; None is the model's own limit,
-            or ``context_limit`` where that is less, which a plan sets and nobody asked for.
+            or ``context_limit`` if that is less.
+        context_limit: like ``max_context``, but set by a plan, not by a user.
         kv_memory: bytes for all key/value caches; None sets no limit.
         accept: an acceptance rule's name; None is the Gumbel coupling, which gives a seed the
             text of plain decoding, near-ties aside (see below).
-        plan: where to run what, as ``edgedec plan`` decided: ``auto`` is what it decided last,
-            if nothing is chosen here that it decides; a file that it wrote; ``none``.
-        memory: bytes for weights, caches and buffers together: a plan that fits is made, after
-            measuring where that was not done; None sets no limit.
+        plan: the plan of ``edgedec plan`` to follow: ``auto`` is the last one, unless an option
+            here is one that plans decide; a file that it wrote; ``none``.
+        memory: bytes for weights, caches and buffers together. A plan that fits is made, after
+            measuring the models if they were not measured before; None sets no limit.
         runtime_options: options by name that the runtime of an installed package declares.
 
     ``row_invariant=True`` makes the text of a seed independent of what was drafted, near-ties
@@ -103,7 +104,7 @@ class OpenOptions:
                 raise InputError(f"{name} is {path!r:.60}: expected a path")
 
     def of_target(self, row_invariant: bool | None) -> LoadOptions:
-        """What the target is loaded with."""
+        """Return the target's load options."""
         return LoadOptions(
             threads=self.threads,
             row_invariant=row_invariant,
@@ -114,10 +115,10 @@ class OpenOptions:
         )
 
     def of_draft(self) -> LoadOptions:
-        """What the draft is loaded with: only the target's numbers decide the text."""
+        """Return the draft's; never row-invariant, since only the target decides the text."""
         return (self.draft_load or self.of_target(None)).changed(row_invariant=False)
 
     def _own(self) -> dict[str, Any]:
-        """What was chosen of the options that runtimes declare."""
+        """Return the chosen options that runtimes declare."""
         named = {name: getattr(self, name) for name in _OWN if getattr(self, name) is not None}
         return {**named, **self.runtime_options}

@@ -1,4 +1,4 @@
-"""A target and perhaps a draft, wherever they stand: in a bundle, or as files of their own."""
+"""Finds a target and its draft, in a bundle or as files of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgedec.errors import InputError
 from edgedec.runtimes import registry
 from edgedec.text.tokenizer import TOKENIZER, Tokenizer
 
-# From a role and the formats it is there in to the one that is used.
+# Picks the format to use, given a role and the formats that its files come in.
 Choose = Callable[[str, Sequence[str]], str]
 
 
@@ -25,11 +25,11 @@ class Source:
         role: ``target`` or ``draft``.
         format: decides the runtime.
         path: its main file.
-        files: all its files by name; what decides its numbers.
+        files: all files that decide its numbers, by name.
         read_tokenizer: reads its tokenizer.
         admit: checks the file before a runtime opens it; raises BundleError.
-        stated: sha256 by file as a bundle's manifest says; empty where there is none.
-        max_context: tokens it was trained for, as its file says; None where it does not.
+        stated: sha256 by file from a bundle's manifest; empty without one.
+        max_context: tokens it was trained for; None if its file does not say.
 
     """
 
@@ -49,13 +49,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What is decoded with.
+    """A target and its draft, as files.
 
     Attributes:
         where: what the user gave, for messages.
-        target, draft: the models; no draft where none is to be had.
-        bundle: the bundle the target is of, or None.
-        shared_tokenizer: whether both are known to have the same tokenizer.
+        target, draft: the models; the draft may be None.
+        bundle: the bundle that holds the target, or None.
+        shared_tokenizer: True if both are known to have the same tokenizer.
 
     """
 
@@ -67,13 +67,13 @@ class Pair:
 
 
 def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
-    """The models that these paths name.
+    """Find the models that these paths name.
 
     Args:
         target: a bundle's folder, ``demo``, or a GGUF file.
         draft: a GGUF file, or a bundle whose target drafts; None is the draft that the
             target's bundle holds, if any.
-        choose: picks one of the formats that a role is there in.
+        choose: picks one of the formats that a role's files come in.
 
     Raises:
         BundleError: nothing of the kind, or damaged.
@@ -93,7 +93,7 @@ def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
 
 
 def every_format(target: str | Path, draft: Path | None) -> dict[str, list[Source]]:
-    """By role, each model in each format that it is there in.
+    """Return, by role, one source for each format that a model comes in.
 
     Args:
         target, draft: as ``find`` takes them.
@@ -111,15 +111,19 @@ def every_format(target: str | Path, draft: Path | None) -> dict[str, list[Sourc
 
 
 def _variants(path: str | Path, role: str) -> dict[str, list[Source]]:
-    """A file's one model, or those of a bundle; the target of a bundle may draft."""
+    """Return the model of a file, or those of a bundle, whose target may serve as a draft."""
     if is_gguf(path):
         return {"target": [_gguf(Path(path), role)]}
-    if Path(path).is_file():
-        raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")
-    bundle = Bundle.open(path)
+    bundle = _bundle(path)
     return {
         one.role: [_of_role(bundle, one, format) for format in one.variants] for one in bundle.roles
     }
+
+
+def _bundle(path: str | Path) -> Bundle:
+    if Path(path).is_file():
+        raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")
+    return Bundle.open(path)
 
 
 def _open(
@@ -132,9 +136,7 @@ def _open(
                 f"{path} is a GGUF file, --format {format} is for bundles: leave it out"
             )
         return None, _gguf(Path(path), role), None
-    if Path(path).is_file():
-        raise InputError(f"{path}: expected a bundle's folder or a {GGUF} file")
-    bundle = Bundle.open(path)
+    bundle = _bundle(path)
     target = _of_role(bundle, bundle.target, choose(role, bundle.formats))
     if bundle.draft is None:
         return bundle, target, None

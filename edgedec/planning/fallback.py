@@ -46,7 +46,7 @@ Named = tuple[str, OpenOptions]
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:
-    """Why no plan is in force, in a few words."""
+    """The reason why no plan is followed, in a few words."""
 
     reason: str
 
@@ -104,7 +104,7 @@ def ways_without_plan(options: OpenOptions) -> list[Named]:
 
 
 def opener(bundle: str | Path, options: OpenOptions) -> Opener:
-    """What opens a bundle as ``options`` and plans for it say.
+    """Return what opens a bundle by its plan, or by ``options`` if there is none.
 
     Raises:
         InputError: a plan was asked for and so was something that plans decide.
@@ -122,7 +122,7 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
 
 
 def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
-    """What plans the opening: nothing, what was decided last, a file, or a memory limit."""
+    """Find the plan to follow: the last one, one of a file, one for a memory limit, or none."""
     plan, limited = str(options.plan), options.memory is not None
     if limited and plan != "auto":
         raise InputError(f"--memory makes a plan: leave --plan {plan} out")
@@ -143,7 +143,7 @@ def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
 
 
 def _chosen(options: OpenOptions) -> str:
-    """Options that the user chose, which no plan overrides; plain decoding is planned, too."""
+    """Name the options that a plan would decide and the user set; ``--draft none`` is not one."""
     names = [name for name in _DECIDED if getattr(options, name) != _DEFAULTS[name]]
     if options.draft == PLAIN:
         names.remove("draft")
@@ -161,7 +161,7 @@ def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
 
 
 def _within(bundle: str | Path, options: OpenOptions) -> Decision:
-    """A plan that fits the memory, after measuring where that was not done."""
+    """Make a plan that fits the memory; measures the models if that was not done before."""
     from edgedec.planning import decisions
     from edgedec.profiling import ProfileOptions, read_cached
 
@@ -178,7 +178,7 @@ def _within(bundle: str | Path, options: OpenOptions) -> Decision:
 
 
 def _check_context(decision: Decision, options: OpenOptions) -> None:
-    """The memory that was given holds no more than the plan's context."""
+    """Refuse a context longer than what the plan's memory limit holds."""
     if decision.memory is None:
         return
     most = decision.max_context
@@ -190,7 +190,7 @@ def _check_context(decision: Decision, options: OpenOptions) -> None:
 
 
 def _workload(max_context: int | None) -> Workload:
-    """The usual one, or one that fits so short a context."""
+    """Return the usual workload, or one that fits so short a context."""
     usual = Workload()
     if max_context is None or max_context >= usual.tokens:
         return dataclasses.replace(usual, max_context=max_context)
@@ -209,8 +209,8 @@ class Opener:
         no_plan: why there is no plan, in a few words.
 
     Attributes:
-        notes: why earlier ways were left, one line each; each was said once, as a warning of
-            the logger ``edgedec``.
+        notes: why earlier ways were given up, one line each; each was also logged once, as a
+            warning of the logger ``edgedec``.
 
     """
 
@@ -233,7 +233,7 @@ class Opener:
         self._name, self._options = next(self._ways)
 
     def open(self) -> Parts:
-        """Put the current way together; a planned one that cannot be loaded gives way.
+        """Open the current way; if a planned one cannot be loaded, open the next one.
 
         Raises:
             EdgedecError: what was asked for cannot be opened, or no way is left.
@@ -251,13 +251,13 @@ class Opener:
                 return parts
 
     def _plan_facts(self) -> dict[str, str | None]:
-        """The plan in force by its short name, and its texts; or why there is none."""
+        """Return the followed plan's short name and texts, or why there is none."""
         if self._in_force:
             return {"plan": self._name, "plan_made_on": self._made_on, "no_plan": None}
         return {"plan": None, "plan_made_on": None, "no_plan": self._no_plan}
 
     def reopen(self, parts: Parts, error: EdgedecError) -> Parts:
-        """After a failure in the middle of a text: close what there is and open the next way.
+        """Close a pipeline that failed in the middle of a text, and open the next way.
 
         Raises:
             EdgedecError: ``error`` itself, when no way is left.
