@@ -17,7 +17,7 @@ from peaks import environment, measured
 from template_attacks import ATTACKS
 
 from edgedec._support import isolated
-from edgedec._support.confined import Confined, Limits, Refused, Stopped
+from edgedec._support.confined import Confined, Limits, Refused, Stopped, ask_once
 from edgedec.text.chat import LIMITS
 
 SMALL = Limits(memory_bytes=100 << 20, cpu_s=0.5, wall_s=20.0, answer_bytes=1 << 20)
@@ -26,6 +26,7 @@ MODULE = """
 import os, sys, time
 from edgedec._support import _confined_child
 from edgedec._support._confined_child import Refusal
+from edgedec.errors import RuntimeUnavailable
 
 def handle(task):
     if task == "pid":
@@ -45,6 +46,13 @@ def handle(task):
         return "x" * (2 << 20)
     if task == "refuse":
         raise Refusal("kind", "not\\nthis")
+    if task == "raise":
+        raise ZeroDivisionError("by nothing")
+    if task == "unavailable":
+        raise RuntimeUnavailable("no such device")
+    if task == "nap":
+        time.sleep(1)
+        return os.environ["OF_ITS_OWN"]
     if task == "print":
         print("what a library prints")
     return task
@@ -112,6 +120,44 @@ def test_a_refusal_leaves_the_child_as_it_is(child: Confined) -> None:
         child.ask("refuse", SMALL)
     assert refused.value.kind == "kind"
     assert child.ask("pid", SMALL) == pid
+
+
+def test_an_exception_ends_the_child_and_a_refusal_of_ours_does_not(child: Confined) -> None:
+    pid = child.ask("pid", SMALL)
+    with pytest.raises(Refused, match=r"^no such device$") as refused:
+        child.ask("unavailable", SMALL)
+    assert refused.value.kind == "RuntimeUnavailable"
+    assert child.ask("pid", SMALL) == pid
+    with pytest.raises(Stopped, match=r"^ZeroDivisionError: by nothing$"):
+        child.ask("raise", SMALL)
+    assert child.ask("pid", SMALL) != pid
+
+
+def test_one_task_without_bounds_on_memory_and_processor(child: Confined) -> None:
+    """As models are measured and files quantised: the caller hears that it is waited for."""
+    heard: list[bool] = []
+    answer = ask_once(
+        "some_child",
+        "nap",  # type: ignore[arg-type]
+        Limits(memory_bytes=None, cpu_s=None, wall_s=20.0),
+        environment={"OF_ITS_OWN": "value"},
+        on_wait=lambda: heard.append(True),
+    )
+    assert answer == "value"
+    assert len(heard) > 1
+
+
+def test_who_waits_may_end_it(child: Confined) -> None:
+    child.ask("pid", SMALL)
+    assert child._child is not None
+    process = child._child._process
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        child.ask("sleep", SMALL, on_wait=interrupt)
+    assert process.poll() is not None
 
 
 def test_an_idle_child_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
