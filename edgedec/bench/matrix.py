@@ -143,7 +143,7 @@ def _drafters(pipeline: Pipeline, draft: str) -> list[str]:
     pair = pipeline.pair
     auto = drafting.default(with_model=pair.draft is not None)
     left_out = (PLAIN, auto) if draft == "auto" else (PLAIN,)
-    names = [name for name in drafting.names() if name not in left_out]
+    names = [name for name in drafting.usable() if name not in left_out]
     if pair.draft is None:
         return [name for name in names if not drafting.info(name).needs_model]
     # Drafting by text is for pairs whose tokenizers differ.

@@ -49,9 +49,10 @@ def drafts() -> list[str]:
 def draft(value: str | Path) -> str | Path:
     """A drafter's name, or the file or folder of a draft model."""
     text = str(value)
-    if text == drafting.AUTO or drafting.known(text):
+    is_file = "/" in text or is_gguf(text)
+    if text == drafting.AUTO or (not is_file and drafting.known(text)):
         return text
-    if "/" in text or is_gguf(text) or names_model(text) or Path(text).exists():
+    if is_file or names_model(text) or Path(text).exists():
         return draft_model(text)
     near = difflib.get_close_matches(text, drafts(), 1)
     expected = f"expected {', '.join(drafts())}, demo or a file"

@@ -8,6 +8,7 @@ from math import inf
 
 from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.drafting.tree import Habits
 from edgedec.decoding.sampling import Sampler
 from edgedec.errors import InputError
@@ -46,7 +47,7 @@ class Ahead:
         parts: DrafterParts,
         clock: Clock,
         *,
-        name: str = "model",
+        name: str = ModelDrafter.name,
         cores: Sequence[int] | None = None,
     ) -> None:
         if parts.translation is not None and parts.translation.level == "string":

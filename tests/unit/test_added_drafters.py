@@ -144,6 +144,7 @@ def test_one_that_cannot_be_used_harms_no_other(
     assert words in problem
     assert "\n" not in problem
     with caplog.at_level(logging.WARNING, "edgedec"):
+        assert drafting.usable() == BUILT_IN
         assert "lookup" in drafting.planned()
         assert "echo" not in drafting.planned()
     assert [record.message for record in caplog.records] == [problem]

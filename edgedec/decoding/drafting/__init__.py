@@ -79,16 +79,18 @@ def info(name: str) -> DrafterInfo:
 
 
 @cache
-def planned() -> tuple[str, ...]:
-    """The drafters that plans choose from: first those without a model, composites last.
-
-    What packages add and cannot be used is left out, with a warning.
-    """
+def usable() -> tuple[str, ...]:
+    """All drafters but those that packages add and that do not load, of which it warns."""
     for problem in problems():
         logging.getLogger("edgedec").warning(problem)
-    found = {name: info(name) for name in names() if name in built_in() or not _loaded(name)[1]}
+    return tuple(name for name in names() if not _loaded(name)[1])
+
+
+def planned() -> list[str]:
+    """The drafters that plans choose from: first those without a model, composites last."""
+    found = {name: info(name) for name in usable()}
     ranks = {name: (of.needs_model, len(of.parts), name) for name, of in found.items()}
-    return tuple(sorted((name for name in found if found[name].planned), key=ranks.__getitem__))
+    return sorted((name for name in found if found[name].planned), key=ranks.__getitem__)
 
 
 @cache
@@ -102,7 +104,7 @@ def forget() -> None:
     """Look anew for what installed packages add, when it is next asked for."""
     from edgedec.decoding.drafting import _added
 
-    for cached in (_added.found, _loaded, planned):
+    for cached in (_added.found, _loaded, usable):
         cached.cache_clear()
 
 
@@ -183,4 +185,5 @@ __all__ = [
     "names",
     "planned",
     "problems",
+    "usable",
 ]
