@@ -1,4 +1,4 @@
-"""For anyone who writes a runtime: a fake model, a paced one, and the contract of sessions.
+"""Helpers to test a runtime: a fake model, a paced one, and the contract of sessions.
 
 ::
 

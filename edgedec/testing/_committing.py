@@ -1,4 +1,4 @@
-"""What stays, what goes, and what is shared."""
+"""Tests of commit, rollback and fork: which rows stay in the cache."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What the contract's tests compare with: the plainest use of the same model.
+"""The reference that the contract's tests compare with: a fresh session, one token a pass.
 
-A fresh session, one token a pass. Golden files hold a runtime to the truth; this holds it to
-itself.
+Golden files compare a runtime with recorded logits; this compares it with itself.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def expect(kind: type[EdgedecError], call: Callable[[], object], *said: str) -> 
         call()
     except kind as error:
         message = str(error)
-        assert message, "an error without a word"
+        assert message, "an error without a message"
         assert "\n" not in message, "more than one line"
         for words in said:
             assert words in message, f"expected {words!r} in the message, got {message!r}"
@@ -41,7 +40,7 @@ def branching(tokens: Sequence[int]) -> TokenTree:
 
 
 class Comparisons:
-    """What the tests share; ``tolerance`` is how far two rows may differ."""
+    """Helpers of the tests; ``tolerance`` is how far two rows may differ."""
 
     tolerance = 1e-4
 
@@ -63,14 +62,14 @@ class Comparisons:
         np.testing.assert_allclose(got, expected, rtol=0, atol=self.tolerance)
 
     def check_next(self, model: Model, session: Session, tokens: Sequence[int]) -> None:
-        """The session holds ``tokens`` exactly: what follows a probe is right."""
+        """The session holds ``tokens`` exactly: the logits after a probe token are right."""
         assert session.length == len(tokens)
         probe = self.text(model, 1, seed=99)[0]
         self.same(self.logits(session, TokenTree(probe))[0], self.row(model, [*tokens, probe]))
         session.rollback(len(tokens))
 
     def check_tree(self, model: Model, got: FloatArray, tokens: list[int], tree: TokenTree) -> None:
-        """Every node's row is the row of its own path."""
+        """Every node has the logits of its own path."""
         for node in range(len(tree)):
             path = tree.tokens_on(tree.path_to(node))
             self.same(got[node], self.row(model, tokens + path))
@@ -87,6 +86,6 @@ class Comparisons:
 
     @staticmethod
     def text(model: Model, count: int, seed: int = 1) -> list[int]:
-        """Some tokens of the model's vocabulary."""
+        """Random tokens of the model's vocabulary."""
         rng = np.random.default_rng(seed)
         return [int(t) for t in rng.integers(0, model.info.vocab_size, count)]

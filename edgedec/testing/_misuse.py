@@ -1,4 +1,4 @@
-"""Limits, wrong calls and interruptions: each leaves the session usable."""
+"""Tests of limits, wrong calls and interruptions: each leaves the session usable."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CapacityExceeded, Interrupted, StateError
 from edgedec.testing._comparisons import Comparisons, expect
 
-# Branches of a tree for sessions that set no limit: more than any limit that is known.
+# Branches of a tree for sessions without a limit: more than any known limit.
 _MANY = 70
 
 
 class Misuse(Comparisons):
-    """What must be refused, and what must survive it."""
+    """Calls that must be refused, with a message that says what was expected."""
 
     def test_the_cache_can_be_filled_to_the_last_token(self, model: Model) -> None:
         tokens = self.text(model, 16)

@@ -1,4 +1,4 @@
-"""What a pass computes."""
+"""Tests of prefill and forward: which logits a pass computes."""
 
 from __future__ import annotations
 

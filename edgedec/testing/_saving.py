@@ -1,4 +1,4 @@
-"""Save and load: the same text goes on, in another session too."""
+"""Tests of save and load: another session continues the same text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgedec.testing._comparisons import Comparisons, expect
 
 
 class Saving(Comparisons):
-    """A saved state is all of it or nothing."""
+    """A saved state is loaded whole or not at all."""
 
     def test_saved_and_loaded_elsewhere(self, model: Model) -> None:
         tokens, more = self.text(model, 9, seed=30), self.text(model, 4, seed=31)

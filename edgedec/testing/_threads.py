@@ -1,4 +1,4 @@
-"""Sessions and threads: interrupted from another one, and two that compute at once."""
+"""Tests of threads: a session interrupted from another one, and two that compute at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Threads(Comparisons):
 
         thread = threading.Thread(target=compute)
         thread.start()
-        assert passes.wait(_SECONDS), "no pass"
+        assert passes.wait(_SECONDS), "no pass has ended"
         session.interrupt()
         thread.join(_SECONDS)
         assert interrupted == [len(tokens)], "the pass went on"
@@ -86,9 +86,11 @@ class Threads(Comparisons):
             # One or more loads, each before the computing that it is for.
             assert phases[:1] == [Phase.LOAD]
             assert phases[-1:] == [Phase.COMPUTE]
-            assert all(a is not b for a, b in pairwise(phases)), "no change"
+            assert all(a is not b for a, b in pairwise(phases)), (
+                "a phase was reported twice in a row"
+            )
         session.watch(None)
         session.commit([0])
         count = len(told)
         session.forward(TokenTree(self.text(model, 1)[0]))
-        assert len(told) == count, "told though nobody watches"
+        assert len(told) == count, "a phase was reported though nobody watches"

@@ -1,6 +1,6 @@
-"""Sound inputs damaged at random: what the fuzzing tests and the fuzzing bench feed to readers.
+"""Valid inputs damaged at random, for the fuzzing tests and the fuzzing bench.
 
-Everything is drawn from the ``random.Random`` that is given, so a seed names an input.
+Everything is drawn from the given ``random.Random``, so a seed identifies an input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORDS = ("F32", "BF16", "I64", "F8_E5M2", "Sequence", "Fuse", "ByteLevel", "Spli
 
 
 def value(rng: random.Random, depth: int = 2) -> Any:
-    """Any value that JSON can say, and numbers that it cannot."""
+    """Any JSON value, and numbers that JSON cannot represent."""
     kind = rng.randrange(8 if depth else 6)
     if kind == 0:
         return rng.choice((None, True, False))
@@ -37,7 +37,7 @@ def value(rng: random.Random, depth: int = 2) -> Any:
 
 
 def document(rng: random.Random, good: Any) -> Any:
-    """A sound document with up to four places taken out, added or replaced."""
+    """A valid document with up to four places removed, added or replaced."""
     damaged = copy.deepcopy(good)
     for _ in range(rng.randint(1, 4)):
         place, key = _place(rng, damaged)
@@ -54,7 +54,7 @@ def document(rng: random.Random, good: Any) -> Any:
 
 
 def _place(rng: random.Random, inside: Any) -> tuple[Any, Any]:
-    """A container in a document and one of its keys; None where all of it is empty."""
+    """A container in a document and one of its keys; None where it is empty."""
     while isinstance(inside, (dict, list)) and inside:
         key = rng.choice(list(inside)) if isinstance(inside, dict) else rng.randrange(len(inside))
         if not isinstance(inside[key], (dict, list)) or rng.random() < 0.5:
@@ -64,17 +64,17 @@ def _place(rng: random.Random, inside: Any) -> tuple[Any, Any]:
 
 
 def json_bytes(found: Any) -> bytes:
-    """A document as a file holds it, half a surrogate pair included."""
+    """A document as the bytes of a file; lone surrogates are kept."""
     return json.dumps(found).encode("utf-8", "surrogatepass")
 
 
 def data(rng: random.Random, whole: bytes, until: int | None = None) -> bytes:
-    """A sound file with up to three places overwritten, taken out or put in, or cut.
+    """A valid file with up to three places overwritten, removed, inserted or cut off.
 
     Args:
-        rng: what decides.
-        whole: the sound file.
-        until: no damage begins behind this byte; None is anywhere.
+        rng: source of the damage.
+        whole: the valid file.
+        until: the last byte at which damage begins; None is the end of the file.
 
     """
     damaged = bytearray(whole)

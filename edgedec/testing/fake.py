@@ -75,7 +75,7 @@ class FakeModel:
 
 
 class FakeSession(SessionBase):
-    """A cache that is a list of tokens, with the same state machine as a real one."""
+    """A session whose cache is a list of tokens."""
 
     runtime = "fake"
     prefill_chunk = 4

@@ -1,4 +1,4 @@
-"""A model that takes another device's time: what a second device would do, without having one."""
+"""A model whose passes take as long as they would on another device, which is not there."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
 from edgedec.overlap.clock import Clock, WallClock
 
-# From the rows of a pass and the tokens in the cache to its seconds.
+# The seconds of a pass, from its rows and the tokens in the cache.
 Seconds = Callable[[int, int], float]
 
-# A pass sleeps first, when it can still be interrupted, and keeps so many times what its
-# computing usually takes for that.
+# A pass sleeps first, while it can be interrupted, and leaves this many times the usual time of
+# the computation at the end.
 _SPARE = 2.0
 
 
 class PacedModel:
-    """A real model whose passes are held to a device's time; the time it lacks is slept.
+    """A real model whose passes are stretched to a device's time by sleeping.
 
-    What computes on the processor is the small model itself, so that its passes must be quicker
-    than what they are held to: a pass that is not takes as long as it takes.
+    The small model itself computes on the processor, so its passes must be faster than the
+    device's: one that is slower takes its own time.
 
     Args:
-        model: what it says. This model's own from now on.
-        seconds: that a pass takes, a chunk of a prompt as well.
-        clock: of the sleeping.
-        load_s: where weights are streamed, seconds of each pass in which they load before
-            anything is computed; its sessions are ``StreamedSession`` then. None: they are not.
+        model: computes the logits; owned by this model from now on.
+        seconds: gives the time of a pass; a chunk of a prompt is a pass.
+        clock: measures time and sleeps.
+        load_s: seconds at the start of each pass in which streamed weights load; the sessions
+            are ``StreamedSession`` then. None: weights are not streamed.
 
     """
 

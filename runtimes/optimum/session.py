@@ -1,7 +1,7 @@
 """One sequence on a graph that hands its cache back.
 
-What is held is committed tokens, pending ones behind them, and behind those what was dropped:
-the next pass leaves it out.
+The cache holds the committed tokens, then the pending ones, then dropped ones, which the next
+pass leaves out.
 """
 
 from __future__ import annotations
