@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy, Fixed
-from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Model, Pass, Session, Want
-from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import TokenTree
 from edgedec.loading.engine import build_engine
@@ -22,7 +20,8 @@ from edgedec.overlap import AheadDrafter
 from edgedec.overlap.clock import WallClock
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
-from edgedec.testing import FakeModel
+from edgedec.testing import FakeModel, decoding
+from edgedec.testing.decoding import Outcome, decode
 
 VOCAB = 16
 PROMPT = [3, 1, 4, 1, 5]
@@ -70,34 +69,8 @@ class Slow:
         self._inner.close()
 
 
-class Letters:
-    """Token 0 is ``a``, 1 is ``b`` and so on."""
-
-    def push(self, token: int) -> str:
-        return chr(ord("a") + token)
-
-    def flush(self) -> str:
-        return ""
-
-
 def request(sampling: SamplingParams, prompt: Sequence[int] = PROMPT, **stop: Any) -> Request:
-    rules = {"eos_ids": (), "max_new_tokens": 60, "stream": Letters(), **stop}
-    return Request(prompt, Sampler(sampling, VOCAB, prompt), StopRule(**rules), logprobs=3)
-
-
-@dataclass
-class Outcome:
-    """Everything a reader sees; who proposed a token is the one thing that may differ."""
-
-    events: list[Emission]
-    text: str
-    reason: str | None
-
-
-def decode(engine: Engine, asked: Request, metrics: Metrics | None = None) -> Outcome:
-    rounds = engine.run(asked, metrics or Metrics())
-    events = [replace(event, source="") for block in rounds for event in block]
-    return Outcome(events, asked.stop.finish(), asked.stop.reason)
+    return decoding.request(sampling, VOCAB, prompt, logprobs=3, **stop)
 
 
 def plain(

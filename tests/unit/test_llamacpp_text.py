@@ -16,17 +16,17 @@ from tiny_gguf import VOCAB, write_tiny_gguf
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
-from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import SessionError
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import Context
 from edgedec.runtimes.llamacpp.model import LlamaModel
 from edgedec.runtimes.llamacpp.session import LlamaSession
+from edgedec.testing import decoding
 
 DRAFTERS = ["model", "tree", "lookup", "recycle", "hybrid"]
 PROMPTS = [[5, 6, 7, 5, 6, 7, 5, 6], [40, 41, 42, 43, 44, 40, 41], [9]]
@@ -37,16 +37,6 @@ SAMPLERS = {
 }
 TOKENS = 40
 Decode = Callable[..., tuple[list[list[int]], Metrics]]
-
-
-class Letters:
-    """A text stream that no test looks at."""
-
-    def push(self, token: int) -> str:
-        return chr(0x4E00 + token)
-
-    def flush(self) -> str:
-        return ""
 
 
 @pytest.fixture(scope="module", params=["llama", "gemma2"])
@@ -80,10 +70,8 @@ def decode(
     )
     texts, metrics = [], Metrics()
     for prompt in PROMPTS:
-        sampler = Sampler(params, VOCAB, prompt, coupled=chosen.coupled)
-        stop = StopRule(eos_ids=(), max_new_tokens=TOKENS, stop_strings=(), stream=Letters())
-        rounds = engine.run(Request(prompt, sampler, stop), metrics)
-        texts.append([event.token for events in rounds for event in events])
+        asked = decoding.request(params, VOCAB, prompt, max_new_tokens=TOKENS)
+        texts.append(decoding.decode(engine, asked, metrics).tokens)
     engine.target.close()
     return texts, metrics
 

@@ -12,15 +12,15 @@ from tiny_optimum import VOCAB, write_tiny_graph
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
-from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
 from edgedec.runtimes.optimum.model import OptimumModel
 from edgedec.runtimes.optimum.session import OptimumSession
+from edgedec.testing import decoding
 
 # -- sessions -----------------------------------------------------------------------------------
 
@@ -100,14 +100,6 @@ def test_interrupted_amid_a_prefill(model: OptimumModel) -> None:
 # -- the text -----------------------------------------------------------------------------------
 
 
-class _Words:
-    def push(self, token: int) -> str:
-        return f"{token} "
-
-    def flush(self) -> str:
-        return ""
-
-
 def decode(
     target: OptimumModel, drafter: str, draft: OptimumModel, temperature: float
 ) -> tuple[list[int], Metrics]:
@@ -117,11 +109,9 @@ def decode(
     rule = acceptance.rule("coupling")
     engine = Engine(target.open(256), built, Fixed(3), rule)
     prompt = text(6, seed=5) * 2
-    sampler = Sampler(SamplingParams(temperature=temperature, seed=3), VOCAB, prompt, coupled=True)
-    ending = StopRule(eos_ids=(), max_new_tokens=120, stop_strings=(), stream=_Words())
-    metrics = Metrics()
-    rounds = engine.run(Request(prompt, sampler, ending), metrics)
-    return [event.token for round in rounds for event in round], metrics
+    params, metrics = SamplingParams(temperature=temperature, seed=3), Metrics()
+    asked = decoding.request(params, VOCAB, prompt, max_new_tokens=120)
+    return decoding.decode(engine, asked, metrics).tokens, metrics
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

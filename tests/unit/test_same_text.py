@@ -16,7 +16,7 @@ import pytest
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose
@@ -25,7 +25,8 @@ from edgedec.decoding.sampling.penalties import Penalties
 from edgedec.decoding.session import Pass
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.testing import FakeModel
+from edgedec.testing import FakeModel, decoding
+from edgedec.testing.decoding import Outcome
 
 VOCAB = 12
 EOS = 11
@@ -62,18 +63,7 @@ LOGPROBS = (None, 0, 3)
 ENDS = [End(), End(eos_ids=(EOS,)), End(stops=("ac", "dbb", "fee")), End(max_new_tokens=7)]
 
 
-class Letters:
-    """Token 0 is ``a``, 1 is ``b`` and so on."""
-
-    def push(self, token: int) -> str:
-        return chr(ord("a") + token)
-
-    def flush(self) -> str:
-        return ""
-
-
 Twin = Callable[[Sampler], None]
-Outcome = tuple[list[Emission], str, str | None]
 
 
 def decode(
@@ -97,14 +87,11 @@ def decode(
         eos_ids=end.eos_ids,
         max_new_tokens=end.max_new_tokens,
         stop_strings=end.stops,
-        stream=Letters(),
+        stream=decoding.Letters(),
     )
     metrics = Metrics()
     request = Request(PROMPT, sampler, ending, logprobs=logprobs)
-    rounds = engine.run(request, metrics)
-    # Who proposed a token is the one thing that may differ.
-    events = [replace(event, source="") for round in rounds for event in round]
-    return (events, ending.finish(), ending.reason), metrics
+    return decoding.decode(engine, request, metrics), metrics
 
 
 @functools.cache
@@ -141,8 +128,9 @@ def test_the_same_for_a_draft_with_noise_of_its_own(drafter: str, sampler: str) 
 def test_logprobs_change_nothing_but_themselves(sampler: str) -> None:
     kinds = zip(*(settings(sampler, logprobs) for logprobs in LOGPROBS), strict=True)
     for (_, _, none), (_, _, own), (_, _, best) in kinds:
-        assert none[1:] == own[1:] == best[1:]
-        for nothing, alone, whole in zip(none[0], own[0], best[0], strict=True):
+        assert none.text == own.text == best.text
+        assert none.reason == own.reason == best.reason
+        for nothing, alone, whole in zip(none.events, own.events, best.events, strict=True):
             assert (nothing.logprob, nothing.top_logprobs) == (None, None)
             assert alone == replace(whole, top_logprobs=[])
             assert nothing == replace(alone, logprob=None, top_logprobs=None)
@@ -151,9 +139,11 @@ def test_logprobs_change_nothing_but_themselves(sampler: str) -> None:
 
 def test_every_end_is_met() -> None:
     """Otherwise the matrix would say nothing of it."""
-    reasons = {outcome[2] for name in SAMPLERS for _, _, outcome in settings(name)}
+    reasons = {outcome.reason for name in SAMPLERS for _, _, outcome in settings(name)}
     assert reasons == {"eos", "stop", "length"}
-    held = [outcome[0][-1].text for _, _, outcome in settings("greedy") if outcome[2] == "stop"]
+    held = [
+        outcome.events[-1].text for _, _, outcome in settings("greedy") if outcome.reason == "stop"
+    ]
     assert held, "no greedy text ended by a stop string"
 
 

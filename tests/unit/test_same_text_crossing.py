@@ -10,13 +10,12 @@ from crossing import Respelled
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
-from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.translation import Translation
-from edgedec.testing import FakeModel
+from edgedec.testing import FakeModel, decoding
 from edgedec.text.tokenizer import Tokenizer
 from edgedec.text.vocabulary_map import translate
 
@@ -74,10 +73,9 @@ def decode(
     )
     chosen = acceptance.rule(rule)
     engine = Engine(target.open(400), built, Fixed(5, depth=3), chosen)
-    sampler = Sampler(params, size, prompt(kind), coupled=chosen.coupled)
-    metrics = Metrics()
-    request = Request(prompt(kind), sampler, StopRule(max_new_tokens=40))
-    return [e.token for round in engine.run(request, metrics) for e in round], metrics
+    words, metrics = prompt(kind), Metrics()
+    asked = decoding.request(params, size, words, coupled=chosen.coupled, max_new_tokens=40)
+    return decoding.decode(engine, asked, metrics).tokens, metrics
 
 
 @functools.cache

@@ -16,31 +16,23 @@ import pytest
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
-from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Model
-from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware import speed
 from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
+from edgedec.testing import decoding
 
 PROMPT = [3, 14, 15, 9, 26, 5, 35]
 NEW_TOKENS = 40
 SAMPLED = SamplingParams(temperature=1.0, seed=5)
 Load = Callable[..., Model]
-
-
-class Letters:
-    def push(self, token: int) -> str:
-        return f"{token} "
-
-    def flush(self) -> str:
-        return ""
 
 
 class Believing:
@@ -70,13 +62,10 @@ def decode(
         "none" if draft is None else "model",
         DrafterParts(vocab, None if draft is None else draft.open(128)),
     )
-    sampler = Sampler(SAMPLED, vocab, PROMPT, coupled=rule.coupled)
-    ending = StopRule(eos_ids=(), max_new_tokens=NEW_TOKENS, stop_strings=(), stream=Letters())
-    metrics = Metrics()
+    asked, metrics = decoding.request(SAMPLED, vocab, PROMPT, max_new_tokens=NEW_TOKENS), Metrics()
     chosen: Any = Believing(rule) if broken else rule
     engine = Engine(target.open(128), drafter, Fixed(4), chosen)
-    rounds = engine.run(Request(PROMPT, sampler, ending), metrics)
-    return [event.token for block in rounds for event in block], metrics
+    return decoding.decode(engine, asked, metrics).tokens, metrics
 
 
 def drafts_rightly(target: Model, draft: Model, other: Model) -> None:
