@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 from edgedec import profiling
 from edgedec.bench.records import Recorder
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
-from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.session import Model, Session
-from edgedec.decoding.stopping import StopRule
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.engine import build_engine, planned_policy
 from edgedec.loading.sources import every_format
@@ -30,7 +27,7 @@ from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.records.profile import Measured, Parity, PassTimes, Profile
 from edgedec.records.trace import Trace
-from edgedec.replay.run import Setting, replay
+from edgedec.replay.run import Setting, decode, replay
 from edgedec.testing.paced import PacedModel
 
 if TYPE_CHECKING:
@@ -171,7 +168,10 @@ class _Paced:
         """Tokens a second of texts one after the other, as a pipeline would decode them."""
         with ExitStack() as stack:
             engine = self._engine(plan, stack)
-            return tokens_per_second([self._text(engine, trace) for trace in traces])
+            vocab_size = self.target.info.vocab_size
+            return tokens_per_second(
+                [decode(engine, trace, vocab_size, _TOKENS)[1] for trace in traces]
+            )
 
     def _engine(self, plan: Plan, stack: ExitStack) -> Engine:
         clock, share = WallClock(), _share(self.setting)
@@ -185,15 +185,6 @@ class _Paced:
         engine = build_engine(plan, session, parts, clock, policy=policy)
         stack.callback(engine.drafter.close)
         return engine
-
-    def _text(self, engine: Engine, trace: Trace) -> Metrics:
-        prompt = list(trace.tokens[: trace.prompt])
-        sampler = Sampler(SamplingParams(), self.target.info.vocab_size, prompt)
-        metrics = Metrics()
-        stop = StopRule(max_new_tokens=len(trace.tokens) - trace.prompt)
-        for _ in engine.run(Request(prompt, sampler, stop), metrics):
-            pass
-        return metrics
 
 
 def _share(setting: Setting) -> float:

@@ -13,18 +13,16 @@ from dataclasses import dataclass, replace
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy, Fixed, MeasuredCost, calibrate
-from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Model, Session
-from edgedec.decoding.stopping import NoText, StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.errors import EdgedecError
 from edgedec.records.plan import Plan
 from edgedec.records.profile import Measured
 from edgedec.records.trace import Trace
-from edgedec.replay.run import Setting, replay
+from edgedec.replay.run import Setting, decode, replay
 
 _TEXTS, _TOKENS = 3, 64
 _LENGTH = 3
@@ -92,7 +90,7 @@ def _policies(stage: Stage) -> Mapping[bool, DraftPolicy]:
 
 
 def _decode(stage: Stage, plan: Plan, policies: Mapping[bool, DraftPolicy], text: Trace) -> Metrics:
-    prompt, vocab_size = text.tokens[: text.prompt], stage.model.info.vocab_size
+    vocab_size = stage.model.info.vocab_size
     stage.target.rollback(0)
     if stage.draft is not None:
         stage.draft.rollback(0)
@@ -101,16 +99,7 @@ def _decode(stage: Stage, plan: Plan, policies: Mapping[bool, DraftPolicy], text
     policy = Fixed(0) if plan.plain else policies[plan.draft_length is None]
     drafter = drafting.create(plan.drafter, parts)
     engine = Engine(stage.target, drafter, policy, GumbelCoupling())
-    limit = min(_TOKENS, len(text.tokens) - text.prompt)
-    request = Request(
-        prompt,
-        Sampler(SamplingParams(), vocab_size, prompt),
-        StopRule(max_new_tokens=limit, stream=NoText()),
-    )
-    metrics = Metrics()
-    for _ in engine.run(request, metrics):
-        pass
-    return metrics
+    return decode(engine, text, vocab_size, _TOKENS)[1]
 
 
 def _round_s(texts: Sequence[Metrics]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Request
+from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.sampling import Sampler, SamplingParams
@@ -91,6 +91,18 @@ def replay(setting: Setting, plan: Plan, traces: Sequence[Trace], new_tokens: in
             stage.engine.drafter.close()
 
 
+def decode(
+    engine: Engine, trace: Trace, vocab_size: int, new_tokens: int
+) -> tuple[list[int], Metrics]:
+    """Decode greedily after a trace's prompt, no further than its text; tokens and figures."""
+    prompt = list(trace.tokens[: trace.prompt])
+    sampler = Sampler(SamplingParams(), vocab_size, prompt)
+    stop = StopRule(max_new_tokens=min(new_tokens, len(trace.tokens) - trace.prompt))
+    metrics = Metrics()
+    rounds = engine.run(Request(prompt, sampler, stop), metrics)
+    return [emission.token for emissions in rounds for emission in emissions], metrics
+
+
 class _Stage:
     """One plan, put together as a pipeline would be."""
 
@@ -118,16 +130,11 @@ class _Stage:
 
     def run(self, trace: Trace, new_tokens: int) -> Metrics:
         """Decode one text."""
-        prompt, text = trace.tokens[: trace.prompt], trace.tokens[trace.prompt :]
         for model in self._models:
             model.rows = TraceRows(trace, model.role, model.rows.vocab_size)
             model.cost = self._cost(model.cost.measured, trace)
-        sampler = Sampler(SamplingParams(), self._setting.target.vocab_size, prompt)
-        stop = StopRule(max_new_tokens=min(new_tokens, len(text)))
-        metrics = Metrics()
-        for _ in self.engine.run(Request(list(prompt), sampler, stop), metrics):
-            pass
-        if list(text[: metrics.emitted]) != sampler.history[trace.prompt :]:
+        tokens, metrics = decode(self.engine, trace, self._setting.target.vocab_size, new_tokens)
+        if tuple(tokens) != trace.tokens[trace.prompt :][: len(tokens)]:
             raise StateError(f"trace {trace.name!r}: the replay wrote another text than the trace")
         return metrics
 

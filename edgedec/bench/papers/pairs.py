@@ -8,12 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
-from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import OnPhase, Phase
-from edgedec.decoding.stopping import StopRule
 from edgedec.loading.engine import build_engine
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
@@ -21,7 +18,7 @@ from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.records.trace import Trace
 from edgedec.replay.costs import PassCost
 from edgedec.replay.rows import DRAFT, TARGET, TraceRows
-from edgedec.replay.run import Setting, replay
+from edgedec.replay.run import Setting, decode, replay
 from edgedec.replay.sessions import Surroundings, TraceModel, TraceSession
 from edgedec.replay.sharing import Shared
 from edgedec.replay.virtual_clock import VirtualClock
@@ -80,18 +77,13 @@ class Pair:
         target_place, draft_place = Place("simulated", TARGET), Place("simulated", device)
         plan = Plan(target_place, draft_place, "model", draft_length, schedule=OVERLAPPED)
         factors = {} if self.slowed == 1 else {TARGET: self.slowed, DRAFT: self.slowed}
-        prompt = text.tokens[: text.prompt]
         with VirtualClock() as clock:
             around = Surroundings(clock, Shared(clock, factors), self.round_s)
             target = self._open(TARGET, text, around)
             draft = self._open(DRAFT, text, Surroundings(clock, around.shared))
             parts = DrafterParts(VOCAB, draft, draft_branches=None if branching else 1)
             engine = build_engine(plan, target, parts, clock, policy=Fixed(draft_length))
-            sampler = Sampler(SamplingParams(), VOCAB, prompt)
-            stop = StopRule(max_new_tokens=len(text.tokens) - text.prompt)
-            told = Metrics()
-            for _ in engine.run(Request(list(prompt), sampler, stop), told):
-                pass
+            _, told = decode(engine, text, VOCAB, len(text.tokens))
             engine.drafter.close()
         return told
 
