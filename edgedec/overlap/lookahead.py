@@ -9,12 +9,12 @@ from math import inf
 from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.drafting.model import ModelDrafter
-from edgedec.decoding.drafting.tree import Habits
+from edgedec.decoding.drafting.tree import RankCalibration
 from edgedec.decoding.sampling import Sampler
 from edgedec.errors import InputError
 from edgedec.overlap.clock import Clock
 from edgedec.overlap.lookahead_node import Twig
-from edgedec.overlap.lookahead_tree import Pace, Thicket
+from edgedec.overlap.lookahead_tree import PassTimes, Thicket
 from edgedec.overlap.worker import Worker
 
 
@@ -58,7 +58,7 @@ class Ahead:
         self._follower = Follower(parts, name)
         self._session = parts.draft
         self._clock, self._branches = clock, parts.draft_branches
-        self._habits, self._pace = Habits(), Pace()
+        self._calibration, self._times = RankCalibration(), PassTimes()
         self._thicket: Thicket | None = None
         self._paused = self._resting = self._still = False
         # Seconds computed, and since when it computes now; a pair, so that both are of one time.
@@ -130,9 +130,9 @@ class Ahead:
         """Seconds until the draft may have said what comes after it; inf where it will not."""
         thicket = self._thicket
         held = self._paused or self._resting or self._still
-        if held or thicket is None or not self._pace.known:
+        if held or thicket is None or not self._times.known:
             return inf
-        since, pass_s = self._busy[1], self._pace.at(1)
+        since, pass_s = self._busy[1], self._times.at(1)
         if since is None:
             return pass_s
         left = max(0.0, pass_s - (self._clock.now() - since))
@@ -144,7 +144,7 @@ class Ahead:
         self.failure = None
         self._follower.begin(sampler.history, sampler)
         self._thicket = Thicket(
-            self._follower, sampler, root, self._habits, branches=self._branches
+            self._follower, sampler, root, self._calibration, branches=self._branches
         )
 
     def _advance(self, root: Twig, kept: Sequence[int]) -> None:
@@ -171,9 +171,9 @@ class Ahead:
             if self._follower.behind():
                 self._follower.catch_up()
                 return True
-            rows = thicket.grow(self._pace)
+            rows = thicket.grow(self._times)
             if rows:
-                self._pace.observe(rows, self._clock.now() - began)
+                self._times.observe(rows, self._clock.now() - began)
             self._still = not rows
             return rows > 0
         finally:

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from edgedec.decoding.drafting._follow import Follower
-from edgedec.decoding.drafting.tree import Habits
+from edgedec.decoding.drafting.tree import RankCalibration
 from edgedec.decoding.policy.cost import RunningMedian
 from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.tree import TokenTree
@@ -43,7 +43,7 @@ _COPIED = 0.8
 _MORE = 0.15
 
 
-class Pace:
+class PassTimes:
     """Times of the draft's passes by rows: medians of the last few.
 
     A width that was not met yet is guessed from the nearest one that was; before the first pass
@@ -99,7 +99,7 @@ class Thicket:
         follower: of the draft's session; begun with this text.
         sampler: this thread's own, of the same text and seed.
         root: the last token known.
-        habits: what was learned of the draft's choices.
+        calibration: what was learned of the draft's choices.
         branches: of the draft's ``Capabilities``.
 
     Attributes:
@@ -112,12 +112,12 @@ class Thicket:
         follower: Follower,
         sampler: Sampler,
         root: Twig,
-        habits: Habits,
+        calibration: RankCalibration,
         *,
         branches: int | None,
     ) -> None:
         self.computing: Sequence[Twig] = ()
-        self._follower, self._sampler, self._habits = follower, sampler, habits
+        self._follower, self._sampler, self._calibration = follower, sampler, calibration
         self._branching = branches != 1
         self._most_forks = _FORKS if branches is None else min(_FORKS, branches - 1)
         self._root = root
@@ -145,9 +145,9 @@ class Thicket:
                 twig.others += (below,)
             twig = below
 
-    def grow(self, pace: Pace) -> int:
+    def grow(self, times: PassTimes) -> int:
         """One pass; its rows, 0 where none is worth it."""
-        wanted = self._worth_a_pass(pace)
+        wanted = self._worth_a_pass(times)
         if not wanted:
             return 0
         if not self._fits(wanted):
@@ -173,7 +173,7 @@ class Thicket:
             ids = rows.best(node, _CHILDREN)
             twig.scores = tuple(self._follower.scores(node))
             chances = self._follower.chances(rows, node, ids)
-            chances = self._habits.chances(Habits.bin(twig.confidence), chances)
+            chances = self._calibration.chances(RankCalibration.bin(twig.confidence), chances)
             both = zip(ids.tolist(), chances.tolist(), strict=True)
             ranked = tuple(_child(twig, token, chance) for token, chance in both)
             twig.ranked = ranked
@@ -183,9 +183,9 @@ class Thicket:
         if twig.ranked:
             choices = [choice.token for choice in twig.ranked]
             taken = choices.index(token) if token in choices else None
-            self._habits.learn(Habits.bin(twig.confidence), len(choices), taken)
+            self._calibration.learn(RankCalibration.bin(twig.confidence), len(choices), taken)
 
-    def _worth_a_pass(self, pace: Pace) -> list[Twig]:
+    def _worth_a_pass(self, times: PassTimes) -> list[Twig]:
         """Return the nodes to compute next, best first, hence parents before children."""
         order = count()
         heap = [(-1.0, next(order), self._root)]
@@ -199,7 +199,7 @@ class Thicket:
                 # Below another row of the pass it saves a pass; beside it, it delays the next.
                 share = value / first if found else 0.0
                 share = share if twig.above in found else share / _PATIENT
-                if found and not pace.pays(len(found), share):
+                if found and not times.pays(len(found), share):
                     continue
                 found.append(twig)
                 first = first or value

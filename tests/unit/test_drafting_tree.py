@@ -7,7 +7,7 @@ import pytest
 from drafting_table import HOT, PENALISED, PROMPT, VOCAB, Table
 
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.drafting.tree import Habits, TreeDrafter
+from edgedec.decoding.drafting.tree import RankCalibration, TreeDrafter
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import SamplingParams
 
@@ -86,18 +86,18 @@ def test_a_limit_on_nodes_drops_the_least_likely() -> None:
     assert len(large.tree) > 6
 
 
-def test_habits_start_from_the_probabilities_and_end_at_what_happens() -> None:
-    habits = Habits()
+def test_rank_calibration_starts_from_the_probabilities_and_ends_at_what_happens() -> None:
+    calibration = RankCalibration()
     q = np.array([0.02, 0.01, 0.01], dtype=np.float32)
-    np.testing.assert_allclose(habits.chances(0, q), q)
+    np.testing.assert_allclose(calibration.chances(0, q), q)
     rng = np.random.default_rng(0)
     for _ in range(600):
         taken = int(rng.choice(4, p=[0.5, 0.2, 0.1, 0.2]))
-        habits.learn(0, 3, taken if taken < 3 else None)
-    np.testing.assert_allclose(habits.chances(0, q), [0.5, 0.2, 0.1], atol=0.12)
+        calibration.learn(0, 3, taken if taken < 3 else None)
+    np.testing.assert_allclose(calibration.chances(0, q), [0.5, 0.2, 0.1], atol=0.12)
     # Rows of another certainty, and children that were not drafted, teach nothing.
-    np.testing.assert_allclose(habits.chances(Habits.bin(0.9), q), q)
-    assert habits.chances(0, np.full(8, 0.01, dtype=np.float32))[3] == np.float32(0.01)
+    np.testing.assert_allclose(calibration.chances(RankCalibration.bin(0.9), q), q)
+    assert calibration.chances(0, np.full(8, 0.01, dtype=np.float32))[3] == np.float32(0.01)
 
 
 def test_a_flat_draft_that_shares_its_noise_learns_to_go_deep() -> None:

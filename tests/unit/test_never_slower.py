@@ -136,7 +136,7 @@ class ReadsAll(MeasuredCost):
 
 class Forgets(MeasuredCost):
     def begin(self, remaining: int) -> None:
-        self._sources.clear()
+        self._drafters.clear()
         super().begin(remaining)
 
 

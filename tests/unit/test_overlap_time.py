@@ -29,7 +29,7 @@ from edgedec.loading.engine import build_engine
 from edgedec.overlap import Patience
 from edgedec.overlap.clock import Clock
 from edgedec.overlap.lookahead_node import Twig
-from edgedec.overlap.lookahead_tree import Pace, Thicket
+from edgedec.overlap.lookahead_tree import PassTimes, Thicket
 from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
 
@@ -116,7 +116,7 @@ def test_impatience_and_endless_patience_are_worse(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_row_more_is_worth_its_time() -> None:
-    flat, steep = Pace(), Pace()
+    flat, steep = PassTimes(), PassTimes()
     assert not flat.known
     for rows in range(1, 9):
         flat.observe(rows, 1.0)
@@ -155,7 +155,7 @@ def test_a_tree_that_is_planted_anew_keeps_what_was_computed(
 
 
 def test_a_draft_that_nobody_wants_rests_and_is_tried_again() -> None:
-    class Moody(Fixed):
+    class Reluctant(Fixed):
         """Wants nothing for so many rounds."""
 
         def __init__(self, rounds: int) -> None:
@@ -169,7 +169,7 @@ def test_a_draft_that_nobody_wants_rests_and_is_tried_again() -> None:
     def wants_nothing_for(rounds: int) -> Metrics:
         def make(clock: Clock, target: Session, draft: Session) -> Engine:
             parts = DrafterParts(VOCAB, draft)
-            return build_engine(overlapped_plan(), target, parts, clock, policy=Moody(rounds))
+            return build_engine(overlapped_plan(), target, parts, clock, policy=Reluctant(rounds))
 
         return timed(make, 1 / 3)[1]
 

@@ -151,7 +151,7 @@ def test_a_clock_that_did_not_move_says_nothing(seconds: float) -> None:
     for rows in (1, 4) * 10:
         live.observe(rows, seconds)
     assert [live.at(rows) for rows in (1, 4)] == [CURVE.at(1), CURVE.at(4)]
-    assert live.mood == 1.0
+    assert live.slowdown == 1.0
 
 
 def test_what_slows_every_pass_is_not_laid_to_the_width_that_is_met() -> None:
@@ -161,7 +161,7 @@ def test_what_slows_every_pass_is_not_laid_to_the_width_that_is_met() -> None:
         for _ in range(20):
             live.observe(1, slower * CURVE.at(1))
             assert live.at(4) / live.at(1) == pytest.approx(CURVE.at(4) / CURVE.at(1))
-        assert live.mood == pytest.approx(slower)
+        assert live.slowdown == pytest.approx(slower)
 
 
 def test_live_costs_mend_a_width_that_was_measured_wrong() -> None:

@@ -7,7 +7,7 @@ from drafting_table import HOT, Table
 from policy_world import CURVE
 
 from edgedec.decoding.policy import DraftPolicy, Fixed, MeasuredCost, RoundRecord
-from edgedec.decoding.policy.source import Source
+from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 from edgedec.decoding.sampling import SamplingParams
 
 DRAFT_S = 0.8e-3
@@ -79,11 +79,11 @@ def test_every_drafter_comes_near_its_best_fixed_length(
 def test_a_policy_that_learns_the_opposite_falls_behind(
     case: tuple[str, SamplingParams, int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learn = Source.learn
+    learn = DrafterEstimate.learn
 
-    def opposite(self: Source, place: int, *, accepted: bool) -> None:
+    def opposite(self: DrafterEstimate, place: int, *, accepted: bool) -> None:
         learn(self, place, accepted=not accepted)
 
-    monkeypatch.setattr(Source, "learn", opposite)
+    monkeypatch.setattr(DrafterEstimate, "learn", opposite)
     with pytest.raises(AssertionError):
         test_every_drafter_comes_near_its_best_fixed_length(*case)

@@ -11,8 +11,9 @@ from policy_world import CURVE, Process, World, mixed, same
 
 from edgedec.decoding.drafting.base import DraftLimits, DraftStep, Offer
 from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost, RoundRecord
-from edgedec.decoding.policy.reading import Reading
-from edgedec.decoding.policy.source import _MARGIN, Source
+from edgedec.decoding.policy.drafter_estimate import _MARGIN, DrafterEstimate
+from edgedec.decoding.policy.evidence import RoundEvidence
+from edgedec.decoding.policy.round_cost import CatchUpCost
 
 DRAFTS = [0.1e-3, 0.8e-3, 2.5e-3]
 # llama.cpp's Q4_0: three rows cost more than four.
@@ -151,7 +152,7 @@ def test_a_free_drafter_that_is_never_right_is_passed_over() -> None:
     world.run(MeasuredCost(CURVE, 0.8e-3), 300)
     alone = speed(same(0.85), 0.8e-3, 1000)
     assert world.run(policy := MeasuredCost(CURVE, 0.8e-3), 1000) > 0.93 * alone
-    assert set(policy._sources) == {"lookup", "model"}
+    assert set(policy._drafters) == {"lookup", "model"}
 
 
 def test_the_better_drafter_is_asked() -> None:
@@ -211,12 +212,12 @@ def test_nodes_of_a_tree_are_bought_while_they_pay() -> None:
 def test_a_round_that_was_broken_off_teaches_nothing() -> None:
     world, policy = World(same(0.9)), MeasuredCost(CURVE, 0.8e-3)
     world.run(policy, 100)
-    chances = list(policy._sources["model"].chances)
+    chances = list(policy._drafters["model"].chances)
     policy.limits()
     policy.go_on(DraftStep(Offer("model", lambda: 0.9, float)))  # and then an exception
     policy.limits()
     policy.observe(RoundRecord(0, 0, 0, 1, 1, 0.0, 8e-3, 8e-3, "model", (0,)))
-    assert policy._sources["model"].chances == chances
+    assert policy._drafters["model"].chances == chances
 
 
 # -- the thresholds themselves ----------------------------------------------------------------
@@ -227,7 +228,7 @@ def test_a_round_that_was_broken_off_teaches_nothing() -> None:
 def test_the_plan_is_the_best_stopping_rule(curve: CostCurve, chance: float) -> None:
     # With one confidence there is nothing to learn on the way, so the best rule is a length,
     # found here by trying them all.
-    source = Source(16, 0.4e-3, branching=False)
+    source = DrafterEstimate(16, 0.4e-3, branching=False)
     place = 4
     source.chances = [chance] * len(source.chances)
     source._met = [float(n == place) for n in range(len(source.chances))]
@@ -258,7 +259,7 @@ def test_the_plan_is_the_best_stopping_rule(curve: CostCurve, chance: float) -> 
 def test_what_a_look_costs_is_learned_whatever_was_said_at_first(told: float) -> None:
     world, policy = World(same(0.9), 0.8e-3), MeasuredCost(CURVE, told)
     lengths(world, policy, 100)
-    (source,) = policy._sources.values()
+    (source,) = policy._drafters.values()
     assert source.look.value == pytest.approx(0.8e-3)
 
 
@@ -285,26 +286,26 @@ def test_a_layer_of_a_tree_is_looked_at_once() -> None:
                 tokens=(1, 1),
             )
         )
-    (source,) = policy._sources.values()
+    (source,) = policy._drafters.values()
     assert source.look.value == pytest.approx(look_s)
 
 
 @pytest.mark.parametrize("length", [10, 300])
 def test_how_long_texts_are_is_learned_from_those_before(length: int) -> None:
-    reading = Reading(1e-3)
+    catch_up = CatchUpCost(1e-3)
     for _ in range(40):
-        reading.begin(1000)
+        catch_up.begin(1000)
         for _ in range(length):
-            reading.round(1)
-    reading.begin(1000)
-    assert reading._expected == pytest.approx(length, rel=0.01)
+            catch_up.round(1)
+    catch_up.begin(1000)
+    assert catch_up._expected == pytest.approx(length, rel=0.01)
 
 
 def test_what_reading_costs_is_learned_from_the_rounds() -> None:
     token_s, look_s = 2e-5, 0.8e-3
     policy = MeasuredCost(CURVE, look_s)
     policy.begin(1000)
-    assert policy._reading._token_s.value > 2 * token_s
+    assert policy._catch_up._token_s.value > 2 * token_s
     for _ in range(3):
         policy.limits()
         offer = Offer("model", lambda: 0.9, float, costly=True)
@@ -325,7 +326,7 @@ def test_what_reading_costs_is_learned_from_the_rounds() -> None:
                 tokens=(1, 1),
             )
         )
-    assert policy._reading._token_s.value == pytest.approx(token_s, rel=0.01)
+    assert policy._catch_up._token_s.value == pytest.approx(token_s, rel=0.01)
 
 
 def test_limits_are_what_was_asked() -> None:
@@ -341,7 +342,7 @@ def test_limits_are_what_was_asked() -> None:
 def test_a_policy_that_believes_the_draft_fails_on_hard_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Source, "_estimate", lambda self, place: None)
+    monkeypatch.setattr(DrafterEstimate, "_estimate", lambda self, place: None)
     with pytest.raises(AssertionError):
         test_hard_text_loses_little(mixed(5, 2, honesty=0.05), 0.97, 0.8e-3)
 
@@ -349,7 +350,7 @@ def test_a_policy_that_believes_the_draft_fails_on_hard_text(
 def test_a_policy_that_never_tries_again_does_not_recover(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Source, "probe_due", lambda self: False)
+    monkeypatch.setattr(DrafterEstimate, "probe_due", lambda self: False)
     with pytest.raises(AssertionError):
         test_it_recovers_when_the_text_becomes_predictable(2.5e-3)
 
@@ -357,7 +358,7 @@ def test_a_policy_that_never_tries_again_does_not_recover(
 def test_a_policy_that_learns_from_its_own_drafts_only_is_slower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(MeasuredCost, "_learn_from_declined", lambda self, record: None)
+    monkeypatch.setattr(RoundEvidence, "_learn_from_declined", lambda self, record: None)
     with pytest.raises(AssertionError):
         test_what_was_not_drafted_is_learned_from_all_the_same()
 
@@ -365,11 +366,11 @@ def test_a_policy_that_learns_from_its_own_drafts_only_is_slower(
 def test_a_policy_that_takes_passes_for_free_drafts_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = Source.plan
+    plan = DrafterEstimate.plan
 
-    def free(self: Source, price: float, seconds: list[float], extra_s: float) -> None:
+    def free(self: DrafterEstimate, price: float, seconds: list[float], extra_s: float) -> None:
         plan(self, price, [seconds[0]] * len(seconds), extra_s)
 
-    monkeypatch.setattr(Source, "plan", free)
+    monkeypatch.setattr(DrafterEstimate, "plan", free)
     with pytest.raises(AssertionError):
         test_predictable_text_comes_near_the_best_length(0.7, 0.8e-3)

@@ -14,9 +14,9 @@ from edgedec.decoding.drafting.base import DrafterParts, DraftStep
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed, MeasuredCost, RoundRecord, for_request
-from edgedec.decoding.policy.pace import Pace
-from edgedec.decoding.policy.reading import Reading
-from edgedec.decoding.policy.source import Source
+from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
+from edgedec.decoding.policy.exploration import AskingBackoff
+from edgedec.decoding.policy.round_cost import CatchUpCost
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError
@@ -141,8 +141,8 @@ def test_nothing_is_read_that_was_not_agreed_to(name: str) -> None:
 # -- what reading and asking cost ---------------------------------------------------------------
 
 
-def promising(start: float) -> Source:
-    source = Source(16, 1e-3, branching=False)
+def promising(start: float) -> DrafterEstimate:
+    source = DrafterEstimate(16, 1e-3, branching=False)
     source.start = start
     source.learn(4, accepted=True)
     return source
@@ -150,52 +150,52 @@ def promising(start: float) -> Source:
 
 def test_reading_is_weighed_against_what_is_left_of_the_text() -> None:
     rate = 100.0  # a token is worth 10 ms; reading one takes 0.15 ms, 1.5% of that
-    reading = Reading(1e-3)
-    reading.begin(1000)
-    assert reading.pays(600, promising(1.0), rate)
-    assert not reading.pays(60000, promising(1.0), rate)
-    assert not reading.pays(600, promising(0.0), rate)
+    catch_up = CatchUpCost(1e-3)
+    catch_up.begin(1000)
+    assert catch_up.pays(600, promising(1.0), rate)
+    assert not catch_up.pays(60000, promising(1.0), rate)
+    assert not catch_up.pays(600, promising(0.0), rate)
     # Nobody reads for the last words.
-    reading.begin(4)
-    assert not reading.pays(600, promising(1.0), rate)
+    catch_up.begin(4)
+    assert not catch_up.pays(600, promising(1.0), rate)
     # What has been going on for long may go on as long.
-    reading.begin(100_000)
-    assert not reading.pays(20_000, promising(1.0), rate)
+    catch_up.begin(100_000)
+    assert not catch_up.pays(20_000, promising(1.0), rate)
     hopeless = promising(0.0)
     for _ in range(5000):
-        assert not reading.pays(20_000, hopeless, rate)  # nor does the allowance pay for it yet
-        reading.round(1)
-    assert reading.pays(20_000, promising(1.0), rate)
+        assert not catch_up.pays(20_000, hopeless, rate)  # nor does the allowance pay for it yet
+        catch_up.round(1)
+    assert catch_up.pays(20_000, promising(1.0), rate)
 
 
 def test_what_reading_took_corrects_the_estimate() -> None:
-    reading = Reading(1e-3)
-    reading.begin(1000)
-    assert reading.pays(600, promising(1.0), 100.0)
+    catch_up = CatchUpCost(1e-3)
+    catch_up.begin(1000)
+    assert catch_up.pays(600, promising(1.0), 100.0)
     for _ in range(9):
-        assert reading.pays(100, promising(9.0), 1.0)
-        reading.took(100 * 50e-3)
-    assert not reading.pays(600, promising(1.0), 100.0)
+        assert catch_up.pays(100, promising(9.0), 1.0)
+        catch_up.took(100 * 50e-3)
+    assert not catch_up.pays(600, promising(1.0), 100.0)
 
 
-def asked(pace: Pace, ask_s: float, plain_s: float, rounds: int) -> int:
+def asked(backoff: AskingBackoff, ask_s: float, plain_s: float, rounds: int) -> int:
     """How many of so many rounds asked, for nothing."""
     count = 0
     for _ in range(rounds):
-        rests = pace.rest()
+        rests = backoff.rest()
         record = RoundRecord(0, 0, 0, 1, 1, 0.0 if rests else ask_s, plain_s, plain_s, "none")
         if not rests:
-            pace.observe(record, plain_s, looked=False)
+            backoff.observe(record, plain_s, looked=False)
             count += 1
     return count
 
 
 def test_asking_is_rationed_where_it_shows() -> None:
     # 25 microseconds beside 20 ms do not show; beside 0.6 ms they are 4%.
-    assert asked(Pace(), 25e-6, 20e-3, 500) == 500
-    pace = Pace()
-    often = asked(pace, 25e-6, 0.6e-3, 1000)
+    assert asked(AskingBackoff(), 25e-6, 20e-3, 500) == 500
+    backoff = AskingBackoff()
+    often = asked(backoff, 25e-6, 0.6e-3, 1000)
     assert often * 25e-6 < 0.005 * 1000 * 0.6e-3
     assert often > 25
-    pace.begin()
-    assert asked(pace, 25e-6, 0.6e-3, 8) == 8
+    backoff.begin()
+    assert asked(backoff, 25e-6, 0.6e-3, 8) == 8

@@ -30,7 +30,7 @@ _PRIOR_WEIGHT = 6.0
 _FORGET = 0.99
 
 
-class Habits:
+class RankCalibration:
     """How often the target took a node's first, second, ... child, by the draft's certainty.
 
     DySpec takes the draft's probability of a child for the chance that it is accepted. That
@@ -96,7 +96,7 @@ class TreeDrafter:
         self._follower = follower or Follower(parts, self.name)
         self.rivals = rivals
         self._threshold, self._branches = threshold, parts.both_branches
-        self._habits = Habits()
+        self._calibration = RankCalibration()
         self._places: dict[int, int] = {}
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
@@ -135,8 +135,8 @@ class TreeDrafter:
         ids = rows.best(parent, _WIDEST)
         chances = self._follower.chances(rows, parent, ids)
         if coupled:
-            place = self._places[parent] = Habits.bin(self._follower.confidence(parent))
-            chances = self._habits.chances(place, chances)
+            place = self._places[parent] = RankCalibration.bin(self._follower.confidence(parent))
+            chances = self._calibration.chances(place, chances)
         return ids.tolist(), chances.tolist()
 
     def rows(self, tree: TokenTree) -> Rows:
@@ -149,7 +149,7 @@ class TreeDrafter:
             children = tree.children(node)
             if children and node in self._places:
                 taken = None if below is None else children.index(below)
-                self._habits.learn(self._places[node], len(children), taken)
+                self._calibration.learn(self._places[node], len(children), taken)
         kept = feedback.verdict.path[: len(feedback.kept)]
         self._follower.keep(feedback.draft.tree, kept)
 

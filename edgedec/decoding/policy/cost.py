@@ -146,8 +146,8 @@ class RunningMedian:
 
 
 class LiveCost:
-    """A curve kept true: one scale for the machine's mood and the context's growth, and one
-    correction a width. A width not met for long follows the scale.
+    """A curve kept true: one scale for the machine's slowdown and the context's growth, and
+    one correction a width. A width not met for long follows the scale.
     """
 
     def __init__(self, curve: CostCurve, widest: int) -> None:
@@ -158,8 +158,8 @@ class LiveCost:
         self._scale = RunningMedian(7, [1.0, 1.0])
 
     @property
-    def mood(self) -> float:
-        """Seconds that a second of the calibration takes now."""
+    def slowdown(self) -> float:
+        """Current pass time relative to calibration."""
         return self._scale.value
 
     def at(self, rows: int) -> float:

@@ -1,4 +1,4 @@
-"""What is known of one drafter: how often it is right, what asking it costs, when to stop."""
+"""What one drafter is worth: how often it is right, what a look costs, when to stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TENTATIVE, _GROWTH = 2, 2
 _UNTRIED, _GAIN_QUICK = 0.1, 0.1
 
 
-class Source:
+class DrafterEstimate:
     """Estimates and thresholds for one drafter.
 
     The chance that a token of some confidence is accepted is counted in bins, forgetting as

@@ -1,0 +1,108 @@
+"""When to try a drafter that is left out, and how often to ask at all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from edgedec.decoding.policy.base import RoundRecord
+from edgedec.decoding.policy.cost import RunningMedian
+from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
+
+# Rounds without a drafter after which it may be explored.
+_AFTER = 16
+# How many tokens more than estimated it might add, for exploring it to be worth while.
+_HOPE = 1.0
+
+# Rounds in a row that drafted nothing, after which asking is rationed.
+_BARREN = 8
+# Share of plain decoding's time that asking may take then; and rounds without it at most.
+_SHARE = 0.003
+# Time the policy itself spends on what it was told, relative to the asking.
+_LEARNING = 1.5
+_LONGEST_REST = 32
+
+
+class Exploration:
+    """Picks a drafter that others keep from drafting, now and then; idle rounds pay for it."""
+
+    def __init__(self) -> None:
+        self._idle: dict[str, int] = {}
+        self._unmet: str | None = None
+
+    def meet(self, name: str) -> None:
+        """Note a drafter that has never been asked."""
+        self._unmet = name
+
+    def next(
+        self,
+        drafters: Mapping[str, DrafterEstimate],
+        far: Collection[str],
+        gain: float,
+        free: float,
+    ) -> str | None:
+        """The drafter to explore this round, new or idle for long; mostly None.
+
+        Args:
+            drafters: all that are known.
+            far: those that have too much to read.
+            gain: tokens that drafts add to a round as things are.
+            free: a drafter whose look costs no more tokens is looked at anyway.
+
+        """
+        new, self._unmet = self._unmet, None
+        if new is not None:
+            return new
+        for name, drafter in drafters.items():
+            if self._idle.get(name, 0) <= _AFTER or drafter.look_price < free or name in far:
+                continue
+            if drafter.probe_due() and drafter.start + _HOPE > gain:
+                return name
+        return None
+
+    def count(
+        self, drafters: Mapping[str, DrafterEstimate], drew: DrafterEstimate | None, rounds: int
+    ) -> None:
+        """Count so many rounds, in the last of which ``drew`` drafted."""
+        # The more there are the less each may cost.
+        share = 2 / (1 + len(drafters)) * rounds
+        for name, drafter in drafters.items():
+            if drafter is drew:
+                self._idle[name] = 0
+            else:
+                self._idle[name] = self._idle.get(name, 0) + rounds
+                drafter.wait(share)
+
+
+class AskingBackoff:
+    """Lets plain rounds follow without asking while nothing is drafted.
+
+    Apart from looks, asking takes the drafter's time of rounds that draft nothing: a few
+    microseconds, next to nothing for a large target and a few percent of a small one's pass.
+    """
+
+    def __init__(self) -> None:
+        self._ask_s = RunningMedian(15, [0.0])
+        self._barren = self._resting = 0
+
+    def begin(self) -> None:
+        """Start another text."""
+        self._barren = self._resting = 0
+
+    def rest(self) -> bool:
+        """Whether this round is plain, without asking."""
+        if self._resting:
+            self._resting -= 1
+            return True
+        return False
+
+    def observe(self, record: RoundRecord, plain_s: float, *, looked: bool) -> None:
+        """Learn from a round that asked; ``looked``: its drafter's time is more than asking."""
+        if record.drafted:
+            self._barren = 0
+            return
+        self._barren += 1
+        if not looked:
+            self._ask_s.add(record.draft_s)
+        if self._barren >= _BARREN:
+            rounds = _LEARNING * self._ask_s.value / (_SHARE * plain_s)
+            self._resting = min(int(rounds), _LONGEST_REST)

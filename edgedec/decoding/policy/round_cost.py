@@ -1,0 +1,143 @@
+"""What rounds cost and what catching up with the text costs, in seconds and in tokens."""
+
+from __future__ import annotations
+
+from edgedec.decoding.policy.base import RoundRecord
+from edgedec.decoding.policy.cost import CostCurve, LiveCost, RunningMedian
+from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
+
+_FORGET = 0.97
+# A new text takes over the price of a second from earlier texts as if from this many rounds.
+_CARRIED = 5.0
+
+# At first a token is taken to be read in this share of a draft pass, as wide passes go.
+_SHARE_OF_PASS = 0.15
+_AT_ONCE = 512
+# Tokens a text is expected to have before there were any, and how fast that is learned.
+_EXPECTED, _QUICK = 64.0, 0.25
+# A drafter that has not shown anything in this text is believed half of what it promises.
+_UNPROVEN = 0.5
+# Tokens a round that may be spent on reading against the odds.
+_ALLOWANCE = 0.002
+
+
+class RoundCost:
+    """Seconds of target passes and of the work around them, and the tokens a second is worth.
+
+    Args:
+        target: seconds of a target pass by its rows.
+        most: drafted tokens in a round at most.
+
+    """
+
+    def __init__(self, target: CostCurve, most: int) -> None:
+        self._cost, self._most = LiveCost(target, most + 1), most
+        # Seconds of a round outside the models, by who drafted; "" is nobody.
+        self._overheads: dict[str, RunningMedian] = {}
+        # Recent tokens and the seconds they took; starts as a few plain rounds.
+        self._tokens, self._seconds = _CARRIED, _CARRIED * self._cost.at(1)
+
+    @property
+    def lone_row_s(self) -> float:
+        """Seconds of the target's pass over one row."""
+        return self._cost.at(1)
+
+    @property
+    def plain_s(self) -> float:
+        """Seconds of a round without a draft."""
+        return self.lone_row_s + self._overhead("").value
+
+    @property
+    def slowdown(self) -> float:
+        """Current pass time relative to calibration; looks are kept in calibrated seconds."""
+        return self._cost.slowdown
+
+    def begin(self) -> None:
+        """Start another text: what was measured in the last one keeps a small weight."""
+        share = _CARRIED * self.plain_s / self._seconds
+        self._tokens, self._seconds = share * self._tokens, share * self._seconds
+
+    def observe(self, record: RoundRecord, looks_s: float) -> float:
+        """Learn from a round whose looks took so long; returns the seconds it usually takes.
+
+        Modelled, not measured: one long pause must not look like a slow policy.
+        """
+        self._cost.observe(record.rows, record.target_s)
+        overhead = self._overhead(record.source if record.drafted else "")
+        overhead.add(record.total_s - record.target_s - record.draft_s)
+        seconds = self._cost.at(min(record.rows, self._most + 1)) + looks_s + overhead.value
+        self._tokens = _FORGET * self._tokens + record.emitted
+        self._seconds = _FORGET * self._seconds + seconds
+        return seconds
+
+    def seconds(self) -> list[float]:
+        """Seconds of a target pass over 1, 2, ... ``most + 1`` rows."""
+        return [self._cost.at(rows) for rows in range(1, self._most + 2)]
+
+    def price(self) -> float:
+        """Tokens a second is worth: what decoding makes of it, and plain decoding at least."""
+        return max(self._tokens / self._seconds, 1 / self.plain_s)
+
+    def extra_s(self, name: str) -> float:
+        """Seconds outside the models that a round with this drafter takes beyond a plain one."""
+        return max(0.0, self._overhead(name).value - self._overhead("").value)
+
+    def _overhead(self, name: str) -> RunningMedian:
+        known = self._overheads.get(name)
+        if known is None:
+            known = self._overheads[name] = RunningMedian(15, [0.0])
+        return known
+
+
+class CatchUpCost:
+    """Whether a draft model that lags behind should read the text, which plain decoding need not.
+
+    Weighs the cost of reading against the tokens to gain in what is left of the text.
+
+    Args:
+        draft_s: seconds of a draft model's pass over one row.
+
+    Attributes:
+        tokens: that are read in this round.
+
+    """
+
+    def __init__(self, draft_s: float) -> None:
+        self._token_s = RunningMedian(9, [_SHARE_OF_PASS * draft_s])
+        self._expected = _EXPECTED
+        self._remaining = 1 << 30
+        self._done = self._rounds = self._asks = 0
+        self._credit = 0.0
+        self.tokens = 0
+
+    def begin(self, remaining: int) -> None:
+        """Start another text, of so many tokens at most."""
+        if self._done:
+            self._expected += _QUICK * (self._done - self._expected)
+        self._remaining = remaining
+        self._done = self._rounds = self._asks = self.tokens = 0
+
+    def round(self, emitted: int) -> None:
+        """Count a round."""
+        self._done += emitted
+        self._rounds += 1
+        self._credit += _ALLOWANCE
+
+    def took(self, seconds: float) -> None:
+        """Learn how long this round's reading took."""
+        self._token_s.add(max(0.0, seconds) / self.tokens)
+
+    def pays(self, behind: int, drafter: DrafterEstimate, rate: float) -> bool:
+        """Whether to read ``behind`` tokens for a drafter; ``rate``: plain tokens a second."""
+        self._asks += 1
+        cost = rate * behind * self._token_s.value
+        # A text is taken to go on for as long as it has lasted; one that has begun is not over.
+        left = min(self._remaining - self._done, max(self._expected - self._done, self._done, 8))
+        rounds = left * self._asks / (self._rounds + 1)
+        gain = max(0.0, drafter.start) * (1.0 if drafter.tried else _UNPROVEN)
+        if gain * rounds < cost * (1 + gain):
+            if self._credit < cost:
+                return False
+            self._credit -= cost
+        self.tokens = min(behind, _AT_ONCE)
+        return True
