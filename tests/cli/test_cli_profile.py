@@ -9,6 +9,7 @@ import pytest
 import tiny_models
 import tiny_tokenizers
 
+from edgedec._support.confined import Stopped
 from edgedec._support.fields import from_json
 from edgedec.errors import ProfileError
 from edgedec.export import ExportOptions, export_bundle
@@ -160,9 +161,10 @@ def test_a_device_that_does_not_work_is_reported_and_not_used(
 def test_a_target_that_works_nowhere_is_an_error(
     run: Callable, one_line: Callable, bundle: Path, monkeypatch: pytest.MonkeyPatch, quick: Path
 ) -> None:
-    monkeypatch.setattr(
-        children, "_run", lambda module, job, folder, limit_s: "it crashed with SIGSEGV"
-    )
+    def crash(*_: object) -> None:
+        raise Stopped("it crashed with SIGSEGV")
+
+    monkeypatch.setattr(children, "_ask", crash)
     line = one_line(run("profile", bundle, *ONE))
     assert "onnx cpu x1: it crashed with SIGSEGV" in line
     assert not quick.exists()
