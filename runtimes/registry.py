@@ -227,7 +227,14 @@ def load(format: str, path: Path, options: LoadOptions) -> Model:
     info = of_format(format)
     runtime = adapter(info.name)
     refuse_others(info, options)
-    return runtime.load(path, options)
+    model = runtime.load(path, options)
+    if options.row_invariant and not model.capabilities.row_invariant:
+        model.close()
+        raise RuntimeUnavailable(
+            f"{path}: the runtime {info.name} has no row invariance: load it without row_invariant"
+            " (--no-row-invariant)"
+        )
+    return model
 
 
 def refuse_others(info: AdapterInfo, options: LoadOptions) -> None:
