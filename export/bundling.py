@@ -16,7 +16,7 @@ from edgedec.export import describing, formats, links, sample
 from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
-from edgedec.export.job import Exported, Job
+from edgedec.export.job import Exported, ExportJob
 from edgedec.export.options import (
     DEFAULT_BLOCK_SIZE,
     ExportOptions,
@@ -33,7 +33,7 @@ _PARITY_LEAST = 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
+class GivenModel:
     """One model as it was given.
 
     Attributes:
@@ -96,7 +96,7 @@ def _check(options: ExportOptions) -> None:
         formats.exporter(name).check(options)
 
 
-def _sources(options: ExportOptions) -> list[Source]:
+def _sources(options: ExportOptions) -> list[GivenModel]:
     """The target, and the draft with a tokenizer of its own where it does not share one."""
     target = _open(options, options.target)
     limit = target.spec.max_context
@@ -105,14 +105,14 @@ def _sources(options: ExportOptions) -> list[Source]:
             f"--max-context {options.max_context}: expected 1 to {limit}, what"
             f" {target.name} was trained for"
         )
-    sources = [Source("target", target, TokenizerContent(target.path), "tokenizer")]
+    sources = [GivenModel("target", target, TokenizerContent(target.path), "tokenizer")]
     if options.draft is not None:
         draft = _open(options, options.draft)
         content = TokenizerContent(draft.path)
         differs = sources[0].content.difference(content)
         folder = "draft-tokenizer" if differs else "tokenizer"
         note = f"tokenizer of its own, which costs acceptance: {differs}" if differs else ""
-        sources.append(Source("draft", draft, content, folder, note))
+        sources.append(GivenModel("draft", draft, content, folder, note))
     for source in sources:
         rows = source.checkpoint.spec.vocab_size
         if source.content.vocab_size > rows:
@@ -133,7 +133,7 @@ def _open(options: ExportOptions, path: Path) -> Checkpoint:
         raise UnsupportedArchitecture(f"{error}; --exporter optimum may know it") from None
 
 
-def _jobs(options: ExportOptions, source: Source, sources: list[Source]) -> list[Job]:
+def _jobs(options: ExportOptions, source: GivenModel, sources: list[GivenModel]) -> list[ExportJob]:
     """One for each format."""
     spec = source.checkpoint.spec.within(options.max_context)
     used = min(spec.vocab_used, source.content.vocab_size)
@@ -150,7 +150,7 @@ def _jobs(options: ExportOptions, source: Source, sources: list[Source]) -> list
     for name in options.formats:
         chosen = [formats.weights_of(name, text, option, options.formats) for option, text in given]
         default = formats.exporter(name).DEFAULT_WEIGHTS
-        job = Job(
+        job = ExportJob(
             role=source.role,
             format=name,
             checkpoint=source.checkpoint,
@@ -186,7 +186,7 @@ def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
     return tokens
 
 
-def _export(source: Source, job: Job, bundle: Path, progress: Progress) -> ModelReport:
+def _export(source: GivenModel, job: ExportJob, bundle: Path, progress: Progress) -> ModelReport:
     exporter, folder = formats.exporter(job.format), bundle / job.role
     folder.mkdir(exist_ok=True)
     written: Exported = exporter.write(job, folder, progress)

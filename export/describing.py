@@ -13,7 +13,7 @@ from edgedec.export import formats
 from edgedec.export.options import ExportOptions, ModelReport, Progress
 
 if TYPE_CHECKING:
-    from edgedec.export.bundling import Source
+    from edgedec.export.bundling import GivenModel
 
 # Defaults of a checkpoint that a decoder here can follow.
 _GENERATION = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "do_sample")
@@ -21,7 +21,7 @@ _SIZES = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim")
 
 
 def manifest(
-    options: ExportOptions, sources: Sequence[Source], roles: Sequence[Mapping[str, Any]]
+    options: ExportOptions, sources: Sequence[GivenModel], roles: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """All of it but the files."""
     generation = sources[0].checkpoint.generation
@@ -47,7 +47,9 @@ def manifest(
     }
 
 
-def role(source: Source, options: ExportOptions, reports: Sequence[ModelReport]) -> dict[str, Any]:
+def role(
+    source: GivenModel, options: ExportOptions, reports: Sequence[ModelReport]
+) -> dict[str, Any]:
     """One model in all its formats."""
     spec = source.checkpoint.spec.within(options.max_context)
     mixture = spec.experts
@@ -84,7 +86,7 @@ def _variant(report: ModelReport) -> dict[str, Any]:
     }
 
 
-def _source(source: Source) -> Mapping[str, Any]:
+def _source(source: GivenModel) -> Mapping[str, Any]:
     checkpoint = source.checkpoint
     files = sorted({"config.json", "tokenizer.json", *checkpoint.tensors.files})
     return {

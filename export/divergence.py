@@ -53,7 +53,7 @@ _FINER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parity:
+class ParityFigures:
     """Figures of a comparison; perplexities are of the text that was read.
 
     Attributes:
@@ -120,11 +120,11 @@ class Divergence:
         self._source.add(source, start, self._next)
         self._export.add(export, start, self._next)
 
-    def result(self, fp32_layer_error: float) -> Parity:
+    def result(self, fp32_layer_error: float) -> ParityFigures:
         """The figures over all columns."""
         source, export = self._source, self._export
         kl = self._cross / source.sum - source.log_sum + export.log_sum
-        return Parity(
+        return ParityFigures(
             tokens=len(self._next),
             kl_nats=max(float(kl.mean()), 0.0),
             top1=float((source.best == export.best).mean()),

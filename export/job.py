@@ -14,7 +14,7 @@ from edgedec.models.decoder import DecoderSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Job:
+class ExportJob:
     """One model in one format.
 
     Attributes:

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import ParityError
-from edgedec.export.divergence import Divergence, Parity
+from edgedec.export.divergence import Divergence, ParityFigures
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx import Emitter, GraphOptions, attention_feeds, stream_names
-from edgedec.export.onnx.parts import Parts
+from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.reference import Reference
 from edgedec.export.slices import Slices
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
@@ -55,7 +55,7 @@ class ParityRun:
         self._reference = Reference(spec, tensors)
         self._exported = Slices(folder)
 
-    def compare(self, tokens: Sequence[int], on_step: OnStep) -> Parity:
+    def compare(self, tokens: Sequence[int], on_step: OnStep) -> ParityFigures:
         """Read ``tokens``; ``on_step(done, total)`` runs after each layer and part of the head.
 
         Raises:
@@ -118,7 +118,7 @@ class ParityRun:
             folder = Path(name)
             with GraphWriter(folder) as graph:
                 store = make_format("fp32", 0, graph, self._tensors)
-                emitter = Emitter(Parts(self._spec, self._tensors, graph, store, plain))
+                emitter = Emitter(GraphParts(self._spec, self._tensors, graph, store, plain))
                 emitter.attention_inputs()
                 outputs = emitter.layer(layer, "x", "")
                 graph.save({})

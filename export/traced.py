@@ -29,7 +29,7 @@ _INLINE_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TracedFacts:
     """The graph's facts for a runtime.
 
     Attributes:
@@ -98,7 +98,7 @@ def quantize(traced: Path) -> Path:
     return file
 
 
-def finish(traced: Path, file: Path, facts: Facts) -> Cache:
+def finish(traced: Path, file: Path, facts: TracedFacts) -> Cache:
     """Write the graph as the runtime wants it, its weights beside it in ``<file>.data``.
 
     Raises:
@@ -147,7 +147,7 @@ def _cache(graph: onnx.GraphProto) -> Cache:
     return Cache(len(sizes) // 2, *sizes[0], numbers * itemsize)
 
 
-def _columns(model: onnx.ModelProto, facts: Facts) -> None:
+def _columns(model: onnx.ModelProto, facts: TracedFacts) -> None:
     """``vocab_size`` columns of logits, of which those that are not tokens are -inf."""
     graph = model.graph
     (logits,) = (value for value in graph.output if value.name == "logits")

@@ -16,7 +16,7 @@ from edgedec.decoding.session import Model, Pass, Session, Want
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import TokenTree
 from edgedec.loading.engine import build_engine
-from edgedec.overlap import AheadDrafter
+from edgedec.overlap import LookaheadDrafter
 from edgedec.overlap.clock import WallClock
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
@@ -119,7 +119,7 @@ class Harness:
             policy=policy or Fixed(4),
             **more,
         )
-        assert isinstance(self.engine.drafter, AheadDrafter)
+        assert isinstance(self.engine.drafter, LookaheadDrafter)
         self.drafter, self.ahead = self.engine.drafter, self.engine.drafter.ahead
 
     def run(

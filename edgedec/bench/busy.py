@@ -34,7 +34,7 @@ _LONG = {"GOMP_SPINCOUNT": "300000"}
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class WaitSetting:
     """How the threads of one runtime wait.
 
     Attributes:
@@ -52,12 +52,12 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("gguf, OpenMP's default", "gguf", _LONG),
-    Setting("gguf, chosen by load", "gguf"),
-    Setting("gguf, passive", "gguf", {"OMP_WAIT_POLICY": "passive"}),
-    Setting("onnx, 100 us as chosen", "onnx"),
-    Setting("onnx, 2000 us", "onnx", spin_us="2000"),
-    Setting("onnx, 10 us", "onnx", spin_us="10"),
+    WaitSetting("gguf, OpenMP's default", "gguf", _LONG),
+    WaitSetting("gguf, chosen by load", "gguf"),
+    WaitSetting("gguf, passive", "gguf", {"OMP_WAIT_POLICY": "passive"}),
+    WaitSetting("onnx, 100 us as chosen", "onnx"),
+    WaitSetting("onnx, 2000 us", "onnx", spin_us="2000"),
+    WaitSetting("onnx, 10 us", "onnx", spin_us="10"),
 )
 
 
@@ -105,7 +105,7 @@ def others(count: int) -> Iterator[None]:
             process.wait()
 
 
-def decode(setting: Setting, bundle: Path) -> dict[str, Any]:
+def decode(setting: WaitSetting, bundle: Path) -> dict[str, Any]:
     """One run in a process of its own.
 
     Raises:

@@ -17,7 +17,7 @@ PROMPT = "def read_lines(path):"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CommandRun:
     """A finished process: what it printed, how long it took, the most memory it had."""
 
     output: str
@@ -37,8 +37,8 @@ print(json.dumps([done.returncode, done.stdout, done.stderr, seconds, peak]))
 """
 
 
-def run(*arguments: str | Path) -> Run:
-    """Run ``edgedec`` with these arguments.
+def run(*arguments: str | Path) -> CommandRun:
+    """CommandRun ``edgedec`` with these arguments.
 
     Raises:
         InputError: it failed; the message is what it said.
@@ -51,7 +51,7 @@ def run(*arguments: str | Path) -> Run:
     if code != 0:
         raise InputError(f"{' '.join(command)}: {said.strip()}")
     # Kilobytes everywhere but on macOS.
-    return Run(output, seconds, peak * (1 if sys.platform == "darwin" else 1024))
+    return CommandRun(output, seconds, peak * (1 if sys.platform == "darwin" else 1024))
 
 
 def export(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgedec.bench.records import Recorder
-from edgedec.bench.toy import SUSPICIOUS, Setting, expected, observed, p_value
+from edgedec.bench.toy import SUSPICIOUS, ToySetting, expected, observed, p_value
 from edgedec.decoding.acceptance import (
     BigLittle,
     GumbelCoupling,
@@ -61,31 +61,33 @@ class DrawsAgain(GumbelCoupling):
 
 
 HONEST = {
-    "plain": Setting(GumbelCoupling(), "none"),
-    "coupling, chain": Setting(GumbelCoupling()),
-    "coupling, tree": Setting(GumbelCoupling(), "tree", bushy),
-    "coupling, lookup": Setting(GumbelCoupling(), "lookup"),
-    "match, chain": Setting(SampleAndMatch()),
-    "match, recycling tree": Setting(SampleAndMatch(), "recycle", bushy),
-    "speculative, chain": Setting(SpeculativeSampling()),
-    "speculative, chain, cold, top-k": Setting(SpeculativeSampling(), temperature=0.5, top_k=3),
-    "speculative, chain, penalty": Setting(SpeculativeSampling(), frequency_penalty=1.0),
-    "speculative, lookup": Setting(SpeculativeSampling(), "lookup"),
-    "speculative, recycling tree": Setting(SpeculativeSampling(), "recycle", bushy),
-    "recursive rejection, tree": Setting(SpeculativeSampling(), "tree", bushy),
-    "recursive rejection, tree, top-k": Setting(SpeculativeSampling(), "tree", bushy, top_k=2),
-    "speculative, chain, wary": Setting(SpeculativeSampling(), policy=lambda: Wary(0.45)),
-    "speculative, lookup, model": Setting(SpeculativeSampling(), "hybrid", lambda: Wary(0.4)),
-    "speculative, several drafters": Setting(SpeculativeSampling(), "adaptive", lambda: Wary(0.4)),
-    "recursive rejection, wary": Setting(SpeculativeSampling(), "tree", lambda: Wary(0.3)),
+    "plain": ToySetting(GumbelCoupling(), "none"),
+    "coupling, chain": ToySetting(GumbelCoupling()),
+    "coupling, tree": ToySetting(GumbelCoupling(), "tree", bushy),
+    "coupling, lookup": ToySetting(GumbelCoupling(), "lookup"),
+    "match, chain": ToySetting(SampleAndMatch()),
+    "match, recycling tree": ToySetting(SampleAndMatch(), "recycle", bushy),
+    "speculative, chain": ToySetting(SpeculativeSampling()),
+    "speculative, chain, cold, top-k": ToySetting(SpeculativeSampling(), temperature=0.5, top_k=3),
+    "speculative, chain, penalty": ToySetting(SpeculativeSampling(), frequency_penalty=1.0),
+    "speculative, lookup": ToySetting(SpeculativeSampling(), "lookup"),
+    "speculative, recycling tree": ToySetting(SpeculativeSampling(), "recycle", bushy),
+    "recursive rejection, tree": ToySetting(SpeculativeSampling(), "tree", bushy),
+    "recursive rejection, tree, top-k": ToySetting(SpeculativeSampling(), "tree", bushy, top_k=2),
+    "speculative, chain, wary": ToySetting(SpeculativeSampling(), policy=lambda: Wary(0.45)),
+    "speculative, lookup, model": ToySetting(SpeculativeSampling(), "hybrid", lambda: Wary(0.4)),
+    "speculative, several drafters": ToySetting(
+        SpeculativeSampling(), "adaptive", lambda: Wary(0.4)
+    ),
+    "recursive rejection, wary": ToySetting(SpeculativeSampling(), "tree", lambda: Wary(0.3)),
 }
 FLAGGED = {
-    "residual not subtracted": Setting(KeepsTheResidual()),
-    "residual not subtracted, tree": Setting(KeepsTheResidual(), "tree", bushy),
-    "residual not subtracted, lookup": Setting(KeepsTheResidual(), "lookup"),
-    "coupling draws again": Setting(DrawsAgain()),
-    "typical acceptance": Setting(Typical()),
-    "BiLD's threshold": Setting(BigLittle()),
+    "residual not subtracted": ToySetting(KeepsTheResidual()),
+    "residual not subtracted, tree": ToySetting(KeepsTheResidual(), "tree", bushy),
+    "residual not subtracted, lookup": ToySetting(KeepsTheResidual(), "lookup"),
+    "coupling draws again": ToySetting(DrawsAgain()),
+    "typical acceptance": ToySetting(Typical()),
+    "BiLD's threshold": ToySetting(BigLittle()),
 }
 
 

@@ -17,7 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from edgedec.bench.bundle import PLAIN
-from edgedec.bench.never_slower import AUTO, Workload, in_turn, loss, unpredictable
+from edgedec.bench.never_slower import AUTO, PromptSet, in_turn, loss, unpredictable
 from edgedec.bench.records import Recorder
 from edgedec.bench.workloads import heldout_files
 from edgedec.decoding.sampling import SamplingParams
@@ -121,12 +121,12 @@ def _bundles(suite: Suite) -> list[tuple[str, Path]]:
     return found
 
 
-def _workloads(suite: Suite) -> list[Workload]:
+def _workloads(suite: Suite) -> list[PromptSet]:
     """Text that drafts predict, briefly and after a long prompt, and text that none predicts."""
     hot = [work for work in unpredictable(suite.prompts) if "1.6" in work.name]
     return [
-        Workload("held-out code, greedy", suite.code(), SamplingParams()),
-        Workload("long held-out code, greedy", _long(suite.prompts), SamplingParams()),
+        PromptSet("held-out code, greedy", suite.code(), SamplingParams()),
+        PromptSet("long held-out code, greedy", _long(suite.prompts), SamplingParams()),
         *hot[:2],
     ]
 

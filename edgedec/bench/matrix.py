@@ -15,7 +15,7 @@ from typing import Any
 from edgedec.bench import cases as asking
 from edgedec.bench.cases import GREEDY, Case
 from edgedec.bench.replay import replay
-from edgedec.bench.verification import OnText, Progress, Row, Verification, Way
+from edgedec.bench.verification import OnText, Progress, Verification, VerificationRow, Way
 from edgedec.bench.verify import Prompts, Texts, check, decode, divergences, plainly, row, tokens_of
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
@@ -196,7 +196,7 @@ def _without_effect(cases: Sequence[Case], texts: Texts, count: int) -> list[str
     return notes
 
 
-def _idle(rows: Sequence[Row]) -> list[str]:
+def _idle(rows: Sequence[VerificationRow]) -> list[str]:
     """Notes on ways in which nothing was drafted."""
     ways = dict.fromkeys(one.way for one in rows)
     return [

@@ -53,7 +53,7 @@ _ELSEWHERE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class PromptSet:
     """Prompts and how to go on from them."""
 
     name: str
@@ -83,7 +83,7 @@ def best_fixed(suite: Suite, recorder: Recorder) -> list[Row]:
     return rows
 
 
-def unpredictable(count: int) -> list[Workload]:
+def unpredictable(count: int) -> list[PromptSet]:
     """Texts that a draft cannot predict; ``count`` prompts each."""
     texts: list[tuple[str, Prompt]] = [
         (f"random {i}", tokens) for i, tokens in enumerate(random_prompts(count, 4096))
@@ -93,12 +93,12 @@ def unpredictable(count: int) -> list[Workload]:
     ]
     hot = SamplingParams(temperature=1.6, seed=0)
     return [
-        Workload("random tokens, greedy", texts, SamplingParams()),
-        Workload("another language, greedy", elsewhere, SamplingParams()),
-        Workload("random tokens, temperature 1.6", texts, hot),
-        Workload("another language, temperature 1.6", elsewhere, hot),
+        PromptSet("random tokens, greedy", texts, SamplingParams()),
+        PromptSet("another language, greedy", elsewhere, SamplingParams()),
+        PromptSet("random tokens, temperature 1.6", texts, hot),
+        PromptSet("another language, temperature 1.6", elsewhere, hot),
         # Draft and target draw apart: what the draft draws is hardly ever right.
-        Workload("another language, temperature 1.6, uncoupled", elsewhere, hot, "match"),
+        PromptSet("another language, temperature 1.6, uncoupled", elsewhere, hot, "match"),
     ]
 
 
@@ -121,7 +121,7 @@ def _pairs(suite: Suite) -> list[tuple[str, Path]]:
 
 
 def _race(
-    bundle: Path, ways: Mapping[str, OpenOptions], work: Workload, recorder: Recorder, pair: str
+    bundle: Path, ways: Mapping[str, OpenOptions], work: PromptSet, recorder: Recorder, pair: str
 ) -> Row:
     """What ``auto`` loses against plain on one workload."""
     spent = in_turn(bundle, ways, work, recorder, pair).spent
@@ -153,7 +153,7 @@ class Decoded:
 def in_turn(
     bundle: Path,
     ways: Mapping[str, OpenOptions],
-    work: Workload,
+    work: PromptSet,
     recorder: Recorder,
     pair: str,
     repeats: int = _REPEATS,

@@ -19,8 +19,8 @@ from edgedec.planning.choose import decide
 from edgedec.planning.fallback import placed
 from edgedec.planning.predict import predict
 from edgedec.planning.spread import LEVEL, between_texts
-from edgedec.planning.weighed import Weighed
-from edgedec.profiling import ProfileOptions, Prompt, Wanted
+from edgedec.planning.weighed import WeighedCandidate
+from edgedec.profiling import CalibrationPrompt, ProfileOptions, Wanted
 from edgedec.profiling.recording import record
 from edgedec.profiling.traces import TEMPERATURES
 from edgedec.records.plan import Decision, Plan
@@ -88,7 +88,7 @@ def other_texts(suite: Suite, recorder: Recorder) -> list[Row]:
     return rows
 
 
-def _profile(prompts: Sequence[Prompt]) -> Profile:
+def _profile(prompts: Sequence[CalibrationPrompt]) -> Profile:
     """Of the pair that ships, with all the prompts' texts, some at a time.
 
     A profile records as many texts as half a minute allows.
@@ -104,22 +104,22 @@ def _profile(prompts: Sequence[Prompt]) -> Profile:
     return replace(profile, traces=tuple(traces))
 
 
-def _code(count: int) -> list[Prompt]:
-    return [Prompt(f"{CODE} {p.name}", p.text) for p in heldout_prompts(count)]
+def _code(count: int) -> list[CalibrationPrompt]:
+    return [CalibrationPrompt(f"{CODE} {p.name}", p.text) for p in heldout_prompts(count)]
 
 
-def _prose() -> list[Prompt]:
+def _prose() -> list[CalibrationPrompt]:
     """The longest topics of the running interpreter's own help."""
     longest = sorted(topics.topics, key=lambda name: -len(topics.topics[name]))[:_OTHER_KINDS]
-    return [Prompt(f"{PROSE} {name}", topics.topics[name][:600]) for name in longest]
+    return [CalibrationPrompt(f"{PROSE} {name}", topics.topics[name][:600]) for name in longest]
 
 
-def _hopeless() -> list[Prompt]:
+def _hopeless() -> list[CalibrationPrompt]:
     """The words of that prose in no order: what follows them cannot be foretold."""
     words = [word for prompt in _prose() for word in prompt.text.split()]
     draw = random.Random(0)
     texts = (" ".join(draw.choices(words, k=60)) for _ in range(_OTHER_KINDS))
-    return [Prompt(f"{HOPELESS} {number}", text) for number, text in enumerate(texts)]
+    return [CalibrationPrompt(f"{HOPELESS} {number}", text) for number, text in enumerate(texts)]
 
 
 def _replayed(profile: Profile, workload: Workload) -> Iterator[tuple[str, list[Held]]]:
@@ -164,13 +164,13 @@ def _hold(profile: Profile, decision: Decision, name: str, workload: Workload) -
 
 def _texts_alone(decision: Decision) -> tuple[float, float]:
     replayed = [one for one in decision.candidates if one.replayed and not one.refused]
-    looked = [Weighed(one, decision.max_context) for one in replayed]
+    looked = [WeighedCandidate(one, decision.max_context) for one in replayed]
     (chosen,) = (one for one in looked if one.candidate == decision.chosen)
     return between_texts(chosen, looked).interval(chosen.rate, 0.0)
 
 
 def _measured(
-    profile: Profile, prompts: Sequence[Prompt]
+    profile: Profile, prompts: Sequence[CalibrationPrompt]
 ) -> Iterator[tuple[str, float, list[Held]]]:
     """Texts decoded for real, beside plain decoding text by text: machines drift.
 

@@ -12,7 +12,7 @@ from edgedec.pipeline import Generation
 
 
 @dataclass(frozen=True, slots=True)
-class Divergence:
+class FirstDifference:
     """The first place where two generations of a prompt differ.
 
     Attributes:
@@ -73,12 +73,14 @@ def same(plain: Generation, other: Generation) -> bool:
 
 def divergence(
     asked: Asked, plain: Generation, other: Generation, ties: NearTies
-) -> Divergence | None:
+) -> FirstDifference | None:
     """The first difference that matters; None where log-probabilities differ by rounding alone."""
 
-    def found(what: str, position: int, one: object, two: object, **more: object) -> Divergence:
+    def found(
+        what: str, position: int, one: object, two: object, **more: object
+    ) -> FirstDifference:
         names = (asked.case, asked.way, asked.prompt)
-        return Divergence(*names, what, position, one, two, **more)  # type: ignore[arg-type]
+        return FirstDifference(*names, what, position, one, two, **more)  # type: ignore[arg-type]
 
     ours, theirs = plain.token_ids, other.token_ids
     place = _first_difference(ours, theirs)

@@ -29,7 +29,7 @@ from edgedec.hardware.device import available_cores
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import every_format
-from edgedec.overlap import AheadDrafter
+from edgedec.overlap import LookaheadDrafter
 from edgedec.overlap.clock import WallClock
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 from edgedec.planning.choose import decide
@@ -178,7 +178,7 @@ def _slowed(pipeline: Pipeline) -> float:
 def _pass_s(pipeline: Pipeline, *, working: bool) -> float:
     """Seconds of a lone row, with the draft thinking ahead of a prompt or not."""
     target, drafter = pipeline.engine.target, pipeline.engine.drafter
-    assert isinstance(drafter, AheadDrafter)
+    assert isinstance(drafter, LookaheadDrafter)
     prompt = pipeline.tokenizer.encode(_PROMPT)
     target.rollback(0)
     target.prefill(prompt[:-1])

@@ -20,7 +20,7 @@ from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
 from edgedec.planning.fallback import placed
 from edgedec.planning.predict import predict
-from edgedec.profiling import ProfileOptions, Prompt
+from edgedec.profiling import CalibrationPrompt, ProfileOptions
 from edgedec.records.place import Place
 from edgedec.records.plan import Candidate, Decision, Prediction
 from edgedec.records.profile import Profile
@@ -43,7 +43,7 @@ class _Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MeasuredPlan:
     """What a plan gave, and plain decoding next to it: machines drift.
 
     Attributes:
@@ -73,7 +73,7 @@ def _examine(pair: _Pair, suite: Suite, recorder: Recorder) -> Row:
     workload = _workload(pair, [text for _, text in texts])
     decision = decide(profile, workload, None, predict)
     usable = _some([one for one in decision.candidates if not one.refused], pair.most)
-    found: dict[str, Found] = {}
+    found: dict[str, MeasuredPlan] = {}
     predicted: dict[str, Prediction] = {}
     with Pipeline.open(pair.bundle, plan="none", draft="none") as plain:
         for candidate in usable:
@@ -114,7 +114,7 @@ def _options(texts: Sequence[tuple[str, str]]) -> ProfileOptions:
     What is examined is what plans cost on a text. How much texts differ is another matter: with
     few of them it is most of an error.
     """
-    prompts = tuple(Prompt(name, text) for name, text in texts)
+    prompts = tuple(CalibrationPrompt(name, text) for name, text in texts)
     return ProfileOptions(prompts=prompts, refresh=True)
 
 
@@ -124,7 +124,9 @@ def _workload(pair: _Pair, texts: Sequence[str]) -> Workload:
     return Workload(round(mean(lengths)), _TOKENS, 0.0, _CONTEXT)
 
 
-def _measure(pair: _Pair, candidate: Candidate, plain: Pipeline, texts: Sequence[str]) -> Found:
+def _measure(
+    pair: _Pair, candidate: Candidate, plain: Pipeline, texts: Sequence[str]
+) -> MeasuredPlan:
     opening = placed(OpenOptions(plan="none"), candidate.plan, _CONTEXT)
     options = GenerateOptions(_TOKENS, ignore_eos=True)
     with Pipeline.open(pair.bundle, opening) as pipeline:
@@ -134,10 +136,12 @@ def _measure(pair: _Pair, candidate: Candidate, plain: Pipeline, texts: Sequence
             for text in texts
         ]
     beside, own = (mean(column) for column in zip(*seconds, strict=True))
-    return Found(1 / own, 1 / beside)
+    return MeasuredPlan(1 / own, 1 / beside)
 
 
-def _summary(decision: Decision, replayed: dict[str, Prediction], found: dict[str, Found]) -> Row:
+def _summary(
+    decision: Decision, replayed: dict[str, Prediction], found: dict[str, MeasuredPlan]
+) -> Row:
     """Errors of the rates, and of how they compare with plain decoding on all cores."""
     predicted = {label: one.tokens_per_second for label, one in replayed.items()}
     errors = [abs(predicted[label] / one.rate - 1) for label, one in found.items()]

@@ -59,7 +59,7 @@ DRAFT = Toy(seed=2, like=(TARGET, 0.3))
 
 
 @dataclass(frozen=True)
-class Setting:
+class ToySetting:
     """One way to decode: a drafter by name, how much it drafts, a rule, parameters.
 
     With a ``translation`` the draft model's tokens are another vocabulary's.
@@ -83,7 +83,7 @@ class Setting:
         )
 
 
-def observed(setting: Setting, runs: int = RUNS) -> tuple[Floats, Metrics]:
+def observed(setting: ToySetting, runs: int = RUNS) -> tuple[Floats, Metrics]:
     """How often each text came, ``[VOCAB ** HORIZON]``, over the seeds 0, 1, ..."""
     target, draft = TARGET.open(64), DRAFT.open(64)
     drafter = drafting.create(
@@ -109,7 +109,7 @@ def place(tokens: Sequence[int]) -> int:
     return cell
 
 
-def expected(setting: Setting) -> Floats:
+def expected(setting: ToySetting) -> Floats:
     """The probability of every text, ``[VOCAB ** HORIZON]``, straight from the definition."""
     chances = np.ones(VOCAB**HORIZON)
     for text in itertools.product(range(VOCAB), repeat=HORIZON):

@@ -27,7 +27,7 @@ from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.records.profile import Measured, Parity, PassTimes, Profile
 from edgedec.records.trace import Trace
-from edgedec.replay.run import Setting, decode, replay
+from edgedec.replay.run import ReplaySetting, decode, replay
 from edgedec.testing.paced import PacedModel
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _paced(suite: Suite, recorder: Recorder) -> list[Row]:
         beside = _overheads(target, draft, texts[0][1])
         for share in _SHARES:
             pair = _like("target", 1.0, target), _like("draft", share, draft)
-            setting = Setting(*pair, *beside)
+            setting = ReplaySetting(*pair, *beside)
             for plan in _PLANS:
                 said = tokens_per_second(replay(setting, plan, traces, _TOKENS))
                 found = _Paced(setting, target, draft).speed(plan, traces)
@@ -160,7 +160,7 @@ def _like(role: str, share: float, model: Model) -> Measured:
 class _Paced:
     """The real loop in real time, over models whose passes are held to the setting's."""
 
-    setting: Setting
+    setting: ReplaySetting
     target: Model
     draft: Model
 
@@ -187,7 +187,7 @@ class _Paced:
         return engine
 
 
-def _share(setting: Setting) -> float:
+def _share(setting: ReplaySetting) -> float:
     assert setting.draft is not None, "every paced setting has one"
     return setting.draft.times[0].seconds[0] / _TARGET_S
 
@@ -198,12 +198,12 @@ def _share(setting: Setting) -> float:
 def _cores(suite: Suite, recorder: Recorder) -> list[Row]:
     """Plans of the pair that ships, with a core set for each model."""
     texts = [text for _, text in suite.code()]
-    found = tuple(profiling.Prompt(name, str(text)) for name, text in suite.code())
+    found = tuple(profiling.CalibrationPrompt(name, str(text)) for name, text in suite.code())
     options = profiling.ProfileOptions(prompts=found, refresh=True)
     profile = profiling.profile("demo", options)
     rows = []
     for plan in _apart(profile):
-        setting = Setting(
+        setting = ReplaySetting(
             profile.at("target", plan.target),
             None if plan.draft is None else profile.at("draft", plan.draft),
             profile.overhead_s,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgedec.bench.outcomes import Divergence
+from edgedec.bench.outcomes import FirstDifference
 from edgedec.loading.build import OpenOptions
 
 OnText = Callable[[int, int], None]
@@ -30,7 +30,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class VerificationRow:
     """What came of one case decoded in one way.
 
     Attributes:
@@ -67,10 +67,10 @@ class Verification:
 
     """
 
-    rows: list[Row]
+    rows: list[VerificationRow]
     tokens: int
     plan: dict[str, Any]
-    divergences: list[Divergence] = field(default_factory=list)
+    divergences: list[FirstDifference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def total(self, name: str) -> int:

@@ -16,8 +16,8 @@ from pathlib import Path
 from edgedec._support.model_path import is_gguf
 from edgedec.bench.cases import GREEDY, Case, alike
 from edgedec.bench.nearties import NearTies
-from edgedec.bench.outcomes import Asked, Divergence, divergence, same
-from edgedec.bench.verification import OnText, Progress, Row, Verification
+from edgedec.bench.outcomes import Asked, FirstDifference, divergence, same
+from edgedec.bench.verification import OnText, Progress, Verification, VerificationRow
 from edgedec.bundle import Bundle
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, rule
@@ -109,7 +109,7 @@ def divergences(
     prompts: Prompts,
     cases: Sequence[Case],
     texts: tuple[Texts, Mapping[str, Texts]],
-) -> list[Divergence]:
+) -> list[FirstDifference]:
     """The first one of each pair that differs, and plain texts that did not end as they must.
 
     Args:
@@ -146,11 +146,11 @@ def divergences(
     return found
 
 
-def row(way: str, case: Case, texts: Texts, found: Sequence[Divergence]) -> Row:
+def row(way: str, case: Case, texts: Texts, found: Sequence[FirstDifference]) -> VerificationRow:
     """What came of one case decoded in one way."""
     there = [texts[key] for key in texts if key[0] == case.name]
     own = [one.near_tie for one in found if (one.way, one.case) == (way, case.name)]
-    return Row(
+    return VerificationRow(
         way=way,
         case=case.name,
         texts=len(there),
@@ -167,7 +167,7 @@ def tokens_of(texts: Texts) -> int:
     return sum(len(one.events) for one in texts.values())
 
 
-def _wrong_endings(case: Case, prompts: Prompts, plain: Texts) -> list[Divergence]:
+def _wrong_endings(case: Case, prompts: Prompts, plain: Texts) -> list[FirstDifference]:
     found = []
     for number, due in enumerate(case.ends):
         text = plain[case.name, number]
@@ -175,7 +175,7 @@ def _wrong_endings(case: Case, prompts: Prompts, plain: Texts) -> list[Divergenc
             name = prompts[number][0]
             place = len(text.events)
             found.append(
-                Divergence(case.name, "plain", name, "ending", place, text.finish_reason, due)
+                FirstDifference(case.name, "plain", name, "ending", place, text.finish_reason, due)
             )
     return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from edgedec.profiling import Prompt
+    from edgedec.profiling import CalibrationPrompt
 
 option = click.option(
     "--prompts",
@@ -19,7 +19,7 @@ option = click.option(
 )
 
 
-def read(path: Path | None) -> tuple[Prompt, ...] | None:
+def read(path: Path | None) -> tuple[CalibrationPrompt, ...] | None:
     """The texts and conversations of a prompts file; None without one.
 
     Raises:
@@ -30,14 +30,14 @@ def read(path: Path | None) -> tuple[Prompt, ...] | None:
         return None
     from edgedec.batch.jobs import read_jobs
     from edgedec.errors import InputError
-    from edgedec.profiling import Prompt
+    from edgedec.profiling import CalibrationPrompt
 
     jobs = read_jobs(path)
     if not all(job.prompt for job in jobs):
         raise InputError(f"{path}: expected lines with a prompt that is not empty")
     return tuple(
-        Prompt(job.id, job.prompt)
+        CalibrationPrompt(job.id, job.prompt)
         if isinstance(job.prompt, str)
-        else Prompt(job.id, "", tuple(job.prompt))
+        else CalibrationPrompt(job.id, "", tuple(job.prompt))
         for job in jobs
     )

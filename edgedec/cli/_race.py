@@ -59,7 +59,7 @@ class Track:
         return Text("\n").join(wrapped + [Text()] * (lines - len(wrapped)))
 
 
-class Stage:
+class RaceView:
     """Both sides while they write; leaves the finished text. A context manager."""
 
     def __init__(self, console: Console, total: int) -> None:
@@ -74,7 +74,7 @@ class Stage:
             # Drawn between tokens, by this thread: a thread of its own would compete.
             self._live = Live(console=console, auto_refresh=False, transient=True)
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> RaceView:
         if self._live is not None:
             self._live.start()
         return self

@@ -158,7 +158,7 @@ def _perform(
 ) -> list[Duel]:
     from rich.console import Console
 
-    from edgedec.cli._race import Stage
+    from edgedec.cli._race import RaceView
 
     console = Console()
     console.print(caption, highlight=False)
@@ -166,7 +166,7 @@ def _perform(
     for name, prompt in prompts:
         console.rule(f"[bold]{name}[/]")
         console.print(prompt.rstrip("\n"), style="dim", markup=False, highlight=False)
-        with Stage(console, options.max_new_tokens) as stage:
+        with RaceView(console, options.max_new_tokens) as stage:
             duels.append(race(name, prompt, options, stage.on_token))
         stage.end(duels[-1])
     console.print(_totals(duels))

@@ -13,7 +13,7 @@ from edgedec.cli import _options
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from edgedec.doctor.survey import Found, Survey
+    from edgedec.doctor.survey import Survey, SurveyedDevice
     from edgedec.hardware.device import Speed
 
 # Wide enough for any line where nobody watches: what reads it wants no line ends inside.
@@ -94,7 +94,7 @@ def _print(found: Survey) -> None:
         click.echo(printable(problem))
 
 
-def _table(found: Iterable[Found]) -> Table:
+def _table(found: Iterable[SurveyedDevice]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -116,7 +116,7 @@ def _table(found: Iterable[Found]) -> Table:
     return table
 
 
-def _size(one: Found) -> str:
+def _size(one: SurveyedDevice) -> str:
     from edgedec.cli._output import size
     from edgedec.hardware.machine import describe
 

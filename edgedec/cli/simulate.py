@@ -104,9 +104,9 @@ def command(
             raise click.UsageError("give --card one of these, or a .toml file")
         return
     from edgedec.records.workload import Workload
-    from edgedec.simulation.what_if import Wish, between, elsewhere
+    from edgedec.simulation.what_if import WhatIf, between, elsewhere
 
-    wish = Wish(target, draft, target_devices, draft_devices, acceptance, memory)
+    wish = WhatIf(target, draft, target_devices, draft_devices, acceptance, memory)
     workload = Workload(prompt_tokens, new_tokens, temperature)
     if wish.unknown:
         _span(between(bundle, card, wish, workload), as_json=as_json)

@@ -27,7 +27,7 @@ Listener = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SurveyedDevice:
     """A device, or a cluster of the processor's cores, as one runtime uses it.
 
     Attributes:
@@ -61,7 +61,7 @@ class Survey:
 
     memory: Memory
     clusters: tuple[Cluster, ...]
-    found: tuple[Found, ...]
+    found: tuple[SurveyedDevice, ...]
     problems: tuple[str, ...]
 
 
@@ -75,7 +75,7 @@ def survey(*, measure: bool = True, on_progress: Listener | None = None) -> Surv
 
     """
     groups = tuple(clusters())
-    found: list[Found] = []
+    found: list[SurveyedDevice] = []
     problems = [*registry.problems()]
     for name in registry.names():
         try:
@@ -102,21 +102,21 @@ def _disturbance() -> list[str]:
     return [f"other programs are busy (load {load:.1f} on {cores} cores): the figures are too low"]
 
 
-def _places(device: Device, groups: tuple[Cluster, ...]) -> list[Found]:
+def _places(device: Device, groups: tuple[Cluster, ...]) -> list[SurveyedDevice]:
     """The processor once for each cluster, where threads can be kept on one."""
     if device.kind != "cpu":
-        return [Found(device, None, 0)]
+        return [SurveyedDevice(device, None, 0)]
     if len(groups) > 1 and not can_pin():
         cores = tuple(core for group in groups for core in group.cores)
         logical = tuple(core for group in groups for core in group.logical)
         groups = (Cluster(cores, logical, None, None, "all"),)
     most = available_cores()
-    return [Found(device, group, min(len(group.cores), most)) for group in groups]
+    return [SurveyedDevice(device, group, min(len(group.cores), most)) for group in groups]
 
 
-def _measured(found: list[Found], on_progress: Listener | None) -> list[Found]:
+def _measured(found: list[SurveyedDevice], on_progress: Listener | None) -> list[SurveyedDevice]:
     """With speeds; what two runtimes compute with the same function is measured once."""
-    known: dict[Any, Found] = {}
+    known: dict[Any, SurveyedDevice] = {}
     keys = [
         (_measure_of(one.device), replace(one.device, runtime=""), one.cluster) for one in found
     ]
@@ -140,7 +140,7 @@ def _measure_of(device: Device) -> Callable[[Device, int], Speed] | None:
     return getattr(registry.adapter(device.runtime), "measure", None)
 
 
-def _with_speed(one: Found) -> Found:
+def _with_speed(one: SurveyedDevice) -> SurveyedDevice:
     if _measure_of(one.device) is None:
         return one
     try:
@@ -151,13 +151,13 @@ def _with_speed(one: Found) -> Found:
         return replace(one, problem=_line(error))
 
 
-def _here(one: Found) -> Speed:
+def _here(one: SurveyedDevice) -> Speed:
     """In a thread of its own: those that a runtime starts in it inherit its cores."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(measure_one, one.device, one.threads, _cores(one)).result()
 
 
-def _cores(one: Found) -> tuple[int, ...] | None:
+def _cores(one: SurveyedDevice) -> tuple[int, ...] | None:
     return one.cluster.cores if one.cluster is not None and can_pin() else None
 
 
@@ -174,7 +174,7 @@ def measure_one(device: Device, threads: int, cores: tuple[int, ...] | None) -> 
         return measure(device, max(1, threads))
 
 
-def _in_child(one: Found) -> Speed:
+def _in_child(one: SurveyedDevice) -> Speed:
     """In a process of its own.
 
     Raises:

@@ -18,7 +18,7 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 
-class Source:
+class ByteSource:
     """The bytes of a file from its beginning on, each read once.
 
     Args:

@@ -19,7 +19,7 @@ from typing import Any
 from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
 from edgedec.errors import BundleError
-from edgedec.gguf._source import Source
+from edgedec.gguf._source import ByteSource
 from edgedec.gguf.types import ARRAY, BOOL, FILE_TYPES, NUMBERS, STRING, TENSOR_TYPES
 
 MAGIC = b"GGUF"
@@ -94,7 +94,7 @@ class GgufHeader:
         try:
             with open_regular(path) as file:
                 size = os.fstat(file.fileno()).st_size
-                return _read(Source(file, size, path), path, size)
+                return _read(ByteSource(file, size, path), path, size)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise BundleError(f"{one_line(str(path))} cannot be read: {one_line(reason)}") from None
@@ -163,7 +163,7 @@ class GgufHeader:
         return value if isinstance(value, bool) else default
 
 
-def _read(source: Source, path: Path, size: int) -> GgufHeader:
+def _read(source: ByteSource, path: Path, size: int) -> GgufHeader:
     version = _version(source)
     tensor_count = source.u64("the number of tensors")
     entry_count = source.u64("the number of entries")
@@ -179,7 +179,7 @@ def _read(source: Source, path: Path, size: int) -> GgufHeader:
     return GgufHeader(path, size, version, metadata, tensors)
 
 
-def _version(source: Source) -> int:
+def _version(source: ByteSource) -> int:
     if source.left < 8 or source.take(4, "the file's mark") != MAGIC:
         raise source.wrong("it does not begin with GGUF: give a GGUF file")
     version = source.u32("the version")
@@ -191,13 +191,13 @@ def _version(source: Source) -> int:
     raise source.wrong(f"GGUF version {version}, expected 2 or 3: {advice}")
 
 
-def _check_count(source: Source, count: int, most: int, least_bytes: int, what: str) -> None:
+def _check_count(source: ByteSource, count: int, most: int, least_bytes: int, what: str) -> None:
     if count > most:
         raise source.wrong(f"it claims {count} {what}, expected at most {most}: it is damaged")
     source.check(count * least_bytes, f"its {count} {what}")
 
 
-def _value(source: Source, kind: int, key: str) -> Any:
+def _value(source: ByteSource, kind: int, key: str) -> Any:
     what = f"the entry {one_line(key)!r}"
     if kind == STRING:
         return source.text(what, MAX_TEXT_BYTES)
@@ -219,7 +219,7 @@ def _value(source: Source, kind: int, key: str) -> Any:
     raise source.wrong(f"{what} is an array of {kind_name}: expected texts or numbers")
 
 
-def _alignment(source: Source, metadata: Mapping[str, Any]) -> int:
+def _alignment(source: ByteSource, metadata: Mapping[str, Any]) -> int:
     alignment = metadata.get("general.alignment", 32)
     whole = isinstance(alignment, int) and not isinstance(alignment, bool)
     if not whole or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
@@ -228,7 +228,7 @@ def _alignment(source: Source, metadata: Mapping[str, Any]) -> int:
     return int(alignment)
 
 
-def _tensors(source: Source, count: int, alignment: int) -> tuple[TensorInfo, ...]:
+def _tensors(source: ByteSource, count: int, alignment: int) -> tuple[TensorInfo, ...]:
     found: dict[str, TensorInfo] = {}
     end = 0
     for _ in range(count):
@@ -256,7 +256,7 @@ def _tensors(source: Source, count: int, alignment: int) -> tuple[TensorInfo, ..
     return tuple(found.values())
 
 
-def _tensor(source: Source) -> TensorInfo:
+def _tensor(source: ByteSource) -> TensorInfo:
     name = source.text("the name of a tensor", MAX_NAME_BYTES)
     what = f"the tensor {one_line(name)!r}"
     dims = source.u32(what)

@@ -13,7 +13,7 @@ from edgedec.decoding.policy.cost import WIDTHS
 from edgedec.decoding.session import Session
 from edgedec.errors import InputError
 from edgedec.hardware.pinning import PinnedEngine, pinned
-from edgedec.overlap import Ahead, AheadDrafter, OverlappedEngine
+from edgedec.overlap import Lookahead, LookaheadDrafter, OverlappedEngine
 from edgedec.overlap.clock import Clock, WallClock
 from edgedec.overlap.engine import log_failure
 from edgedec.records.place import Place
@@ -41,7 +41,7 @@ def build_engine(
         clock: the wall clock, or a replay's.
         policy: how much to draft; None is the plan's, by pass times measured now.
         rule: None is the Gumbel coupling.
-        on_failure: as ``AheadDrafter`` takes it.
+        on_failure: as ``LookaheadDrafter`` takes it.
 
     Raises:
         InputError: no such schedule or drafter, or the drafter or the rule does not go with
@@ -91,11 +91,11 @@ def _measured_policy(
 
 def _ahead(
     plan: Plan, parts: DrafterParts, clock: Clock, on_failure: Callable[[BaseException], object]
-) -> AheadDrafter:
+) -> LookaheadDrafter:
     """Return the plan's drafter, with its draft model in a thread of its own."""
     lookup = drafting.before_model(plan.drafter, parts)
-    ahead = Ahead(parts, clock, cores=_cores(plan.draft, clock))
-    return AheadDrafter(ahead, clock, name=plan.drafter, lookup=lookup, on_failure=on_failure)
+    ahead = Lookahead(parts, clock, cores=_cores(plan.draft, clock))
+    return LookaheadDrafter(ahead, clock, name=plan.drafter, lookup=lookup, on_failure=on_failure)
 
 
 def _check_schedule(plan: Plan) -> None:

@@ -27,8 +27,8 @@ from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import EdgedecError, InputError
 from edgedec.hardware.pinning import PinnedEngine
 from edgedec.overlap.clock import Clock
-from edgedec.overlap.lookahead import Ahead
-from edgedec.overlap.lookahead_node import Twig
+from edgedec.overlap.lookahead import Lookahead
+from edgedec.overlap.lookahead_node import LookaheadNode
 
 _FORGET = 0.95
 # Of the first tokens drafted, seven of ten are trusted to be right.
@@ -50,7 +50,7 @@ def log_failure(error: BaseException) -> None:
     )
 
 
-class Patience:
+class WaitLimit:
     """The longest wait for a draft that pays: the time that its token is worth.
 
     A wait of t seconds costs t times the tokens that a second brings; one drafted token more
@@ -80,7 +80,7 @@ class Patience:
             self._tried = _FORGET * self._tried + min(accepted + 1, drafted)
 
 
-class AheadDrafter:
+class LookaheadDrafter:
     """Hands out what a draft model has thought of so far; a ``Drafter``.
 
     Args:
@@ -95,7 +95,7 @@ class AheadDrafter:
 
     def __init__(
         self,
-        ahead: Ahead,
+        ahead: Lookahead,
         clock: Clock,
         *,
         name: str = ModelDrafter.name,
@@ -108,8 +108,8 @@ class AheadDrafter:
         # behind: one in a runtime's code when the interpreter goes takes the process with it.
         weakref.finalize(self, ahead.close)
         self._clock, self._lookup, self._on_failure = clock, lookup, on_failure
-        self._patience = Patience()
-        self._root = Twig(0)
+        self._patience = WaitLimit()
+        self._root = LookaheadNode(0)
         self._told = False
         self._began = self._busy_s = 0.0
         self._since, self._declined = 0.0, 0
@@ -144,7 +144,7 @@ class AheadDrafter:
     def observe(self, feedback: RoundFeedback) -> None:
         self.overlapped_s += self.ahead.busy_s - self._busy_s
         for token in feedback.kept:
-            self._root = self._root.below(token) or Twig(token, self._root)
+            self._root = self._root.below(token) or LookaheadNode(token, self._root)
         self.reuse_hits += self._root.ranked is not None
         self.ahead.advance(self._root, feedback.kept)
         self._patience.observe(feedback, self._clock.now() - self._began)
@@ -159,30 +159,30 @@ class AheadDrafter:
 
     def _thought(self, root: int, limits: DraftLimits, go_on: GoOn, *, coupled: bool) -> Draft:
         """The draft's first choices below the root, as far as they are known and wanted."""
-        tree, twig = TokenTree(root), self._root
+        tree, node = TokenTree(root), self._root
         length = min(limits.nodes, limits.depth)
-        token = (lambda: _first(twig).token) if coupled else None
-        offer = Offer(ModelDrafter.name, lambda: twig.confidence, lambda: twig.entropy, token)
+        token = (lambda: _first(node).token) if coupled else None
+        offer = Offer(ModelDrafter.name, lambda: node.confidence, lambda: node.entropy, token)
         leaf = 0
-        while leaf < length and self._known(twig, leaf) and go_on(DraftStep(offer, leaf, leaf)):
-            twig = _first(twig)
-            leaf = tree.add(twig.token, leaf)
+        while leaf < length and self._known(node, leaf) and go_on(DraftStep(offer, leaf, leaf)):
+            node = _first(node)
+            leaf = tree.add(node.token, leaf)
         if leaf:
             self._declined = 0
-        elif length > 0 and twig.computed:
+        elif length > 0 and node.computed:
             self._declined += 1
         return Draft(tree, source=ModelDrafter.name)
 
-    def _known(self, twig: Twig, depth: int) -> bool:
+    def _known(self, node: LookaheadNode, depth: int) -> bool:
         """True if the draft knows the next token; waits for it while that pays."""
         ahead, clock = self.ahead, self._clock
         give_up = clock.now() + self._patience.seconds(depth)
-        while twig.ranked is None:
+        while node.ranked is None:
             ahead.news.clear()
             left = give_up - clock.now()
-            if twig.computed or ahead.expected_s(twig) >= left or not ahead.news.wait(left):
+            if node.computed or ahead.expected_s(node) >= left or not ahead.news.wait(left):
                 break
-        return bool(twig.ranked)
+        return bool(node.ranked)
 
     def _tell(self, error: BaseException) -> None:
         if not self._told:
@@ -194,9 +194,9 @@ def _without_rivals(go_on: GoOn) -> GoOn:
     return lambda step: go_on(step._replace(offer=step.offer._replace(rivals=())))
 
 
-def _first(twig: Twig) -> Twig:
-    assert twig.ranked, "not computed yet"
-    return twig.ranked[0]
+def _first(node: LookaheadNode) -> LookaheadNode:
+    assert node.ranked, "not computed yet"
+    return node.ranked[0]
 
 
 class OverlappedEngine(PinnedEngine):
@@ -204,7 +204,7 @@ class OverlappedEngine(PinnedEngine):
 
     Args:
         target: scores what is drafted, in the caller's thread.
-        drafter: an ``AheadDrafter``, this engine's own from now on.
+        drafter: an ``LookaheadDrafter``, this engine's own from now on.
         policy: says how much of what is thought of to verify.
         rule: one whose text does not depend on what is drafted: ``coupling`` or ``match``.
         clock: the drafter's.
@@ -221,7 +221,7 @@ class OverlappedEngine(PinnedEngine):
     def __init__(
         self,
         target: Session,
-        drafter: AheadDrafter,
+        drafter: LookaheadDrafter,
         policy: DraftPolicy,
         rule: AcceptanceRule,
         clock: Clock,

@@ -13,17 +13,17 @@ from edgedec.decoding.drafting.tree import RankCalibration
 from edgedec.decoding.sampling import Sampler
 from edgedec.errors import InputError
 from edgedec.overlap.clock import Clock
-from edgedec.overlap.lookahead_node import Twig
-from edgedec.overlap.lookahead_tree import PassTimes, Thicket
+from edgedec.overlap.lookahead_node import LookaheadNode
+from edgedec.overlap.lookahead_tree import LookaheadTree, PassTimes
 from edgedec.overlap.worker import Worker
 
 
-class Ahead:
-    """Owns a draft session and grows a ``Thicket`` below the last known token, pass by pass.
+class Lookahead:
+    """Owns a draft session and grows a ``LookaheadTree`` below the last known token, pass by pass.
 
     Its methods are called by the scheduler's thread. None of them waits for a pass; what they
-    say reaches the draft's thread in the order in which it was said. What comes of it is read
-    from the ``Twig`` that ``begin`` gave, while it grows: that, ``news`` and a few figures are
+    say reaches the draft's thread in the order in which it was said. The results are read from the
+    ``LookaheadNode`` that ``begin`` returned, while it grows: that, ``news`` and a few figures are
     all that the two threads share.
 
     Args:
@@ -59,7 +59,7 @@ class Ahead:
         self._session = parts.draft
         self._clock, self._branches = clock, parts.draft_branches
         self._calibration, self._times = RankCalibration(), PassTimes()
-        self._thicket: Thicket | None = None
+        self._tree: LookaheadTree | None = None
         self._paused = self._resting = self._still = False
         # Seconds computed, and since when it computes now; a pair, so that both are of one time.
         self._busy: tuple[float, float | None] = 0.0, None
@@ -69,28 +69,28 @@ class Ahead:
 
     # -- for the scheduler ----------------------------------------------------------------------
 
-    def begin(self, sampler: Sampler) -> Twig:
+    def begin(self, sampler: Sampler) -> LookaheadNode:
         """Another text, which the sampler has the beginning of; what there is to read."""
-        root = Twig(sampler.history[-1])
+        root = LookaheadNode(sampler.history[-1])
         self.failure = None
         self._still = False
         self._worker.post(partial(self._begin, sampler.twin(), root))
         self._stop()
         return root
 
-    def advance(self, root: Twig, kept: Sequence[int]) -> None:
+    def advance(self, root: LookaheadNode, kept: Sequence[int]) -> None:
         """The text went on by ``kept`` to ``root``, which is below the last one.
 
         A pass that is only for what the text has left aside is interrupted.
         """
         self._still = False
         self._worker.post(partial(self._advance, root, tuple(kept)))
-        thicket = self._thicket
-        computing = () if thicket is None else thicket.computing
-        if computing and not any(twig.related(root) for twig in computing):
+        tree = self._tree
+        computing = () if tree is None else tree.computing
+        if computing and not any(node.related(root) for node in computing):
             self._stop()
 
-    def add(self, root: Twig, tokens: Sequence[int]) -> None:
+    def add(self, root: LookaheadNode, tokens: Sequence[int]) -> None:
         """Think below these as well, one after the other: the target verifies them."""
         self._worker.post(partial(self._add, root, tuple(tokens)))
 
@@ -126,41 +126,41 @@ class Ahead:
         total, since = self._busy
         return total if since is None else total + self._clock.now() - since
 
-    def expected_s(self, twig: Twig) -> float:
+    def expected_s(self, node: LookaheadNode) -> float:
         """Seconds until the draft may have said what comes after it; inf where it will not."""
-        thicket = self._thicket
+        tree = self._tree
         held = self._paused or self._resting or self._still
-        if held or thicket is None or not self._times.known:
+        if held or tree is None or not self._times.known:
             return inf
         since, pass_s = self._busy[1], self._times.at(1)
         if since is None:
             return pass_s
         left = max(0.0, pass_s - (self._clock.now() - since))
-        return left if twig in thicket.computing else left + pass_s
+        return left if node in tree.computing else left + pass_s
 
     # -- in the draft's thread ------------------------------------------------------------------
 
-    def _begin(self, sampler: Sampler, root: Twig) -> None:
+    def _begin(self, sampler: Sampler, root: LookaheadNode) -> None:
         self.failure = None
         self._follower.begin(sampler.history, sampler)
-        self._thicket = Thicket(
+        self._tree = LookaheadTree(
             self._follower, sampler, root, self._calibration, branches=self._branches
         )
 
-    def _advance(self, root: Twig, kept: Sequence[int]) -> None:
-        if self._thicket is not None:
-            self._thicket.advance(root, kept)
+    def _advance(self, root: LookaheadNode, kept: Sequence[int]) -> None:
+        if self._tree is not None:
+            self._tree.advance(root, kept)
 
-    def _add(self, root: Twig, tokens: Sequence[int]) -> None:
-        if self._thicket is not None:
-            self._thicket.add(root, tokens)
+    def _add(self, root: LookaheadNode, tokens: Sequence[int]) -> None:
+        if self._tree is not None:
+            self._tree.add(root, tokens)
 
     def _forget(self) -> None:
-        self._thicket = None
+        self._tree = None
 
     def _grow(self) -> bool:
-        thicket = self._thicket
-        if thicket is None or self._paused or self._resting:
+        tree = self._tree
+        if tree is None or self._paused or self._resting:
             return False
         if self._follower.room() < 1:  # the session cannot hold the text
             self._still = True
@@ -171,7 +171,7 @@ class Ahead:
             if self._follower.behind():
                 self._follower.catch_up()
                 return True
-            rows = thicket.grow(self._times)
+            rows = tree.grow(self._times)
             if rows:
                 self._times.observe(rows, self._clock.now() - began)
             self._still = not rows
@@ -181,7 +181,7 @@ class Ahead:
             self.news.set()
 
     def _fail(self, error: BaseException) -> None:
-        self.failure, self._thicket = error, None
+        self.failure, self._tree = error, None
         self.news.set()
 
     def _stop(self) -> None:

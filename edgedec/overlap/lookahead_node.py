@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import exp, log
 
 
-class Twig:
+class LookaheadNode:
     """A possible token, and the draft's distribution of the one after it.
 
     Twigs are shared by two threads without a lock: one grows them, the other reads. A field that
@@ -13,7 +13,7 @@ class Twig:
 
     Attributes:
         token: its id.
-        above: the twig before it; None at the beginning of what is remembered.
+        above: the node before it; None at the beginning of what is remembered.
         chance: that the text goes on with it, given that it comes to ``above``.
         ranked: the draft's choices for the next token, best first; None until computed.
         scores: the logits of the draft's best tokens there, descending.
@@ -23,17 +23,17 @@ class Twig:
 
     __slots__ = ("above", "chance", "others", "ranked", "scores", "token")
 
-    def __init__(self, token: int, above: Twig | None = None, chance: float = 1.0) -> None:
+    def __init__(self, token: int, above: LookaheadNode | None = None, chance: float = 1.0) -> None:
         self.token, self.above, self.chance = token, above, chance
-        self.ranked: tuple[Twig, ...] | None = None
+        self.ranked: tuple[LookaheadNode, ...] | None = None
         self.scores: tuple[float, ...] = ()
-        self.others: tuple[Twig, ...] = ()
+        self.others: tuple[LookaheadNode, ...] = ()
 
-    def below(self, token: int) -> Twig | None:
+    def below(self, token: int) -> LookaheadNode | None:
         """Return the child with this token, or None."""
-        for twig in (*(self.ranked or ()), *self.others):
-            if twig.token == token:
-                return twig
+        for node in (*(self.ranked or ()), *self.others):
+            if node.token == token:
+                return node
         return None
 
     @property
@@ -56,11 +56,11 @@ class Twig:
     def _weights(self) -> list[float]:
         return [exp(score - self.scores[0]) for score in self.scores]
 
-    def related(self, other: Twig) -> bool:
+    def related(self, other: LookaheadNode) -> bool:
         """True if one of the two is an ancestor of the other."""
         return self.leads_to(other) or other.leads_to(self)
 
-    def leads_to(self, other: Twig | None) -> bool:
+    def leads_to(self, other: LookaheadNode | None) -> bool:
         """True if ``other`` is this node or below it."""
         while other is not None and other is not self:
             other = other.above

@@ -21,7 +21,7 @@ from edgedec.decoding.drafting.tree import RankCalibration
 from edgedec.decoding.policy.cost import RunningMedian
 from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.tree import TokenTree
-from edgedec.overlap.lookahead_node import Twig
+from edgedec.overlap.lookahead_node import LookaheadNode
 
 # Children of a node that are thought of.
 _CHILDREN = 6
@@ -87,12 +87,12 @@ def _guess(rows: int) -> float:
     return 1 + _MORE * (rows - 1)
 
 
-class Thicket:
+class LookaheadTree:
     """The lookahead tree of one text; used by one thread.
 
     The pending tree of the session is rooted at the base, where the sampler's history ends. It
     keeps what the text has left aside until it is full; then it is planted anew at the root.
-    What was computed below the root is remembered; a twig's ancestors are computed again with
+    What was computed below the root is remembered; a node's ancestors are computed again with
     the first pass that needs them.
 
     Args:
@@ -103,7 +103,7 @@ class Thicket:
         branches: of the draft's ``Capabilities``.
 
     Attributes:
-        computing: the twigs that the running pass is for.
+        computing: the nodes that the running pass is for.
 
     """
 
@@ -111,12 +111,12 @@ class Thicket:
         self,
         follower: Follower,
         sampler: Sampler,
-        root: Twig,
+        root: LookaheadNode,
         calibration: RankCalibration,
         *,
         branches: int | None,
     ) -> None:
-        self.computing: Sequence[Twig] = ()
+        self.computing: Sequence[LookaheadNode] = ()
         self._follower, self._sampler, self._calibration = follower, sampler, calibration
         self._branching = branches != 1
         self._most_forks = _FORKS if branches is None else min(_FORKS, branches - 1)
@@ -124,26 +124,26 @@ class Thicket:
         self._done = 0  # nodes computed
         self._start()
 
-    def advance(self, root: Twig, kept: Sequence[int]) -> None:
+    def advance(self, root: LookaheadNode, kept: Sequence[int]) -> None:
         """The text went on by ``kept``, whose last token is the root now."""
-        twig: Twig | None = self._root
+        node: LookaheadNode | None = self._root
         for token in kept:
-            if twig is None:
+            if node is None:
                 break
-            self._learn(twig, token)
-            twig = twig.below(token)
+            self._learn(node, token)
+            node = node.below(token)
         self._settled += kept
         self._root = root
 
-    def add(self, root: Twig, tokens: Sequence[int]) -> None:
-        """Somebody else thought of these tokens, one after the other."""
-        twig = root
+    def add(self, root: LookaheadNode, tokens: Sequence[int]) -> None:
+        """Add a path of tokens that another drafter proposed."""
+        node = root
         for token in tokens:
-            below = twig.below(token)
+            below = node.below(token)
             if below is None:
-                below = Twig(token, twig, _COPIED)
-                twig.others += (below,)
-            twig = below
+                below = LookaheadNode(token, node, _COPIED)
+                node.others += (below,)
+            node = below
 
     def grow(self, times: PassTimes) -> int:
         """One pass; its rows, 0 where none is worth it."""
@@ -151,7 +151,7 @@ class Thicket:
         if not wanted:
             return 0
         if not self._fits(wanted):
-            if self._branching and self._root is self._twigs[0]:
+            if self._branching and self._root is self._nodes[0]:
                 return 0  # all that is pending is below the root
             self._replant()
             if not self._fits(wanted):
@@ -163,100 +163,100 @@ class Thicket:
         finally:
             self.computing = ()
         first, self._done = self._done, len(self._tree)
-        for node in range(first, self._done):
-            self._rank(node, rows)
+        for index in range(first, self._done):
+            self._rank(index, rows)
         return self._done - first
 
-    def _rank(self, node: int, rows: Rows) -> None:
-        twig = self._twigs[node]
-        if twig.ranked is None:  # else it was computed again for what is below it
-            ids = rows.best(node, _CHILDREN)
-            twig.scores = tuple(self._follower.scores(node))
-            chances = self._follower.chances(rows, node, ids)
-            chances = self._calibration.chances(RankCalibration.bin(twig.confidence), chances)
+    def _rank(self, index: int, rows: Rows) -> None:
+        node = self._nodes[index]
+        if node.ranked is None:  # else it was computed again for what is below it
+            ids = rows.best(index, _CHILDREN)
+            node.scores = tuple(self._follower.scores(index))
+            chances = self._follower.chances(rows, index, ids)
+            chances = self._calibration.chances(RankCalibration.bin(node.confidence), chances)
             both = zip(ids.tolist(), chances.tolist(), strict=True)
-            ranked = tuple(_child(twig, token, chance) for token, chance in both)
-            twig.ranked = ranked
-            twig.others = tuple(other for other in twig.others if other not in ranked)
+            ranked = tuple(_child(node, token, chance) for token, chance in both)
+            node.ranked = ranked
+            node.others = tuple(other for other in node.others if other not in ranked)
 
-    def _learn(self, twig: Twig, token: int) -> None:
-        if twig.ranked:
-            choices = [choice.token for choice in twig.ranked]
+    def _learn(self, node: LookaheadNode, token: int) -> None:
+        if node.ranked:
+            choices = [choice.token for choice in node.ranked]
             taken = choices.index(token) if token in choices else None
-            self._calibration.learn(RankCalibration.bin(twig.confidence), len(choices), taken)
+            self._calibration.learn(RankCalibration.bin(node.confidence), len(choices), taken)
 
-    def _worth_a_pass(self, times: PassTimes) -> list[Twig]:
+    def _worth_a_pass(self, times: PassTimes) -> list[LookaheadNode]:
         """Return the nodes to compute next, best first, hence parents before children."""
         order = count()
         heap = [(-1.0, next(order), self._root)]
-        found: list[Twig] = []
+        found: list[LookaheadNode] = []
         first = 0.0
         while heap and len(found) < _WIDEST:
-            value, _, twig = heappop(heap)
+            value, _, node = heappop(heap)
             if -value < _LEAST:
                 break
-            if twig.ranked is None:
+            if node.ranked is None:
                 # Below another row of the pass it saves a pass; beside it, it delays the next.
                 share = value / first if found else 0.0
-                share = share if twig.above in found else share / _PATIENT
+                share = share if node.above in found else share / _PATIENT
                 if found and not times.pays(len(found), share):
                     continue
-                found.append(twig)
+                found.append(node)
                 first = first or value
-            for child in self._choices(twig):
+            for child in self._choices(node):
                 heappush(heap, (value * child.chance, next(order), child))
         return found
 
-    def _choices(self, twig: Twig) -> Sequence[Twig]:
-        ranked = twig.ranked or ()
+    def _choices(self, node: LookaheadNode) -> Sequence[LookaheadNode]:
+        ranked = node.ranked or ()
         if self._branching:
-            return (*ranked, *twig.others)
-        return twig.others[-1:] or ranked[:1]
+            return (*ranked, *node.others)
+        return node.others[-1:] or ranked[:1]
 
-    def _fits(self, wanted: Sequence[Twig]) -> bool:
+    def _fits(self, wanted: Sequence[LookaheadNode]) -> bool:
         missing = self._missing(wanted)
         forks, inner = self._forks, set(self._inner)
-        for twig in missing:
-            forks += twig.above in inner
-            inner.add(twig.above)
-        nodes = len(self._tree) + len(missing)
-        enough = nodes <= min(_MOST, self._follower.room())
+        for node in missing:
+            forks += node.above in inner
+            inner.add(node.above)
+        size = len(self._tree) + len(missing)
+        enough = size <= min(_MOST, self._follower.room())
         return enough and forks <= self._most_forks
 
-    def _missing(self, wanted: Sequence[Twig]) -> list[Twig]:
+    def _missing(self, wanted: Sequence[LookaheadNode]) -> list[LookaheadNode]:
         """Those, and those above them, that are not pending; parents before children."""
-        missing: dict[Twig, None] = {}
-        for twig in wanted:
-            path: list[Twig] = []
-            place: Twig | None = twig
-            while place is not None and place not in self._nodes and place not in missing:
+        missing: dict[LookaheadNode, None] = {}
+        for node in wanted:
+            path: list[LookaheadNode] = []
+            place: LookaheadNode | None = node
+            while place is not None and place not in self._indices and place not in missing:
                 path.append(place)
                 place = place.above
             missing.update(dict.fromkeys(reversed(path)))
         return list(missing)
 
-    def _plant(self, wanted: Sequence[Twig]) -> None:
-        for twig in self._missing(wanted):
-            assert twig.above is not None, "only the base has nothing above it"
-            self._nodes[twig] = self._tree.add(twig.token, self._nodes[twig.above])
-            self._twigs.append(twig)
-            self._forks += twig.above in self._inner
-            self._inner.add(twig.above)
+    def _plant(self, wanted: Sequence[LookaheadNode]) -> None:
+        for node in self._missing(wanted):
+            assert node.above is not None, "only the base has nothing above it"
+            self._indices[node] = self._tree.add(node.token, self._indices[node.above])
+            self._nodes.append(node)
+            self._forks += node.above in self._inner
+            self._inner.add(node.above)
 
     def _replant(self) -> None:
         """Commit what leads to the root, forget what does not, and go on from there."""
-        path: list[Twig] = []
-        twig = self._root.above
-        while twig is not None:
-            path.append(twig)
-            twig = twig.above
-        nodes: list[int] = []
-        for twig in reversed(path):
-            node = self._nodes.get(twig, self._done)
-            if node >= self._done:
+        path: list[LookaheadNode] = []
+        node = self._root.above
+        while node is not None:
+            path.append(node)
+            node = node.above
+        indices: list[int] = []
+        for node in reversed(path):
+            index = self._indices.get(node, self._done)
+            if index >= self._done:
                 break
-            nodes.append(node)
-        self._follower.keep(self._tree, nodes)
+            indices.append(index)
+        self._follower.keep(self._tree, indices)
         self._sampler.push(self._settled)
         self._root.above = None  # a long text does not keep all that was ever thought of it
         self._start()
@@ -264,18 +264,18 @@ class Thicket:
     def _start(self) -> None:
         root = self._root
         self._tree = TokenTree(root.token)
-        self._twigs, self._nodes = [root], {root: 0}
-        # Twigs with something pending below them, and how often that is more than one thing.
-        self._inner: set[Twig | None] = set()
+        self._nodes, self._indices = [root], {root: 0}
+        # Nodes with something pending below them, and how often that is more than one thing.
+        self._inner: set[LookaheadNode | None] = set()
         self._forks = 0
         self._settled: list[int] = []  # tokens from the base to the root
         self._done = 0  # nodes computed
 
 
-def _child(twig: Twig, token: int, chance: float) -> Twig:
+def _child(node: LookaheadNode, token: int, chance: float) -> LookaheadNode:
     """Return the node of a token the draft chose, a known one where there is one."""
-    known = twig.below(token)
+    known = node.below(token)
     if known is None:
-        return Twig(token, twig, chance)
+        return LookaheadNode(token, node, chance)
     known.chance = max(known.chance, chance)
     return known

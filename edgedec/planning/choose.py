@@ -15,10 +15,10 @@ from edgedec.errors import MemoryBudgetError, PlanError, RuntimeUnavailable
 from edgedec.planning.candidates import Family, families
 from edgedec.planning.estimate import Estimate, Forecast
 from edgedec.planning.footprint import drafted_at_most
-from edgedec.planning.memory_fit import Memory
+from edgedec.planning.memory_fit import MemoryFit
 from edgedec.planning.reasons import Findings, disturbed, reasons
 from edgedec.planning.spread import interval, with_texts
-from edgedec.planning.weighed import Weighed
+from edgedec.planning.weighed import WeighedCandidate
 from edgedec.records.place import CPU, Place
 from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction
 from edgedec.records.profile import Measured, Profile
@@ -99,7 +99,7 @@ def decide(
     )
 
 
-def choose(usable: Iterable[Weighed]) -> Weighed:
+def choose(usable: Iterable[WeighedCandidate]) -> WeighedCandidate:
     """The fastest; drafts only where they are ahead of plain decoding by their margin.
 
     Args:
@@ -122,19 +122,19 @@ class _Planner:
     given: int | None
     available: int | None
     forecast: Forecast = field(init=False)
-    memory: Memory = field(init=False)
+    memory: MemoryFit = field(init=False)
 
     def __post_init__(self) -> None:
         self.forecast = Forecast(self.profile, self.workload)
-        self.memory = Memory(self.profile, self.workload, self.given, self.available)
+        self.memory = MemoryFit(self.profile, self.workload, self.given, self.available)
 
-    def weigh(self, family: Family) -> Weighed:
+    def weigh(self, family: Family) -> WeighedCandidate:
         """The best of a family that fits, by formula."""
         if family.refused:
             plan = family.plans[0]
             nothing = Prediction(0.0, 0.0, self.memory.least(plan), 0.0)
             refused = Candidate(plan, nothing, family.refused, replayed=False)
-            return Weighed(refused, self.memory.needed)
+            return WeighedCandidate(refused, self.memory.needed)
         estimates = {plan: self.forecast.estimate(plan) for plan in family.plans}
         fit = self.memory.fit({plan: found.rate for plan, found in estimates.items()})
         plan = fit.plan
@@ -143,9 +143,9 @@ class _Planner:
         estimate = estimates[plan]
         measured = self._measured(plan, estimate)
         uncertainty = math.hypot(measured, estimate.error)
-        return Weighed(candidate, fit.context, estimate, uncertainty, measured)
+        return WeighedCandidate(candidate, fit.context, estimate, uncertainty, measured)
 
-    def check(self, usable: list[Weighed], refused: list[Weighed]) -> None:
+    def check(self, usable: list[WeighedCandidate], refused: list[WeighedCandidate]) -> None:
         """There must be a way to decode."""
         if any(w.plan.plain for w in usable):
             return
@@ -173,12 +173,12 @@ class _Planner:
         )
 
     def look_closer(
-        self, usable: list[Weighed], predict: Predict
-    ) -> tuple[list[Weighed], list[Weighed]]:
+        self, usable: list[WeighedCandidate], predict: Predict
+    ) -> tuple[list[WeighedCandidate], list[WeighedCandidate]]:
         """Replay the best, and all plain ones; returns all, then those that were replayed."""
         ordered = sorted(usable, key=_best_first)
-        looked: dict[Plan, Weighed] = {}
-        kinds: dict[tuple[str, ...], Weighed] = {}
+        looked: dict[Plan, WeighedCandidate] = {}
+        kinds: dict[tuple[str, ...], WeighedCandidate] = {}
         for w in ordered:
             place = w.plan.target.label if w.plan.plain else ""
             kinds.setdefault((w.plan.drafter, w.plan.schedule, place), w)
@@ -191,7 +191,7 @@ class _Planner:
                 looked[w.plan] = self._replayed(w, predict)
         return [looked.get(w.plan, w) for w in usable], list(looked.values())
 
-    def _replayed(self, weighed: Weighed, predict: Predict) -> Weighed:
+    def _replayed(self, weighed: WeighedCandidate, predict: Predict) -> WeighedCandidate:
         workload = dataclasses.replace(self.workload, max_context=weighed.context)
         known = weighed.candidate.prediction
         try:
@@ -203,7 +203,9 @@ class _Planner:
         candidate = Candidate(weighed.plan, dataclasses.replace(found, peak_bytes=known.peak_bytes))
         return with_texts(dataclasses.replace(weighed, candidate=candidate))
 
-    def fallbacks(self, usable: list[Weighed], chosen: Weighed) -> tuple[Plan, ...]:
+    def fallbacks(
+        self, usable: list[WeighedCandidate], chosen: WeighedCandidate
+    ) -> tuple[Plan, ...]:
         """Plans to go on with when a place of the chosen one fails; the last is plain."""
         fitting = [w for w in usable if self.memory.holds(w.plan, chosen.context)]
         plan, found = chosen.plan, []
@@ -236,13 +238,13 @@ def _spread(measured: Measured, rows: int, context: int) -> float:
     return min(spread, _UNSTEADY) if measured.steady else _UNSTEADY
 
 
-def _best_first(weighed: Weighed) -> tuple[float, bool, int, str]:
+def _best_first(weighed: WeighedCandidate) -> tuple[float, bool, int, str]:
     plan = weighed.plan
     fixed = plan.draft_length is not None and not plan.plain
     return -weighed.rate, fixed, weighed.candidate.prediction.peak_bytes, plan.label
 
 
-def _safest_first(weighed: Weighed) -> tuple[bool, bool, float, str]:
+def _safest_first(weighed: WeighedCandidate) -> tuple[bool, bool, float, str]:
     """The processor without a choice of cores before all else: nothing there can go away."""
     place = weighed.plan.target
     return not _processor(place), place.cores is not None, -weighed.rate, place.label

@@ -60,7 +60,7 @@ class Drafts:
     nodes: int
 
 
-class Recording:
+class DraftReplay:
     """A recorded text, and what drafters make of it.
 
     Args:
@@ -176,7 +176,7 @@ class Recording:
 
 
 def measure(
-    recordings: Sequence[Recording], drafter: str, length: int, *, branches: int | None = None
+    recordings: Sequence[DraftReplay], drafter: str, length: int, *, branches: int | None = None
 ) -> dict[str, Drafts]:
     """What came of a drafter's rounds over all texts, by the source of the draft."""
     rounds = [
@@ -196,7 +196,7 @@ def measure(
     return found
 
 
-def child_chances(recordings: Sequence[Recording]) -> tuple[float, ...]:
+def child_chances(recordings: Sequence[DraftReplay]) -> tuple[float, ...]:
     """Chance that a node's first, second, ... child is the one the target takes, p_b.
 
     Empty where no draft model's choices were recorded.

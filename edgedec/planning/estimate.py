@@ -13,7 +13,7 @@ from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import LENGTHS
 from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.errors import PlanError
-from edgedec.planning.drafts import Drafts, Recording, child_chances, measure
+from edgedec.planning.drafts import DraftReplay, Drafts, child_chances, measure
 from edgedec.planning.footprint import footprint
 from edgedec.planning.sizes import Seconds, Size, Trees, best_tree
 from edgedec.planning.survival import Survival
@@ -68,7 +68,7 @@ class Forecast:
 
     def __init__(self, profile: Profile, workload: Workload) -> None:
         self.profile, self.workload = profile, workload
-        self._recordings = [Recording(trace) for trace in nearest(profile.traces, workload)]
+        self._recordings = [DraftReplay(trace) for trace in nearest(profile.traces, workload)]
         self._measured: dict[tuple[str, int, int | None], dict[str, Drafts]] = {}
         self._estimates: dict[Plan, Estimate] = {}
         self._sizes: dict[tuple[Place, Place], Size] = {}

@@ -36,7 +36,7 @@ class Fit:
     refused: str = ""
 
 
-class Memory:
+class MemoryFit:
     """Fits plans into so many bytes.
 
     Args:

@@ -12,7 +12,7 @@ from edgedec.planning.footprint import footprint
 from edgedec.records.plan import OVERLAPPED, Plan, Prediction
 from edgedec.records.profile import NOT_AT_ONCE, Contention, Profile
 from edgedec.records.workload import Workload
-from edgedec.replay.run import Setting, replay
+from edgedec.replay.run import ReplaySetting, replay
 
 # Shorter texts are foretold as these, so that there are rounds after the first.
 _FEWEST_TOKENS = 32
@@ -30,7 +30,7 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
     texts = nearest(profile.traces, workload)
     if not texts:
         raise ProfileError("the profile has no texts: profile the bundle again")
-    setting = Setting(
+    setting = ReplaySetting(
         profile.at("target", plan.target),
         None if plan.draft is None else profile.at("draft", plan.draft),
         overhead_s=profile.overhead_s,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from edgedec.hardware.busy import BUSY
 from edgedec.planning.estimate import Estimate
-from edgedec.planning.memory_fit import Memory, size
-from edgedec.planning.weighed import Weighed
+from edgedec.planning.memory_fit import MemoryFit, size
+from edgedec.planning.weighed import WeighedCandidate
 from edgedec.records.plan import OVERLAPPED
 from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload
@@ -33,11 +33,11 @@ class Findings:
 
     profile: Profile
     workload: Workload
-    memory: Memory
-    chosen: Weighed
-    plain: Weighed
-    drafting: tuple[Weighed, ...]
-    refused: tuple[Weighed, ...]
+    memory: MemoryFit
+    chosen: WeighedCandidate
+    plain: WeighedCandidate
+    drafting: tuple[WeighedCandidate, ...]
+    refused: tuple[WeighedCandidate, ...]
     interval: tuple[float, float]
 
 
@@ -55,7 +55,7 @@ def reasons(findings: Findings) -> Iterator[str]:
         yield f"Left out: {' '.join(note.split()).rstrip('.')}."
 
 
-def _speed(option: Weighed) -> str:
+def _speed(option: WeighedCandidate) -> str:
     """Tokens a second, with a decimal where there are few."""
     return _tokens(option.rate)
 
@@ -64,7 +64,7 @@ def _tokens(rate: float) -> str:
     return f"{rate:.{1 if rate < 20 else 0}f}"
 
 
-def _against(option: Weighed, other: Weighed) -> str:
+def _against(option: WeighedCandidate, other: WeighedCandidate) -> str:
     return f"{option.rate / other.rate:.2f} times"
 
 
@@ -136,7 +136,7 @@ def _plain(findings: Findings) -> Iterator[str]:
     )
 
 
-def _round_s(option: Weighed) -> float:
+def _round_s(option: WeighedCandidate) -> float:
     """Seconds of a mean round, from the same figures as the rate."""
     return option.candidate.prediction.block_efficiency / option.rate
 

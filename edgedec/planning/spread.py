@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from edgedec.planning.weighed import Weighed
+from edgedec.planning.weighed import WeighedCandidate
 
 # Share of further texts that an interval holds.
 LEVEL = 0.9
@@ -65,7 +65,7 @@ class Spread:
         return rate * math.exp(self.shift - wide), rate * math.exp(self.shift + wide)
 
 
-def between_texts(chosen: Weighed, looked: Sequence[Weighed]) -> Spread:
+def between_texts(chosen: WeighedCandidate, looked: Sequence[WeighedCandidate]) -> Spread:
     """The spread of texts around the predictions of plans that were made of the others.
 
     Args:
@@ -89,10 +89,10 @@ def between_texts(chosen: Weighed, looked: Sequence[Weighed]) -> Spread:
     return Spread(shift, math.sqrt(squares / freedom), count)
 
 
-def _left_out(place: int, rivals: Sequence[Weighed]) -> float:
+def _left_out(place: int, rivals: Sequence[WeighedCandidate]) -> float:
     """Log of a text's speed over what the plan made of the other texts promises."""
 
-    def promised(one: Weighed) -> float:
+    def promised(one: WeighedCandidate) -> float:
         rates = one.candidate.prediction.texts
         return 1 / fmean(1 / rate for n, rate in enumerate(rates) if n != place)
 
@@ -108,7 +108,7 @@ def student(freedom: int) -> float:
     return _NORMAL + (_STUDENT[-1] - _NORMAL) * last / freedom
 
 
-def interval(chosen: Weighed, looked: Sequence[Weighed]) -> tuple[float, float]:
+def interval(chosen: WeighedCandidate, looked: Sequence[WeighedCandidate]) -> tuple[float, float]:
     """Tokens per second between which ``LEVEL`` of other texts of the kind should lie.
 
     Args:
@@ -119,7 +119,7 @@ def interval(chosen: Weighed, looked: Sequence[Weighed]) -> tuple[float, float]:
     return between_texts(chosen, looked).interval(chosen.rate, measured)
 
 
-def with_texts(weighed: Weighed) -> Weighed:
+def with_texts(weighed: WeighedCandidate) -> WeighedCandidate:
     """A replayed plan, whose uncertainty counts how much its texts differ.
 
     By formula it counts how few rounds are known, which the spread between texts contains.

@@ -11,7 +11,7 @@ _FOLLOWED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class WeighedCandidate:
     """A candidate and what led to it.
 
     Attributes:

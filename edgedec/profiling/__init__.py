@@ -1,7 +1,7 @@
 """Measures a pair on this machine: every place it can run at, and what it agrees about."""
 
 from edgedec.profiling.places import Wanted
-from edgedec.profiling.prompts import Prompt
+from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.profiling.run import OnProgress, ProfileOptions, profile, read_cached
 
-__all__ = ["OnProgress", "ProfileOptions", "Prompt", "Wanted", "profile", "read_cached"]
+__all__ = ["CalibrationPrompt", "OnProgress", "ProfileOptions", "Wanted", "profile", "read_cached"]

@@ -19,7 +19,7 @@ from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned
 from edgedec.profiling import parity, passes
 from edgedec.profiling.children import LOGITS
-from edgedec.profiling.job import Job
+from edgedec.profiling.job import MeasurementJob
 from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.runtimes import registry
 
@@ -29,14 +29,14 @@ _SLACK = 80
 
 def main(task: Mapping[str, Any]) -> Any:
     """Measure ``job``; the answer is a ``Measured``, and ``folder`` gets the rows to compare."""
-    job = from_json(Job, task["job"], "job", ProfileError)
+    job = from_json(MeasurementJob, task["job"], "job", ProfileError)
     with pinned(job.place.cores):
         measured, logits = measure(job)
     np.save(Path(task["folder"]) / LOGITS, logits)
     return to_json(measured)
 
 
-def measure(job: Job) -> tuple[Measured, parity.Rows]:
+def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
     """Load, read, run passes; and the rows that ``parity`` compares."""
     # The runtime's library comes first: its bytes are not the model's.
     registry.adapter(registry.of_format(job.place.format).name)
@@ -78,7 +78,7 @@ def measure(job: Job) -> tuple[Measured, parity.Rows]:
     return measured, logits
 
 
-def _widths(job: Job, model: Model) -> tuple[int, ...]:
+def _widths(job: MeasurementJob, model: Model) -> tuple[int, ...]:
     """The job's widths, or a compiled graph's own; a recurrent model decodes row by row."""
     if model.capabilities.rollback is Rollback.NONE:
         return (1,)
@@ -86,7 +86,7 @@ def _widths(job: Job, model: Model) -> tuple[int, ...]:
 
 
 def _at_contexts(
-    session: Session, job: Job, widths: tuple[int, ...]
+    session: Session, job: MeasurementJob, widths: tuple[int, ...]
 ) -> tuple[tuple[PassTimes, ...], float, bool]:
     """Pass times by context, seconds a token of reading, and whether all was steady.
 

@@ -16,7 +16,7 @@ from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned
-from edgedec.profiling.job import Job, Together
+from edgedec.profiling.job import MeasurementJob, Together
 from edgedec.profiling.opened import Opened, opened
 from edgedec.profiling.passes import repeated
 from edgedec.records.profile import Contention
@@ -50,14 +50,14 @@ def measure(pair: Together) -> Contention:
     return Contention(pair.target.place.label, pair.draft.place.label, slower[0], slower[1])
 
 
-def _opened(job: Job) -> AbstractContextManager[Opened]:
+def _opened(job: MeasurementJob) -> AbstractContextManager[Opened]:
     return opened(Path(job.path), job.place, _CAPACITY, job.row_invariant)
 
 
 class _Looper:
     """Passes of one session, again and again, on its cores."""
 
-    def __init__(self, job: Job, session: Session, rows: int) -> None:
+    def __init__(self, job: MeasurementJob, session: Session, rows: int) -> None:
         self._job, self._session = job, session
         self._tree = TokenTree.chain(repeated(job.sample, 0, rows))
         with pinned(job.place.cores):

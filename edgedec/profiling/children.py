@@ -12,7 +12,7 @@ import numpy as np
 from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.fields import from_json, to_json
 from edgedec.errors import EdgedecError, ProfileError
-from edgedec.profiling.job import Job, Together
+from edgedec.profiling.job import MeasurementJob, Together
 from edgedec.profiling.parity import Rows
 from edgedec.records.profile import Contention, Measured, Parity
 
@@ -37,7 +37,7 @@ class Outcome:
     logits: Rows | None
 
 
-def measure(job: Job, limit_s: float, module: str = CHILD) -> Outcome:
+def measure(job: MeasurementJob, limit_s: float, module: str = CHILD) -> Outcome:
     """One model at one place.
 
     Args:
@@ -72,7 +72,7 @@ def _ask(module: str, task: Any, limit_s: float) -> Any:
     return ask_once(module, task, limits, environment=_QUIET)
 
 
-def failed(job: Job, reason: str) -> Measured:
+def failed(job: MeasurementJob, reason: str) -> Measured:
     """A place that cannot be used, and why."""
     return Measured(
         role=job.role, name=Path(job.path).name, place=job.place, times=(), prefill_s=0.0,

@@ -10,7 +10,7 @@ TARGET, DRAFT = "target", "draft"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class MeasurementJob:
     """One model at one place.
 
     Attributes:
@@ -42,5 +42,5 @@ class Job:
 class Together:
     """Two models at places that are apart, for their passes at once."""
 
-    target: Job
-    draft: Job
+    target: MeasurementJob
+    draft: MeasurementJob

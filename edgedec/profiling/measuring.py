@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from edgedec.errors import EdgedecError
 from edgedec.loading.sources import Source
 from edgedec.profiling import children, parity
-from edgedec.profiling.job import DRAFT, TARGET, Job, Together
+from edgedec.profiling.job import DRAFT, TARGET, MeasurementJob, Together
 from edgedec.profiling.launch import with_launch
 from edgedec.profiling.places import Site
 from edgedec.profiling.prompts import SAMPLE
@@ -102,13 +102,13 @@ class Measuring:
         limit = (_LIMIT_S + size / _BYTES_PER_SECOND) * (3 if self._thorough else 1)
         return children.measure(job, limit)
 
-    def _job(self, one: Measured) -> Job:
+    def _job(self, one: Measured) -> MeasurementJob:
         (site,) = (s for s in self._sites if s.key == (one.role, one.place))
         return self._job_at(site)
 
-    def _job_at(self, site: Site) -> Job:
+    def _job_at(self, site: Site) -> MeasurementJob:
         thorough = self._thorough
-        return Job(
+        return MeasurementJob(
             role=site.source.role,
             path=str(site.source.path),
             place=site.place,

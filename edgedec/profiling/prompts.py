@@ -59,7 +59,7 @@ A checklist for the first day of a hiking trip:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class CalibrationPrompt:
     """A text to go on from.
 
     Attributes:
@@ -85,31 +85,33 @@ class Prompt:
         return tokenizer.encode(self.text)
 
 
-CODE = (Prompt("function", _PYTHON), Prompt("class", _PYTHON_CLASS))
-TEXTS = (*CODE, Prompt("prose", _PROSE), Prompt("list", _LIST))
+CODE = (CalibrationPrompt("function", _PYTHON), CalibrationPrompt("class", _PYTHON_CLASS))
+TEXTS = (*CODE, CalibrationPrompt("prose", _PROSE), CalibrationPrompt("list", _LIST))
 # What passes are timed and compared on: both kinds of text, and more than one script.
 SAMPLE = (
     f"{_PROSE} would ever be finished.\n\n{_PYTHON}\n{_LIST} Größe, café, 東京.\n{_PYTHON_CLASS}"
 )
 
 
-def of_bundle(bundle: str | Path) -> tuple[Prompt, ...]:
+def of_bundle(bundle: str | Path) -> tuple[CalibrationPrompt, ...]:
     """What to calibrate on where the user gives nothing: for the demo pair what it is good at."""
     if str(bundle) == "demo" or Path(bundle).resolve() == BUNDLE.resolve():
         # The last ones: those at the beginning are what others measure on.
         with suppress(InputError):
-            return tuple(Prompt(p.name, p.text) for p in heldout_prompts(_ALL)[-_OF_DEMO:])
+            return tuple(
+                CalibrationPrompt(p.name, p.text) for p in heldout_prompts(_ALL)[-_OF_DEMO:]
+            )
     return TEXTS
 
 
-def some(prompts: Sequence[Prompt]) -> list[Prompt]:
+def some(prompts: Sequence[CalibrationPrompt]) -> list[CalibrationPrompt]:
     """As many as a plan needs, evenly from a longer file: its first lines may be of one kind."""
     if len(prompts) <= MOST:
         return list(prompts)
     return [prompts[place * len(prompts) // MOST] for place in range(MOST)]
 
 
-def digest(prompts: Sequence[Prompt]) -> str:
+def digest(prompts: Sequence[CalibrationPrompt]) -> str:
     """A short name of the texts."""
     found = hashlib.sha256()
     for prompt in prompts:

@@ -13,8 +13,8 @@ from edgedec.errors import EdgedecError, ProfileError
 from edgedec.loading.sources import Source
 from edgedec.profiling.job import DRAFT, TARGET
 from edgedec.profiling.opened import Opened, opened
-from edgedec.profiling.prompts import Prompt
-from edgedec.profiling.residuals import Stage, residuals
+from edgedec.profiling.prompts import CalibrationPrompt
+from edgedec.profiling.residuals import OpenPair, residuals
 from edgedec.profiling.rounds import overheads
 from edgedec.profiling.traces import TEMPERATURES, Recorder
 from edgedec.records.profile import Measured
@@ -31,7 +31,7 @@ _SLACK = 32
 
 
 @dataclass(slots=True)
-class Recording:
+class PairRecording:
     """What came of it; see ``Profile``."""
 
     traces: tuple[Trace, ...] = ()
@@ -44,8 +44,8 @@ class Recording:
 def record(
     sources: Mapping[str, Sequence[Source]],
     measured: Sequence[Measured],
-    texts: Sequence[Prompt],
-) -> Recording:
+    texts: Sequence[CalibrationPrompt],
+) -> PairRecording:
     """Let the target go on from every text and ask both models about it.
 
     Args:
@@ -57,7 +57,7 @@ def record(
         ProfileError: none of the texts has a token.
 
     """
-    found = Recording()
+    found = PairRecording()
     target, draft = _quickest(measured, TARGET), _quickest(measured, DRAFT)
     if target is None:
         return found
@@ -83,12 +83,16 @@ def record(
             first.session, drafts, translation, prompts[0][1], info.vocab_size
         )
         both = target, None if drafts is None else draft
-        pair = Stage(first.model, first.session, drafts, translation, both, found.draft_overhead_s)
+        pair = OpenPair(
+            first.model, first.session, drafts, translation, both, found.draft_overhead_s
+        )
         found.rounds = residuals(pair, found.traces)
     return found
 
 
-def encoded(source: Source, texts: Sequence[Prompt], most: int) -> list[tuple[str, list[int]]]:
+def encoded(
+    source: Source, texts: Sequence[CalibrationPrompt], most: int
+) -> list[tuple[str, list[int]]]:
     """Texts by name, the last ``most`` tokens of each; those without any are left out.
 
     Raises:

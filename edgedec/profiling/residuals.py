@@ -22,14 +22,14 @@ from edgedec.errors import EdgedecError
 from edgedec.records.plan import Plan
 from edgedec.records.profile import Measured
 from edgedec.records.trace import Trace
-from edgedec.replay.run import Setting, decode, replay
+from edgedec.replay.run import ReplaySetting, decode, replay
 
 _TEXTS, _TOKENS = 3, 64
 _LENGTH = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class OpenPair:
     """A pair that is open where it was measured.
 
     Attributes:
@@ -63,14 +63,14 @@ class Stage:
                 yield Plan(target.place, place, name, length)
 
 
-def residuals(stage: Stage, traces: Sequence[Trace]) -> dict[str, float]:
+def residuals(stage: OpenPair, traces: Sequence[Trace]) -> dict[str, float]:
     """Seconds a round, by ``Plan.kind``; greedy texts only."""
     texts = [trace for trace in traces if trace.temperature == 0][:_TEXTS]
     if not texts or not stage.measured[0].rolls_back:
         return {}
     policies = _policies(stage)
     target, draft = stage.measured
-    setting = Setting(target, draft, draft_overhead_s=stage.draft_overhead_s)
+    setting = ReplaySetting(target, draft, draft_overhead_s=stage.draft_overhead_s)
     found = {}
     for plan in stage.plans():
         bare = setting if plan.draft is not None else replace(setting, draft=None)
@@ -83,13 +83,15 @@ def residuals(stage: Stage, traces: Sequence[Trace]) -> dict[str, float]:
     return found
 
 
-def _policies(stage: Stage) -> Mapping[bool, DraftPolicy]:
+def _policies(stage: OpenPair) -> Mapping[bool, DraftPolicy]:
     """By whether it decides each round."""
     draft_s = None if stage.draft is None else calibrate(stage.draft, widths=(1,)).at(1)
     return {False: Fixed(_LENGTH), True: MeasuredCost(calibrate(stage.target), draft_s)}
 
 
-def _decode(stage: Stage, plan: Plan, policies: Mapping[bool, DraftPolicy], text: Trace) -> Metrics:
+def _decode(
+    stage: OpenPair, plan: Plan, policies: Mapping[bool, DraftPolicy], text: Trace
+) -> Metrics:
     vocab_size = stage.model.info.vocab_size
     stage.target.rollback(0)
     if stage.draft is not None:

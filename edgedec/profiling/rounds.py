@@ -23,7 +23,7 @@ _ROUNDS = 24
 _DRAFTED = 4
 
 
-class Timed:
+class TimedSession:
     """A session that counts the seconds of its passes."""
 
     def __init__(self, session: Session) -> None:
@@ -52,7 +52,7 @@ class _Beside(Metrics):
 
     __slots__ = ("_last", "_timers", "rounds")
 
-    def __init__(self, timers: Sequence[Timed]) -> None:
+    def __init__(self, timers: Sequence[TimedSession]) -> None:
         super().__init__()
         self._timers = timers
         self._last = 0.0
@@ -95,7 +95,7 @@ def _beside(
     prompt: Sequence[int],
     vocab_size: int,
 ) -> float:
-    timers = [Timed(session) for session in (target, draft) if session is not None]
+    timers = [TimedSession(session) for session in (target, draft) if session is not None]
     sessions = [cast(Session, timer) for timer in timers]
     drafter: Drafter = NoDrafter()
     if draft is not None:

@@ -16,7 +16,7 @@ from edgedec.profiling.identity import identity
 from edgedec.profiling.job import TARGET
 from edgedec.profiling.measuring import Measuring
 from edgedec.profiling.places import Site, Wanted, sites
-from edgedec.profiling.prompts import Prompt
+from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.profiling.recording import encoded, record
 from edgedec.records.profile import SCHEMA, Measured, Profile
 from edgedec.records.trace import Trace
@@ -42,7 +42,7 @@ class ProfileOptions:
 
     draft_model: Path | None = None
     wanted: Wanted = field(default_factory=Wanted)
-    prompts: tuple[Prompt, ...] | None = None
+    prompts: tuple[CalibrationPrompt, ...] | None = None
     prompts_name: str | None = None
     refresh: bool = False
 
@@ -107,7 +107,7 @@ class _Task:
     sites: Sequence[Site]
     left_out: Sequence[str]
     options: ProfileOptions
-    texts: Sequence[Prompt]
+    texts: Sequence[CalibrationPrompt]
 
 
 def _check(found: Sequence[Site]) -> None:

@@ -39,7 +39,7 @@ _AHEAD_ROW = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ReplaySetting:
     """The sessions, clock and costs that a plan is replayed with.
 
     Attributes:
@@ -66,7 +66,9 @@ class Setting:
     rounds: Mapping[str, float] = field(default_factory=dict)
 
 
-def replay(setting: Setting, plan: Plan, traces: Sequence[Trace], new_tokens: int) -> list[Metrics]:
+def replay(
+    setting: ReplaySetting, plan: Plan, traces: Sequence[Trace], new_tokens: int
+) -> list[Metrics]:
     """Decode the traces' texts one after the other, as one pipeline would.
 
     Args:
@@ -107,7 +109,7 @@ class _Stage:
     """One plan, put together as a pipeline would be."""
 
     def __init__(
-        self, setting: Setting, plan: Plan, clock: VirtualClock, traces: Sequence[Trace]
+        self, setting: ReplaySetting, plan: Plan, clock: VirtualClock, traces: Sequence[Trace]
     ) -> None:
         self._clock, self._setting = clock, setting
         self._shared = Shared(clock, _factors(setting, plan))
@@ -163,7 +165,7 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def _beside(setting: Setting, plan: Plan) -> tuple[float, float, float]:
+def _beside(setting: ReplaySetting, plan: Plan) -> tuple[float, float, float]:
     """Overhead of a round outside its passes: base, with a draft, and for each token; seconds."""
     scheduling = _SCHEDULING if plan.schedule == OVERLAPPED else 0.0
     noise = _NOISE * setting.target.vocab_size if setting.sampled else 0.0
@@ -175,13 +177,13 @@ def _beside(setting: Setting, plan: Plan) -> tuple[float, float, float]:
     return setting.overhead_s * (1 + deciding + scheduling), drafting_s, noise_s
 
 
-def _beside_draft(setting: Setting, plan: Plan) -> tuple[float, float]:
+def _beside_draft(setting: ReplaySetting, plan: Plan) -> tuple[float, float]:
     """Overhead of a draft pass outside the model, and for each of its rows; seconds."""
     each = _AHEAD_ROW if plan.schedule == OVERLAPPED else 0.0
     return setting.draft_overhead_s, each * setting.draft_overhead_s
 
 
-def _factors(setting: Setting, plan: Plan) -> dict[str, float]:
+def _factors(setting: ReplaySetting, plan: Plan) -> dict[str, float]:
     """By role, how much slower passes are when both models compute at once."""
     if plan.schedule != OVERLAPPED or setting.contention is None:
         return {}

@@ -18,7 +18,7 @@ from types import TracebackType
 
 from edgedec.errors import Interrupted, StateError
 from edgedec.hardware.pinning import pinned
-from edgedec.replay.waiting import Baton, VirtualSignal, VirtualTask
+from edgedec.replay.waiting import Permit, VirtualSignal, VirtualTask
 
 _ROOT = "the caller"
 
@@ -41,11 +41,11 @@ class VirtualClock:
     def __init__(self) -> None:
         self._now = 0.0
         self._order = 0
-        self._root = self._holder = Baton(_ROOT)
-        self._ready: deque[Baton] = deque()
+        self._root = self._holder = Permit(_ROOT)
+        self._ready: deque[Permit] = deque()
         # (moment, order, who, its turn when it went to sleep: another one means it woke since).
-        self._sleepers: list[tuple[float, int, Baton, int]] = []
-        self._waiting: dict[Baton, str] = {}
+        self._sleepers: list[tuple[float, int, Permit, int]] = []
+        self._waiting: dict[Permit, str] = {}
         self._tasks: list[VirtualTask] = []
         self._closing = False
         self._core: ExitStack | None = None
@@ -109,7 +109,7 @@ class VirtualClock:
             raise Interrupted("the simulation has ended")
 
     @property
-    def holder(self) -> Baton:
+    def holder(self) -> Permit:
         """The thread that runs now: the caller."""
         return self._holder
 
@@ -120,13 +120,13 @@ class VirtualClock:
         self._now = moment
         return True
 
-    def wake_at(self, baton: Baton, moment: float) -> None:
+    def wake_at(self, baton: Permit, moment: float) -> None:
         """It sleeps until then, and not until a moment given before."""
         baton.turn += 1
         self._order += 1
         heappush(self._sleepers, (moment, self._order, baton, baton.turn))
 
-    def wake(self, baton: Baton) -> None:
+    def wake(self, baton: Permit) -> None:
         """It can go on now."""
         baton.turn += 1
         if not baton.ready:
@@ -167,7 +167,7 @@ class VirtualClock:
         self._holder = following = self._following()
         following.hand_over()
 
-    def _following(self) -> Baton:
+    def _following(self) -> Permit:
         """Return the next thread to run; advances the time where all sleep."""
         if self._ready:
             return self._next_ready()
@@ -183,7 +183,7 @@ class VirtualClock:
             self.wake(baton)
         return self._next_ready()
 
-    def _next_ready(self) -> Baton:
+    def _next_ready(self) -> Permit:
         baton = self._ready.popleft()
         baton.ready = False
         return baton

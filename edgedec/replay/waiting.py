@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _UNWIND_S = 10.0
 
 
-class Baton:
+class Permit:
     """A thread's right to run.
 
     Attributes:
@@ -55,7 +55,7 @@ class VirtualSignal:
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self._set = False
-        self._waiting: list[Baton] = []
+        self._waiting: list[Permit] = []
 
     def set(self) -> None:
         self._set = True
@@ -91,7 +91,7 @@ class VirtualTask:
     """A thread that runs while it holds the permit; an ``overlap.clock.Task``."""
 
     def __init__(self, clock: VirtualClock, run: Callable[[], None], name: str) -> None:
-        self.baton = Baton(name)
+        self.baton = Permit(name)
         self._clock = clock
         self._run = run
         self._done = VirtualSignal(clock)

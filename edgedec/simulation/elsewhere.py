@@ -33,7 +33,7 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RecordedOutputs:
     """The recorded outputs of a pair, and Python's overhead outside its passes.
 
     Attributes:
@@ -47,7 +47,7 @@ class Said:
     draft_overhead_s: float = 0.0
 
 
-def profile_of(card: Card, models: Models, said: Said) -> Profile:
+def profile_of(card: Card, models: Models, said: RecordedOutputs) -> Profile:
     """Return the profile that the card's machine would have, at the middle of each range.
 
     Raises:
@@ -77,7 +77,7 @@ def profile_of(card: Card, models: Models, said: Said) -> Profile:
 
 
 def span(
-    card: Card, models: Models, said: Said, plan: Plan, workload: Workload
+    card: Card, models: Models, said: RecordedOutputs, plan: Plan, workload: Workload
 ) -> tuple[Prediction, Prediction]:
     """Return a plan's speed at the slow and at the fast end of all the card's ranges."""
     slow, fast = (

@@ -2,7 +2,7 @@ r"""Plans for a machine that is not here, from its device card.
 
 ::
 
-    wish = Wish(target="7B int4", draft="0.5B int4", acceptance=0.7)
+    wish = WhatIf(target="7B int4", draft="0.5B int4", acceptance=0.7)
     found = elsewhere("demo", "snapdragon-8-gen-3", wish)
     print(found.decision.chosen.plan.label, found.slow, found.fast)
 """
@@ -28,7 +28,7 @@ from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
 from edgedec.simulation import cards, synthetic
 from edgedec.simulation.cards import Card
-from edgedec.simulation.elsewhere import Models, Said, memory_of, profile_of, span
+from edgedec.simulation.elsewhere import Models, RecordedOutputs, memory_of, profile_of, span
 from edgedec.simulation.roofline import ModelSize, parse
 
 _KV_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
@@ -41,7 +41,7 @@ _SECOND = 0.26
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WhatIf:
     """A what-if request.
 
     Attributes:
@@ -93,7 +93,7 @@ class Elsewhere:
 def elsewhere(
     bundle: str | Path,
     card: str | Path,
-    wish: Wish | None = None,
+    wish: WhatIf | None = None,
     workload: Workload | None = None,
     *,
     on_progress: OnProgress | None = None,
@@ -114,7 +114,7 @@ def elsewhere(
         PlanError, MemoryBudgetError: see ``planning.choose.decide``.
 
     """
-    wish, workload = wish or Wish(), workload or Workload()
+    wish, workload = wish or WhatIf(), workload or Workload()
     if wish.unknown:
         raise InputError(
             f"the acceptance rate of a {wish.draft} draft was not recorded here: give --acceptance"
@@ -138,7 +138,7 @@ def elsewhere(
 
 
 def between(
-    bundle: str | Path, card: str | Path, wish: Wish, workload: Workload | None = None
+    bundle: str | Path, card: str | Path, wish: WhatIf, workload: Workload | None = None
 ) -> tuple[Elsewhere, Elsewhere]:
     """Plan for models whose acceptance is unknown: at both ends of ``ASSUMED``.
 
@@ -156,7 +156,7 @@ def between(
     return low, high
 
 
-def _assumed(machine: Card, said: Said, texts: str) -> tuple[str, ...]:
+def _assumed(machine: Card, said: RecordedOutputs, texts: str) -> tuple[str, ...]:
     """Return the assumptions behind the figures, in whole sentences."""
     assumed = [
         f"Pass times come from a roofline model of this machine: {machine.description}.",
@@ -172,7 +172,7 @@ def _assumed(machine: Card, said: Said, texts: str) -> tuple[str, ...]:
     return tuple(assumed)
 
 
-def _models(bundle: str | Path, wish: Wish) -> Models:
+def _models(bundle: str | Path, wish: WhatIf) -> Models:
     if wish.target is not None:
         target = parse(wish.target)
         draft = None if wish.draft is None else parse(wish.draft)
@@ -186,7 +186,7 @@ def _models(bundle: str | Path, wish: Wish) -> Models:
     return Models(target, draft, wish.target_devices, wish.draft_devices)
 
 
-def _of_bundle(bundle: str | Path, wish: Wish) -> tuple[ModelSize, ModelSize | None]:
+def _of_bundle(bundle: str | Path, wish: WhatIf) -> tuple[ModelSize, ModelSize | None]:
     if is_gguf(bundle):
         raise InputError(
             f"{bundle} is not a bundle, so the size of each model is not known: give them, as in"
@@ -234,7 +234,9 @@ def _precision(weights: str) -> str:
     return "fp16" if weights in ("fp16", "f16", "bf16") else "int8"
 
 
-def _said(bundle: str | Path, wish: Wish, on_progress: OnProgress | None) -> tuple[Said, str]:
+def _said(
+    bundle: str | Path, wish: WhatIf, on_progress: OnProgress | None
+) -> tuple[RecordedOutputs, str]:
     """Texts and Python's time, and where they are from."""
     if wish.acceptance is not None:
         made = _made_up(wish.acceptance)
@@ -247,22 +249,22 @@ def _said(bundle: str | Path, wish: Wish, on_progress: OnProgress | None) -> tup
             " nothing."
         )
     profile = profiling.profile(bundle, ProfileOptions(), on_progress)
-    said = Said(profile.traces, profile.overhead_s, profile.draft_overhead_s)
+    said = RecordedOutputs(profile.traces, profile.overhead_s, profile.draft_overhead_s)
     return said, f"Acceptance was recorded here, with {bundle} on calibration texts."
 
 
-def _made_up(acceptance: float) -> Said:
+def _made_up(acceptance: float) -> RecordedOutputs:
     rights = [synthetic.independent(acceptance, _TOKENS, seed) for seed in range(_TEXTS)]
     texts = (synthetic.text(right, seed) for seed, right in enumerate(rights))
-    return Said(tuple(_second_choices(text, seed) for seed, text in enumerate(texts)))
+    return RecordedOutputs(tuple(_second_choices(text, seed) for seed, text in enumerate(texts)))
 
 
-def _unheard_of() -> Said:
+def _unheard_of() -> RecordedOutputs:
     """A text without a draft, in which no token comes twice."""
     tokens = tuple(range(2 * _TOKENS))
     written = tokens[_TOKENS:]
     choices = Choices(tuple((token,) for token in written), ((1.0,),) * _TOKENS)
-    return Said((Trace("unheard of", 0.0, _TOKENS, tokens, choices, None),))
+    return RecordedOutputs((Trace("unheard of", 0.0, _TOKENS, tokens, choices, None),))
 
 
 def _second_choices(text: Trace, seed: int) -> Trace:

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from edgedec._support import installation
 from edgedec.errors import InputError, RuntimeUnavailable
-from edgedec.export.job import Exported, Figures, Job
+from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.models.decoder import DecoderSpec
 
@@ -45,7 +45,7 @@ class Exporter(Protocol):
         """
         ...
 
-    def write(self, job: Job, folder: Path, progress: Progress) -> Exported:
+    def write(self, job: ExportJob, folder: Path, progress: Progress) -> Exported:
         """Write the model's files into ``folder``, which other formats may share.
 
         Raises:
@@ -54,7 +54,7 @@ class Exporter(Protocol):
         """
         ...
 
-    def parity(self, job: Job, folder: Path, progress: Progress) -> Figures:
+    def parity(self, job: ExportJob, folder: Path, progress: Progress) -> Figures:
         """Compare what was written with its source.
 
         Raises:

@@ -20,7 +20,7 @@ from edgedec.export.gguf.quantize import FTYPES, quantise
 from edgedec.export.gguf.tokenizer import tokenizer_keys
 from edgedec.export.gguf.writing import PLAIN
 from edgedec.export.gguf.writing import write as write_plain
-from edgedec.export.job import Exported, Figures, Job
+from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.sample import read_text
 from edgedec.export.tensors import CountedTensors
@@ -56,7 +56,7 @@ def check(options: ExportOptions) -> None:
         )
 
 
-def write(job: Job, folder: Path, progress: Progress) -> Exported:
+def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See Exporter."""
     spec, file = job.spec, folder / _FILE
     architecture = architecture_for(spec)
@@ -84,12 +84,12 @@ def write(job: Job, folder: Path, progress: Progress) -> Exported:
     return Exported((_FILE,), _KV, spec.vocab_size, errors, notes)
 
 
-def parity(job: Job, folder: Path, progress: Progress) -> Figures:
+def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
     """See Exporter."""
     return compare(job, folder / _FILE, progress)
 
 
-def _weighing(job: Job, folder: Path, layout: Layout, progress: Progress) -> Path | None:
+def _weighing(job: ExportJob, folder: Path, layout: Layout, progress: Progress) -> Path | None:
     """A scratch file with the importance of each matrix's columns, where a text was given."""
     text = job.options.imatrix_text
     if text is None:
@@ -108,7 +108,7 @@ def _weighing(job: Job, folder: Path, layout: Layout, progress: Progress) -> Pat
     return file
 
 
-def _lossless(job: Job) -> str:
+def _lossless(job: ExportJob) -> str:
     """The smallest type that holds what the checkpoint holds."""
     dtypes = job.checkpoint.tensors.dtypes
     return {frozenset({"F16"}): "f16", frozenset({"BF16"}): "bf16"}.get(dtypes, "f32")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgedec.errors import InputError
 from edgedec.export.calibration import kv_scales
-from edgedec.export.job import Exported, Figures, Job
+from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.onnx import KV_TYPES, GraphOptions, write_model
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.parity import ParityRun
@@ -30,7 +30,7 @@ def check(options: ExportOptions) -> None:
     check_cache(options.kv)
 
 
-def write(job: Job, folder: Path, progress: Progress) -> Exported:
+def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See Exporter."""
     spec, tensors = _padded(job)
     stage, total = job.stage, spec.parameters
@@ -49,7 +49,7 @@ def write(job: Job, folder: Path, progress: Progress) -> Exported:
     return Exported(_FILES, graph.kv, spec.vocab_size, errors)
 
 
-def parity(job: Job, folder: Path, progress: Progress) -> Figures:
+def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
     """See Exporter."""
     spec, tensors = _padded(job)
     run = ParityRun(spec, tensors, folder, _options(job))
@@ -59,7 +59,7 @@ def parity(job: Job, folder: Path, progress: Progress) -> Figures:
     return dataclasses.asdict(found)
 
 
-def _options(job: Job) -> GraphOptions:
+def _options(job: ExportJob) -> GraphOptions:
     return GraphOptions(
         name=job.checkpoint.name,
         eos_ids=job.checkpoint.eos_ids,
@@ -72,7 +72,7 @@ def _options(job: Job) -> GraphOptions:
     )
 
 
-def _padded(job: Job) -> tuple[DecoderSpec, TensorReader]:
+def _padded(job: ExportJob) -> tuple[DecoderSpec, TensorReader]:
     """The decoder with as many rows as its partner has, since their logits are compared."""
     wide = dataclasses.replace(job.spec, vocab_size=job.columns)
     rows = {wide.name(role): job.columns for role in ("embed", "head")}

@@ -13,7 +13,7 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError
 from edgedec.export import optimum, traced
 from edgedec.export.divergence import Divergence
-from edgedec.export.job import Exported, Figures, Job
+from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.outline import Outline
 from edgedec.export.tensors import FloatArray
@@ -41,7 +41,7 @@ def outline(folder: Path) -> Outline:
     return optimum.outline(folder)
 
 
-def write(job: Job, folder: Path, progress: Progress) -> Exported:
+def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See Exporter."""
     steps = 4 if job.weights == "int8" else 3
     progress(job.stage, 0, steps)
@@ -61,7 +61,7 @@ def write(job: Job, folder: Path, progress: Progress) -> Exported:
     return Exported(_FILES, "fp32", job.columns, notes=notes)
 
 
-def parity(job: Job, folder: Path, progress: Progress) -> Figures:
+def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
     """Compare with torch itself, since there may be no spec to tell what is right."""
     stage, tokens = f"{job.stage} parity", list(job.tokens)
     progress(stage, 0, 3)
@@ -84,8 +84,8 @@ def parity(job: Job, folder: Path, progress: Progress) -> Figures:
     return figures
 
 
-def _facts(job: Job) -> traced.Facts:
-    return traced.Facts(
+def _facts(job: ExportJob) -> traced.TracedFacts:
+    return traced.TracedFacts(
         name=job.checkpoint.name,
         eos_ids=job.checkpoint.eos_ids,
         max_context=job.spec.max_context,

@@ -43,7 +43,7 @@ _KEPT = frozenset({"positions", "router"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorPlace:
     """A tensor of a GGUF file.
 
     Attributes:
@@ -79,7 +79,7 @@ class Layout:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own_head: bool = False
 
-    def places(self, spec: DecoderSpec) -> Iterator[Place]:
+    def places(self, spec: DecoderSpec) -> Iterator[TensorPlace]:
         """Every tensor of a decoder, embedding first."""
         shapes = spec.tensors()
         joined = {role for roles in self.fused.values() for role in roles}
@@ -104,7 +104,7 @@ LLAMA_LAYOUT = Layout()
 
 def _place(
     roles: str | tuple[str, ...], names: Mapping[str, str], spec: DecoderSpec, layer: int
-) -> Place:
+) -> TensorPlace:
     members = (roles,) if isinstance(roles, str) else roles
     parts = tuple((role, spec.name(role, layer)) for role in members)
     shapes = [spec.tensors()[name] for _, name in parts]
@@ -117,7 +117,7 @@ def _place(
         shape = (spec.experts.count, shape[0] // spec.experts.count, *shape[1:])
     plain = members[0].removesuffix("_bias")
     ending = ".weight" if plain == members[0] else ".bias"
-    return Place(names[plain].format(layer=layer) + ending, parts, layer, shape)
+    return TensorPlace(names[plain].format(layer=layer) + ending, parts, layer, shape)
 
 
 def turning(head_dim: int, rotary_dim: int) -> list[int]:
@@ -135,6 +135,6 @@ def turning(head_dim: int, rotary_dim: int) -> list[int]:
     return pairs + list(range(rotary_dim, head_dim))
 
 
-def numbers(place: Place) -> int:
+def numbers(place: TensorPlace) -> int:
     """The number of elements."""
     return math.prod(place.shape)

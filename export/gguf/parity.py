@@ -11,10 +11,10 @@ import numpy as np
 
 from edgedec.errors import ParityError
 from edgedec.export import sample
-from edgedec.export.divergence import Divergence, Parity
+from edgedec.export.divergence import Divergence, ParityFigures
 from edgedec.export.gguf import child
 from edgedec.export.gguf.pretokenizers import PROBE
-from edgedec.export.job import Figures, Job
+from edgedec.export.job import ExportJob, Figures
 from edgedec.export.options import Progress
 from edgedec.export.reference import Reference
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray
@@ -22,7 +22,7 @@ from edgedec.hardware.device import available_cores
 from edgedec.text.tokenizer import Tokenizer
 
 
-def compare(job: Job, file: Path, progress: Progress) -> Figures:
+def compare(job: ExportJob, file: Path, progress: Progress) -> Figures:
     """Compare a model's logits and its tokenizer with their sources.
 
     llama.cpp writes its logits to a scratch file beside the model, so that no more than some
@@ -64,7 +64,7 @@ def compare(job: Job, file: Path, progress: Progress) -> Figures:
     return {**figures, "same_tokens": agreement}
 
 
-def _diverge(job: Job, exported: FloatArray, progress: Progress) -> Parity:
+def _diverge(job: ExportJob, exported: FloatArray, progress: Progress) -> ParityFigures:
     spec, stage = job.spec, f"{job.stage} parity"
     reference = Reference(spec, job.tensors)
     rows = max(CHUNK_NUMBERS // max(spec.hidden, len(job.tokens)), 1)
@@ -84,7 +84,7 @@ def _diverge(job: Job, exported: FloatArray, progress: Progress) -> Parity:
     return divergence.result(0.0)
 
 
-def _agreement(job: Job, texts: list[str], found: list[list[int]]) -> float:
+def _agreement(job: ExportJob, texts: list[str], found: list[list[int]]) -> float:
     """Share of the lines that the tokenizer in the file reads as the checkpoint's does.
 
     Rare scripts tell apart what llama.cpp does by approximation. Lines of plain ASCII must be

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgedec.errors import ExportError
 from edgedec.export.gguf import child
-from edgedec.export.job import Job
+from edgedec.export.job import ExportJob
 from edgedec.export.options import Progress
 from edgedec.hardware.device import available_cores
 
@@ -35,7 +35,9 @@ FTYPES: Mapping[str, tuple[int, str]] = {
 _BUFFER_BYTES = 256 << 20
 
 
-def quantise(source: Path, out: Path, job: Job, weighing: Path | None, progress: Progress) -> None:
+def quantise(
+    source: Path, out: Path, job: ExportJob, weighing: Path | None, progress: Progress
+) -> None:
     """Quantise ``source`` to ``out``.
 
     Args:

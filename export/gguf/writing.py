@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from edgedec.errors import ExportError
 from edgedec.export.gguf.architectures import Architecture
-from edgedec.export.gguf.naming import Place, numbers, turning
+from edgedec.export.gguf.naming import TensorPlace, numbers, turning
 from edgedec.export.gguf.rotation import rope_factors
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
@@ -111,7 +111,7 @@ class _Stream:
 
     def __init__(
         self,
-        place: Place,
+        place: TensorPlace,
         spec: DecoderSpec,
         tensors: TensorReader,
         architecture: Architecture,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.export.onnx.options import KV_TYPES, context
-from edgedec.export.onnx.parts import Parts
+from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.tensors import read
 from edgedec.export.weights import MICROSOFT
 from edgedec.models.decoder import DecoderSpec
@@ -40,7 +40,7 @@ class Attention:
     may name the only row twice, and gives ``computed_rows`` of them back.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
 
     def inputs(self) -> None:

@@ -13,7 +13,7 @@ from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx.attention import Attention
 from edgedec.export.onnx.mlp import mlp
 from edgedec.export.onnx.options import TOP_K, GraphOptions, context, metadata
-from edgedec.export.onnx.parts import Parts
+from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader
 from edgedec.export.weights import make_format
 from edgedec.models.decoder import DecoderSpec
@@ -40,7 +40,7 @@ def write_model(
     spec = spec.within(options.max_context)
     with GraphWriter(folder) as graph:
         store = make_format(options.weights, options.block_size, graph, tensors)
-        Emitter(Parts(spec, tensors, graph, store, options)).model()
+        Emitter(GraphParts(spec, tensors, graph, store, options)).model()
         graph.save({"edgedec": json.dumps(metadata(spec, options))})
     return store.errors
 
@@ -59,7 +59,7 @@ class Emitter:
     addition can be fused with the norm that follows.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
         self._attention = Attention(parts)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgedec.errors import UnsupportedArchitecture
-from edgedec.export.onnx.parts import Parts
+from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.tensors import read
 from edgedec.export.weights import MICROSOFT
 from edgedec.models.traits import Activation, Experts
@@ -16,7 +16,7 @@ _OPS: dict[Activation, tuple[str, dict[str, float]]] = {
 }
 
 
-def mlp(parts: Parts, layer: int, x: str, out: str) -> str:
+def mlp(parts: GraphParts, layer: int, x: str, out: str) -> str:
     """``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))`` where there is no gate."""
     g, spec, at = parts.graph, parts.spec, f"layers.{layer}"
     if spec.experts is not None:
@@ -33,7 +33,7 @@ def mlp(parts: Parts, layer: int, x: str, out: str) -> str:
     return parts.linear(out, product, layer, ("down",), spec.mlp_bias)
 
 
-def _mixture(parts: Parts, kind: Experts, layer: int, x: str, out: str) -> str:
+def _mixture(parts: GraphParts, kind: Experts, layer: int, x: str, out: str) -> str:
     """Only the experts that the router chooses are computed, a row at a time where need be.
 
     A pass reads an expert's weights once, but rows of different tokens choose different ones:

@@ -14,7 +14,7 @@ from edgedec.models.decoder import DecoderSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class GraphParts:
     """A graph under construction, and what goes into it.
 
     Attributes:

@@ -24,7 +24,7 @@ _INPUTS = ("input_ids", "attention_mask")
 
 
 @dataclass(frozen=True, slots=True)
-class GraphFacts:
+class PastGraphFacts:
     """What the exporter wrote into the graph's metadata."""
 
     name: str
@@ -33,7 +33,7 @@ class GraphFacts:
     eos_ids: tuple[int, ...]
 
     @classmethod
-    def parse(cls, metadata: Mapping[str, str], where: str) -> GraphFacts:
+    def parse(cls, metadata: Mapping[str, str], where: str) -> PastGraphFacts:
         """Read the metadata.
 
         Raises:
@@ -55,7 +55,7 @@ class GraphFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class PastGraph:
     """An inference session and the facts of its graph; shared by all sessions of a model.
 
     Attributes:
@@ -68,13 +68,13 @@ class Graph:
     """
 
     inference: ort.InferenceSession
-    facts: GraphFacts
+    facts: PastGraphFacts
     groups: tuple[Group, ...]
     kv_dtype: np.dtype[Any]
     positions: bool
 
     @classmethod
-    def of(cls, inference: ort.InferenceSession, facts: GraphFacts, where: str) -> Graph:
+    def of(cls, inference: ort.InferenceSession, facts: PastGraphFacts, where: str) -> PastGraph:
         """Check that inputs and outputs are of this style, and read the caches' shapes.
 
         Raises:

@@ -11,14 +11,14 @@ from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
-from edgedec.runtimes.optimum.graph import Graph, GraphFacts
+from edgedec.runtimes.optimum.graph import PastGraph, PastGraphFacts
 from edgedec.runtimes.optimum.session import OptimumSession
 
 MODEL_FILE = "optimum.onnx"
 _TOP_K = 8
 
 
-class OptimumModel(OrtModel[Graph]):
+class OptimumModel(OrtModel[PastGraph]):
     """Implements ``edgedec.decoding.session.Model``; made by ``OptimumModel.load``.
 
     Attributes:
@@ -31,7 +31,7 @@ class OptimumModel(OrtModel[Graph]):
 
     session = OptimumSession
 
-    def __init__(self, file: Path, graph: Graph, weight_bytes: int, threads: int) -> None:
+    def __init__(self, file: Path, graph: PastGraph, weight_bytes: int, threads: int) -> None:
         facts = graph.facts
         super().__init__(file, graph)
         self._token_bytes = graph.numbers * graph.kv_dtype.itemsize
@@ -81,10 +81,10 @@ class OptimumModel(OrtModel[Graph]):
                 " row_invariant (--no-row-invariant), or export the model to onnx"
             )
         stored = read_model_file(file)
-        facts = GraphFacts.parse(stored.metadata, str(file))
+        facts = PastGraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
         inference = open_inference(file, threads, providers, device)
-        graph = Graph.of(inference, facts, str(file))
+        graph = PastGraph.of(inference, facts, str(file))
         return cls(file, graph, stored.weight_bytes, threads)
 
     def open(self, capacity: int) -> OptimumSession:

@@ -11,15 +11,15 @@ import numpy.typing as npt
 from edgedec.decoding.tree import FloatArray
 from edgedec.runtimes._ort.runner import Runner
 from edgedec.runtimes.optimum.cache import PastCache
-from edgedec.runtimes.optimum.graph import POSITIONS, Graph
+from edgedec.runtimes.optimum.graph import POSITIONS, PastGraph
 
 _FIRST_ROWS = 16
 
 
-class Passes(Runner):
+class PastPasses(Runner):
     """Runs passes over one cache; shapes and places are bound anew each time."""
 
-    def __init__(self, graph: Graph, cache: PastCache, slots: int) -> None:
+    def __init__(self, graph: PastGraph, cache: PastCache, slots: int) -> None:
         super().__init__(graph.inference)
         self._graph, self._cache = graph, cache
         self._names = graph.names

@@ -14,7 +14,7 @@ from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.runtimes._ort.saved import Rows
 from edgedec.runtimes._ort.session import OrtSession
-from edgedec.runtimes.optimum.passes import Passes
+from edgedec.runtimes.optimum.passes import PastPasses
 
 if TYPE_CHECKING:
     from edgedec.runtimes.optimum.model import OptimumModel
@@ -34,7 +34,7 @@ class OptimumSession(OrtSession):
     def __init__(self, model: OptimumModel, capacity: int) -> None:
         self._model = model
         self._cache = model.graph.new_cache(capacity)
-        self._passes = Passes(model.graph, self._cache, capacity)
+        self._passes = PastPasses(model.graph, self._cache, capacity)
         super().__init__(model, capacity, self._passes)
 
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:

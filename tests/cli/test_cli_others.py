@@ -226,9 +226,9 @@ def test_devices_show_what_drivers_say_as_text(run, monkeypatch) -> None:
         survey.memory(),
         tuple(survey.clusters()),
         (
-            survey.Found(card, None, 0, Speed(1.5e11, 2.5e13, "f16")),
-            survey.Found(other, None, 0, problem="it is \x07 broken"),
-            survey.Found(other, None, 0, problem="it is \x07 broken"),
+            survey.SurveyedDevice(card, None, 0, Speed(1.5e11, 2.5e13, "f16")),
+            survey.SurveyedDevice(other, None, 0, problem="it is \x07 broken"),
+            survey.SurveyedDevice(other, None, 0, problem="it is \x07 broken"),
         ),
         ("llamacpp: pip install something",),
     )

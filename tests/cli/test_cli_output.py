@@ -129,10 +129,10 @@ def test_the_names_of_a_demo_stay_whole_at_80_columns() -> None:
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (30, 10)])
 def test_the_race_fits_the_screen_and_cuts_no_line(width: int, height: int) -> None:
     rich = pytest.importorskip("rich.console")
-    from edgedec.cli._race import Stage
+    from edgedec.cli._race import RaceView
 
     console = rich.Console(width=width, height=height, file=io.StringIO())
-    stage = Stage(console, 100)
+    stage = RaceView(console, 100)
     code = "    return self._mailbox.get_message(key, default=None)  # the line of a program"
     for number in range(60):
         event = SimpleNamespace(text=f"\n{number:02}{code}", source="draft")

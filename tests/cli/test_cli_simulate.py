@@ -10,7 +10,7 @@ from edgedec.errors import InputError
 from edgedec.records.profile import SCHEMA, Profile
 from edgedec.simulation import cards
 from edgedec.simulation.synthetic import independent, text
-from edgedec.simulation.what_if import Wish, elsewhere
+from edgedec.simulation.what_if import WhatIf, elsewhere
 
 SIZES = ("--target", "7B int4", "--draft", "0.5B int4", "--new-tokens", 24)
 
@@ -77,7 +77,7 @@ def test_a_target_alone_borrows_no_text_either(run, monkeypatch) -> None:
 
 def test_a_draft_of_another_size_is_not_the_bundles(bundle, recorded) -> None:
     with pytest.raises(InputError, match="give --acceptance"):
-        elsewhere(bundle, "raspberry-pi-5", Wish(draft="0.1B int4"))
+        elsewhere(bundle, "raspberry-pi-5", WhatIf(draft="0.1B int4"))
 
 
 def test_a_better_draft_is_predicted_to_be_faster(run) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from edgedec._support.fields import from_json, to_json
 from edgedec.errors import MemoryBudgetError
 from edgedec.planning.choose import decide
-from edgedec.planning.drafts import Recording
+from edgedec.planning.drafts import DraftReplay
 from edgedec.planning.footprint import footprint
 from edgedec.records.place import Place
 from edgedec.records.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
@@ -203,5 +203,5 @@ def test_the_smallest_budget_that_is_named_is_enough_and_less_is_not(profile, wo
 )
 def test_rounds_on_a_recorded_text_write_all_of_it(right, count, length, drafter):
     text = trace([bool(i % 7 < 7 * right) for i in range(count)], count=count)
-    rounds = list(Recording(text).rounds(drafter, length))
+    rounds = list(DraftReplay(text).rounds(drafter, length))
     assert sum(one.accepted + 1 for one in rounds) == count

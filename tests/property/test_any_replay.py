@@ -8,7 +8,7 @@ from simulated import OTHER, PLACE, measured, trace
 
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
 from edgedec.records.profile import Contention
-from edgedec.replay.run import Setting, replay
+from edgedec.replay.run import ReplaySetting, replay
 
 SEQUENTIALLY = ("lookup", "recycle", "model", "tree", "hybrid", "adaptive")
 AHEAD = ("model", "hybrid")
@@ -20,12 +20,12 @@ PLANS = st.one_of(
 
 
 @st.composite
-def settings_of(draw) -> Setting:
+def settings_of(draw) -> ReplaySetting:
     """From a draft that is for nothing to one that is slower than the target."""
     target_s = draw(st.floats(1e-4, 1.0))
     share = draw(st.floats(0.02, 2.0))
     factor = draw(st.floats(1.0, 3.0))
-    return Setting(
+    return ReplaySetting(
         measured(one_row_s=target_s, row_s=draw(st.floats(0.0, 0.5)) * target_s),
         measured("draft", share * target_s, row_s=0.1 * share * target_s, place=OTHER),
         overhead_s=draw(st.sampled_from([0.0, 1e-4])),

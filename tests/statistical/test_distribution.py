@@ -15,7 +15,7 @@ from edgedec.bench.toy import (
     SUSPICIOUS,
     TARGET,
     VOCAB,
-    Setting,
+    ToySetting,
     expected,
     observed,
     p_value,
@@ -122,10 +122,10 @@ class SwapsQ(Wrapped):
 
 TWINS = {
     **FLAGGED,
-    "bonus without temperature": Setting(ForgetsTheTemperature(), policy=lambda: Fixed(1)),
-    "lookup taken for a sample": Setting(TakesADeterministicDraftForASample(), "lookup"),
-    "drops a drawn token for its q": Setting(SpeculativeSampling(), wrap=DropsUnsureTokens),
-    "q of another node": Setting(SpeculativeSampling(), wrap=SwapsQ),
+    "bonus without temperature": ToySetting(ForgetsTheTemperature(), policy=lambda: Fixed(1)),
+    "lookup taken for a sample": ToySetting(TakesADeterministicDraftForASample(), "lookup"),
+    "drops a drawn token for its q": ToySetting(SpeculativeSampling(), wrap=DropsUnsureTokens),
+    "q of another node": ToySetting(SpeculativeSampling(), wrap=SwapsQ),
 }
 
 

@@ -31,11 +31,11 @@ def test_busy_processes_end_with_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(EdgedecError, match=r"a setting: .*is not a folder"):
-        busy.decode(busy.Setting("a setting", "onnx"), tmp_path / "nothing-here")
+        busy.decode(busy.WaitSetting("a setting", "onnx"), tmp_path / "nothing-here")
 
 
 def test_a_run_tells_what_it_measured() -> None:
-    found = busy.decode(busy.Setting("shipped", "onnx", spin_us="10"), Path("demo"))
+    found = busy.decode(busy.WaitSetting("shipped", "onnx", spin_us="10"), Path("demo"))
     assert found["tpot_s"] > 0
     assert 0 <= found["waited_share"] <= 1.5
 

@@ -17,7 +17,7 @@ from edgedec.export import ExportOptions, export_bundle
 from edgedec.models.demo import heldout
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.profiling._child import measure
-from edgedec.profiling.job import Job
+from edgedec.profiling.job import MeasurementJob
 from edgedec.records.place import Place
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.padding import NO_PADDING
@@ -70,7 +70,9 @@ def test_its_profile_says_that_it_verifies_chains(bundle: Path) -> None:
     place = Place("onnx", threads=1)
     demo = DEMO / "bundle" / "target" / "model.onnx"
     found = [
-        measure(Job("target", str(file), place, (1, 2, 3), (32,), (1, 2), 0.05))[0].branches
+        measure(MeasurementJob("target", str(file), place, (1, 2, 3), (32,), (1, 2), 0.05))[
+            0
+        ].branches
         for file in (bundle / "target" / "model.onnx", demo)
     ]
     assert found == [1, None]

@@ -142,7 +142,7 @@ def test_a_graph_that_strays_is_noticed(
 ) -> None:
     finish = traced.finish
 
-    def spoilt(graph: Path, file: Path, facts: traced.Facts) -> traced.Cache:
+    def spoilt(graph: Path, file: Path, facts: traced.TracedFacts) -> traced.Cache:
         model = onnx.load(graph)
         tensor = max(model.graph.initializer, key=lambda each: len(each.raw_data))
         values = onnx.numpy_helper.to_array(tensor).copy()
@@ -249,7 +249,7 @@ def test_what_fails_inside_becomes_one_line(kind: type[Exception]) -> None:
     assert str(caught.value) == "torch cannot: the first line"
 
 
-FACTS = traced.Facts("tiny", (0,), 64, 90, 104, "fp32")
+FACTS = traced.TracedFacts("tiny", (0,), 64, 90, 104, "fp32")
 
 
 def test_columns_that_are_no_token_never_win(tmp_path: Path) -> None:

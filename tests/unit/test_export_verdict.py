@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from edgedec.export.divergence import FLOORS, Parity
+from edgedec.export.divergence import FLOORS, ParityFigures
 from edgedec.export.verdict import GOOD, USABLE, verdict
 
 
@@ -54,7 +54,7 @@ def test_figures_that_are_missing_have_no_word():
 def test_what_a_format_lets_pass_may_be_poor_and_never_more_than_good():
     """The floor of 4 bits, where an export fails, lies below what is called usable."""
     floor = FLOORS["int4"]
-    worst = Parity(383, floor.kl_nats, floor.top1, 50.0, 50.0 * floor.perplexity_ratio, 0.0)
+    worst = ParityFigures(383, floor.kl_nats, floor.top1, 50.0, 50.0 * floor.perplexity_ratio, 0.0)
     worst.check("target", "int4")
     assert verdict(figures(floor.kl_nats, floor.top1, floor.perplexity_ratio)).startswith("poor")
     exact = FLOORS["fp16"]

@@ -17,15 +17,15 @@ from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.policy import MeasuredCost
 from edgedec.records.plan import Plan
 from edgedec.records.trace import Choices, Trace
-from edgedec.replay.run import Setting, replay
+from edgedec.replay.run import ReplaySetting, replay
 
 DRAFTERS = ["adaptive", "text", "hybrid", "lookup", "recycle", "model", "tree"]
 # A large target with a small draft, and a small one whose draft costs a third of it.
 SETTINGS = {
-    "large": Setting(
+    "large": ReplaySetting(
         measured(one_row_s=20e-3, row_s=3e-3), measured("draft", 0.4e-3, row_s=5e-5, place=OTHER)
     ),
-    "small": Setting(
+    "small": ReplaySetting(
         measured(one_row_s=0.6e-3, row_s=0.17e-3), measured("draft", 0.2e-3, row_s=3e-5)
     ),
 }
@@ -54,7 +54,9 @@ def made_up(right: float, confidence: float, seed: int, prompt: int = 40) -> Tra
     )
 
 
-def seconds(setting: Setting, drafter: str, length: int | None, texts: Sequence[Trace]) -> float:
+def seconds(
+    setting: ReplaySetting, drafter: str, length: int | None, texts: Sequence[Trace]
+) -> float:
     """Of all rounds of all texts."""
     plan = Plan(PLACE, OTHER, drafter, length)
     return sum(found.rounds_s for found in replay(setting, plan, texts, TOKENS))

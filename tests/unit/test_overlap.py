@@ -12,8 +12,8 @@ from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
-from edgedec.overlap import AheadDrafter
-from edgedec.overlap.lookahead_tree import Thicket
+from edgedec.overlap import LookaheadDrafter
+from edgedec.overlap.lookahead_tree import LookaheadTree
 from edgedec.testing import FakeModel
 
 POLICIES: dict[str, Callable[[], DraftPolicy]] = {
@@ -92,27 +92,27 @@ def never_wrong(sampling: SamplingParams, *, branches: int | None = None) -> Non
 
 def re_rooted_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the token that comes is what was thought of below another."""
-    honest = AheadDrafter.observe
+    honest = LookaheadDrafter.observe
 
-    def twin(self: AheadDrafter, feedback: RoundFeedback) -> None:
+    def twin(self: LookaheadDrafter, feedback: RoundFeedback) -> None:
         before = self._root
         honest(self, feedback)
         ranked = before.ranked or ()
         if len(ranked) > 1 and ranked[1].ranked is not None:
             self._root.ranked = ranked[1].ranked
 
-    monkeypatch.setattr(AheadDrafter, "observe", twin)
+    monkeypatch.setattr(LookaheadDrafter, "observe", twin)
 
 
 def forgets_what_was_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted anew, the tree stands one token before where it should."""
-    honest = Thicket._replant
+    honest = LookaheadTree._replant
 
-    def twin(self: Thicket) -> None:
+    def twin(self: LookaheadTree) -> None:
         del self._settled[-1:]
         honest(self)
 
-    monkeypatch.setattr(Thicket, "_replant", twin)
+    monkeypatch.setattr(LookaheadTree, "_replant", twin)
 
 
 def plants_below_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,15 +122,15 @@ def plants_below_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def takes_the_row_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Thicket._rank
+    honest = LookaheadTree._rank
 
-    def twin(self: Thicket, node: int, rows: Rows) -> None:
-        twigs = self._twigs
-        self._twigs = twigs[:1] + twigs
+    def twin(self: LookaheadTree, node: int, rows: Rows) -> None:
+        nodes = self._nodes
+        self._nodes = nodes[:1] + nodes
         honest(self, node, rows)
-        self._twigs = twigs
+        self._nodes = nodes
 
-    monkeypatch.setattr(Thicket, "_rank", twin)
+    monkeypatch.setattr(LookaheadTree, "_rank", twin)
 
 
 TWINS = [re_rooted_wrongly, forgets_what_was_settled, plants_below_the_base, takes_the_row_before]

@@ -13,8 +13,8 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Pass, Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import StateError
-from edgedec.overlap import AheadDrafter
-from edgedec.overlap.lookahead import Ahead
+from edgedec.overlap import LookaheadDrafter
+from edgedec.overlap.lookahead import Lookahead
 from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import PacedModel
 
@@ -36,8 +36,8 @@ def paced(clock: VirtualClock) -> Session:
     return PacedModel(DRAFT, lambda rows, context: PASS_S, clock).open(200)
 
 
-def ahead_of(clock: VirtualClock, session: Session) -> Ahead:
-    return Ahead(DrafterParts(VOCAB, session), clock)
+def ahead_of(clock: VirtualClock, session: Session) -> Lookahead:
+    return Lookahead(DrafterParts(VOCAB, session), clock)
 
 
 def during_pass(session: Session, number: int, act: Callable[[], None]) -> None:
@@ -169,7 +169,7 @@ def test_a_draft_that_is_held_begins_no_pass_until_it_is_let_go(
 
 def test_at_every_depth_the_figures_are_of_the_next_token(clock: VirtualClock) -> None:
     ahead = ahead_of(clock, paced(clock))
-    drafter, mine = AheadDrafter(ahead, clock), sampler()
+    drafter, mine = LookaheadDrafter(ahead, clock), sampler()
     drafter.begin(PROMPT, mine)
     clock.sleep(30 * PASS_S)
     seen: list[tuple[float, float]] = []
@@ -206,7 +206,7 @@ def test_closing_closes_the_session(clock: VirtualClock) -> None:
 def test_what_somebody_else_thought_of_is_thought_on(
     clock: VirtualClock, branches: int | None
 ) -> None:
-    ahead = Ahead(DrafterParts(VOCAB, paced(clock), draft_branches=branches), clock)
+    ahead = Lookahead(DrafterParts(VOCAB, paced(clock), draft_branches=branches), clock)
     root = ahead.begin(sampler())
     clock.sleep(1.5 * PASS_S)
     least, next_to_least = np.argsort(DRAFT.logits(PROMPT))[:2].tolist()
@@ -234,7 +234,7 @@ def test_no_more_branches_are_pending_than_the_draft_computes(
         return honest(tree, start, want)
 
     session.forward = forward  # type: ignore[method-assign]
-    ahead = Ahead(DrafterParts(VOCAB, session, draft_branches=branches), clock)
+    ahead = Lookahead(DrafterParts(VOCAB, session, draft_branches=branches), clock)
     ahead.begin(sampler())
     clock.sleep(60 * PASS_S)
     assert max(forks) == branches - 1

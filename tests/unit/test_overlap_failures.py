@@ -33,7 +33,7 @@ from edgedec.decoding.session import Phase
 from edgedec.decoding.translation import Translation
 from edgedec.errors import InputError, RuntimeUnavailable, StateError
 from edgedec.overlap import OverlappedEngine
-from edgedec.overlap.lookahead import Ahead
+from edgedec.overlap.lookahead import Lookahead
 from edgedec.overlap.worker import Worker
 from edgedec.testing import FakeModel, PacedModel
 
@@ -319,9 +319,9 @@ def test_a_draft_that_drafts_by_text_is_refused() -> None:
     translation = Translation.of_ids(range(VOCAB), VOCAB)
     object.__setattr__(translation, "level", "string")
     with pytest.raises(InputError, match="share"):
-        Ahead(DrafterParts(VOCAB, DRAFT.open(8), translation=translation), CLOCK)
+        Lookahead(DrafterParts(VOCAB, DRAFT.open(8), translation=translation), CLOCK)
     with pytest.raises(InputError, match="needs a draft model"):
-        Ahead(DrafterParts(VOCAB), CLOCK)
+        Lookahead(DrafterParts(VOCAB), CLOCK)
 
 
 def test_a_draft_with_another_vocabulary() -> None:

@@ -26,10 +26,10 @@ from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Session
 from edgedec.loading.engine import build_engine
-from edgedec.overlap import Patience
+from edgedec.overlap import WaitLimit
 from edgedec.overlap.clock import Clock
-from edgedec.overlap.lookahead_node import Twig
-from edgedec.overlap.lookahead_tree import PassTimes, Thicket
+from edgedec.overlap.lookahead_node import LookaheadNode
+from edgedec.overlap.lookahead_tree import LookaheadTree, PassTimes
 from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
 
@@ -109,9 +109,9 @@ def test_the_target_never_waits_for_a_draft_s_pass_to_end() -> None:
 
 def test_impatience_and_endless_patience_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     tpot = [timed(overlapped(4), share)[1].tpot_s for share in (0.04, 0.4)]
-    monkeypatch.setattr(Patience, "seconds", lambda self, depth: 0.0)
+    monkeypatch.setattr(WaitLimit, "seconds", lambda self, depth: 0.0)
     assert timed(overlapped(4), 0.04)[1].tpot_s > 1.01 * tpot[0]
-    monkeypatch.setattr(Patience, "seconds", lambda self, depth: 100.0)
+    monkeypatch.setattr(WaitLimit, "seconds", lambda self, depth: 100.0)
     assert timed(overlapped(4), 0.4)[1].tpot_s > 1.1 * tpot[1]
 
 
@@ -132,9 +132,9 @@ def test_a_tree_that_is_planted_anew_keeps_what_was_computed(
 ) -> None:
     replanted: list[int] = []
     read: list[int] = []
-    honest = Thicket._replant
+    honest = LookaheadTree._replant
 
-    def replant(self: Thicket) -> None:
+    def replant(self: LookaheadTree) -> None:
         replanted.append(len(self._tree))
         honest(self)
 
@@ -148,7 +148,7 @@ def test_a_tree_that_is_planted_anew_keeps_what_was_computed(
         draft.prefill = watched  # type: ignore[method-assign]
         return overlapped(4)(clock, target, draft)
 
-    monkeypatch.setattr(Thicket, "_replant", replant)
+    monkeypatch.setattr(LookaheadTree, "_replant", replant)
     timed(make, 0.1, sampling)
     assert len(replanted) >= 3
     assert sum(read) == 0, "the prompt rides along, and so does what comes after it"
@@ -197,7 +197,7 @@ def test_what_lookup_and_the_draft_both_think_of_is_thought_of_once(
 
     once = rate()
     monkeypatch.setattr(
-        "edgedec.overlap.lookahead_tree._child", lambda *of: Twig(of[1], of[0], of[2])
+        "edgedec.overlap.lookahead_tree._child", lambda *of: LookaheadNode(of[1], of[0], of[2])
     )
     twice = rate()
     assert once > 0.9

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edgedec.bench.papers import claims, dovetail_figures, theory
-from edgedec.bench.papers.pairs import Pair
-from edgedec.bench.papers.reproduction import Claim, Row, evaluate
+from edgedec.bench.papers.pairs import TimedPair
+from edgedec.bench.papers.reproduction import Claim, ClaimRow, evaluate
 from edgedec.errors import InputError
 from edgedec.simulation import cards
 from edgedec.simulation.figures import Figure
@@ -42,8 +42,8 @@ def claim(published: float, **inputs: Figure) -> tuple[Claim, list[dict[str, flo
     return Claim("a paper", "a figure", published, inputs, product_of, ""), asked
 
 
-def row(published: float, low: float, high: float) -> Row:
-    return Row("a paper", "a figure", published, "", (), 1, low, high, {})
+def row(published: float, low: float, high: float) -> ClaimRow:
+    return ClaimRow("a paper", "a figure", published, "", (), 1, low, high, {})
 
 
 def test_every_corner_is_simulated() -> None:
@@ -126,7 +126,7 @@ def dovetail(figure: str, *matter: str) -> Claim:
     return replace(what, inputs=inputs)
 
 
-def broken(what: Claim, name: str, factor: float) -> Row:
+def broken(what: Claim, name: str, factor: float) -> ClaimRow:
     return evaluate(replace(what, inputs={**what.inputs, name: scaled(what.inputs[name], factor)}))
 
 
@@ -191,14 +191,14 @@ def test_texts_are_right_as_often_as_was_asked() -> None:
 
 def test_the_engine_emits_what_the_text_was_made_for() -> None:
     right = emitting(4.0, 6, 1000)
-    told = Pair(1.0, 0.1).sequential(text(right), 6)
+    told = TimedPair(1.0, 0.1).sequential(text(right), 6)
     assert told.block_efficiency == pytest.approx(4.0, rel=0.02)
     assert told.tokens_per_second == pytest.approx(4.0 / 1.6, rel=0.02)
 
 
 def test_overlapped_a_draft_that_is_always_right_hides_in_the_target() -> None:
     always = text(independent(1.0, 300))
-    pair = Pair(1.0, 0.2)
+    pair = TimedPair(1.0, 0.2)
     hidden = pair.overlapped(always, 5, branching=False)
     assert hidden.tokens_per_second == pytest.approx(5.0, rel=0.03)
     assert pair.sequential(always, 5).tokens_per_second == pytest.approx(3.0, rel=0.03)
@@ -206,10 +206,10 @@ def test_overlapped_a_draft_that_is_always_right_hides_in_the_target() -> None:
 
 def test_a_streamed_target_is_drafted_for_while_it_loads_only() -> None:
     always = text(independent(1.0, 300))
-    told = Pair(1.0, 0.1, load_share=0.5).overlapped(always, 20, branching=False)
+    told = TimedPair(1.0, 0.1, load_share=0.5).overlapped(always, 20, branching=False)
     # Five draft passes fit the part that loads; one that has begun is let finish.
     assert 0.45 < told.overlapped_s / told.target_passes < 0.62
-    free = Pair(1.0, 0.1).overlapped(always, 20, branching=False)
+    free = TimedPair(1.0, 0.1).overlapped(always, 20, branching=False)
     assert free.overlapped_s / free.target_passes > 0.95
 
 

@@ -9,7 +9,7 @@ import pytest
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DrafterParts, DraftLimits
 from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.planning.drafts import Recording, child_chances, measure
+from edgedec.planning.drafts import DraftReplay, child_chances, measure
 from edgedec.planning.survival import Survival, SurvivalEstimate
 from edgedec.records.trace import Choices, Trace
 from tests.simulated import VOCAB, trace
@@ -69,7 +69,7 @@ def test_the_error_is_that_of_a_mean():
 def test_a_model_chain_is_walked_as_the_loop_would():
     # Positions:      0  1  2  3  4  5  6  7
     text = trace([T, T, F, T, T, T, T, F], count=8)
-    rounds = list(Recording(text).rounds("model", 3))
+    rounds = list(DraftReplay(text).rounds("model", 3))
     # From 0 two are right and 2 is the target's; from 3 three, and 6 is the bonus.
     assert [(r.nodes, r.accepted) for r in rounds] == [(3, 2), (3, 3), (0, 0)]
     assert sum(r.accepted + 1 for r in rounds) == 8
@@ -79,7 +79,7 @@ def test_a_model_chain_is_walked_as_the_loop_would():
 @pytest.mark.parametrize("length", [1, 2, 5, 16])
 def test_every_drafter_writes_the_whole_text(drafter, length):
     text = repetitive(40)
-    rounds = list(Recording(text).rounds(drafter, length))
+    rounds = list(DraftReplay(text).rounds(drafter, length))
     assert sum(r.accepted + 1 for r in rounds) == 40
     assert all(r.accepted <= r.depth <= r.nodes <= length for r in rounds)
 
@@ -113,35 +113,35 @@ def test_lookup_is_the_real_one():
         expected.append((draft.drafted, accepted))
         sampler.push(tokens[position : position + accepted + 1])
         position += accepted + 1
-    rounds = Recording(text).rounds("lookup", 4)
+    rounds = DraftReplay(text).rounds("lookup", 4)
     assert [(r.nodes, r.accepted) for r in rounds] == expected
     assert {drafted > 0 for drafted, _ in expected} == {True, False}
 
 
 def test_lookup_does_well_on_repetition_and_a_model_where_it_is_right():
-    texts = [Recording(repetitive(60))]
+    texts = [DraftReplay(repetitive(60))]
     assert measure(texts, "lookup", 4)["lookup"].survival.chances[3] == pytest.approx(1.0)
-    good = [Recording(trace(0.95, count=300))]
-    bad = [Recording(trace(0.2, count=300))]
+    good = [DraftReplay(trace(0.95, count=300))]
+    bad = [DraftReplay(trace(0.2, count=300))]
     chance = [measure(t, "model", 4)["model"].survival.chances[0] for t in (good, bad)]
     assert chance == pytest.approx([0.95, 0.2], abs=0.07)
 
 
 def test_hybrid_asks_lookup_first():
-    found = measure([Recording(repetitive(60))], "hybrid", 3)
+    found = measure([DraftReplay(repetitive(60))], "hybrid", 3)
     assert found["lookup"].survival.drafts > 0.9
-    alone = measure([Recording(trace(0.7, count=80))], "hybrid", 3)
+    alone = measure([DraftReplay(trace(0.7, count=80))], "hybrid", 3)
     assert alone["model"].survival.drafts > alone.get("lookup", alone["model"]).survival.drafts / 2
 
 
 def test_recycling_learns_from_the_targets_rows():
-    found = measure([Recording(repetitive(60))], "recycle", 6)["recycle"]
+    found = measure([DraftReplay(repetitive(60))], "recycle", 6)["recycle"]
     assert found.survival.accepted(6) > 1
     assert 1 <= found.nodes <= 6
-    chain = list(Recording(repetitive(60)).rounds("recycle", 6, branches=1))
+    chain = list(DraftReplay(repetitive(60)).rounds("recycle", 6, branches=1))
     assert all(r.nodes == r.depth for r in chain)
-    few = list(Recording(repetitive(60)).rounds("recycle", 16, branches=2))
-    many = list(Recording(repetitive(60)).rounds("recycle", 16))
+    few = list(DraftReplay(repetitive(60)).rounds("recycle", 16, branches=2))
+    many = list(DraftReplay(repetitive(60)).rounds("recycle", 16))
     assert max(r.nodes for r in chain) < max(r.nodes for r in few) < max(r.nodes for r in many)
 
 
@@ -149,13 +149,15 @@ def test_children_are_counted_by_rank():
     text = trace([T, T, F, F, T], count=5, seed=3)
     assert text.draft is not None
     ranks = [ids.index(t) for ids, t in zip(text.draft.ids, text.tokens[20:], strict=True)]
-    chances = child_chances([Recording(text)])
+    chances = child_chances([DraftReplay(text)])
     assert chances[0] == pytest.approx(3 / 5)
     assert [round(5 * c) for c in chances] == [ranks.count(rank) for rank in range(8)]
-    assert child_chances([Recording(replace(text, draft=None))]) == ()
+    assert child_chances([DraftReplay(replace(text, draft=None))]) == ()
 
 
 def test_without_a_draft_model_nothing_is_drafted_by_one():
     text = replace(trace(0.9), draft=None)
-    assert measure([Recording(text)], "model", 3) == {}
-    assert set(measure([Recording(replace(repetitive(60), draft=None))], "hybrid", 3)) == {"lookup"}
+    assert measure([DraftReplay(text)], "model", 3) == {}
+    assert set(measure([DraftReplay(replace(repetitive(60), draft=None))], "hybrid", 3)) == {
+        "lookup"
+    }

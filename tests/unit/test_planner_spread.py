@@ -9,7 +9,7 @@ import pytest
 from edgedec.planning.choose import decide, spread
 from edgedec.planning.predict import predict
 from edgedec.planning.spread import LEVEL, between_texts, interval, student
-from edgedec.planning.weighed import Weighed
+from edgedec.planning.weighed import WeighedCandidate
 from edgedec.records.plan import Candidate, Plan, Prediction
 from tests.profiles import CPU, PAIR, WORK, draft, profile, said, target, times
 from tests.simulated import trace
@@ -17,10 +17,10 @@ from tests.simulated import trace
 DRAFTING = Plan(CPU, None, "lookup", None)
 
 
-def weighed(rates, plan: Plan = DRAFTING, measured: float = 0.0) -> Weighed:
+def weighed(rates, plan: Plan = DRAFTING, measured: float = 0.0) -> WeighedCandidate:
     mean = len(rates) / sum(1 / rate for rate in rates) if len(rates) else 100.0
     prediction = Prediction(mean, 0.1, 1, 2.0, tuple(rates))
-    return Weighed(Candidate(plan, prediction), 300, measured=measured)
+    return WeighedCandidate(Candidate(plan, prediction), 300, measured=measured)
 
 
 @pytest.mark.parametrize("texts", [2, 4, 6, 16])

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from edgedec.profiling import children
-from edgedec.profiling.job import Job, Together
+from edgedec.profiling.job import MeasurementJob, Together
 from edgedec.records.place import Place
 
 
-def job(how: str) -> Job:
-    return Job("target", how, Place("onnx", "NPU"), (1, 2), (32,), (1, 2), 0.1)
+def job(how: str) -> MeasurementJob:
+    return MeasurementJob("target", how, Place("onnx", "NPU"), (1, 2), (32,), (1, 2), 0.1)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,9 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "model.onnx"
     file.write_bytes(b"\x00" * 100)
-    plain = Job("target", str(file), Place("onnx", threads=1), (1, 2), (32,), (1, 2), 0.1)
+    plain = MeasurementJob(
+        "target", str(file), Place("onnx", threads=1), (1, 2), (32,), (1, 2), 0.1
+    )
     reason = children.measure(plain, 60).measured.parity.reason
     assert str(file) in reason
     assert "\n" not in reason

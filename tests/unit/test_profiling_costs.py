@@ -9,7 +9,7 @@ import pytest
 
 from edgedec.decoding.session import Pass
 from edgedec.profiling import _pair_child, rounds
-from edgedec.profiling.job import Job, Together
+from edgedec.profiling.job import MeasurementJob, Together
 from edgedec.profiling.launch import with_launch
 from edgedec.records.place import Place
 from edgedec.records.profile import Measured, Parity, PassTimes
@@ -108,7 +108,7 @@ def test_two_models_at_once(monkeypatch: pytest.MonkeyPatch, shared: bool) -> No
     monkeypatch.setattr(_pair_child, "opened", opened)
     monkeypatch.setattr(_pair_child, "_TURN_S", 0.1)
     jobs = [
-        Job(role, role, Place("onnx", role, 1), (1, 2, 3), (32,), (1,), 0.1)
+        MeasurementJob(role, role, Place("onnx", role, 1), (1, 2, 3), (32,), (1,), 0.1)
         for role in ("target", "draft")
     ]
     found = _pair_child.measure(Together(*jobs))

@@ -10,7 +10,7 @@ from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CannotRollback
 from edgedec.profiling import _child, passes
-from edgedec.profiling.job import Job
+from edgedec.profiling.job import MeasurementJob
 from edgedec.records.place import Place
 from edgedec.testing import FakeModel
 
@@ -128,7 +128,9 @@ def test_on_a_busy_machine_all_places_are_timed_alike(
             sleep(0.004)
             return self._session.forward(tree, start, want)
 
-    job = Job("target", "", Place("onnx", threads=threads), tuple(SAMPLE), (20,), (1, 2), 0.05)
+    job = MeasurementJob(
+        "target", "", Place("onnx", threads=threads), tuple(SAMPLE), (20,), (1, 2), 0.05
+    )
     (times,), prefill_s, steady = _child._at_contexts(Waiting(calm()), job, (1, 2))
     assert not steady
     assert min(times.seconds) >= 0.004

@@ -12,7 +12,7 @@ from edgedec.decoding.translation import Translation
 from edgedec.errors import ProfileError
 from edgedec.planning.choose import decide
 from edgedec.profiling import prompts, recording
-from edgedec.profiling.prompts import Prompt
+from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.records.place import Place
 from edgedec.records.profile import Measured
 from edgedec.testing import FakeModel
@@ -21,7 +21,7 @@ from tests.profiles import WORK, profile
 from tests.simulated import measured
 
 VOCAB = 48
-TEXTS = [Prompt("one", "abc"), Prompt("none", "")]
+TEXTS = [CalibrationPrompt("one", "abc"), CalibrationPrompt("none", "")]
 PLACES = {"target": Place("onnx", threads=2), "draft": Place("gguf", device="Vulkan0")}
 MEASURED = [measured(role, place=place, vocab_size=VOCAB) for role, place in PLACES.items()]
 
@@ -57,14 +57,14 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def record(
-    monkeypatch: pytest.MonkeyPatch, level: str, texts: Sequence[Prompt] = TEXTS
-) -> recording.Recording:
+    monkeypatch: pytest.MonkeyPatch, level: str, texts: Sequence[CalibrationPrompt] = TEXTS
+) -> recording.PairRecording:
     between: Translation = replace(permutation(VOCAB), level=level)
     monkeypatch.setattr(recording, "translate", lambda *_, **__: between)
     return recording.record(SOURCES, MEASURED, texts)
 
 
-def options(found: recording.Recording):
+def options(found: recording.PairRecording):
     known: list[Measured] = MEASURED
     return decide(replace(profile(*known), traces=found.traces, notes=tuple(found.notes)), WORK)
 
@@ -94,13 +94,15 @@ def test_a_draft_that_is_understood_by_text_is_not_and_is_not_planned_with(
 
 def test_texts_without_a_token_are_refused_in_a_line(monkeypatch) -> None:
     with pytest.raises(ProfileError, match="no calibration text has a token") as told:
-        record(monkeypatch, "token", [Prompt("none", ""), Prompt("nor here", "")])
+        record(
+            monkeypatch, "token", [CalibrationPrompt("none", ""), CalibrationPrompt("nor here", "")]
+        )
     assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("count", [1, prompts.MOST, prompts.MOST + 1, 100, 1001])
 def test_a_long_file_is_sampled_evenly(count: int) -> None:
-    texts = [Prompt(str(number), "text") for number in range(count)]
+    texts = [CalibrationPrompt(str(number), "text") for number in range(count)]
     chosen = [int(prompt.name) for prompt in prompts.some(texts)]
     assert chosen == sorted(set(chosen))
     assert len(chosen) == min(count, prompts.MOST)

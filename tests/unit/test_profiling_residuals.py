@@ -8,12 +8,12 @@ import pytest
 
 from edgedec.decoding.session import Session
 from edgedec.errors import ProfileError
-from edgedec.profiling.residuals import Stage, residuals
+from edgedec.profiling.residuals import OpenPair, residuals
 from edgedec.profiling.traces import Recorder
 from edgedec.records.plan import Plan
 from edgedec.records.profile import SCHEMA, Measured, PassTimes, Profile
 from edgedec.records.soundness import check
-from edgedec.replay.run import Setting, replay
+from edgedec.replay.run import ReplaySetting, replay
 from edgedec.testing import FakeModel
 from tests.simulated import OTHER, PLACE, VOCAB, measured, trace
 
@@ -42,9 +42,9 @@ def at(role: str, seconds: float, **changes: Any) -> Measured:
 
 
 @pytest.fixture
-def stage() -> Stage:
+def stage() -> OpenPair:
     target, draft = TARGET.open(400), DRAFT.open(400)
-    return Stage(
+    return OpenPair(
         model=TARGET,
         target=Slow(target),  # type: ignore[arg-type]
         draft=draft,
@@ -84,7 +84,7 @@ def test_without_a_draft_or_a_greedy_text_or_a_way_back(stage, texts):
 @pytest.mark.parametrize("plan", [Plan(PLACE), Plan(PLACE, None, "lookup", 3)])
 def test_a_replay_charges_each_round_with_it(plan):
     text = trace(count=40)
-    bare = Setting(at("target", 8e-3))
+    bare = ReplaySetting(at("target", 8e-3))
     (before,) = replay(bare, plan, [text], 40)
     (after,) = replay(replace(bare, rounds={plan.kind: 2e-3}), plan, [text], 40)
     assert after.target_passes == before.target_passes

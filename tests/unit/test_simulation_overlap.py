@@ -9,11 +9,11 @@ from simulated import OTHER, PLACE, measured, trace
 from edgedec.errors import InputError
 from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.records.profile import Contention
-from edgedec.replay.run import Setting, replay
+from edgedec.replay.run import ReplaySetting, replay
 from edgedec.replay.virtual_clock import VirtualClock
 
 # A pass of the target over 4 rows takes 11 ms, of the draft 2.
-SETTING = Setting(measured(), measured("draft", 2e-3, row_s=0.0, place=OTHER))
+SETTING = ReplaySetting(measured(), measured("draft", 2e-3, row_s=0.0, place=OTHER))
 NOISE = Contention(PLACE.label, OTHER.label, 2.0, 1.5)
 
 
@@ -21,7 +21,7 @@ def plan(length: int | None = 3, drafter: str = "model", schedule: str = OVERLAP
     return Plan(PLACE, OTHER, drafter, length, schedule=schedule)
 
 
-def tpot_s(setting: Setting, chance: float = 1.0, length: int | None = 3) -> float:
+def tpot_s(setting: ReplaySetting, chance: float = 1.0, length: int | None = 3) -> float:
     (found,) = replay(setting, plan(length), [trace(chance, prompt=30, count=60)], 60)
     return found.tpot_s
 
@@ -66,7 +66,7 @@ def test_the_same_figures_every_time_and_no_thread_is_left(drafter, length):
 
 
 def test_costs_that_are_doubled_double_the_time():
-    twice = Setting(
+    twice = ReplaySetting(
         measured(one_row_s=16e-3, row_s=2e-3), measured("draft", 4e-3, row_s=0.0, place=OTHER)
     )
     for chance in (0.5, 1.0):
@@ -76,7 +76,7 @@ def test_costs_that_are_doubled_double_the_time():
 def test_overlap_pays_with_a_second_device_and_not_where_it_halves_the_first():
     texts = [trace(0.8, seed=seed, count=96) for seed in range(3)]
 
-    def speed(setting: Setting, schedule: str) -> float:
+    def speed(setting: ReplaySetting, schedule: str) -> float:
         found = replay(setting, plan(3, schedule=schedule), texts, 96)
         return 1 / sum(text.tpot_s for text in found)
 

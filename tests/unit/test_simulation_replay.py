@@ -11,10 +11,10 @@ from edgedec.planning.predict import predict, tokens_per_second
 from edgedec.records.plan import Plan
 from edgedec.records.profile import SCHEMA, Profile
 from edgedec.records.workload import Workload
-from edgedec.replay.run import Setting, replay
+from edgedec.replay.run import ReplaySetting, replay
 
 OVERHEAD, DRAFT_OVERHEAD = 2e-4, 5e-5
-SETTING = Setting(
+SETTING = ReplaySetting(
     measured(), measured("draft", 1e-3, row_s=1e-4, place=OTHER), OVERHEAD, DRAFT_OVERHEAD
 )
 EVERY = [
@@ -35,7 +35,7 @@ def plan(drafter: str = "none", length: int | None = 0) -> Plan:
     return Plan(PLACE, OTHER, drafter, length)
 
 
-def by_hand(text, length: int, setting: Setting = SETTING) -> tuple[float, int]:
+def by_hand(text, length: int, setting: ReplaySetting = SETTING) -> tuple[float, int]:
     """TPOT and passes of a chain of fixed length, greedy, as the engine's rounds go."""
     words = text.tokens[text.prompt :]
     hits = [ids[0] == token for ids, token in zip(text.draft.ids, words, strict=True)]
@@ -111,7 +111,7 @@ def test_costs_that_are_doubled_double_the_time(drafter, length):
     def times(factor: float) -> list[float]:
         target = measured(one_row_s=8e-3 * factor, row_s=1e-3 * factor)
         draft = measured("draft", 1e-3 * factor, row_s=1e-4 * factor)
-        setting = Setting(target, draft, OVERHEAD * factor, DRAFT_OVERHEAD * factor)
+        setting = ReplaySetting(target, draft, OVERHEAD * factor, DRAFT_OVERHEAD * factor)
         found = replay(setting, plan(drafter, length), [trace(0.7)], 60)[0]
         return [found.tpot_s, found.ttft_s]
 
@@ -234,7 +234,7 @@ def test_a_short_text_is_foretold_by_rounds_after_its_first():
 
 def test_sampling_costs_whole_rows_and_noise():
     target = measured(transfer_s=1e-4)
-    greedy = Setting(target, overhead_s=OVERHEAD)
+    greedy = ReplaySetting(target, overhead_s=OVERHEAD)
     text = trace(prompt=100, count=30, temperature=0.8)
     plain, sampled = (
         replay(setting, plan(), [text], 30)[0]

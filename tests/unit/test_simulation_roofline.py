@@ -14,7 +14,7 @@ from edgedec.simulation import cards
 from edgedec.simulation.cards import Card, DeviceCard, Link
 from edgedec.simulation.elsewhere import (
     Models,
-    Said,
+    RecordedOutputs,
     corner,
     memory_of,
     profile_of,
@@ -24,7 +24,7 @@ from edgedec.simulation.figures import Figure
 from edgedec.simulation.roofline import ModelSize, Roofline, contention, parse
 
 TARGET, DRAFT = parse("7B int4"), parse("0.5B int4")
-SAID = Said((trace(0.8, count=24),), 1e-4, 2e-5)
+SAID = RecordedOutputs((trace(0.8, count=24),), 1e-4, 2e-5)
 WORK = Workload(100, 24, max_context=1024)
 
 

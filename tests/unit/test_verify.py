@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from edgedec.bench.nearties import NearTies
-from edgedec.bench.outcomes import Asked, Divergence, divergence, same
+from edgedec.bench.outcomes import Asked, FirstDifference, divergence, same
 from edgedec.bench.replay import replay, width_changes
-from edgedec.bench.verification import Row, Verification
+from edgedec.bench.verification import Verification, VerificationRow
 from edgedec.bench.verify import verify
 from edgedec.decoding.engine import Emission
 from edgedec.decoding.metrics import Metrics
@@ -82,7 +82,7 @@ class Setting:
 
     def compare(
         self, mode: str, number: int, other: list[int], count: int = 3
-    ) -> Divergence | None:
+    ) -> FirstDifference | None:
         """What comes of holding another text against a plain one."""
         greedy = [self.plain["greedy", n] for n in range(count)]
         ties = NearTies(self.model, PROMPTS[:count], greedy)
@@ -329,6 +329,6 @@ def test_greedy_text_is_compared_once() -> None:
 
 
 def test_nothing_drafted_shows_nothing() -> None:
-    drafted, idle = (Row("", "greedy", 2, 2, 0, 0, n, 0) for n in (5, 0))
+    drafted, idle = (VerificationRow("", "greedy", 2, 2, 0, 0, n, 0) for n in (5, 0))
     assert Verification([drafted], 10, {}).holds
     assert not Verification([idle], 10, {}).holds

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgedec.bench.papers import dovetail_figures, overlap, theory
-from edgedec.bench.papers.reproduction import Claim, Row, evaluate
+from edgedec.bench.papers.reproduction import Claim, ClaimRow, evaluate
 
 
 def claims() -> list[Claim]:
@@ -19,7 +19,7 @@ def claims() -> list[Claim]:
     return [*theory.claims(), *dovetail_figures.claims(), *overlap.claims()]
 
 
-def report(told: Callable[[str], object] = lambda figure: None) -> list[Row]:
+def report(told: Callable[[str], object] = lambda figure: None) -> list[ClaimRow]:
     """Simulate all corners of all claims: a minute or two.
 
     Args:

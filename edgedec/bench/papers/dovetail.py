@@ -16,7 +16,7 @@ from functools import cache
 from edgedec.records.plan import Plan
 from edgedec.records.profile import Measured, PassTimes
 from edgedec.records.trace import Trace
-from edgedec.replay.run import Setting, replay
+from edgedec.replay.run import ReplaySetting, replay
 from edgedec.simulation.cards import Card
 from edgedec.simulation.roofline import ModelSize, Roofline, peak
 from edgedec.simulation.synthetic import VOCAB, emitting, text
@@ -88,7 +88,7 @@ class Machine:
             tree_s += offloaded.seconds(self.nodes, _CONTEXT)
         draft = Roofline(card, "gpu", draft_size(values[DRAFT_LAYERS]))
         level_s = draft.seconds(_WIDTH, _CONTEXT)
-        setting = Setting(
+        setting = ReplaySetting(
             target=_flat(cpu.measured("target"), one_s, tree_s),
             draft=_flat(draft.measured("draft"), level_s, level_s),
             overhead_s=OVERHEAD_S,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from edgedec.bench.papers.pairs import Pair
+from edgedec.bench.papers.pairs import TimedPair
 from edgedec.bench.papers.reproduction import Claim
 from edgedec.records.trace import Trace
 from edgedec.simulation import cards
@@ -64,8 +64,8 @@ _PEARL_INPUTS = {
 }  # fmt: skip
 
 
-def _pearl_pair(values: Mapping[str, float]) -> Pair:
-    return Pair(1.0, 1 / values[_RATIO], verify_s=values[_WIDE], round_s=values[_SYNC])
+def _pearl_pair(values: Mapping[str, float]) -> TimedPair:
+    return TimedPair(1.0, 1 / values[_RATIO], verify_s=values[_WIDE], round_s=values[_SYNC])
 
 
 def _pearl(values: Mapping[str, float]) -> float:
@@ -74,7 +74,7 @@ def _pearl(values: Mapping[str, float]) -> float:
 
 
 @cache
-def _pearl_at(pair: Pair, accepted: float, runs: float) -> float:
+def _pearl_at(pair: TimedPair, accepted: float, runs: float) -> float:
     told = pair.overlapped(_text(accepted, runs, _MANY), _PEARL_LENGTH, branching=False)
     return told.tokens_per_second / pair.plain()
 
@@ -123,7 +123,7 @@ def _mirror_at(
     target = Roofline(card, "gpu", parse("14B fp16")).seconds(1, _CONTEXT)
     draft = Roofline(card, "npu", parse("0.6B fp16")).seconds(1, _CONTEXT)
     slowed = contention(card, "gpu", "npu").target_factor
-    pair = Pair(target, draft / streamed, slowed=slowed)
+    pair = TimedPair(target, draft / streamed, slowed=slowed)
     told = pair.overlapped(_text(accepted, 0.0, _TOKENS), window)
     return told.tokens_per_second / pair.plain()
 
@@ -147,7 +147,7 @@ _LLMCAD_INPUTS = {
 
 def _llmcad(values: Mapping[str, float]) -> float:
     """Over the target alone, which loads and then computes."""
-    pair = Pair(1.0, values[_SMALL], load_share=values[_LOADING], slowed=values[_SLOWED])
+    pair = TimedPair(1.0, values[_SMALL], load_share=values[_LOADING], slowed=values[_SLOWED])
     told = pair.overlapped(
         _text(values[_ACCEPTED], 0.0, _TOKENS), round(values[_EVERY]), branching=False
     )

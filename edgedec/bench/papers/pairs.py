@@ -18,7 +18,7 @@ from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.records.trace import Trace
 from edgedec.replay.costs import PassCost
 from edgedec.replay.rows import DRAFT, TARGET, TraceRows
-from edgedec.replay.run import Setting, decode, replay
+from edgedec.replay.run import ReplaySetting, decode, replay
 from edgedec.replay.sessions import Surroundings, TraceModel, TraceSession
 from edgedec.replay.sharing import Shared
 from edgedec.replay.virtual_clock import VirtualClock
@@ -29,7 +29,7 @@ _CONTEXT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TimedPair:
     """Seconds of a target and a draft.
 
     Attributes:
@@ -55,7 +55,9 @@ class Pair:
 
     def sequential(self, text: Trace, draft_length: int) -> Metrics:
         """A draft of so many tokens, its verification, and so on."""
-        setting = Setting(self.measured(TARGET), self.measured(DRAFT), overhead_s=self.round_s)
+        setting = ReplaySetting(
+            self.measured(TARGET), self.measured(DRAFT), overhead_s=self.round_s
+        )
         place = setting.target.place
         (told,) = replay(
             setting, Plan(place, place, "model", draft_length), [text], len(text.tokens)

@@ -43,7 +43,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ClaimRow:
     """What came of a claim.
 
     Attributes:
@@ -140,7 +140,7 @@ class Row:
         }
 
 
-def evaluate(claim: Claim) -> Row:
+def evaluate(claim: Claim) -> ClaimRow:
     """Simulate every corner of the inputs' ranges.
 
     Raises:
@@ -156,7 +156,7 @@ def evaluate(claim: Claim) -> Row:
         for values in product(*(figure.ends for figure in claim.inputs.values()))
     ]
     blame = _blame(claim)
-    return Row(
+    return ClaimRow(
         paper=claim.paper,
         figure=claim.figure,
         published=claim.published,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from edgedec.bench.papers.pairs import Pair
+from edgedec.bench.papers.pairs import TimedPair
 from edgedec.bench.papers.reproduction import Claim
 from edgedec.simulation.figures import Figure
 from edgedec.simulation.synthetic import independent, text
@@ -24,7 +24,7 @@ def expected(acceptance: float, cost: float, length: int) -> float:
 
 @cache
 def _speed_up(acceptance: float, cost: float, length: int) -> float:
-    pair = Pair(1.0, cost)
+    pair = TimedPair(1.0, cost)
     told = pair.sequential(text(independent(acceptance, _TOKENS)), length)
     return told.tokens_per_second / pair.plain()
 
