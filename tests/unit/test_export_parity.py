@@ -11,7 +11,7 @@ from edgedec.export import parity
 from edgedec.export.divergence import FLOORS
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx import GraphOptions, write_model
-from edgedec.export.parity import Divergence, Parity, ParityRun
+from edgedec.export.parity import Divergence, ParityFigures, ParityRun
 from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 
@@ -168,7 +168,7 @@ def test_divergence_is_what_it_says():
     ],
 )
 def test_the_floor_says_by_how_much(changes, words):
-    good = Parity(40, 0.001, 0.99, 20.0, 20.1, 1e-6)
+    good = ParityFigures(40, 0.001, 0.99, 20.0, 20.1, 1e-6)
     good.check("draft", "int8")
     with pytest.raises(ParityError, match=words):
         dataclasses.replace(good, **changes).check("draft", "int8")
@@ -177,4 +177,6 @@ def test_the_floor_says_by_how_much(changes, words):
 @pytest.mark.parametrize("weights", FLOORS)
 def test_figures_at_the_floor_are_good(weights):
     floor = FLOORS[weights]
-    Parity(40, floor.kl_nats, floor.top1, 1.0, floor.perplexity_ratio, 1e-6).check("one", weights)
+    ParityFigures(40, floor.kl_nats, floor.top1, 1.0, floor.perplexity_ratio, 1e-6).check(
+        "one", weights
+    )

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgedec.planning.choose import decide, spread
+from edgedec.planning import spread
+from edgedec.planning.choose import decide
 from edgedec.planning.predict import predict
 from edgedec.planning.spread import LEVEL, between_texts, interval, student
 from edgedec.planning.weighed import WeighedCandidate
