@@ -155,11 +155,12 @@ class Engine:
         """Speculative decoding (2211.17192): propose, forward, accept, cut, commit."""
         sampler, stop, streams = request.sampler, request.stop, request.sampler.streams
         policy = request.policy or self.policy
-        want, root = self._want(request), request.prompt[-1]
+        want = self._want(request)
         log = _RoundLog(self._clock, policy, metrics)
         with self.around_round(metrics):
             self._prefill(request)
         policy.begin(stop.remaining)
+        root = request.prompt[-1]
         while not self._ended(request):
             with self.around_round(metrics):
                 log.begin()
@@ -211,7 +212,7 @@ class Engine:
             return
 
     def _ended(self, request: Request) -> bool:
-        """Whether the text has ended, for its own reasons or for those between passes.
+        """True once the text has ended, for its own reasons or for those between passes.
 
         Raises:
             PassFailed: the last round's commit failed; its tokens are out by now.

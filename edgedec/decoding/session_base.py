@@ -32,7 +32,7 @@ class Stop(Protocol):
         ...
 
     def is_set(self) -> bool:
-        """Whether a stop was requested and not yet answered."""
+        """True while a stop is requested and not yet answered."""
         ...
 
 

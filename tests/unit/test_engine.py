@@ -284,3 +284,7 @@ def test_bad_prompts() -> None:
         harness.run(SamplingParams(), [])
     with pytest.raises(PromptTooLong, match="400"):
         harness.run(SamplingParams(), [1] * 401)
+    request = harness.request(SamplingParams(), PROMPT)
+    request.prompt = []  # the sampler refuses an empty prompt before the engine sees it
+    with pytest.raises(InputError, match="empty"):
+        list(harness.engine.run(request, Metrics()))
