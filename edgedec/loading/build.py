@@ -109,16 +109,8 @@ def find_pair(where: str | Path, options: OpenOptions) -> Pair:
 
 
 def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
-    """Return the plan that the options ask for, with the drafter that was chosen.
-
-    Raises:
-        InputError: the draft length is neither a count nor ``auto``.
-
-    """
-    length = options.draft_length
-    if length != "auto" and (not isinstance(length, int) or length < 0):
-        raise InputError(f"--draft-length {length}: expected auto or 0 and more")
-    draft = None
+    """Return the plan that the options ask for, with the drafter that was chosen."""
+    length, draft = options.draft_length, None
     if pair.draft is not None and drafting.info(drafter).needs_model:
         draft = Place.of(pair.draft.format, options.of_draft())
     return Plan(

@@ -96,6 +96,9 @@ class OpenOptions:
                 registry.options()[name].check(value)
         for name in ("draft_depth", "max_context", "context_limit", "kv_memory", "memory"):
             check_whole(f"{name} is", getattr(self, name))
+        length = self.draft_length
+        if length != "auto" and (not isinstance(length, int) or length < 0):
+            raise InputError(f"draft_length is {length!r:.60}: expected auto or 0 and more")
         if not isinstance(self.draft, str):
             raise InputError(f"draft is {self.draft!r:.60}: expected a drafter's name, or auto")
         for name in ("draft_model", "plan"):

@@ -156,3 +156,10 @@ def test_every_name_of_another_library_leads_to_an_option() -> None:
     for name, meant in _ELSEWHERE.items():
         with pytest.raises(TypeError, match=rf"did you mean {meant}\?"):
             check_names({name: 1}, sorted(known))
+
+
+@pytest.mark.parametrize("length", [-1, "4", 1.5, None])
+def test_a_wrong_draft_length_is_refused_before_anything_is_loaded(length: object) -> None:
+    with pytest.raises(InputError, match=r"draft_length is .*: expected auto or 0 and more"):
+        OpenOptions(draft_length=length)  # type: ignore[arg-type]
+    assert OpenOptions(draft_length=0).draft_length == 0
