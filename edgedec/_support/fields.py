@@ -53,7 +53,7 @@ class Fields:
                 )
 
     def has(self, name: str) -> bool:
-        """Whether there is such a field, and it is not null."""
+        """True if there is such a field, and it is not null."""
         return self.raw.get(name) is not None
 
     def text(self, name: str) -> str:

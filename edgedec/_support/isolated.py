@@ -102,7 +102,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it takes a task; from here on it has time to do so."""
+        """True if it takes a task; its time to do so starts here."""
         with self._changed:
             self._deadline = time.monotonic() + START_S
             return not self._late and self._process.poll() is None

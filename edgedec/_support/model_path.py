@@ -16,7 +16,7 @@ _NAMED = 3
 
 
 def is_gguf(path: str | Path) -> bool:
-    """Whether a path names a GGUF file rather than a folder."""
+    """True if a path names a GGUF file rather than a folder."""
     return Path(path).suffix.lower() == GGUF
 
 
@@ -85,7 +85,7 @@ def how_to_fetch(name: str, then: str) -> str:
 
 
 def not_a_bundle(root: Path) -> str:
-    """Why a path cannot be opened as a bundle: there is no manifest in it."""
+    """Return why a path without a manifest cannot be opened as a bundle."""
     name = str(root)
     if is_hub_name(name):
         return how_to_fetch(name, "`edgedec export {} --out DIR`, or give a GGUF file in it")

@@ -72,7 +72,7 @@ class Vetted:
         )
 
     def opened(self, digest: str) -> bool:
-        """Whether these bytes opened."""
+        """True if these bytes opened before."""
         return self._opened.get(digest) == self._version
 
     def remember(self, digest: str) -> None:

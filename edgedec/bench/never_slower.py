@@ -123,7 +123,7 @@ def _pairs(suite: Suite) -> list[tuple[str, Path]]:
 def _race(
     bundle: Path, ways: Mapping[str, OpenOptions], work: PromptSet, recorder: Recorder, pair: str
 ) -> Row:
-    """What ``auto`` loses against plain on one workload."""
+    """Measure what ``auto`` loses against plain decoding on one workload."""
     spent = in_turn(bundle, ways, work, recorder, pair).spent
     lost, upper = loss(spent[PLAIN], spent[AUTO])
     row: Row = {

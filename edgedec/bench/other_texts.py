@@ -58,7 +58,7 @@ class Held:
 
     @property
     def inside(self) -> bool:
-        """Whether it lies in the interval."""
+        """True if it lies in the interval."""
         return self.interval[0] <= self.found <= self.interval[1]
 
     @property

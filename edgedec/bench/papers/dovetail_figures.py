@@ -237,5 +237,5 @@ def _memory_claims() -> list[Claim]:
 
 
 def claims() -> list[Claim]:
-    """What is held against the paper."""
+    """Return the figures that are compared with the paper."""
     return [*_plain_claims(), *_speed_claims(), *_memory_claims()]

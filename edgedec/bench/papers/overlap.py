@@ -160,7 +160,7 @@ def _llmcad_over_pipelined(values: Mapping[str, float]) -> float:
 
 
 def claims() -> list[Claim]:
-    """What is held against the papers."""
+    """Return the figures that are compared with the papers."""
     spread_over_tasks = (
         "The paper's figures span tasks and models, and so do the inputs: this says that they are "
         "of the right size, not that one of them is reproduced."

@@ -76,7 +76,7 @@ class ClaimRow:
 
     @property
     def middle(self) -> float:
-        """Of the produced range."""
+        """Return the middle of the produced range."""
         return (self.low + self.high) / 2
 
     @property
@@ -86,12 +86,12 @@ class ClaimRow:
 
     @property
     def inside(self) -> bool:
-        """Whether the published figure lies in the produced range."""
+        """True if the published figure lies in the produced range."""
         return self.low - self.rounding <= self.published <= self.high + self.rounding
 
     @property
     def narrow(self) -> bool:
-        """Whether the produced range says something."""
+        """True if the produced range is narrow enough to say something."""
         return self.spread <= WIDEST
 
     @property
