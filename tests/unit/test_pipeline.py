@@ -305,13 +305,6 @@ class TestBounds:
             Pipeline.open(bundle, threads=1, kv_memory=expected - 1, max_context=CONTEXT)
 
 
-@pytest.mark.parametrize("draft", ["none", "lookup"])
-@pytest.mark.parametrize("length", [-1, "long", 1.5])
-def test_a_draft_length_that_is_none(bundle: Path, draft: str, length: Any) -> None:
-    with pytest.raises(InputError, match="--draft-length"):
-        Pipeline.open(bundle, threads=1, draft=draft, draft_length=length)
-
-
 class TestPrompts:
     def test_numpys_integers_are_integers(self, opened: Callable[..., Pipeline]) -> None:
         pipeline = opened(draft="lookup")
