@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("coverage")
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
+TOOLS = Path(__file__).resolve().parents[3] / "tools"
 SOURCE = '''"""Three functions."""
 
 

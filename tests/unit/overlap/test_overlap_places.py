@@ -21,7 +21,7 @@ from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.testing import PacedModel
 
-DRAFT = Path(__file__).resolve().parents[2] / "models" / "demo" / "draft"
+DRAFT = Path(__file__).resolve().parents[3] / "models" / "demo" / "draft"
 PROMPTS = ["def fibonacci(n):\n", "class Stack:\n    def push(self, item):\n"]
 OPEN = OpenOptions(row_invariant=True, threads=1, draft_length=3)
 SAMPLED = SamplingParams(temperature=0.8, seed=5)

@@ -122,7 +122,7 @@ with waiting.suited_to_the_load():
     print(os.environ.get("GOMP_SPINCOUNT"), os.environ.get("OMP_WAIT_POLICY"))
 print(os.environ.get("GOMP_SPINCOUNT"))
 """
-_WAITING = Path(__file__).parents[2] / "runtimes" / "llamacpp" / "waiting.py"
+_WAITING = Path(__file__).parents[3] / "runtimes" / "llamacpp" / "waiting.py"
 
 
 def loaded_with(*, busy: bool, before: str = "", **environment: str) -> list[str]:

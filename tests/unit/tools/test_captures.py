@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from rich.text import Text
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from edgedec.profiling import ProfileOptions, Wanted, measuring
 from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
 
-DEMO = Path(__file__).parents[2] / "models/demo/bundle"
+DEMO = Path(__file__).parents[3] / "models/demo/bundle"
 INFO = """
     from edgedec.records.adapter import AdapterInfo, LoadOption
 
