@@ -1,6 +1,6 @@
 """A pytest plugin: which test runs which lines, and how long each takes.
 
-    python -m pytest -p coverage_map --map-out FILE --map-root FOLDER tests/unit/decoding/test_token_tree.py
+    python -m pytest -p coverage_map --map-out FILE --map-root FOLDER tests/unit/text
 
 Only tests that pass are in the map. What a fixture runs counts for the test that sets it up.
 Lines that run in another process are not seen.

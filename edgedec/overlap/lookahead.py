@@ -50,7 +50,7 @@ class Lookahead:
         name: str = ModelDrafter.name,
         cores: Sequence[int] | None = None,
     ) -> None:
-        if parts.translation is not None and parts.translation.level == "string":
+        if parts.by_text:
             raise InputError(
                 "overlapped drafting needs a draft with the target's tokens, and these two share"
                 " too few: draft sequentially, or with --draft lookup"

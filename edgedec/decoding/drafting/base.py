@@ -212,6 +212,11 @@ class DrafterParts:
     rivals: Sequence[str] = ()
 
     @property
+    def by_text(self) -> bool:
+        """The draft model shares too little of the target's vocabulary to draft by tokens."""
+        return self.translation is not None and self.translation.level == "string"
+
+    @property
     def both_branches(self) -> int | None:
         """Most branches of a tree that the draft computes and the target verifies."""
         limits = [most for most in (self.branches, self.draft_branches) if most is not None]

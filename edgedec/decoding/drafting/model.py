@@ -29,17 +29,14 @@ class ModelDrafter:
     Args:
         parts: a draft model.
         follower: of its session, where drafters share it; None makes one.
-        rivals: the drafters that are asked next, where there are any.
 
     """
 
     name = "model"
 
-    def __init__(
-        self, parts: DrafterParts, follower: Follower | None = None, rivals: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, parts: DrafterParts, follower: Follower | None = None) -> None:
         self._follower = follower or Follower(parts, self.name)
-        self._rivals = rivals
+        self._rivals = parts.rivals
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._follower.begin(prompt, sampler)

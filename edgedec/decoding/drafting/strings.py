@@ -48,20 +48,19 @@ class StringsDrafter:
 
     Args:
         parts: a draft session that speaks its own tokens, and a translation.
-        rivals: the drafters that are asked next, where there are any.
 
     """
 
     name = "strings"
 
-    def __init__(self, parts: DrafterParts, rivals: Sequence[str] = ()) -> None:
+    def __init__(self, parts: DrafterParts) -> None:
         if parts.draft is None:
             raise InputError("drafter 'strings' needs a draft model: give one, or use 'lookup'")
         if parts.translation is None:
             raise InputError(
                 "drafter 'strings' is for a draft with a tokenizer of its own: use 'model'"
             )
-        self._rivals = rivals
+        self._rivals = parts.rivals
         self._session = parts.draft
         self._translation: Translation = parts.translation
         self._text = Transcript(parts.draft, parts.translation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgedec.decoding.drafting import lookup
-from edgedec.decoding.drafting.adaptive import AdaptiveDrafter
+from edgedec.decoding.drafting._composite import CompositeDrafter
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.lookup import LookupDrafter
 from edgedec.decoding.drafting.recycle import RecycleDrafter
@@ -19,5 +19,6 @@ INFO = DrafterInfo(
 
 def build(parts: DrafterParts) -> Drafter:
     """See ``drafting.create``."""
-    alone = DrafterParts(parts.vocab_size, branches=parts.branches)
-    return AdaptiveDrafter(alone, "text")
+    recycle = RecycleDrafter(parts.vocab_size, branches=parts.branches)
+    first = LookupDrafter(parts.vocab_size, rivals=(recycle.name,))
+    return CompositeDrafter("text", (first, recycle), learner=recycle)

@@ -75,7 +75,7 @@ class TreeDrafter:
     Args:
         parts: a draft model.
         threshold: C; None is 1 / (nodes + 1), about one expected accepted node per pass.
-        follower, rivals: as ``ModelDrafter``.
+        follower: as ``ModelDrafter``.
 
     """
 
@@ -86,7 +86,6 @@ class TreeDrafter:
         parts: DrafterParts,
         threshold: float | None = None,
         follower: Follower | None = None,
-        rivals: Sequence[str] = (),
     ) -> None:
         if parts.both_branches == 1:
             only = "verified here, as with --row-invariant"
@@ -94,7 +93,7 @@ class TreeDrafter:
                 only = "computed by the draft model"
             raise InputError(f"drafter 'tree' branches, and only chains are {only}: use 'model'")
         self._follower = follower or Follower(parts, self.name)
-        self.rivals = rivals
+        self.rivals = parts.rivals
         self._threshold, self._branches = threshold, parts.both_branches
         self._calibration = RankCalibration()
         self._places: dict[int, int] = {}

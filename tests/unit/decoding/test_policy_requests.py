@@ -9,7 +9,7 @@ from drafting_table import HOT, PROMPT, VOCAB, Table
 from policy_world import CURVE, World, same
 
 from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.drafting.adaptive import AdaptiveDrafter
+from edgedec.decoding.drafting._composite import CompositeDrafter
 from edgedec.decoding.drafting.base import DrafterParts, DraftStep
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
@@ -96,9 +96,15 @@ def test_only_chains_are_drafted_where_only_chains_are_verified() -> None:
     def parts(**changes: Any) -> DrafterParts:
         return DrafterParts(VOCAB, DRAFT.open(100), **changes)
 
-    assert AdaptiveDrafter(parts()).arms == ("lookup", "model", "tree", "recycle")
-    assert AdaptiveDrafter(parts(branches=1)).arms == ("lookup", "model", "recycle")
-    assert AdaptiveDrafter(DrafterParts(VOCAB)).arms == ("lookup", "recycle")
+    def arms(name: str, parts: DrafterParts) -> tuple[str, ...]:
+        drafter = drafting.create(name, parts)
+        assert isinstance(drafter, CompositeDrafter)
+        return drafter.arms
+
+    assert arms("adaptive", parts()) == ("lookup", "model", "tree", "recycle")
+    assert arms("adaptive", parts(branches=1)) == ("lookup", "model", "recycle")
+    assert arms("hybrid", parts()) == ("lookup", "model")
+    assert arms("text", DrafterParts(VOCAB)) == ("lookup", "recycle")
     with pytest.raises(InputError, match="'text'"):
         drafting.create("adaptive", DrafterParts(VOCAB))
 

@@ -1,0 +1,81 @@
+"""One drafter made of several, each asked in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from edgedec.decoding.acceptance import Verdict
+from edgedec.decoding.drafting.base import Drafter, DraftLimits, GoOn, RoundFeedback
+from edgedec.decoding.randomness import Streams
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.tree import Draft, TokenTree
+
+# What became of a draft in which nothing was drafted.
+_NOTHING = Verdict([0], 0)
+
+
+class CompositeDrafter:
+    """Asks its arms in order until one drafts something; a draft's ``source`` names that arm.
+
+    The policy, asked before an arm drafts anything, declines it where an arm that is asked
+    later (``Offer.rivals``) is worth more. Arms that know at no cost how sure they are come
+    first: a policy that knows no arms then drafts by lookup where it hits and by the model
+    elsewhere.
+
+    Args:
+        name: what reports call it.
+        arms: the drafters, in the order in which they are asked.
+        learner: the arm, if any, that learns from every pass, whoever drafted.
+
+    """
+
+    def __init__(self, name: str, arms: Sequence[Drafter], learner: Drafter | None = None) -> None:
+        self.name = name
+        self._arms, self._learner = tuple(arms), learner
+        self._maker = self._arms[-1]
+        # An arm that ran its model and drafted nothing: its pass is not in vain.
+        self._declined: tuple[Drafter, Draft] | None = None
+        self._resting = False
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The arms' names, in the order in which they are asked."""
+        return tuple(arm.name for arm in self._arms)
+
+    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._declined = None
+        for arm in self._arms:
+            arm.begin(prompt, sampler)
+
+    def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
+        self._declined = None
+        self._resting = min(limits.nodes, limits.depth) <= 0
+        if self._resting:
+            return Draft(TokenTree(root), source=self.name)
+        for arm in self._arms:
+            draft = arm.propose(root, limits, go_on, streams)
+            if draft.drafted:
+                self._maker = arm
+                break
+            if draft.passes:
+                self._declined = arm, draft
+        if self._declined is not None and self._declined[1] is not draft:
+            draft.passes += self._declined[1].passes
+        return draft
+
+    def observe(self, feedback: RoundFeedback) -> None:
+        if self._resting:
+            return  # such a round should cost what a plain one does
+        drafted = feedback.draft.drafted
+        if drafted:
+            self._maker.observe(feedback)
+        if self._declined is not None:
+            arm, draft = self._declined
+            arm.observe(replace(feedback, draft=draft, verdict=_NOTHING))
+        if self._learner is not None and not (drafted and self._maker is self._learner):
+            self._learner.observe(feedback)
+
+    def close(self) -> None:
+        for arm in self._arms:
+            arm.close()
