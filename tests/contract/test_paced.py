@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from time import perf_counter, process_time, sleep
+from time import sleep
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from edgedec.decoding.session import Model, OnPhase, Pass, Phase, StreamedSession, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
+from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel, PacedSession, SessionContract
 
 
@@ -32,35 +32,47 @@ def seconds(rows: int, context: int) -> float:
     return 2e-3 * rows + 1e-4 * context
 
 
-def test_a_pass_takes_its_time_and_not_the_processor_s() -> None:
-    session = PacedModel(FakeModel(vocab_size=32), seconds).open(64)
+def test_a_pass_takes_its_time() -> None:
+    clock = VirtualClock()
+    session = PacedModel(FakeModel(vocab_size=32), seconds, clock).open(64)
     session.prefill(list(range(10)))
-    session.forward(TokenTree(0))
-    session.rollback(10)
-    begin, cpu = perf_counter(), process_time()
     for rows in (1, 4, 8):
+        begin = clock.now()
         session.forward(TokenTree.chain([0] * rows))
+        assert clock.now() - begin == pytest.approx(seconds(rows, 10))
         session.rollback(10)
-    expected = sum(seconds(rows, 10) for rows in (1, 4, 8))
-    assert perf_counter() - begin >= expected
-    assert process_time() - cpu < expected / 2
+
+
+def test_the_model_s_own_time_is_part_of_a_pass() -> None:
+    clock, computing = VirtualClock(), FakeModel(vocab_size=32)
+    own = PacedModel(computing, seconds, clock)
+    session = PacedModel(own, lambda rows, context: 0.5, clock).open(64)
+    ends = []
+    for _ in range(4):
+        session.forward(TokenTree(0))
+        session.rollback(0)
+        ends.append(clock.now())
+    # How long the model computes is known after the first pass.
+    first = 0.5 + seconds(1, 0)
+    assert ends == pytest.approx([first, first + 0.5, first + 1.0, first + 1.5])
 
 
 def test_a_prompt_takes_its_time_chunk_by_chunk() -> None:
-    session = PacedModel(FakeModel(vocab_size=32), seconds).open(64)
-    begin = perf_counter()
-    session.prefill([0] * 10)
+    clock, ends = VirtualClock(), list[float]()
+    session = PacedModel(FakeModel(vocab_size=32), seconds, clock).open(64)
+    session.prefill([0] * 10, lambda done, total: ends.append(clock.now()))
     # The fake reads four at a time.
-    assert perf_counter() - begin >= seconds(4, 0) + seconds(4, 4) + seconds(2, 8)
+    chunks = [seconds(4, 0), seconds(4, 4), seconds(2, 8)]
+    assert ends == pytest.approx([sum(chunks[:count]) for count in (1, 2, 3)])
 
 
 def test_an_interrupted_pass_ends_at_once() -> None:
-    session = PacedModel(FakeModel(vocab_size=32), lambda rows, context: 30.0).open(64)
-    threading.Thread(target=lambda: (sleep(0.02), session.interrupt())).start()
-    begin = perf_counter()
-    with pytest.raises(Interrupted):
-        session.forward(TokenTree(0))
-    assert perf_counter() - begin < 10
+    with VirtualClock() as clock:
+        session = PacedModel(FakeModel(vocab_size=32), lambda *_: 30.0, clock).open(64)
+        clock.start(lambda: (clock.sleep(0.02), session.interrupt()), name="a reader")  # type: ignore[func-returns-value, arg-type, return-value]
+        with pytest.raises(Interrupted):
+            session.forward(TokenTree(0))
+        assert clock.now() == pytest.approx(0.02)
 
 
 def test_only_a_streamed_one_is_streamed() -> None:
