@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupted_run import interrupt_in_run
 from tiny_optimum import VOCAB, write_tiny_graph
 
 from edgedec.decoding import acceptance, drafting
@@ -78,18 +77,11 @@ def test_interrupted_amid_a_prefill(model: OptimumModel) -> None:
     words = text(256)
     session, undisturbed = model.open(256), model.open(256)
     session.prefill_chunk = 2
-    stopper = threading.Timer(0.05, session.interrupt)
-    stopper.start()
-
-    def prefill_for_ever() -> None:
-        started = time.perf_counter()
-        while time.perf_counter() < started + 30:
-            session.prefill(words)
-            session.rollback(0)
-
+    ended = interrupt_in_run(session, 4)
     with pytest.raises(Interrupted):
-        prefill_for_ever()
-    stopper.join()
+        session.prefill(words)
+    assert ended == [1, 2, 3]
+    assert session.length == 6
     session.prefill(words[session.length : 250])
     undisturbed.prefill(words[:250])
     rows = [s.forward(TokenTree(words[250])).logits for s in (session, undisturbed)]
