@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from time import perf_counter
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from drafting_table import HOT, Table, always
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DrafterInfo, DrafterParts, DraftLimits, DraftStep
-from edgedec.decoding.drafting.lookup import LookupDrafter, NgramIndex
+from edgedec.decoding.drafting.lookup import LONGEST, LookupDrafter, NgramIndex
 from edgedec.decoding.sampling import Sampler, SamplingParams
 
 
@@ -128,22 +128,35 @@ def test_drafters_without_a_model_give_the_targets_text(name: str) -> None:
         assert (accepted > 30) == (name != "none")
 
 
-def test_a_round_costs_the_same_in_a_long_text() -> None:
-    def best_of(size: int) -> float:
-        text = [(i * i * 7 + i // 3) % 251 for i in range(size)]
-        index = NgramIndex(256)
-        index.follow(text)
-        index.find()
-        times = []
-        for _ in range(50):
-            text.append(text[-1] ^ 1)
-            begin = perf_counter()
-            index.find()
-            times.append(perf_counter() - begin)
-        return min(times)
+class CountedText(list[int]):
+    """A text that counts the tokens read from it."""
 
-    # A rescan would take 100 times as long.
-    assert best_of(100_000) < 10 * best_of(1_000)
+    read = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        self.read += len(found) if isinstance(at, slice) else 1
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        self.read += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("size", [1_000, 20_000])
+def test_a_round_reads_a_few_tokens_however_long_the_text(size: int) -> None:
+    text = CountedText((i * i * 7 + i // 3) % 251 for i in range(size))
+    index = NgramIndex(256)
+    index.follow(text)
+    index.find()
+    reads = []
+    for _ in range(50):
+        text.append(text[-1] ^ 1)
+        text.read = 0
+        index.find()
+        reads.append(text.read)
+    # The n-grams that now have a token after them, and those that end the text.
+    assert 0 < max(reads) <= 2 * LONGEST
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
