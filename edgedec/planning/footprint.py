@@ -126,4 +126,5 @@ def _same_weights(target: Measured, draft: Measured) -> bool:
 
 def _remembered(drafter: str, vocab_size: int, context: int) -> int:
     info = drafting.info(drafter)
-    return vocab_size * info.vocab_bytes + context * info.context_bytes
+    own = vocab_size * info.vocab_bytes + context * info.context_bytes
+    return own + sum(_remembered(part, vocab_size, context) for part in info.parts)

@@ -160,7 +160,7 @@ class DrafterInfo:
             plain round's: Python against Python, measured on x86-64. What the passes of a
             draft model add is measured with the profile.
         context_bytes, vocab_bytes: memory it keeps for each token of the context, and for each
-            entry of the vocabulary.
+            entry of the vocabulary, beside what its parts keep.
 
     """
 

@@ -20,7 +20,6 @@ INFO = DrafterInfo(
     default=True,
     estimated_by="turns",
     round_share=lookup.INFO.round_share,
-    context_bytes=lookup.INFO.context_bytes,
 )
 
 

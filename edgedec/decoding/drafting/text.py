@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from edgedec.decoding.drafting import lookup
 from edgedec.decoding.drafting._composite import CompositeDrafter
 from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 from edgedec.decoding.drafting.lookup import LookupDrafter
@@ -13,7 +12,6 @@ INFO = DrafterInfo(
     default=True,
     planned=False,
     estimated_by="best",
-    context_bytes=lookup.INFO.context_bytes,
 )
 
 

@@ -79,7 +79,10 @@ def test_drafters_remember():
     recycle = footprint(PAIR, Plan(PLACE, None, "recycle", 3), 1000)
     assert lookup.drafter == 630 * 1000
     assert recycle.drafter == 32 * 1000
+    # What is made of several keeps what they keep.
     assert footprint(PAIR, Plan(PLACE, OTHER, "hybrid", 3), 1000).drafter == 630 * 1000
+    assert footprint(PAIR, Plan(PLACE, OTHER, "adaptive", 3), 1000).drafter == 662 * 1000
+    assert footprint(PAIR, Plan(PLACE, None, "text", 3), 1000).drafter == 662 * 1000
 
 
 def test_what_is_decided_each_round_counts_at_its_longest():
