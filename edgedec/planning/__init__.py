@@ -1,1 +1,1 @@
-"""From a profile to a plan: candidates, estimates, memory, the choice and its reasons."""
+"""Turns a profile into a plan: candidates, estimates, memory, the choice and its reasons."""

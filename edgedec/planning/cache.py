@@ -1,7 +1,7 @@
-"""What edgedec keeps between runs: profiles, plans, and which files opened without harm.
+"""Files that edgedec keeps between runs: profiles, plans and records of files that opened safely.
 
-Nothing here is needed: what is removed is measured or checked again. Only files of names that
-edgedec gives are looked at, so that a folder that holds other things as well is left as it is.
+None of them is needed: whatever is removed is measured or checked again. Only files with names that
+edgedec gives are touched, so anything else in the folder stays as it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAMES = {
     PROFILE: re.compile(r"[0-9a-f]{32}\.json"),
     PLAN: re.compile(r"[0-9a-f]{32}\.plan\.json"),
     CHECKS: re.compile(r"opened-[a-z]{1,20}\.json"),
-    # Written by a process that was killed before it gave the file its name.
+    # Written by a process that was killed before it could rename the file.
     LEFTOVER: re.compile(
         r"\.(edgedec|plan)-[0-9a-f]{12}"
         r"|\.(profile|opened|[0-9a-f]{32}\.plan\.json)-[a-z0-9_]{8}"  # by an earlier version
@@ -37,12 +37,12 @@ _ORDER = (PLAN, PROFILE, CHECKS, LEFTOVER)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One file.
+    """One kept file.
 
     Attributes:
         kind: ``plan``, ``profile``, ``checks`` or ``leftover``.
         path: where it is.
-        size_bytes: how long it is.
+        size_bytes: its length.
         written: when, in local time.
         what: its contents in a few words.
 
@@ -56,16 +56,16 @@ class Kept:
 
 
 def kept() -> list[Kept]:
-    """All that is kept for this user, by kind and then the newest first."""
+    """Return every file kept for this user, by kind and then newest first."""
     found = [one for folder in _folders() for one in _in(folder)]
     return sorted(found, key=lambda one: (_ORDER.index(one.kind), -one.written.timestamp()))
 
 
 def clear() -> list[Kept]:
-    """Remove all of it; returns what was removed.
+    """Remove all kept files and return what was removed.
 
     Raises:
-        OSError: a file cannot be removed; those before it are.
+        OSError: a file cannot be removed; those before it have been.
 
     """
     found = kept()
@@ -75,7 +75,7 @@ def clear() -> list[Kept]:
 
 
 def _folders() -> list[Path]:
-    """Where profiles and plans are, and where checks are; none where there is no home."""
+    """Return the folders of profiles and plans and of checks; none without a home directory."""
     found = []
     for where in (store.folder, caches.folder):
         try:
@@ -104,9 +104,9 @@ def _in(folder: Path) -> Iterator[Kept]:
 
 
 def _foreign(path: Path) -> bool:
-    """Whether sound JSON of that name was written by another program, as caches named by MD5 are.
+    """Return whether the file is valid JSON of another program that happens to use such a name.
 
-    Of what is damaged there is only the name to go by.
+    Caches named by an MD5 digest do. A damaged file is judged by its name alone.
     """
     try:
         with open_regular(path) as stream:

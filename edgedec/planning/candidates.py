@@ -1,4 +1,4 @@
-"""Every plan that a profile leaves a choice of, in families of the same places and drafter."""
+"""Every plan that a profile allows, in families that share places and drafter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgedec.records.profile import NOT_AT_ONCE, Measured, Profile
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Plans that differ in nothing but how much they draft.
+    """Plans that differ only in how much they draft.
 
     Attributes:
         plans: at least one, shortest drafts first.
@@ -28,9 +28,9 @@ class Family:
 
 
 def families(forecast: Forecast) -> Iterator[Family]:
-    """All of them, places that cannot be used as well; in an order of their own.
+    """Yield all families in a fixed order, those with unusable places included.
 
-    A drafter that another package adds, and that fails on the profile's texts, is refused.
+    A drafter from another package that fails on the profile's texts is refused.
     """
     for family in _families(forecast):
         try:
@@ -99,7 +99,7 @@ def _best_tree(
 def _sized(
     target: Measured, drafter: str, draft: Place | None, schedule: str = SEQUENTIAL
 ) -> Iterator[Family]:
-    """One family of fixed lengths, where there are any, and one decided each round."""
+    """Yield one family of fixed lengths, if there are any, and one that decides each round."""
     info = drafting.info(drafter)
     lengths = (target.tree and info.tree_lengths) or info.lengths
     fixed = tuple(
@@ -119,7 +119,7 @@ def _allowed(target: Measured, plans: tuple[Plan, ...]) -> Family:
 
 
 def _of(profile: Profile, role: str) -> list[Measured]:
-    """All that was measured of a role, in an order that does not depend on the measuring's."""
+    """Return everything measured for a role, in an order independent of that of measuring."""
     found = (measured for measured in profile.measured if measured.role == role)
     return sorted(found, key=lambda measured: (measured.place.label, measured.name))
 

@@ -1,7 +1,7 @@
-"""The planner: from what was measured to where models run, who drafts and how much.
+"""The planner: chooses where models run, which drafter is used and how much it drafts.
 
-Pure: no clock, no files, no randomness. The same profile, workload and memory always give the
-same decision, in whatever order things were measured.
+Pure: no clock, no files, no randomness. The same profile, workload and memory always give the same
+decision, in whatever order things were measured.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from edgedec.records.workload import Workload
 
 Predict = Callable[[Profile, Plan, Workload], Prediction]
 
-# A replay takes a moment, so the best by formula are replayed, best first, until the best
-# replay beats what any formula still promises; and the best of each drafter, since a formula
-# may wrong all of a kind.
+# Replays are slow. The plans that are best by formula are replayed, best first, until the best
+# replay beats every remaining formula; so is the best plan of each drafter, since a formula may
+# misjudge a whole drafter.
 _FEWEST_REPLAYS, _MOST_REPLAYS = 12, 32
-# Deciding each round follows a text that changes, down to plain decoding where nothing can be
-# foretold; a fixed length must beat that by more than this.
+# Deciding each round adapts to a changing text, down to plain decoding where drafts fail; a fixed
+# length must beat that by more than this factor.
 _AUTO_IS_WORTH = 0.97
 _CPU_PROVIDER = "CPUExecutionProvider"
-# What a measurement on a busy machine may be off by, whatever its quartiles say; medians are
-# surer than quartiles, however far those lie apart.
+# Relative error assumed for a measurement on a busy machine, whatever its quartiles; medians are
+# more certain than quartiles, however far apart those are.
 _UNSTEADY = 0.1
 
 
@@ -61,18 +61,7 @@ def decide(
 
     """
     planner = _Planner(profile, workload, memory, available)
-    weighed = [planner.weigh(family) for family in families(planner.forecast)]
-    refused = sorted((w for w in weighed if w.candidate.refused), key=lambda w: w.plan.label)
-    usable = [w for w in weighed if not w.candidate.refused]
-    planner.check(usable, refused)
-    looked = usable
-    if predict is not None:
-        seen, looked = planner.look_closer(usable, predict)
-        refused += [w for w in seen if w.candidate.refused]
-        usable = [w for w in seen if not w.candidate.refused]
-        looked = [w for w in looked if not w.candidate.refused]
-    # A formula and a replay cannot be ranked by each other.
-    usable.sort(key=lambda w: (not w.candidate.replayed, _best_first(w)))
+    usable, looked, refused = planner.rank(predict)
     plain = min((w for w in looked if w.plan.plain), key=_best_first)
     chosen = choose(looked)
     rivals = sorted((w for w in looked if not w.plan.plain), key=_best_first)
@@ -100,10 +89,10 @@ def decide(
 
 
 def choose(usable: Iterable[WeighedCandidate]) -> WeighedCandidate:
-    """The fastest; drafts only where they are ahead of plain decoding by their margin.
+    """Return the fastest plan; one that drafts must beat plain decoding by its margin.
 
     Args:
-        usable: plans of which at least one is plain.
+        usable: plans, at least one of them plain.
 
     """
     ordered = sorted(usable, key=_best_first)
@@ -128,8 +117,25 @@ class _Planner:
         self.forecast = Forecast(self.profile, self.workload)
         self.memory = MemoryFit(self.profile, self.workload, self.given, self.available)
 
+    def rank(
+        self, predict: Predict | None
+    ) -> tuple[list[WeighedCandidate], list[WeighedCandidate], list[WeighedCandidate]]:
+        """Return usable plans, best first, those of them to choose among, and refused plans."""
+        weighed = [self.weigh(family) for family in families(self.forecast)]
+        refused = sorted((w for w in weighed if w.candidate.refused), key=lambda w: w.plan.label)
+        usable = looked = [w for w in weighed if not w.candidate.refused]
+        self.check(usable, refused)
+        if predict is not None:
+            seen, looked = self.look_closer(usable, predict)
+            refused += [w for w in seen if w.candidate.refused]
+            usable = [w for w in seen if not w.candidate.refused]
+            looked = [w for w in looked if not w.candidate.refused]
+        # Formulas and replays are not comparable, so replayed plans come first.
+        usable = sorted(usable, key=lambda w: (not w.candidate.replayed, _best_first(w)))
+        return usable, looked, refused
+
     def weigh(self, family: Family) -> WeighedCandidate:
-        """The best of a family that fits, by formula."""
+        """Return the best plan of a family that fits in memory, by formula."""
         if family.refused:
             plan = family.plans[0]
             nothing = Prediction(0.0, 0.0, self.memory.least(plan), 0.0)
@@ -146,7 +152,7 @@ class _Planner:
         return WeighedCandidate(candidate, fit.context, estimate, uncertainty, measured)
 
     def check(self, usable: list[WeighedCandidate], refused: list[WeighedCandidate]) -> None:
-        """There must be a way to decode."""
+        """Refuse a set without a plan that decodes plainly."""
         if any(w.plan.plain for w in usable):
             return
         possible = [m.place for m in self.profile.of("target")]
@@ -175,7 +181,7 @@ class _Planner:
     def look_closer(
         self, usable: list[WeighedCandidate], predict: Predict
     ) -> tuple[list[WeighedCandidate], list[WeighedCandidate]]:
-        """Replay the best, and all plain ones; returns all, then those that were replayed."""
+        """Replay the best plans and all plain ones; return all plans, then the replayed ones."""
         ordered = sorted(usable, key=_best_first)
         looked: dict[Plan, WeighedCandidate] = {}
         kinds: dict[tuple[str, ...], WeighedCandidate] = {}
@@ -196,7 +202,7 @@ class _Planner:
         known = weighed.candidate.prediction
         try:
             found = predict(self.profile, weighed.plan, workload)
-        except RuntimeUnavailable as error:  # a drafter that another package adds failed
+        except RuntimeUnavailable as error:  # a drafter from another package failed
             nothing = Prediction(0.0, 0.0, known.peak_bytes, 0.0)
             refused = Candidate(weighed.plan, nothing, str(error), replayed=False)
             return dataclasses.replace(weighed, candidate=refused)
@@ -206,7 +212,7 @@ class _Planner:
     def fallbacks(
         self, usable: list[WeighedCandidate], chosen: WeighedCandidate
     ) -> tuple[Plan, ...]:
-        """Plans to go on with when a place of the chosen one fails; the last is plain."""
+        """Return the plans to use when a place of the chosen one fails; the last is plain."""
         fitting = [w for w in usable if self.memory.holds(w.plan, chosen.context)]
         plan, found = chosen.plan, []
         for target, draft in ((None, plan.draft), (plan.target, None), (plan.target, plan.draft)):
@@ -214,14 +220,14 @@ class _Planner:
             if (target or draft) and any(w.plan.plain for w in left):
                 found.append(choose(left).plan)
         plain = [w for w in fitting if w.plan.plain and w.plan != plan]
-        # The place where the target failed is the last resort.
+        # The place where the target failed is tried last.
         elsewhere = [w for w in plain if not _uses(w.plan, plan.target, plan.draft)] or plain
         last = [min(elsewhere, key=_safest_first).plan] if elsewhere else []
         rest = [one for one in dict.fromkeys(found) if one != plan and one not in last]
         return (*rest, *last)
 
     def _measured(self, plan: Plan, estimate: Estimate) -> float:
-        """How far the ratio to plain decoding may be off by what was measured."""
+        """Return the error of the ratio to plain decoding that measurement spread explains."""
         target = self.profile.at("target", plan.target)
         context = self.workload.middle
         parts = [_spread(target, 1, context), _spread(target, drafted_at_most(plan) + 1, context)]
@@ -245,13 +251,13 @@ def _best_first(weighed: WeighedCandidate) -> tuple[float, bool, int, str]:
 
 
 def _safest_first(weighed: WeighedCandidate) -> tuple[bool, bool, float, str]:
-    """The processor without a choice of cores before all else: nothing there can go away."""
+    """Sort the processor without pinned cores first: it is always there."""
     place = weighed.plan.target
     return not _processor(place), place.cores is not None, -weighed.rate, place.label
 
 
 def _uses(plan: Plan, target: Place | None, draft: Place | None) -> bool:
-    """Whether a plan needs one of two places that failed, for its role or on its device."""
+    """Return whether a plan needs one of two places that failed, for its role or on its device."""
     if plan.target == target or (draft is not None and plan.draft == draft):
         return True
     gone = {(p.device, p.provider) for p in (target, draft) if p is not None and not _processor(p)}

@@ -1,4 +1,4 @@
-r"""From a bundle to a decision, and decisions kept in files.
+r"""Makes decisions for bundles and keeps them in files.
 
 ::
 
@@ -31,9 +31,9 @@ from edgedec.records.workload import LEAST_CONTEXT, Workload
 
 _MOST_BYTES = 8 << 20
 _ANEW = "make one with `edgedec plan --out FILE`"
-# What no machine has more of.
+# Upper bound of what is accepted from a plan file.
 _MOST_THREADS, _MOST_CORES, _MOST_DRAFTED, _MOST_CONTEXT = 1024, 4096, 999, 1 << 31
-# Python with numpy, ONNX Runtime and the tokenizers, before it opens a model; measured.
+# Measured: Python with numpy, ONNX Runtime and the tokenizers, before a model is opened.
 _LEAST_PROCESS = 50_000_000
 _LONGEST_NAME, _LONGEST_TEXT = 80, 240
 
@@ -46,22 +46,22 @@ def plan(
     options: ProfileOptions | None = None,
     on_progress: OnProgress | None = None,
 ) -> Decision:
-    """Decide where a bundle's models run, who drafts and how much.
+    """Decide where a bundle's models run, which drafter is used and how much it drafts.
 
-    What was measured before is used where it still holds; else it is measured now, which takes
-    about a minute for small models.
+    Earlier measurements are used where they still hold; otherwise the models are measured now,
+    which takes about a minute for small ones.
 
     Args:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
         workload: what is to be decoded; None is a prompt of 256 tokens and 128 new ones, greedily.
-        memory: bytes for all that the plan holds; None is all this process could ever have.
-        options: what to measure, where that is needed.
-        on_progress: hears what is being measured.
+        memory: bytes for everything the plan holds; None is all that this process can have.
+        options: what to measure, if that is needed.
+        on_progress: called with what is being measured.
 
     Raises:
         BundleError, InputError, ProfileError: see ``profiling.profile``.
-        PlanError: there is no place where the target gives right numbers.
-        MemoryBudgetError: nothing fits; names the smallest memory that something fits in.
+        PlanError: the target computes correctly nowhere.
+        MemoryBudgetError: nothing fits; names the smallest memory that is enough.
 
     """
     if memory is not None:
@@ -72,12 +72,12 @@ def plan(
 
 
 def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = None) -> None:
-    """Refuse, before a minute of measuring, what cannot even hold the target's weights.
+    """Refuse a limit that cannot even hold the target's weights, before measuring for a minute.
 
     Raises:
-        BundleError: no such bundle or file, or damaged.
-        MemoryBudgetError: names what weights and process take; where costs were measured,
-            ``decide`` names the least that is enough.
+        BundleError: no such bundle or file, or it is damaged.
+        MemoryBudgetError: names the size of weights and process; ``decide``, which knows measured
+            costs, names the smallest memory that is enough.
 
     """
     sources = every_format(bundle, draft_model)["target"]
@@ -92,10 +92,10 @@ def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = Non
 
 
 def save(decision: Decision, path: Path) -> None:
-    """Write a decision as JSON, in one move.
+    """Write a decision as JSON, atomically.
 
     Raises:
-        PlanError: it cannot be written, or something other than a plain file is there.
+        PlanError: it cannot be written, or the path is not a plain file.
 
     """
     check_out(path)
@@ -108,27 +108,27 @@ def save(decision: Decision, path: Path) -> None:
 
 
 def check_out(path: Path) -> None:
-    """Refuse to put a file in place of a link, a device, a pipe or a folder.
+    """Refuse to replace a link, a device, a pipe or a folder.
 
     Raises:
-        PlanError: there is one.
+        PlanError: the path is one.
 
     """
     try:
         found = os.lstat(path)
     except (OSError, ValueError):
-        return  # nothing is there, or writing will say what is wrong
+        return  # nothing is there, or writing will report the problem
     if not stat.S_ISREG(found.st_mode):
         kind = "a link" if stat.S_ISLNK(found.st_mode) else "not a plain file"
         raise PlanError(f"{printable(str(path))} is {kind} and stays: give another --out")
 
 
 def load(path: Path, bundle: str | Path, draft_model: Path | None = None) -> Decision:
-    """A stored decision, when it is for this bundle on this machine.
+    """Read a stored decision that is for this bundle on this machine.
 
     Raises:
-        PlanError: no such file, damaged, of another version, machine or bundle.
-        BundleError: no such bundle, or damaged.
+        PlanError: no such file, or it is damaged or of another version, machine or bundle.
+        BundleError: no such bundle, or it is damaged.
 
     """
     decision = read(path)
@@ -137,14 +137,14 @@ def load(path: Path, bundle: str | Path, draft_model: Path | None = None) -> Dec
 
 
 def read(path: Path, *, advice: str = _ANEW) -> Decision:
-    """A stored decision, whatever it is for.
+    """Read a stored decision, whatever bundle and machine it is for.
 
     Args:
-        path: of the file.
-        advice: what to do where it cannot be used, for the end of the message; may be empty.
+        path: the file.
+        advice: what to do if it cannot be used, for the end of the message; may be empty.
 
     Raises:
-        PlanError: no such file, damaged, or of another version.
+        PlanError: no such file, or it is damaged or of another version.
 
     """
     try:
@@ -154,7 +154,7 @@ def read(path: Path, *, advice: str = _ANEW) -> Decision:
 
 
 def _refusal(why: str, advice: str) -> PlanError:
-    """In one line, whatever a file brought into it."""
+    """Return the error in one line, whatever text the file brought into it."""
     return PlanError(printable(f"{why}: {advice}" if advice else why))
 
 
@@ -188,10 +188,10 @@ def _read(path: Path) -> Decision:
 
 
 def check(decision: Decision, now: Identity, path: Path, *, advice: str = _ANEW) -> None:
-    """Refuse a decision that was made for something else.
+    """Refuse a decision that was made for another machine or bundle.
 
     Args:
-        decision: that was read.
+        decision: as read.
         now: machine and bundle here.
         path: where it was read.
         advice: as for ``read``.
@@ -212,7 +212,7 @@ def check(decision: Decision, now: Identity, path: Path, *, advice: str = _ANEW)
 
 
 def _wrong_plan(plan: Plan) -> str:
-    """Why a plan that was read cannot be one: an unknown name, an impossible number."""
+    """Return why a plan from a file is invalid (an unknown name, an impossible number), or ""."""
     if not drafting.known(plan.drafter):
         return f"no drafter {plan.drafter!r:.40}"
     try:

@@ -1,8 +1,8 @@
-"""What each drafter would have drafted on recorded texts, and how far it would have gone right.
+"""Drafts that each drafter would have made on recorded texts, and how much would be accepted.
 
-Lookup and Token Recycling are run, the real ones, over the text; a draft model's choices were
-recorded with it. Every drafter starts its rounds where its own last one ended, since what
-follows a rejection is harder to predict than the text at large.
+The real lookup and Token Recycling drafters run over the text; a draft model's choices were
+recorded with it. Every drafter starts a round where its own last round ended, since text after a
+rejection is harder to predict than text at large.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.planning.survival import Survival, SurvivalEstimate
 from edgedec.records.trace import Trace
 
-# Longest draft that is looked at, and children of a node that are told apart.
+# Longest draft considered, and most children of a node told apart.
 MOST, RANKS = 16, 8
 _NONE = -1
 
@@ -33,10 +33,10 @@ class Round:
     """One round on a recorded text.
 
     Attributes:
-        source: the drafter that made the draft; empty where there was none.
+        source: the drafter that made the draft; empty if there was none.
         nodes: drafted tokens.
         depth: longest path among them.
-        accepted: drafted tokens that the text goes along with.
+        accepted: drafted tokens that the text follows.
 
     """
 
@@ -48,11 +48,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """What came of one drafter's rounds.
+    """Results of one drafter's rounds.
 
     Attributes:
         survival: by position; its ``drafts`` is the share of rounds.
-        nodes: drafted tokens of a draft, on average, rounded up.
+        nodes: mean drafted tokens of a draft, rounded up.
 
     """
 
@@ -61,7 +61,7 @@ class Drafts:
 
 
 class DraftReplay:
-    """A recorded text, and what drafters make of it.
+    """A recorded text and the drafts that drafters make on it.
 
     Args:
         trace: with at least one token after its prompt.
@@ -74,9 +74,9 @@ class DraftReplay:
         self._asked: dict[str, list[int]] = {}
 
     def rounds(self, drafter: str, length: int, *, branches: int | None = None) -> Iterator[Round]:
-        """The rounds of a drafter whose drafts have at most so many tokens.
+        """Yield the rounds of a drafter whose drafts have at most ``length`` tokens.
 
-        Trees of a draft model are not drafts of the text alone: see ``ranks``.
+        A draft model's trees cannot be told from the text alone: see ``ranks``.
         """
         info = drafting.info(drafter)
         if info.estimated_by == "rounds":
@@ -85,7 +85,7 @@ class DraftReplay:
         return self._chains([(name, self._right(name)) for name in asked], length)
 
     def ranks(self) -> Iterator[int]:
-        """For each token of the text its rank among the draft's choices; ``RANKS`` if beyond."""
+        """Yield each token's rank among the draft model's choices; ``RANKS`` if beyond."""
         if self.trace.draft is None:
             return
         for token, ids in zip(self.text, self.trace.draft.ids, strict=False):
@@ -95,7 +95,7 @@ class DraftReplay:
     def _chains(self, runs: Sequence[tuple[str, Sequence[int]]], length: int) -> Iterator[Round]:
         position, end = 0, len(self.text)
         while position < end:
-            drafted = min(length, end - position - 1)  # the last token is the target's own
+            drafted = min(length, end - position - 1)  # the last token is always the target's own
             source, run = next(
                 ((name, of[position]) for name, of in runs if of[position] != _NONE), ("", 0)
             )
@@ -108,9 +108,10 @@ class DraftReplay:
             position += accepted + 1
 
     def _right(self, drafter: str) -> list[int]:
-        """By position: how many of a drafter's tokens from there on are right; ``_NONE`` if none.
+        """Return how many of a drafter's next tokens are right, by position; ``_NONE`` without a
+        draft.
 
-        Of the draft model its recorded choices, of others what they draft at each position.
+        For the draft model this uses its recorded choices, for others what they draft there.
         """
         if drafting.info(drafter).needs_model:
             return self._agreed
@@ -156,7 +157,7 @@ class DraftReplay:
     def _feedback(
         self, source: str, path: list[int], kept: Sequence[int], position: int
     ) -> RoundFeedback:
-        """What the target said along the text; of wrong branches nothing was recorded."""
+        """Return the target's verdict along the text; nothing was recorded for wrong branches."""
         choices = self.trace.target
         rows = slice(position, position + len(path))
         ids = np.array([row[:RANKS] for row in choices.ids[rows]], np.int64)
@@ -168,7 +169,7 @@ class DraftReplay:
         trace = self.trace
         vocab_size = 1 + max(max(trace.tokens), max(map(max, trace.target.ids), default=0))
         prompt = trace.tokens[: trace.prompt]
-        # Nothing is drawn, so any seed will do; none would be drawn at random.
+        # Nothing is drawn at random, so any seed will do.
         sampler = Sampler(SamplingParams(seed=0), vocab_size, prompt)
         drafter = drafting.create(name, DrafterParts(vocab_size, branches=branches))
         drafter.begin(prompt, sampler)
@@ -178,7 +179,7 @@ class DraftReplay:
 def measure(
     recordings: Sequence[DraftReplay], drafter: str, length: int, *, branches: int | None = None
 ) -> dict[str, Drafts]:
-    """What came of a drafter's rounds over all texts, by the source of the draft."""
+    """Return the results of a drafter's rounds over all texts, by the draft's source."""
     rounds = [
         one
         for recording in recordings
@@ -197,16 +198,16 @@ def measure(
 
 
 def child_chances(recordings: Sequence[DraftReplay]) -> tuple[float, ...]:
-    """Chance that a node's first, second, ... child is the one the target takes, p_b.
+    """Return p_b: the chance that the target takes a node's first, second, ... child.
 
-    Empty where no draft model's choices were recorded.
+    Empty if no draft model's choices were recorded.
     """
     ranks = [rank for recording in recordings for rank in recording.ranks()]
     return tuple(ranks.count(rank) / len(ranks) for rank in range(RANKS)) if ranks else ()
 
 
 def _followed(tree: TokenTree, text: Sequence[int]) -> list[int]:
-    """The path of a tree that a text takes; never to the text's last token, the target's own."""
+    """Return the path of a tree that a text takes, without the last token, the target's own."""
     path = [0]
     for token in text[:-1]:
         child = tree.child(path[-1], token)

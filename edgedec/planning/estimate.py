@@ -1,7 +1,7 @@
-"""What a plan gives, by formula: expected tokens of a round over its measured seconds.
+"""Estimates of a plan by formula: expected tokens of a round over its measured seconds.
 
-Good enough to see which plans are worth a replay of the real loop, and no more: it knows
-nothing of a draft's confidence, and takes the time of a pass to depend on its rows alone.
+They only tell which plans are worth a replay of the real loop: the formula ignores a draft's
+confidence and takes a pass's time to depend on its number of rows alone.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from edgedec.records.profile import NOT_AT_ONCE, Profile
 from edgedec.records.trace import Trace
 from edgedec.records.workload import Workload
 
-# How large and deep a drafted tree may be.
+# Limits of a drafted tree's size and depth.
 MOST_NODES, DEEPEST = 24, 8
 _NOTHING = Survival(0.0, (), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean round.
+    """Estimate of a mean round.
 
     Attributes:
         tokens: emitted.
-        target_s, draft_s, overhead_s: seconds in passes of the target, in the drafter that the
-            target does not cover, and beside both.
-        error: of ``tokens``, as a share of it: how far another text of the kind may be off.
+        target_s, draft_s, overhead_s: seconds in target passes, in the drafter while the target is
+            idle, and outside both.
+        error: relative standard error of ``tokens``, for another text of the kind.
 
     """
 
@@ -53,7 +53,7 @@ class Estimate:
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
+        """Tokens per second."""
         return self.tokens / self.seconds
 
 
@@ -76,7 +76,7 @@ class Forecast:
         self._trees = Trees(self.chances, MOST_NODES + 1, DEEPEST) if self.chances else None
 
     def predict(self, plan: Plan) -> Prediction:
-        """Tokens a second, seconds to the first token, and bytes of a full context.
+        """Predict tokens per second, seconds to the first token, and bytes of a full context.
 
         Raises:
             PlanError: there is no formula for this drafter.
@@ -92,7 +92,7 @@ class Forecast:
         )
 
     def estimate(self, plan: Plan) -> Estimate:
-        """A mean round of a plan; of one whose length is decided each round, the best length's."""
+        """Estimate a mean round, with the best fixed length if lengths are decided each round."""
         if plan not in self._estimates:
             self._estimates[plan] = self._estimate(plan)
         return self._estimates[plan]
@@ -102,13 +102,13 @@ class Forecast:
             return Estimate(1.0, self._target(plan)(1), 0.0, self.profile.overhead_s)
         info = drafting.info(plan.drafter)
         if info.estimated_by == "best":
-            # It goes from one to the other; how much that gains shows in a replay only.
+            # It switches between the two; only a replay shows how much that gains.
             parts = (replace(plan, drafter=part) for part in self._usable(info.parts, plan))
             return max((self.estimate(part) for part in parts), key=lambda found: found.rate)
         if info.estimated_by == "ranks":
             return self._tree(plan)
         if plan.schedule == OVERLAPPED and plan.draft_length is not None:
-            # It waits for no more tokens than pay, and so drafts as many or fewer.
+            # It stops waiting where more tokens do not pay, so it drafts as many or fewer.
             shorter = (replace(plan, draft_length=n) for n in range(1, plan.draft_length + 1))
             return max((self._fixed(one) for one in shorter), key=lambda found: found.rate)
         if plan.draft_length is not None:
@@ -119,7 +119,7 @@ class Forecast:
     def drafts(
         self, drafter: str, length: int, *, branches: int | None = None
     ) -> dict[str, Drafts]:
-        """What came of a drafter's rounds on the recorded texts, by source.
+        """Return the results of a drafter's rounds on the recorded texts, by source.
 
         Raises:
             PlanError: there is no formula for this drafter.
@@ -133,7 +133,7 @@ class Forecast:
         return self._measured[key]
 
     def best_tree(self, plan: Plan) -> Size | None:
-        """Nodes and depth of the best tree for these places; None without a draft's choices."""
+        """Return the best tree's size for these places; None without a draft model's choices."""
         if self._trees is None or plan.draft is None:
             return None
         key = (plan.target, plan.draft)
@@ -146,11 +146,11 @@ class Forecast:
         return self._sizes[key]
 
     def _chain(self, length: int) -> Drafts | None:
-        """The draft model's recorded choices as chains of a length; None without any."""
+        """Return the draft model's recorded choices as chains of a length; None without any."""
         return self.drafts(ModelDrafter.name, length).get(ModelDrafter.name)
 
     def _branches(self, plan: Plan) -> int | None:
-        """Most branches of a tree that both models compute; None is any number."""
+        """Return the most branches that both models compute; None is unlimited."""
         target = self.profile.at("target", plan.target).branches
         draft = None if plan.draft is None else self.profile.at("draft", plan.draft).branches
         return min((most for most in (target, draft) if most is not None), default=None)
@@ -185,14 +185,14 @@ class Forecast:
         return Estimate(tokens, target_s, draft_s, self.profile.overhead_s, error / tokens)
 
     def _model_s(self, plan: Plan, survival: Survival, length: int) -> float:
-        """Seconds in which a chain is drafted."""
+        """Seconds to draft a chain."""
         draft, whole = self._draft(plan), survival.whole(length)
-        # After a chain that was accepted whole its last token is read with the next root.
+        # After a fully accepted chain, its last token is read with the next root.
         passes_s = (length - whole) * draft(1) + whole * draft(2)
         return passes_s + length * self.profile.draft_overhead_s
 
     def _lag_s(self, plan: Plan, found: dict[str, Drafts], own: Survival) -> float:
-        """Seconds in which the draft model reads what was written while others drafted."""
+        """Seconds in which the draft model reads tokens written while other drafters drafted."""
         others = [
             drafts.survival
             for source, drafts in found.items()
@@ -208,9 +208,9 @@ class Forecast:
     def _overlap(self, plan: Plan, verify_s: float, model_s: float) -> tuple[float, float]:
         """Seconds of the target, and of the draft beyond it, when both work at once.
 
-        The draft goes on from its own guess of what the target will say (PEARL, 2408.11850).
-        Where the guess holds, the next draft is there when the target has finished, or soon
-        after; where it does not, the target waits for a new one.
+        The draft continues from its own guess of the target's next token (PEARL, 2408.11850). If
+        the guess holds, the next draft is ready when the target finishes, or soon after; otherwise
+        the target waits for a new one.
         """
         length = plan.draft_length or 0
         met = plan.draft and self.profile.at_once(plan.target, plan.draft)
@@ -258,7 +258,7 @@ class Forecast:
         return self._seconds("draft", plan.draft)
 
     def _seconds(self, role: str, place: Place) -> Seconds:
-        """Of this model's passes, with as many tokens in the cache as midway through the work."""
+        """Seconds of this model's passes, with the cache as full as midway through the workload."""
         measured, context = self.profile.at(role, place), self.workload.middle
         return lambda rows: measured.seconds(rows, context)
 
@@ -267,7 +267,9 @@ class Forecast:
         return self.workload.max_context or limit
 
     def _ttft_s(self, plan: Plan) -> float:
-        """Both models read the prompt, the target all but its last token; then one round."""
+        """Seconds until both models have read the prompt, the target all but its last token, and
+        one round is done.
+        """
         read = self.workload.prompt_tokens - 1
         target_s = read * self.profile.at("target", plan.target).prefill_s
         draft_s = 0.0
@@ -279,7 +281,7 @@ class Forecast:
 
 
 def nearest(traces: Sequence[Trace], workload: Workload) -> list[Trace]:
-    """Texts written at the temperature nearest to the workload's, by name."""
+    """Return texts written at the temperature nearest to the workload's, by name."""
     texts = [trace for trace in traces if len(trace.tokens) > trace.prompt > 0]
     if not texts:
         return []

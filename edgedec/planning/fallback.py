@@ -1,7 +1,7 @@
-"""Ways to open a bundle, most wanted first: when a place fails, the next one goes on.
+"""Ways to open a bundle, most wanted first: when one fails, the next takes over.
 
-Text does not depend on the way: the target's tokens are drawn with the same noise at the same
-positions whoever drafts and wherever they run, near-ties of quantised arithmetic aside.
+The text does not depend on the way, near-ties of quantised arithmetic aside: the target's tokens
+are drawn with the same noise at the same positions, whichever drafter runs and wherever.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from edgedec.records.plan import SEQUENTIAL, Decision, Plan
 from edgedec.records.workload import Workload
 
 _log = logging.getLogger("edgedec")
-# What a plan decides, and is not made for where the user did.
+# Options that a plan decides; where the user sets one, no plan is made.
 _DECIDED = (
     "draft", "draft_length", "draft_load", "format", "threads", "batch_threads", "providers",
     "device", "gpu_layers", "cores", "schedule",
 )  # fmt: skip
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(OpenOptions)}
-# What a place that cannot be used raises, at load or in the middle of a text.
+# Errors of a place that cannot be used, at load or in the middle of a text.
 FAILURES = (RuntimeUnavailable, BundleError, PassFailed)
-# What messages call one way to decode, and the options that open it.
+# A way to decode: its name in messages, and the options that open it.
 Named = tuple[str, OpenOptions]
 
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:
-    """The reason why no plan is followed, in a few words."""
+    """Why no plan is followed, in a few words."""
 
     reason: str
 
 
 def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenOptions:
-    """``options`` with models where a plan wants them.
+    """Return ``options`` with models where a plan puts them.
 
-    A rule whose text depends on drafts has them made one after the other.
+    If a rule's text depends on the drafts, they are made sequentially.
     """
     target = plan.target
     together = options.accept in (None, "coupling", "match")
@@ -76,20 +76,20 @@ def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenO
 
 
 def planned_ways(decision: Decision, options: OpenOptions) -> list[Named]:
-    """A decision's plan, then what it falls back to; all of them plain where that is asked for."""
+    """Return a decision's plan, then its fallbacks; all plain if the options ask for that."""
     plans = [decision.chosen.plan, *decision.fallbacks]
     if options.draft == PLAIN:
         plans = list(dict.fromkeys(Plan(plan.target) for plan in plans))
     if options.row_invariant:
-        # What row invariance promises holds for chains, which these do not draft.
+        # Row invariance is guaranteed for chains only, and these drafters draft trees.
         plans = [plan for plan in plans if not drafting.info(plan.drafter).branches]
     return [(plan.label, placed(options, plan, decision.max_context)) for plan in plans]
 
 
 def ways_without_plan(options: OpenOptions) -> list[Named]:
-    """What was asked for, then the same without a draft model, then plain on the processor."""
+    """Return the way asked for, then it without a draft model, then plain on the processor."""
     ways = [("what was asked for", options)]
-    # A drafter that needs no model of its own stays.
+    # A drafter that needs no model stays.
     alone: dict[str, Any] = {"draft_model": None, "draft_load": None, "draft_format": None}
     if drafting.info(options.draft).needs_model or options.draft == "auto":
         drafter = drafting.default(with_model=False)
@@ -104,10 +104,10 @@ def ways_without_plan(options: OpenOptions) -> list[Named]:
 
 
 def opener(bundle: str | Path, options: OpenOptions) -> Opener:
-    """Return what opens a bundle by its plan, or by ``options`` if there is none.
+    """Return an opener that follows the bundle's plan, or ``options`` if there is none.
 
     Raises:
-        InputError: a plan was asked for and so was something that plans decide.
+        InputError: both a plan and an option that plans decide were given.
         BundleError, PlanError, MemoryBudgetError: see ``edgedec.planning.decisions``.
 
     """
@@ -122,7 +122,7 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
 
 
 def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
-    """Find the plan to follow: the last one, one of a file, one for a memory limit, or none."""
+    """Find the plan to follow: the stored one, one from a file, one for a memory limit, or none."""
     plan, limited = str(options.plan), options.memory is not None
     if limited and plan != "auto":
         raise InputError(f"--memory makes a plan: leave --plan {plan} out")
@@ -143,7 +143,7 @@ def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
 
 
 def _chosen(options: OpenOptions) -> str:
-    """Name the options that a plan would decide and the user set; ``--draft none`` is not one."""
+    """Return the plan's options that the user set; ``--draft none`` is not one."""
     names = [name for name in _DECIDED if getattr(options, name) != _DEFAULTS[name]]
     if options.draft == PLAIN:
         names.remove("draft")
@@ -161,7 +161,7 @@ def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
 
 
 def _within(bundle: str | Path, options: OpenOptions) -> Decision:
-    """Make a plan that fits the memory; measures the models if that was not done before."""
+    """Make a plan that fits in memory; measures the models if that has not been done."""
     from edgedec.planning import decisions
     from edgedec.profiling import ProfileOptions, read_cached
 
@@ -178,7 +178,7 @@ def _within(bundle: str | Path, options: OpenOptions) -> Decision:
 
 
 def _check_context(decision: Decision, options: OpenOptions) -> None:
-    """Refuse a context longer than what the plan's memory limit holds."""
+    """Refuse a context longer than the plan's memory limit holds."""
     if decision.memory is None:
         return
     most = decision.max_context
@@ -190,7 +190,7 @@ def _check_context(decision: Decision, options: OpenOptions) -> None:
 
 
 def _workload(max_context: int | None) -> Workload:
-    """Return the usual workload, or one that fits so short a context."""
+    """Return the usual workload, or one that fits in a shorter context."""
     usual = Workload()
     if max_context is None or max_context >= usual.tokens:
         return dataclasses.replace(usual, max_context=max_context)
@@ -199,13 +199,13 @@ def _workload(max_context: int | None) -> Workload:
 
 
 class Opener:
-    """Opens the first way that works, and goes on with the next when one fails.
+    """Opener of the first way that works; when one fails, it goes on with the next.
 
     Args:
         bundle: as ``Pipeline.open`` takes it.
         ways: most wanted first.
-        planned: whether a planner chose them; where the user did, loading them must work.
-        made_on: the texts that the plan was made on, in words.
+        planned: whether a planner chose them; the user's own choice must load.
+        made_on: the texts that the plan was made on, by name.
         no_plan: why there is no plan, in a few words.
 
     Attributes:
@@ -233,10 +233,10 @@ class Opener:
         self._name, self._options = next(self._ways)
 
     def open(self) -> Parts:
-        """Open the current way; if a planned one cannot be loaded, open the next one.
+        """Open the current way; if a planned one cannot be loaded, open the next.
 
         Raises:
-            EdgedecError: what was asked for cannot be opened, or no way is left.
+            EdgedecError: the requested way cannot be opened, or no way is left.
 
         """
         while True:
@@ -263,11 +263,11 @@ class Opener:
             EdgedecError: ``error`` itself, when no way is left.
 
         """
-        # A device that is gone may not even close; its memory has to be given back if it can.
+        # A lost device may not even close; its memory is freed if possible.
         with suppress(EdgedecError):
             parts.close()
         self._give_way(error)
-        # From here on nobody asked for this way in particular.
+        # From here on the way is no longer one that the user asked for.
         self._planned = True
         return self.open()
 

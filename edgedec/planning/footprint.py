@@ -1,13 +1,13 @@
-"""How many bytes a plan takes, by the parts of SpecMemo's account (2506.01206).
+"""Bytes that a plan takes, by the parts of SpecMemo's account (2506.01206).
 
-For a target with a cache of C tokens and n drafted tokens a round::
+For a target with a cache of C tokens and n drafted tokens per round::
 
-    M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + (n + 1) 4 V
-              + 4 (n + 1) (C + n + 1) + workspace + tokenizer + process
+    M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + (n + 1) 4 V + 4 (n + 1) (C + n + 1) +
+              workspace + tokenizer + process
 
-W is what a process was seen to grow by, less the cache it had filled, or the stored weights
-where nothing was seen; KV is bytes a token; the rows are logits; the product of rows and columns
-is the attention bias of a tree; the workspace is the bias of a chunk of the prompt, the widest
+W is the process's measured growth less the cache it had filled, or the size of the stored weights
+if none was measured; KV is bytes per token; the fifth term is the rows of logits; the product of
+rows and columns is a tree's attention bias; the workspace is the bias of a prompt chunk, the widest
 pass there is.
 """
 
@@ -19,30 +19,30 @@ from edgedec.decoding import drafting
 from edgedec.records.plan import Plan
 from edgedec.records.profile import Measured, Profile
 
-# The policy that decides each round drafts at most so many tokens.
+# The policy that decides each round drafts at most this many tokens.
 AUTO_LENGTH = 16
 _FLOAT = 4
 _PREFILL_CHUNK = 128
-# A process that plans before it decodes (and measures before it plans) was seen to take 21 MB
-# more than one that only decodes; pages that were used once are rarely given back.
+# Measured: a process that plans (and measures) before it decodes takes 21 MB more than one that
+# only decodes, since used pages are rarely given back.
 _PLANNING_BYTES = 24_000_000
-# A byte-pair tokenizer with 100,000 entries took 44 MB.
+# Measured: a byte-pair tokenizer with 100,000 entries takes 44 MB.
 _TOKEN_BYTES = 440
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of a plan, part by part.
+    """Memory of a plan, in bytes, part by part.
 
     Attributes:
-        target, draft: weights and what the runtime holds beside them.
+        target, draft: weights and the runtime's own memory.
         target_kv, draft_kv: caches when the context is full.
         rows: logits of one round.
         bias: attention bias of one round.
-        workspace: of reading the prompt.
-        drafter: what a drafter without a model remembers.
-        tokenizer: vocabulary and merges, which a large vocabulary makes large.
-        process: the interpreter with the runtimes; they are limited together with the models.
+        workspace: for reading the prompt.
+        drafter: tables of a drafter without a model.
+        tokenizer: vocabulary and merges.
+        process: the interpreter with the runtimes, which count towards the limit too.
 
     """
 
@@ -59,17 +59,17 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return sum(getattr(self, field.name) for field in fields(self))
 
 
 def drafted_at_most(plan: Plan) -> int:
-    """Tokens that a round drafts at most."""
+    """Return the most tokens that a round drafts."""
     return AUTO_LENGTH if plan.draft_length is None else plan.draft_length
 
 
 def footprint(profile: Profile, plan: Plan, context: int) -> Footprint:
-    """Bytes of a plan whose texts have at most ``context`` tokens.
+    """Return the memory of a plan whose texts have at most ``context`` tokens.
 
     Raises:
         ProfileError: the plan uses a place that was not measured.
@@ -87,7 +87,7 @@ def _footprint(
     columns = context + rows
     drafted_kv = 0
     if draft is not None:
-        # Beyond its own context a draft model drafts nothing.
+        # A draft model drafts nothing beyond its own context.
         drafted_kv = min(context + drafted, draft.max_context) * draft.kv_bytes_per_token
     return Footprint(
         target=_held(target),
@@ -107,7 +107,7 @@ def _process(target: Measured, draft: Measured | None) -> int:
     if draft is None:
         return target.process_bytes + _PLANNING_BYTES
     both = target.process_bytes, draft.process_bytes
-    # The interpreter is in both; how much of them it is was not measured, so it counts twice.
+    # Both contain the interpreter, whose share was not measured, so it counts twice.
     one = max(both) if target.place.format == draft.place.format else sum(both)
     return one + _PLANNING_BYTES
 
@@ -115,12 +115,12 @@ def _process(target: Measured, draft: Measured | None) -> int:
 def _held(measured: Measured) -> int:
     filled = max((times.context for times in measured.times), default=0)
     without_cache = measured.rss_bytes - filled * measured.kv_bytes_per_token
-    # Pages of a mapped file may have been dropped again: it needs its weights at least.
+    # Pages of a mapped file may have been dropped: at least the weights are needed.
     return max(without_cache, measured.weight_bytes)
 
 
 def _same_weights(target: Measured, draft: Measured) -> bool:
-    """One model in both roles is loaded once."""
+    """Return whether both roles use one model, which is then loaded once."""
     return target.name == draft.name and target.place == draft.place
 
 

@@ -1,8 +1,8 @@
-"""What a family of plans gives up when memory is short, and in which order.
+"""Fits a family of plans into memory by giving things up in a fixed order.
 
-First drafted tokens, as long as 96% of the best speed is kept (SpecMemo, 2506.01206); then
-context, where nobody asked for one, down to what the workload needs; then more drafted tokens;
-then the family.
+First drafted tokens, as long as 96% of the best speed is kept (SpecMemo, 2506.01206); then context,
+unless the user asked for one, down to what the workload needs; then more drafted tokens; then the
+family.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ENOUGH = 0.96
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A plan of the family, and the context it can have.
+    """A plan of the family that fits, and its context.
 
     Attributes:
         plan: the one to use.
-        context: tokens of a text at most.
-        peak_bytes: when it is full.
+        context: most tokens of a text.
+        peak_bytes: memory with a full context.
         refused: why none fits, else empty.
 
     """
@@ -37,13 +37,13 @@ class Fit:
 
 
 class MemoryFit:
-    """Fits plans into so many bytes.
+    """Fits plans into a number of bytes.
 
     Args:
         profile: what was measured.
         workload: what is to be decoded.
         given: bytes; None sets no limit.
-        available: bytes that limit plans where none were given.
+        available: bytes that limit plans if none are given.
 
     """
 
@@ -65,35 +65,35 @@ class MemoryFit:
         return footprint(self._profile, plan, context).total
 
     def least(self, plan: Plan) -> int:
-        """The same with the smallest context that serves the workload."""
+        """Bytes that it takes with the smallest context that serves the workload."""
         return self.bytes_of(plan, self._needed)
 
     @property
     def amount(self) -> str:
-        """What limits plans, as ``2.00 GB are given``; empty where nothing does."""
+        """The limit on plans, as ``2.00 GB are given``; empty if there is none."""
         if self.limit is None:
             return ""
         return f"{size(self.limit)} are {'given' if self._given else 'all there is'}"
 
     @property
     def whence(self) -> str:
-        """``given`` by the user, or ``in total`` on the machine."""
+        """Source of the limit: ``given`` by the user, or ``in total`` on the machine."""
         return "given" if self._given else "in total"
 
     @property
     def needed(self) -> int:
-        """Tokens that the context must have."""
+        """Tokens that the context must hold."""
         return self._needed
 
     def holds(self, plan: Plan, context: int) -> bool:
-        """Whether a plan with this context fits."""
+        """Return whether a plan with this context fits."""
         return self.limit is None or self.bytes_of(plan, context) <= self.limit
 
     def fit(self, rates: Mapping[Plan, float]) -> Fit:
-        """The plan of a family to use, and its context.
+        """Return the plan of a family to use, and its context.
 
         Args:
-            rates: its plans by length, ascending, with their tokens a second.
+            rates: the family's plans by ascending length, with their tokens per second.
 
         """
         by_rate = sorted(rates, key=lambda plan: rates[plan], reverse=True)
@@ -133,7 +133,7 @@ class MemoryFit:
 
 
 def size(count: int) -> str:
-    """Bytes for people; rounded up, so that what is named is enough."""
+    """Format bytes for people, rounded up so that the amount named is enough."""
     if count >= 10**9:
         hundredths = -(-count // 10**7)
         return f"{hundredths / 100:.2f} GB"

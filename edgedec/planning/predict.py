@@ -1,4 +1,4 @@
-"""What a plan is expected to give on a workload: its replay over the profile's texts."""
+"""Predicts a plan's speed on a workload by replaying it on the profile's texts."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from edgedec.records.profile import NOT_AT_ONCE, Contention, Profile
 from edgedec.records.workload import Workload
 from edgedec.replay.run import ReplaySetting, replay
 
-# Shorter texts are foretold as these, so that there are rounds after the first.
+# Shorter texts are predicted as if this long, so that there are rounds after the first.
 _FEWEST_TOKENS = 32
 
 
 def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
-    """Replay a plan on the texts of the profile that were written at the nearest temperature.
+    """Replay a plan on the profile's texts of the nearest temperature.
 
     Raises:
-        ProfileError: it has no texts, or the plan uses a place that was not measured, or two
-            at once of which nothing is known.
-        InputError: the plan drafts with a model, and the texts were recorded without.
+        ProfileError: it has no texts, or the plan uses a place, or two at once, that was not
+            measured.
+        InputError: the plan drafts with a model, and the texts were recorded without one.
 
     """
     texts = nearest(profile.traces, workload)
@@ -52,11 +52,10 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
 
 
 def tokens_per_second(texts: Sequence[Metrics]) -> float:
-    """1 / mean TPOT, as benches count; of texts that came in one round, of that round.
+    """Return 1 / mean TPOT, as the benches count; a text of a single round counts that round.
 
     Args:
-        texts: each of at least one round; the seconds in which the target reads its prompt never
-            count.
+        texts: each of at least one round; the target's prompt pass never counts.
 
     """
     seconds = [text.tpot_s for text in texts if text.tpot_s]
@@ -66,10 +65,10 @@ def tokens_per_second(texts: Sequence[Metrics]) -> float:
 
 
 def contention(profile: Profile, plan: Plan) -> Contention | None:
-    """How a plan's places slow each other, see ``Profile.at_once``; None where they do not.
+    """Return how a plan's places slow each other, see ``Profile.at_once``; None if they do not.
 
     Raises:
-        ProfileError: the plan overlaps, and that is not known.
+        ProfileError: the plan overlaps, and the slowdown was not measured.
 
     """
     if plan.schedule != OVERLAPPED or plan.draft is None:

@@ -1,4 +1,4 @@
-"""A decision in sentences: what was chosen, what it gains, what it was not, and what limits."""
+"""Explains a decision in sentences: the choice, its gain, the alternatives and the limit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from edgedec.records.plan import OVERLAPPED
 from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload
 
-# Reasons that are named where everything is refused.
+# Most reasons that are named when everything is refused.
 _MOST_WHY = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the planner found.
+    """The planner's findings.
 
     Attributes:
-        profile, workload: what it was given.
+        profile, workload: its inputs.
         memory: what limits plans.
-        chosen, plain: the plan to use and the fastest without drafts; one of them may be both.
-        drafting: usable plans that draft, best first; those that were replayed, where any was.
+        chosen, plain: the plan to use and the fastest without drafts; may be the same.
+        drafting: usable plans that draft, best first; only replayed ones, if there are any.
         refused: the others.
         interval: tokens per second of other texts with the chosen plan.
 
@@ -42,7 +42,7 @@ class Findings:
 
 
 def reasons(findings: Findings) -> Iterator[str]:
-    """Whole sentences, what matters most first."""
+    """Yield whole sentences, the most important first."""
     if findings.chosen.plan.plain:
         yield from _plain(findings)
     else:
@@ -56,7 +56,7 @@ def reasons(findings: Findings) -> Iterator[str]:
 
 
 def _speed(option: WeighedCandidate) -> str:
-    """Tokens a second, with a decimal where there are few."""
+    """Format tokens per second, with a decimal for small numbers."""
     return _tokens(option.rate)
 
 
@@ -180,7 +180,7 @@ def _memory(findings: Findings) -> Iterator[str]:
     if findings.workload.max_context is None and chosen.context < limit:
         yield f"More memory would allow a context of up to {limit} tokens."
     faster = [o for o in findings.refused if o.candidate.refused.startswith("over the memory")]
-    # What does not fit was not replayed: formula against formula.
+    # What does not fit was not replayed, so formulas are compared.
     by_formula = chosen.estimate.rate if chosen.estimate else chosen.rate
     faster = [o for o in faster if o.rate > by_formula]
     if faster:
@@ -204,7 +204,7 @@ def _places(findings: Findings) -> Iterator[str]:
 
 
 def disturbed(findings: Findings) -> str:
-    """Why what was measured of the chosen plan may not last, in words; empty where it should."""
+    """Return why the chosen plan's measurements may not last, in words; empty if they should."""
     busy = findings.profile.busy
     if busy is not None and busy > BUSY:
         return (

@@ -1,4 +1,4 @@
-"""The plan that was made last for a bundle on this machine, for the next time it is opened."""
+"""Remembers the last plan made for a bundle on this machine, for the next time it is opened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUFFIX = ".plan.json"
 
 
 def any_there() -> bool:
-    """Whether there is a plan for anything; costs next to nothing."""
+    """Return whether any plan is stored; a cheap check."""
     try:
         return any(store.folder().glob(f"*{_SUFFIX}"))
     except OSError:
@@ -25,7 +25,7 @@ def any_there() -> bool:
 
 
 def remember(decision: Decision, of: Identity) -> bool:
-    """Keep a decision in place of an earlier one; False where nothing can be kept."""
+    """Store a decision in place of an earlier one; False if nothing can be stored."""
     from edgedec.planning import decisions
 
     try:
@@ -38,7 +38,7 @@ def remember(decision: Decision, of: Identity) -> bool:
 
 
 def is_kept(of: Identity) -> bool:
-    """Whether there is a plan for these models here, in force or stale."""
+    """Return whether a plan for these models is stored here, valid or stale."""
     try:
         return _file(of).is_file()
     except OSError:
@@ -55,10 +55,10 @@ def forget(of: Identity) -> bool:
 
 
 def recall(target: str | Path, draft: Path | None) -> Decision | None:
-    """What was decided last, if it still holds; says so once where it does not.
+    """Return the stored decision if it still holds; otherwise say so, once.
 
     Raises:
-        BundleError: no such bundle, or damaged.
+        BundleError: no such bundle, or it is damaged.
 
     """
     from edgedec.loading.sources import every_format

@@ -1,8 +1,8 @@
-"""How large a tree to draft: Sequoia's dynamic programme (2402.12374, section 4.1).
+"""Chooses a drafted tree's size by Sequoia's dynamic programme (2402.12374, section 4.1).
 
-Costs are taken as measured: a pass over four rows may be cheaper than one over three, so every
-size is looked at and none is left out for what its neighbours cost. A chain is a tree of one
-child a node.
+Costs are as measured: a pass over four rows may be cheaper than one over three, so every size is
+tried and none is skipped because of its neighbours' costs. A chain is a tree with one child per
+node.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-# Seconds of a pass over so many rows.
+# Seconds of a pass over this many rows.
 Seconds = Callable[[int], float]
 _NO_TREE = -float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A draft's shape and what a round with it gives.
+    """A draft's shape and the result of a round with it.
 
     Attributes:
         nodes: drafted tokens.
-        depth: longest path below the root, which is also the draft's passes.
-        tokens: expected to be emitted a round, the target's own included.
+        depth: longest path below the root, which is also the number of draft passes.
+        tokens: expected to be emitted per round, including the target's own.
         seconds: of a round.
 
     """
@@ -38,7 +38,7 @@ class Size:
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
+        """Tokens per second."""
         return self.tokens / self.seconds
 
 
@@ -50,13 +50,13 @@ def best_tree(
     overhead_s: float = 0.0,
     branches: int | None = None,
 ) -> Size:
-    """The tree with the most tokens a second, over every number of nodes and every depth.
+    """Return the tree with the most tokens per second, over every number of nodes and every depth.
 
     Args:
         trees: the best of each size.
         target: seconds of a target pass.
         draft: seconds of a draft pass; each layer but the last is one.
-        overhead_s: of a round beside passes.
+        overhead_s: of a round, outside passes.
         branches: most leaves that both models compute; None is any number.
 
     """
@@ -71,7 +71,7 @@ def best_tree(
 
 
 class Trees:
-    """Sequoia's table: the most tokens that trees of each size and depth can be expected to give.
+    """Sequoia's table: the most tokens expected of trees of each size and depth.
 
     T[m, l, b] is for trees of m nodes and l layers, the root counted, whose root has b
     children::
@@ -80,7 +80,7 @@ class Trees:
         T[m, l, b] = max over y of T[y, l, b - 1] + p_b max over b' of T[m - y, l - 1, b']
 
     Args:
-        chances: p_1, p_2, ... that a child of this rank is THE one the target takes.
+        chances: p_1, p_2, ... that the target takes the child of this rank.
         most: nodes, the root counted.
         deepest: layers below the root.
 
@@ -91,7 +91,7 @@ class Trees:
         ranks = len(self._chances)
         shape = (most + 1, deepest + 2, ranks + 1)
         self._best: npt.NDArray[np.float64] = np.full(shape, _NO_TREE)
-        # How many nodes stay with the root and its earlier children.
+        # Number of nodes that stay with the root and its earlier children.
         self._kept: npt.NDArray[np.int64] = np.zeros(shape, np.int64)
         self._best[1, 1:, 0] = 1.0
         for layers in range(2, deepest + 2):
@@ -100,7 +100,7 @@ class Trees:
                 for nodes in range(2, most + 1):
                     kept = np.arange(1, nodes)
                     subtree = below[nodes - kept]
-                    # A chance of 0 must not make a tree of none.
+                    # A chance of 0 must not give a tree without nodes.
                     with np.errstate(invalid="ignore"):
                         gained = self._chances[rank - 1] * subtree
                     gained[subtree == _NO_TREE] = _NO_TREE
@@ -111,26 +111,26 @@ class Trees:
 
     @cached_property
     def each(self) -> list[tuple[int, int, float, list[int]]]:
-        """Rows, depth, expected tokens and layers of all of them that draft something."""
+        """Return rows, depth, expected tokens and layers of every tree that drafts something."""
         most, deepest = self._best.shape[0] - 1, self._best.shape[1] - 2
         found = {}
         for nodes in range(2, most + 1):
             for depth in range(1, min(nodes - 1, deepest) + 1):
                 expected = self.expected(nodes, depth)
-                if expected >= 1:  # else: more nodes than ranks and depth have room for
+                if expected >= 1:  # else more nodes than ranks and depth have room for
                     layers = self.layers(nodes, depth)
                     found[nodes, len(layers) - 1] = expected, layers
         return [(nodes, depth, *tree) for (nodes, depth), tree in found.items()]
 
     def expected(self, nodes: int, depth: int) -> float:
-        """Tokens of the best tree with so many nodes, no deeper than this below its root.
+        """Return the expected tokens of the best tree with this many nodes and at most this depth.
 
-        Below 1 where there is none: a tree of 9 nodes needs more than one rank or depth 8.
+        Below 1 if there is none: a tree of 9 nodes needs more than one rank or depth 8.
         """
         return float(self._best[nodes, depth + 1].max())
 
     def layers(self, nodes: int, depth: int) -> list[int]:
-        """How many nodes that tree has at depth 0, 1, ..."""
+        """Return how many nodes that tree has at depth 0, 1, ..."""
         counts = [0] * (depth + 1)
         self._count(nodes, depth + 1, 0, counts)
         while counts[-1] == 0:
@@ -138,7 +138,7 @@ class Trees:
         return counts
 
     def leaves(self, nodes: int, depth: int) -> int:
-        """How many nodes of that tree have no children."""
+        """Return how many nodes of that tree have no children."""
         return self._leaves(nodes, depth + 1)
 
     def _leaves(self, nodes: int, layers: int) -> int:

@@ -1,13 +1,13 @@
-"""How far the speed of another text may lie from what a plan predicts.
+"""Estimates how far the speed on another text may lie from a plan's prediction.
 
 A plan is made on a few texts, and texts differ. Each recorded text in turn is left out: the plan
-that the others would have led to is chosen, and what it promises is held against what it gives on
-the text that was left out. The logarithms of these ratios are taken as drawn from a normal
-distribution, and the interval is that of its next draw: Student's (1908), with one scale for the
-spread between texts and another for what was measured and replayed.
+that the others lead to is chosen, and its predicted speed is compared with its speed on the text
+left out. The logarithms of these ratios are taken as normally distributed, and the interval is that
+of the next draw: Student's (1908), with one scale for the spread between texts and another for the
+error of measurement and replay.
 
-Few texts say little about their spread, so that a usual one counts as much as two texts more
-(a conjugate prior of the variance).
+A few texts say little about their spread, so the usual spread counts as much as two more texts (a
+conjugate prior of the variance).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from statistics import fmean
 
 from edgedec.planning.weighed import WeighedCandidate
 
-# Share of further texts that an interval holds.
+# Share of other texts that an interval should contain.
 LEVEL = 0.9
-# Standard deviation of the log of speed between texts where a plan drafts: 0.12 to 0.41 by
+# Standard deviation of the log of speed between texts for a plan that drafts: 0.12 to 0.41 by
 # drafter and kind of text, with the pair that ships.
 _USUAL, _WORTH = 0.25, 2
 # Log of a replayed speed over the measured one on the same texts, root mean square over the
@@ -39,12 +39,12 @@ _NORMAL = 1.645
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The spread of further texts around a prediction, in the logarithm of speed.
+    """The spread of other texts around a prediction, in the logarithm of speed.
 
     Attributes:
-        shift: what the texts gave beyond their prediction, on average.
+        shift: mean of actual minus predicted.
         between: standard deviation between texts.
-        texts: how many it is known from.
+        texts: how many texts it is estimated from.
 
     """
 
@@ -53,11 +53,11 @@ class Spread:
     texts: int
 
     def interval(self, rate: float, measured: float) -> tuple[float, float]:
-        """Tokens per second between which ``LEVEL`` of further texts should lie.
+        """Return tokens per second between which ``LEVEL`` of other texts should lie.
 
         Args:
             rate: predicted tokens per second.
-            measured: standard deviation of what was measured, as a share.
+            measured: relative standard deviation of the measurements.
 
         """
         next_one = self.between * math.sqrt(1 + 1 / max(self.texts, 1))
@@ -66,16 +66,16 @@ class Spread:
 
 
 def between_texts(chosen: WeighedCandidate, looked: Sequence[WeighedCandidate]) -> Spread:
-    """The spread of texts around the predictions of plans that were made of the others.
+    """Return the spread of texts around the predictions of plans made on the others.
 
     Args:
         chosen: the plan in question.
-        looked: all plans that were replayed, on the same texts; ``chosen`` among them. Those
-            compete that draft as ``chosen`` does, or do not.
+        looked: all plans replayed on the same texts, ``chosen`` among them. If ``chosen`` drafts,
+            only plans that draft compete; otherwise only plain ones do.
 
     """
     count = len(chosen.candidate.prediction.texts)
-    # Plain decoding takes the same time whatever is written.
+    # Plain decoding takes the same time for any text.
     usual = 0.0 if chosen.plan.plain else _USUAL
     rivals = [
         one
@@ -90,7 +90,7 @@ def between_texts(chosen: WeighedCandidate, looked: Sequence[WeighedCandidate]) 
 
 
 def _left_out(place: int, rivals: Sequence[WeighedCandidate]) -> float:
-    """Log of a text's speed over what the plan made of the other texts promises."""
+    """Return the log of a text's speed over the prediction of the plan made on the other texts."""
 
     def promised(one: WeighedCandidate) -> float:
         rates = one.candidate.prediction.texts
@@ -101,7 +101,7 @@ def _left_out(place: int, rivals: Sequence[WeighedCandidate]) -> float:
 
 
 def student(freedom: int) -> float:
-    """The quantile of Student's distribution for a two-sided interval of ``LEVEL``."""
+    """Return the quantile of Student's distribution for a two-sided interval of ``LEVEL``."""
     if freedom <= len(_STUDENT):
         return _STUDENT[freedom - 1]
     last = len(_STUDENT)
@@ -109,7 +109,7 @@ def student(freedom: int) -> float:
 
 
 def interval(chosen: WeighedCandidate, looked: Sequence[WeighedCandidate]) -> tuple[float, float]:
-    """Tokens per second between which ``LEVEL`` of other texts of the kind should lie.
+    """Return tokens per second between which ``LEVEL`` of other texts of the kind should lie.
 
     Args:
         chosen, looked: see ``between_texts``.
@@ -120,9 +120,9 @@ def interval(chosen: WeighedCandidate, looked: Sequence[WeighedCandidate]) -> tu
 
 
 def with_texts(weighed: WeighedCandidate) -> WeighedCandidate:
-    """A replayed plan, whose uncertainty counts how much its texts differ.
+    """Return a replayed plan whose uncertainty includes the spread between its texts.
 
-    By formula it counts how few rounds are known, which the spread between texts contains.
+    Before, it is the uncertainty of the formula from few rounds, which that spread contains.
     """
     if not weighed.candidate.prediction.texts:
         return weighed

@@ -1,11 +1,10 @@
-"""The acceptance model: how far a draft goes right, by position, and how often there is one.
+"""The acceptance model: how far drafts are right, by position, and how often there is one.
 
-A draft counts up to its first wrong token, so what matters is survival: the chance that the
-first i drafted tokens are all right. Chances are estimated as Kaplan and Meier (1958) do. A
-chain of three that was accepted whole says that three tokens were right and nothing of a
-fourth: it is censored there, and position 4 learns from longer drafts alone. A constant chance
-a token, which the literature calls alpha, would say that it falls off geometrically; measured
-chances do not.
+A draft counts up to its first wrong token, so what matters is survival: the chance that the first i
+drafted tokens are all right. Chances are estimated as Kaplan and Meier (1958) do. A fully accepted
+chain of three shows that three tokens were right and says nothing of a fourth: it is censored
+there, and position 4 learns from longer drafts alone. A constant chance per token, the literature's
+alpha, would make survival fall geometrically; measured chances do not.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """What is known of one drafter.
+    """Acceptance of one drafter's drafts.
 
     Attributes:
         drafts: share of rounds in which it drafts.
-        chances: that the first 1, 2, ... drafted tokens are all right, where it does.
-        rounds: that this is known from, drafts and others.
+        chances: that the first 1, 2, ... drafted tokens are all right, given a draft.
+        rounds: number of rounds it is estimated from, with drafts and without.
 
     """
 
@@ -30,17 +29,17 @@ class Survival:
     rounds: float
 
     def accepted(self, length: int) -> float:
-        """Drafted tokens that stay, a round, those without a draft included."""
+        """Return the mean accepted tokens per round, rounds without a draft included."""
         return self.drafts * sum(self.chances[:length])
 
     def whole(self, length: int) -> float:
-        """Chance that a draft of this length is accepted whole."""
+        """Return the chance that a draft of this length is accepted whole."""
         if length > len(self.chances):
             return 0.0
         return self.chances[length - 1] if length else 1.0
 
     def error(self, length: int) -> float:
-        """Standard error of ``accepted``, from how few rounds it is known from."""
+        """Return the standard error of ``accepted`` from the number of rounds."""
         chances = self.chances[:length]
         # E[a^2] of a number of right tokens is the sum of (2 i - 1) P(a >= i).
         square = self.drafts * sum((2 * i - 1) * c for i, c in enumerate(chances, 1))
@@ -49,7 +48,7 @@ class Survival:
 
 
 class SurvivalEstimate:
-    """Survival as it is counted, round by round.
+    """Estimate of survival, updated round by round.
 
     Args:
         most: positions that are told apart.
@@ -62,11 +61,11 @@ class SurvivalEstimate:
         self._right = [0] * most
 
     def observe(self, drafted: int, accepted: int) -> None:
-        """A round drafted so many tokens, and the first ``accepted`` of them were right.
+        """Count a round that drafted ``drafted`` tokens, the first ``accepted`` of them right.
 
         Args:
-            drafted: 0 where the drafter had nothing to say.
-            accepted: at most ``drafted``; equal to it, it says nothing of the next position.
+            drafted: 0 if the drafter proposed nothing.
+            accepted: at most ``drafted``; if equal, it says nothing of the next position.
 
         """
         self._rounds += 1
@@ -77,7 +76,7 @@ class SurvivalEstimate:
 
     @property
     def survival(self) -> Survival:
-        """As it is known now; nothing is promised beyond positions that were reached."""
+        """Estimate so far; 0 beyond positions that were reached."""
         chances = []
         chance = 1.0
         for right, reached in zip(self._right, self._reached, strict=True):

@@ -1,4 +1,4 @@
-"""A candidate and what led to it."""
+"""A candidate and the figures behind it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _FOLLOWED = 0.05
 
 @dataclass(frozen=True, slots=True)
 class WeighedCandidate:
-    """A candidate and what led to it.
+    """A candidate and the figures behind it.
 
     Attributes:
         candidate: as the decision lists it.
-        context: tokens that a text may have.
-        estimate: its mean round by formula; None where it is refused.
-        uncertainty: of its speed beside plain decoding's on another text, as a share.
-        measured: the part of it that pass times have.
+        context: most tokens of a text.
+        estimate: its mean round by formula; None if it is refused.
+        uncertainty: relative error of its speed-up over plain decoding, on another text.
+        measured: the part of it due to pass times.
 
     """
 
@@ -31,10 +31,10 @@ class WeighedCandidate:
 
     @property
     def margin(self) -> float:
-        """By which share it must be ahead of plain decoding to be taken.
+        """Share by which it must beat plain decoding to be chosen.
 
-        A length that is decided each round goes down to plain decoding where drafts turn out
-        not to pay; a fixed one has nothing but the prediction.
+        A length decided each round falls back to plain decoding where drafts do not pay; a fixed
+        one relies on the prediction alone.
         """
         if self.plan.draft_length is None:
             return min(self.uncertainty, _FOLLOWED)
@@ -42,10 +42,10 @@ class WeighedCandidate:
 
     @property
     def plan(self) -> Plan:
-        """The plan."""
+        """Plan of the candidate."""
         return self.candidate.plan
 
     @property
     def rate(self) -> float:
-        """Predicted tokens a second."""
+        """Predicted tokens per second."""
         return self.candidate.prediction.tokens_per_second
