@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 from edgedec._support import _confined_child
@@ -16,6 +15,7 @@ from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned
+from edgedec.overlap.clock import Clock, WallClock
 from edgedec.profiling.job import MeasurementJob, Together
 from edgedec.profiling.opened import Opened, opened
 from edgedec.profiling.passes import repeated
@@ -31,18 +31,18 @@ _FEWEST = 5
 
 def main(task: Mapping[str, Any]) -> Any:
     """Measure a ``Together``; the answer is a ``Contention``."""
-    return to_json(measure(from_json(Together, task, "job", ProfileError)))
+    return to_json(measure(from_json(Together, task, "job", ProfileError), WallClock()))
 
 
-def measure(pair: Together) -> Contention:
+def measure(pair: Together, clock: Clock) -> Contention:
     """Alone and at once in turns; the median over turns of how the medians of passes compare."""
     factors: tuple[list[float], list[float]] = ([], [])
     with _opened(pair.target) as target, _opened(pair.draft) as draft:
-        one = _Looper(pair.target, target.session, _TARGET_ROWS)
-        two = _Looper(pair.draft, draft.session, _DRAFT_ROWS)
+        one = _Looper(pair.target, target.session, _TARGET_ROWS, clock)
+        two = _Looper(pair.draft, draft.session, _DRAFT_ROWS, clock)
         for _ in range(_TURNS):
             alone = one.run(), two.run()
-            at_once = _both(one, two)
+            at_once = _both(one, two, clock)
             for found, before, with_other in zip(factors, alone, at_once, strict=True):
                 found.append(median(with_other) / median(before))
     # Faster at once is noise.
@@ -57,8 +57,8 @@ def _opened(job: MeasurementJob) -> AbstractContextManager[Opened]:
 class _Looper:
     """Passes of one session, again and again, on its cores."""
 
-    def __init__(self, job: MeasurementJob, session: Session, rows: int) -> None:
-        self._job, self._session = job, session
+    def __init__(self, job: MeasurementJob, session: Session, rows: int, clock: Clock) -> None:
+        self._job, self._session, self._clock = job, session, clock
         self._tree = TokenTree.chain(repeated(job.sample, 0, rows))
         with pinned(job.place.cores):
             session.prefill(repeated(job.sample, 0, 32))
@@ -67,23 +67,23 @@ class _Looper:
     def run(self, go_on: Callable[[], bool] | None = None) -> list[float]:
         """Seconds of each pass, for a while or until ``go_on`` says no."""
         times: list[float] = []
-        until = perf_counter() + _TURN_S
+        until = self._clock.now() + _TURN_S
         with pinned(self._job.place.cores):
-            while len(times) < _FEWEST or perf_counter() < until or (go_on and go_on()):
+            while len(times) < _FEWEST or self._clock.now() < until or (go_on and go_on()):
                 times.append(self._pass())
         return times
 
     def _pass(self) -> float:
-        begin = perf_counter()
+        begin = self._clock.now()
         self._session.forward(self._tree, want=Want.TOP).first()
-        seconds = max(perf_counter() - begin, 1e-9)
+        seconds = max(self._clock.now() - begin, 1e-9)
         self._session.rollback(32)
         return seconds
 
 
-def _both(one: _Looper, two: _Looper) -> tuple[list[float], list[float]]:
+def _both(one: _Looper, two: _Looper, clock: Clock) -> tuple[list[float], list[float]]:
     """In two threads; each goes on until both have measured enough, so that none is alone."""
-    done = [threading.Event(), threading.Event()]
+    done = [clock.signal(), clock.signal()]
     found: list[list[float]] = [[], []]
 
     def body(index: int, looper: _Looper) -> None:
@@ -98,11 +98,10 @@ def _both(one: _Looper, two: _Looper) -> tuple[list[float], list[float]]:
         finally:
             done[index].set()
 
-    threads = [threading.Thread(target=body, args=item) for item in enumerate((one, two))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    both = enumerate((one, two))
+    tasks = [clock.start(partial(body, *item), name="a model's passes") for item in both]
+    for task in tasks:
+        task.join()
     if not all(found):
         raise ProfileError("a pass failed while two models computed at once")
     return found[0], found[1]

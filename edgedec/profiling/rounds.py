@@ -26,8 +26,8 @@ _DRAFTED = 4
 class TimedSession:
     """A session that counts the seconds of its passes."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, clock: Callable[[], float]) -> None:
+        self._session, self._clock = session, clock
         self.seconds = 0.0
 
     def __getattr__(self, name: str) -> Any:
@@ -40,11 +40,11 @@ class TimedSession:
         return self._timed(self._session.prefill, *args, **more)
 
     def _timed(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        begin = perf_counter()
+        begin = self._clock()
         try:
             return call(*args, **more)
         finally:
-            self.seconds += perf_counter() - begin
+            self.seconds += self._clock() - begin
 
 
 class _Beside(Metrics):
@@ -71,6 +71,7 @@ def overheads(
     translation: Translation | None,
     prompt: Sequence[int],
     vocab_size: int,
+    clock: Callable[[], float] = perf_counter,
 ) -> tuple[float, float]:
     """Seconds beside passes: of a plain round, and more for each token a draft model drafts.
 
@@ -79,12 +80,13 @@ def overheads(
         translation: between their vocabularies, where they differ.
         prompt: to go on from.
         vocab_size: columns of the target's rows.
+        clock: seconds.
 
     """
-    plain = _beside(target, None, None, prompt, vocab_size)
+    plain = _beside(target, None, None, prompt, vocab_size, clock)
     if draft is None:
         return plain, 0.0
-    drafted = _beside(target, draft, translation, prompt, vocab_size)
+    drafted = _beside(target, draft, translation, prompt, vocab_size, clock)
     return plain, max(0.0, (drafted - plain) / _DRAFTED)
 
 
@@ -94,15 +96,17 @@ def _beside(
     translation: Translation | None,
     prompt: Sequence[int],
     vocab_size: int,
+    clock: Callable[[], float],
 ) -> float:
-    timers = [TimedSession(session) for session in (target, draft) if session is not None]
+    timers = [TimedSession(one, clock) for one in (target, draft) if one is not None]
     sessions = [cast(Session, timer) for timer in timers]
     drafter: Drafter = NoDrafter()
     if draft is not None:
         drafter = ModelDrafter(DrafterParts(vocab_size, sessions[1], translation=translation))
     for timer in timers:
         timer.rollback(0)
-    engine = Engine(sessions[0], drafter, Fixed(0 if draft is None else _DRAFTED), GumbelCoupling())
+    policy = Fixed(0 if draft is None else _DRAFTED)
+    engine = Engine(sessions[0], drafter, policy, GumbelCoupling(), clock)
     sampler = Sampler(SamplingParams(), vocab_size, prompt)
     limit = min(engine.room(prompt), _ROUNDS * (1 if draft is None else 1 + _DRAFTED))
     stop = StopRule(max_new_tokens=limit, stream=NoText())

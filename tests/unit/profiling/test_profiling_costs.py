@@ -2,18 +2,25 @@
 
 import threading
 import time
-from contextlib import contextmanager
-from pathlib import Path
+from collections import Counter
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from edgedec.decoding.session import Pass
+from edgedec.decoding.drafting.model import ModelDrafter
+from edgedec.decoding.sampling import Sampler
+from edgedec.decoding.session import Pass, Session, Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.overlap.clock import WallClock
 from edgedec.profiling import _pair_child, rounds
 from edgedec.profiling.job import MeasurementJob, Together
 from edgedec.profiling.launch import with_launch
 from edgedec.records.place import Place
 from edgedec.records.profile import Measured, Parity, PassTimes
-from edgedec.testing import FakeModel
+from edgedec.replay.virtual_clock import VirtualClock
+from edgedec.testing import FakeModel, PacedModel
 
 LAUNCH_S, BYTE_S = 2e-4, 1e-10
 
@@ -48,75 +55,67 @@ def test_launching_is_never_negative_nor_longer_than_a_pass() -> None:
     assert all(one.launch_s <= 0.1 for one in falling)
 
 
-class Core:
-    """What passes take turns on: as many as there are, each takes so many times as long."""
-
-    def __init__(self) -> None:
-        self._lock, self.passes = threading.Lock(), 0
-
-    @contextmanager
-    def taken(self):
-        with self._lock:
-            self.passes += 1
-        try:
-            yield self
-        finally:
-            with self._lock:
-                self.passes -= 1
+TARGET = FakeModel(vocab_size=8, seed=3, context=2)
 
 
-class Slow:
-    """A session whose passes wait, longer where another one uses its core."""
+def test_a_round_beside_its_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, loop_s, drafting_s = VirtualClock(), 3e-3, 8e-3
 
-    def __init__(self, seconds: float, core: Core | None = None) -> None:
-        self._session = FakeModel(vocab_size=8, seed=3, context=2).open(512)
-        self._seconds, self._core = seconds, core or Core()
+    def slow(owner: type, name: str, seconds: float) -> None:
+        honest = getattr(owner, name)
 
-    def __getattr__(self, name: str):
-        return getattr(self._session, name)
+        def later(*more: Any) -> Any:
+            clock.sleep(seconds)
+            return honest(*more)
 
-    def forward(self, *args, **more) -> Pass:
-        with self._core.taken() as core:
-            time.sleep(self._seconds * core.passes)
-        return self._session.forward(*args, **more)
+        monkeypatch.setattr(owner, name, later)
 
+    def overheads(pass_s: float, *, draft: bool) -> tuple[float, float]:
+        model = PacedModel(TARGET, lambda rows, context: pass_s, clock)
+        other = model.open(512) if draft else None
+        return rounds.overheads(model.open(512), other, None, [1, 2], 8, clock.now)
 
-def test_a_round_beside_its_passes() -> None:
-    pass_s = 0.02
-    plain, drafted = rounds.overheads(Slow(pass_s), Slow(pass_s), None, [1, 2], 8)
+    slow(Sampler, "push", loop_s)
+    slow(ModelDrafter, "propose", drafting_s)
     # Passes, of which a round of four drafted tokens has five, do not count.
-    assert 0 < plain < pass_s / 2
-    assert 0 <= drafted < pass_s / 4
-    alone, none = rounds.overheads(Slow(0.0), None, None, [1, 2], 8)
-    assert alone > 0
-    assert none == 0
+    assert overheads(0.02, draft=True) == pytest.approx((loop_s, drafting_s / 4))
+    assert overheads(0.02, draft=False) == pytest.approx((loop_s, 0))
+    assert overheads(0.0, draft=True) == pytest.approx((loop_s, drafting_s / 4))
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_two_models_at_once(monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
-    core = Core()
-    sessions = {name: Slow(0.004, core if shared else None) for name in ("target", "draft")}
+    """Passes that share a core take as many times as long as there are of them."""
+    clock, running = VirtualClock(), Counter[str]()
 
-    class Opened:
-        def __init__(self, session: Slow) -> None:
-            self.session = session
+    def session(core: str) -> Session:
+        found = TARGET.open(512)
+        honest = found.forward
 
-    @contextmanager
-    def opened(path: Path, *more: object):
-        yield Opened(sessions[path.name])
+        def forward(tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+            running[core] += 1
+            clock.sleep(0.004 * running[core])
+            running[core] -= 1
+            return honest(tree, start, want)
 
-    monkeypatch.setattr(_pair_child, "opened", opened)
-    monkeypatch.setattr(_pair_child, "_TURN_S", 0.1)
+        found.forward = forward
+        return found
+
+    sessions = {role: session("both" if shared else role) for role in ("target", "draft")}
+    monkeypatch.setattr(
+        _pair_child,
+        "opened",
+        lambda path, *more: nullcontext(SimpleNamespace(session=sessions[path.name])),
+    )
     jobs = [
         MeasurementJob(role, role, Place("onnx", role, 1), (1, 2, 3), (32,), (1,), 0.1)
-        for role in ("target", "draft")
+        for role in sessions
     ]
-    found = _pair_child.measure(Together(*jobs))
+    with clock:
+        found = _pair_child.measure(Together(*jobs), clock)
     assert (found.target, found.draft) == ("onnx target x1", "onnx draft x1")
-    if shared:
-        assert found.target_factor + found.draft_factor > 2.6
-    else:
-        assert found.target_factor + found.draft_factor < 2.6
+    factor = 2.0 if shared else 1.0
+    assert (found.target_factor, found.draft_factor) == pytest.approx((factor, factor))
 
 
 def test_a_model_that_fails_while_both_compute_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,4 +134,4 @@ def test_a_model_that_fails_while_both_compute_is_told(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     with pytest.raises(ProfileError, match="at once"):
-        _pair_child._both(Looper(False), Looper(True))
+        _pair_child._both(Looper(False), Looper(True), WallClock())
