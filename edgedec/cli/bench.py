@@ -46,10 +46,6 @@ def command(
     prompts: Path | None,
     count: int,
     max_new_tokens: int,
-    temperature: float,
-    seed: int,
-    draft_model: Path | None,
-    threads: int | None,
     out: Path,
     as_json: bool,
     **chosen: Any,
@@ -75,9 +71,9 @@ def command(
     from edgedec.pipeline import GenerateOptions
 
     texts: list[tuple[str, Prompt]] = default_or_read(prompts, count)
-    common = OpenOptions(draft_model=draft_model, threads=threads, plan="none")
+    common = OpenOptions(draft_model=chosen["draft_model"], threads=chosen["threads"], plan="none")
     common = _options.load_options(common, chosen)
-    sampling = SamplingParams(temperature=temperature, seed=seed)
+    sampling = SamplingParams(temperature=chosen["temperature"], seed=chosen["seed"])
     options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling, ignore_eos=True)
     with _output.progress("decoding") as listen:
         found = bench_bundle(bundle, texts, options, out=out, common=common, on_progress=listen)

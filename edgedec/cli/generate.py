@@ -80,18 +80,10 @@ def command(
     edgedec generate ./my-bundle --prompts in.jsonl --out out.jsonl
     """  # fmt: skip
     _check(prompts, out, system, as_json, chosen["logprobs"])
-    from edgedec.batch import run
-    from edgedec.batch.jobs import Job, read_jobs
-
     # Whatever is wrong with the question is said before a model is loaded.
-    if prompts is not None:
-        jobs = read_jobs(prompts)
-    elif messages is not None:
-        jobs = [Job("1", with_system(read_messages(messages), system))]
-    else:
-        text = read_text() if prompt is None or prompt == "-" else _sampling.text(prompt)
-        jobs = [Job("1", text if system is None else with_system(user(text), system))]
+    jobs = _jobs(prompt, messages, prompts, system)
     options = _sampling.generate_options(chosen)
+    from edgedec.batch import run
     from edgedec.cli import _output
     from edgedec.loading.capacity import check_prompt
     from edgedec.pipeline import Pipeline
@@ -124,6 +116,19 @@ def _check(
         raise click.UsageError(
             "--system goes with PROMPT or --messages; lines of --prompts have messages of their own"
         )
+
+
+def _jobs(
+    prompt: str | None, messages: Path | None, prompts: Path | None, system: str | None
+) -> list[Job]:
+    from edgedec.batch.jobs import Job, read_jobs
+
+    if prompts is not None:
+        return read_jobs(prompts)
+    if messages is not None:
+        return [Job("1", with_system(read_messages(messages), system))]
+    text = read_text() if prompt is None or prompt == "-" else _sampling.text(prompt)
+    return [Job("1", text if system is None else with_system(user(text), system))]
 
 
 def user(text: str) -> list[dict[str, Any]]:

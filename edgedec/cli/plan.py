@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -58,18 +59,11 @@ if TYPE_CHECKING:
 def command(
     bundle: str,
     draft_model: Path | None,
-    memory: int | None,
-    max_context: int | None,
-    temperature: float,
-    prompt_tokens: int,
-    new_tokens: int,
     out: Path | None,
     prompts: Path | None,
-    refresh: bool,
-    remember_busy: bool,
-    forget: bool,
     show_all: bool,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Plan where MODEL runs, which drafter drafts and how many tokens.
 
@@ -92,21 +86,21 @@ def command(
     from edgedec.profiling import ProfileOptions
     from edgedec.records.workload import Workload
 
-    if forget:
+    if chosen["forget"]:
         _forget(bundle, draft_model)
         return
-    workload = Workload(prompt_tokens, new_tokens, temperature, max_context)
+    workload = Workload(**{each.name: chosen[each.name] for each in fields(Workload)})
     if out is not None:
         decisions.check_out(out)  # before a minute of measuring
     options = ProfileOptions(
         draft_model=draft_model,
         prompts=_prompts.read(prompts),
         prompts_name=None if prompts is None else prompts.name,
-        refresh=refresh,
+        refresh=chosen["refresh"],
     )
     with _terminal.steps() as on_progress:
         decision = decisions.plan(
-            bundle, workload, memory=memory, options=options, on_progress=on_progress
+            bundle, workload, memory=chosen["memory"], options=options, on_progress=on_progress
         )
     if out is not None:
         decisions.save(decision, out)
@@ -114,7 +108,7 @@ def command(
         _output.print_json(to_json(decision))
     else:
         _decision.show(decision, show_all=show_all)
-    _keep(decision, bundle, draft_model, anyway=remember_busy)
+    _keep(decision, bundle, draft_model, anyway=chosen["remember_busy"])
 
 
 def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,7 +38,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
 )
 @click.option(
     "--place",
-    "places",
+    "labels",
     multiple=True,
     metavar="TEXT",
     help="Only places with this in their name, as cpu:0 or Vulkan; repeatable.",
@@ -68,13 +68,10 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
 def command(
     bundle: str,
     draft_model: Path | None,
-    places: tuple[str, ...],
-    threads: tuple[int, ...],
-    formats: tuple[str, ...],
-    thorough: bool,
     prompts: Path | None,
     refresh: bool,
     as_json: bool,
+    **wanted: Any,
 ) -> None:
     """Measure MODEL at every place where it can run on this machine.
 
@@ -94,7 +91,7 @@ def command(
 
     options = ProfileOptions(
         draft_model=draft_model,
-        wanted=Wanted(formats, threads, places, thorough),
+        wanted=Wanted(**wanted),
         prompts=_prompts.read(prompts),
         prompts_name=None if prompts is None else prompts.name,
         refresh=refresh,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -63,17 +64,9 @@ def command(
     card: str | None,
     list_cards: bool,
     papers: bool,
-    target: str | None,
-    draft: str | None,
-    target_devices: tuple[str, ...],
-    draft_devices: tuple[str, ...],
-    acceptance: float | None,
-    memory: int | None,
-    temperature: float,
-    prompt_tokens: int,
-    new_tokens: int,
     show_all: bool,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Predict the best plan, and its speed, on another machine.
 
@@ -106,13 +99,13 @@ def command(
     from edgedec.records.workload import Workload
     from edgedec.simulation.what_if import WhatIf, between, elsewhere
 
-    wish = WhatIf(target, draft, target_devices, draft_devices, acceptance, memory)
-    workload = Workload(prompt_tokens, new_tokens, temperature)
-    if wish.unknown:
-        _span(between(bundle, card, wish, workload), as_json=as_json)
+    changes = WhatIf(**{each.name: chosen[each.name] for each in fields(WhatIf)})
+    workload = Workload(chosen["prompt_tokens"], chosen["new_tokens"], chosen["temperature"])
+    if changes.unknown:
+        _span(between(bundle, card, changes, workload), as_json=as_json)
         return
     with _terminal.steps() as on_progress:
-        found = elsewhere(bundle, card, wish, workload, on_progress=on_progress)
+        found = elsewhere(bundle, card, changes, workload, on_progress=on_progress)
     if as_json:
         from edgedec._support.fields import to_json
 
