@@ -20,7 +20,8 @@ from edgedec.decoding.policy.round_cost import CatchUpCost
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import InputError
-from edgedec.testing import FakeModel
+from edgedec.replay.virtual_clock import VirtualClock
+from edgedec.testing import FakeModel, PacedModel
 
 TARGET = FakeModel(VOCAB, context=2, sharpness=3.0)
 DRAFT = FakeModel(VOCAB, seed=1, context=2, sharpness=3.0, like=(TARGET, 0.8))
@@ -38,12 +39,16 @@ def state(policy: object) -> Any:
 
 
 class Loop:
-    """An engine that lives for several requests."""
+    """An engine that lives for several requests, in virtual time."""
 
     def __init__(self) -> None:
-        built = drafting.create("adaptive", DrafterParts(VOCAB, DRAFT.open(400)))
+        clock = VirtualClock()
+        target = PacedModel(TARGET, lambda rows, context: CURVE.at(rows), clock)
+        draft = PacedModel(DRAFT, lambda rows, context: 0.8e-3, clock)
+        built = drafting.create("adaptive", DrafterParts(VOCAB, draft.open(400)))
         self.policy = MeasuredCost(CURVE, 0.8e-3)
-        self.engine = Engine(TARGET.open(400), built, self.policy, acceptance.rule())
+        rule = acceptance.rule()
+        self.engine = Engine(target.open(400), built, self.policy, rule, clock.now)
 
     def run(self, **fields: Any) -> tuple[list[int], Metrics]:
         sampler, metrics = Sampler(SamplingParams(), VOCAB, PROMPT), Metrics()
