@@ -17,7 +17,7 @@ from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import TokenTree
 from edgedec.loading.engine import build_engine
 from edgedec.overlap import LookaheadDrafter
-from edgedec.overlap.clock import WallClock
+from edgedec.overlap.clock import Clock, WallClock
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.testing import FakeModel, decoding
@@ -49,8 +49,8 @@ CLOCK = WallClock()
 class Slow:
     """A model whose passes take a random time, up to ``most`` seconds."""
 
-    def __init__(self, inner: Model, most: float, seed: int = 0) -> None:
-        self.info, self.capabilities = inner.info, inner.capabilities
+    def __init__(self, inner: Model, most: float, seed: int = 0, clock: Clock = CLOCK) -> None:
+        self.info, self.capabilities, self._clock = inner.info, inner.capabilities, clock
         self._inner, self.random, self.most = inner, random.Random(seed), most
 
     def open(self, capacity: int) -> Session:
@@ -59,7 +59,7 @@ class Slow:
 
         def forward(tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
             scored = honest(tree, start, want)
-            CLOCK.sleep(self.random.random() * self.most)
+            self._clock.sleep(self.random.random() * self.most)
             return scored
 
         session.forward = forward  # type: ignore[method-assign]
@@ -107,6 +107,7 @@ class Harness:
         draft_capacity: int = 600,
         translation: Translation | None = None,
         apart: bool = True,
+        clock: Clock = CLOCK,
         **more: Any,
     ) -> None:
         self.draft = draft.open(draft_capacity)
@@ -115,7 +116,7 @@ class Harness:
             overlapped_plan("hybrid" if lookup else "model", apart=apart),
             self.target,
             DrafterParts(VOCAB, self.draft, translation=translation, draft_branches=branches),
-            CLOCK,
+            clock,
             policy=policy or Fixed(4),
             **more,
         )

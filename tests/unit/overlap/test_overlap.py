@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from overlapping import DRAFT, SAMPLINGS, TARGET, VOCAB, Harness, Slow, plain
@@ -14,6 +16,7 @@ from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.overlap import LookaheadDrafter
 from edgedec.overlap.lookahead_tree import LookaheadTree
+from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel
 
 POLICIES: dict[str, Callable[[], DraftPolicy]] = {
@@ -22,11 +25,22 @@ POLICIES: dict[str, Callable[[], DraftPolicy]] = {
 }
 
 
+@contextmanager
+def in_virtual_time(
+    target_s: float, target: FakeModel = TARGET, draft: FakeModel = DRAFT, **more: Any
+) -> Iterator[Harness]:
+    """The same draft passes whenever it runs: each takes an eighth of the target's."""
+    with VirtualClock() as clock:
+        slow = Slow(target, target_s, clock=clock), Slow(draft, target_s / 8, clock=clock)
+        with Harness(target=slow[0], draft=slow[1], clock=clock, **more) as harness:
+            yield harness
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("lookup", [False, True])
 def test_the_text_is_that_of_plain_decoding(sampling: SamplingParams, lookup: bool) -> None:
     expected = plain(sampling)
-    drafted = accepted = hits = 0
+    drafted = accepted = 0
     for turn, policy in enumerate(POLICIES.values()):
         for branches in (None, 1):
             for target_s, draft_s in ((1e-3, 3e-4), (3e-4, 1e-3)):
@@ -39,9 +53,7 @@ def test_the_text_is_that_of_plain_decoding(sampling: SamplingParams, lookup: bo
                 assert outcome == expected
                 drafted += metrics.drafted_tokens
                 accepted += metrics.accepted_tokens
-                hits += metrics.reuse_hits
     assert 0 < accepted < drafted
-    assert hits
 
 
 @pytest.mark.parametrize("branches", [None, 32, 4, 1])
@@ -49,7 +61,7 @@ def test_the_draft_s_pending_tree_stays_within_bounds(branches: int | None) -> N
     """Of nodes, and of branches where the draft's session computes no more."""
     sizes: list[int] = []
     leaves: list[int] = []
-    with Harness(target=Slow(TARGET, 2e-3), branches=branches) as harness:
+    with in_virtual_time(2e-3, branches=branches) as harness:
         honest = harness.draft.forward
 
         def forward(tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
@@ -83,7 +95,7 @@ def test_a_draft_that_knows_the_target_is_never_wrong(
 
 
 def never_wrong(sampling: SamplingParams, *, branches: int | None = None) -> None:
-    with Harness(target=Slow(ORACLE, 1e-3), draft=ORACLE, branches=branches) as harness:
+    with in_virtual_time(1e-3, ORACLE, ORACLE, branches=branches) as harness:
         for prompt in ([3, 1, 4], [1, 5]):
             _, metrics = harness.run(sampling, prompt, max_new_tokens=90)
             assert harness.ahead.failure is None
@@ -150,6 +162,6 @@ def test_a_draft_that_draws_with_the_target_s_sampler_is_noticed(
 ) -> None:
     monkeypatch.setattr(Sampler, "twin", lambda self: self)
     expected = plain(SAMPLINGS["penalised"], max_new_tokens=200)
-    with Harness(target=Slow(TARGET, 1e-3)) as harness:
+    with in_virtual_time(1e-3) as harness:
         outcome, _ = harness.run(SAMPLINGS["penalised"], max_new_tokens=200)
     assert outcome != expected

@@ -35,6 +35,7 @@ from edgedec.errors import InputError, RuntimeUnavailable, StateError
 from edgedec.overlap import OverlappedEngine
 from edgedec.overlap.lookahead import Lookahead
 from edgedec.overlap.worker import Worker
+from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
 
 HOT = SAMPLINGS["hot"]
@@ -228,13 +229,12 @@ def test_a_draft_that_keeps_failing_leaves_plain_decoding(
 
 def test_a_pass_for_what_was_left_aside_is_interrupted() -> None:
     """A draft whose pass would take a minute does not hold up what comes after a correction."""
-    slow = PacedModel(DRAFT, lambda rows, context: 60.0 if context > 40 else 1e-4)
-    with Harness(target=Slow(TARGET, 1e-4), draft=slow) as harness:
-        begin = perf_counter()
+    clock = VirtualClock()
+    slow = PacedModel(DRAFT, lambda rows, context: 60.0 if context > 40 else 1e-4, clock)
+    with Harness(target=Slow(TARGET, 1e-4, clock=clock), draft=slow, clock=clock) as harness:
         outcome, _ = harness.run(HOT, max_new_tokens=100)
         assert outcome == plain(HOT, max_new_tokens=100)
-    # Far from either: interrupted at once, or a minute in one pass.
-    assert perf_counter() - begin < 30
+        assert clock.now() < 100 * 1e-4
 
 
 def test_interruptions_from_anywhere_change_nothing() -> None:
@@ -262,10 +262,12 @@ def test_interruptions_from_anywhere_change_nothing() -> None:
 
 
 def test_a_draft_on_the_target_s_cores_computes_only_while_weights_load() -> None:
-    target = PacedModel(TARGET, lambda rows, context: 4e-3, load_s=4e-3)
+    clock = VirtualClock()
+    target = PacedModel(TARGET, lambda rows, context: 4e-3, clock, load_s=4e-3)
+    draft = Slow(DRAFT, 3e-4, clock=clock)
     begun: list[Phase | None] = []
     phase: list[Phase | None] = [None]
-    with Harness(target=target, draft=Slow(DRAFT, 3e-4), apart=False) as harness:
+    with Harness(target=target, draft=draft, apart=False, clock=clock) as harness:
         watched, drafted = harness.target.watch, harness.draft.forward  # type: ignore[attr-defined]
 
         def watch(on_phase: Callable[[Phase], None] | None) -> None:
@@ -294,8 +296,8 @@ def test_a_draft_on_the_target_s_cores_computes_only_while_weights_load() -> Non
         outcome, metrics = harness.run(HOT, max_new_tokens=40)
         assert outcome == plain(HOT, max_new_tokens=40)
         assert metrics.accepted_tokens > 0
-    # A pass may be about to begin when the phase changes.
-    assert begun.count(Phase.LOAD) > 5 * begun.count(Phase.COMPUTE)
+    assert Phase.LOAD in begun
+    assert Phase.COMPUTE not in begun
 
 
 def test_a_draft_apart_need_not_care() -> None:
