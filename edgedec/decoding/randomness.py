@@ -4,6 +4,12 @@ A counter-based generator (splitmix64 over a keyed counter) gives any token's
 number without the others', the same whoever asks first: the draft and the target see the
 same noise at the same position, which is what the Gumbel coupling needs.
 
+The tokens of a position whose noise is large can be listed without looking at the others, since
+nearly always one of those or one of the likeliest is drawn. Which they are is drawn first: each
+token is one of them with probability 1/256 and independently, so that the gaps between them are
+geometric (the skips of Vitter's sequential sampling, 1984). Each token's noise then follows from
+a number of its own below or above that quantile, and is standard Gumbel noise as a whole.
+
 Logarithms are taken in float64 and rounded to float32: machines whose mathematics libraries
 differ in the last bit of a float64 then still agree on the noise, up to one case in about a
 hundred million.
@@ -14,7 +20,9 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
+import math
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +37,20 @@ _ROUNDS = (
 _LAST_SHIFT = np.uint64(31)
 _LOWEST = np.uint64(12)
 _CACHED_ROWS = 32
+# A token's noise is among the large ones with this probability, which exceed that quantile.
+_LARGE = 2.0**-8
+LARGE_FROM = -math.log(-math.log1p(-_LARGE))
+_SMALL_STEP = 2.0**-52 * (1 - _LARGE)
+# The counters of the gaps, beyond those of any token.
+_GAPS = 1 << 40
+# Positions whose large noise is drawn in one go.
+_AT_ONCE = 8
+_WORD = (1 << 64) - 1
 # Tokens worked on at a time, so that the intermediate results stay in the processor's cache.
 _BLOCK = 4096
 
 Words = npt.NDArray[np.uint64]
+Doubles = npt.NDArray[np.float64]
 
 
 class Purpose(enum.IntEnum):
@@ -57,33 +75,26 @@ class Streams:
     def __init__(self, seed: int, *, coupled: bool = True) -> None:
         self.seed = seed
         self.coupled = coupled
-        self._rows: OrderedDict[tuple[int, int, int, int], FloatArray] = OrderedDict()
+        self._noise: OrderedDict[tuple[int, int, int, int], Noise] = OrderedDict()
 
-    def gumbel(
-        self, position: int, vocab_size: int, purpose: Purpose, index: int = 0
-    ) -> FloatArray:
-        """Standard Gumbel noise for every token at a position, ``[vocab_size]`` float32.
+    def noise(self, position: int, vocab_size: int, purpose: Purpose, index: int = 0) -> Noise:
+        """The noise of a position's tokens.
 
-        Read-only, and kept for the last positions, since draft and target ask for the same
-        rows. ``index`` tells several draws at one position apart.
+        Kept for the last positions, since draft and target ask for the same. ``index`` tells
+        several draws at one position apart.
         """
         purpose = self._resolve(purpose)
-        key = (position, purpose, vocab_size, index)
-        noise = self._rows.get(key)
-        if noise is None:
-            noise = _gumbel(self._key(position, purpose, index), _all_counters(vocab_size))
-            noise.flags.writeable = False
-            self._rows[key] = noise
-            if len(self._rows) > _CACHED_ROWS:
-                self._rows.popitem(last=False)
-        return noise
-
-    def gumbel_of(
-        self, position: int, ids: IntArray, purpose: Purpose, index: int = 0
-    ) -> FloatArray:
-        """The same noise for these token ids only, ``[len(ids)]`` float32."""
-        purpose = self._resolve(purpose)
-        return _gumbel(self._key(position, purpose, index), _counters(ids))
+        noise = self._noise.get((position, purpose, vocab_size, index))
+        if noise is not None:
+            return noise
+        # A text is drawn position after position, and together they cost little more than one.
+        until = position + (1 if index else _AT_ONCE)
+        keys = [self._key(place, purpose, index) for place in range(position, until)]
+        for place, noise in enumerate(_noise(keys, vocab_size), position):
+            self._noise[place, purpose, vocab_size, index] = noise
+        while len(self._noise) > _CACHED_ROWS:
+            self._noise.popitem(last=False)
+        return self._noise[position, purpose, vocab_size, index]
 
     def uniform(self, position: int, purpose: Purpose, index: int = 0) -> float:
         """A number in (0, 1); ``index`` tells several draws at one position apart."""
@@ -97,6 +108,103 @@ class Streams:
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
+class Noise:
+    """Standard Gumbel noise for every token at one position.
+
+    Attributes:
+        large_ids: the tokens whose noise is ``LARGE_FROM`` or more, ascending, int64.
+        large: their noise, float32.
+
+    """
+
+    def __init__(self, key: int, vocab_size: int, large_ids: IntArray, large: FloatArray) -> None:
+        self._key, self._vocab_size = key, vocab_size
+        self.large_ids, self.large = large_ids, large
+        self._all: FloatArray | None = None
+
+    def of(self, ids: IntArray) -> FloatArray:
+        """The noise of these token ids, ``[len(ids)]`` float32."""
+        if self._all is not None:
+            return self._all[ids]
+        noise = self.small(ids)
+        if len(self.large_ids):
+            places = np.minimum(np.searchsorted(self.large_ids, ids), len(self.large_ids) - 1)
+            return np.where(self.large_ids[places] == ids, self.large[places], noise)
+        return noise
+
+    def small(self, ids: IntArray) -> FloatArray:
+        """The noise of token ids that are not among ``large_ids``, ``[len(ids)]`` float32."""
+        return _small(_counters(ids) + np.uint64(self._key))
+
+    def at_least(self, token: int) -> float:
+        """A bound below one token's noise, and mostly close to it."""
+        word = (self._key + (token + 1) * int(_GOLDEN)) & _WORD
+        for shift, factor in _ROUNDS:
+            word = ((word ^ (word >> int(shift))) * int(factor)) & _WORD
+        word ^= word >> int(_LAST_SHIFT)
+        number = ((word >> int(_LOWEST)) + 0.5) * _SMALL_STEP
+        # Another logarithm than numpy's: they may differ in a last bit, before rounding.
+        return -math.log(-math.log(number)) - 1e-5
+
+    def all(self) -> FloatArray:
+        """The noise of every token, ``[vocab_size]`` float32; read-only and kept."""
+        if self._all is None:
+            counters = _all_counters(self._vocab_size)
+            noise = np.empty(len(counters), dtype=np.float32)
+            for start in range(0, len(counters), _BLOCK):
+                block = slice(start, start + _BLOCK)
+                noise[block] = _small(counters[block] + np.uint64(self._key))
+            noise[self.large_ids] = self.large
+            noise.flags.writeable = False
+            self._all = noise
+        return self._all
+
+
+def _noise(keys: Sequence[int], vocab_size: int) -> list[Noise]:
+    """The noise of several positions, by their keys."""
+    columns = np.array(keys, np.uint64)[:, None]
+    ids = _large_ids(columns, vocab_size)
+    logs = _uniforms(_counters(ids) + columns, 2.0**-52 * -_LARGE)
+    large = _gumbel(np.log1p(logs, out=logs))
+    counts = np.count_nonzero(ids < vocab_size, axis=1).tolist()
+    return [
+        Noise(key, vocab_size, ids[row, :count], large[row, :count])
+        for row, (key, count) in enumerate(zip(keys, counts, strict=True))
+    ]
+
+
+def _large_ids(keys: Words, vocab_size: int) -> IntArray:
+    """Tokens of large noise, ``[keys, n]`` ascending; those past the vocabulary are none.
+
+    Args:
+        keys: of the positions, ``[keys, 1]``.
+        vocab_size: each row goes beyond it.
+
+    """
+    expected = vocab_size * _LARGE
+    # Six standard deviations more, and a few for a small vocabulary: rarely not enough.
+    count = int(expected + 6 * math.sqrt(expected)) + 4
+    ids = _walked(keys, count)
+    while ids[:, -1].min() < vocab_size:
+        count *= 2
+        ids = _walked(keys, count)
+    return ids
+
+
+def _walked(keys: Words, count: int) -> IntArray:
+    """The first tokens of large noise, each a geometric step after the one before."""
+    logs = np.log(_uniforms(_gap_counters(count) + keys, 2.0**-52))
+    steps = np.multiply(logs, 1 / math.log1p(-_LARGE), out=logs).astype(np.int64) + 1
+    steps[:, 0] -= 1
+    ids: IntArray = np.cumsum(steps, axis=1)
+    return ids
+
+
+@functools.lru_cache(maxsize=4)
+def _gap_counters(count: int) -> Words:
+    return _counters(np.arange(_GAPS, _GAPS + count))
+
+
 @functools.lru_cache(maxsize=4)
 def _all_counters(vocab_size: int) -> Words:
     return _counters(np.arange(vocab_size))
@@ -104,27 +212,33 @@ def _all_counters(vocab_size: int) -> Words:
 
 def _counters(ids: IntArray) -> Words:
     """The generator's counter for each token, times its odd constant."""
-    counters: Words = (ids.astype(np.uint64) + np.uint64(1)) * _GOLDEN
+    counters: Words = ids.astype(np.uint64)
+    counters += np.uint64(1)
+    counters *= _GOLDEN
     return counters
 
 
-def _gumbel(key: int, counters: Words) -> FloatArray:
-    """-log(-log(u)), with one u per counter, ``[len(counters)]`` float32."""
-    noise = np.empty(len(counters), dtype=np.float32)
-    size = min(_BLOCK, len(counters))
-    words, floats = np.empty((2, size), np.uint64), np.empty(size)
-    for start in range(0, len(counters), _BLOCK):
-        block = counters[start : start + _BLOCK]
-        z, t, f = words[0, : len(block)], words[1, : len(block)], floats[: len(block)]
-        _mix(np.add(block, np.uint64(key), out=z), t)
-        # 52 bits and a half: never 0, never 1, and as fine near 1, where large Gumbel
-        # values come from, as near 0.
-        np.right_shift(z, _LOWEST, out=z)
-        np.add(z.view(np.int64), 0.5, out=f)
-        np.multiply(f, 2.0**-52, out=f)
-        np.negative(np.log(f, out=f), out=f)
-        np.negative(np.log(f, out=f), out=noise[start : start + _BLOCK], casting="same_kind")
-    return noise
+def _small(words: Words) -> FloatArray:
+    """Noise below ``LARGE_FROM``, one for each keyed counter; overwrites them."""
+    numbers = _uniforms(words, _SMALL_STEP)
+    return _gumbel(np.log(numbers, out=numbers))
+
+
+def _gumbel(logs: Doubles) -> FloatArray:
+    """-log(-log u), given log u, in place; rounded to float32."""
+    np.log(np.negative(logs, out=logs), out=logs)
+    return np.negative(logs, out=logs).astype(np.float32)
+
+
+def _uniforms(words: Words, step: float) -> Doubles:
+    """Multiples of ``step``, up to 2 ** 52 times, one for each keyed counter; overwrites them.
+
+    52 bits and a half: never 0 and never the last, as fine at the one end as at the other.
+    """
+    _mix(words, np.empty_like(words))
+    np.right_shift(words, _LOWEST, out=words)
+    numbers: Doubles = np.add(words.view(np.int64), 0.5)
+    return np.multiply(numbers, step, out=numbers)
 
 
 def _mix(z: Words, scratch: Words) -> None:

@@ -27,21 +27,21 @@ def uniforms(rows: list[npt.NDArray[np.float32]]) -> Floats:
 
 def positions() -> Floats:
     streams = Streams(1)
-    return uniforms([streams.gumbel(t, TOKENS, Purpose.TARGET) for t in range(ROWS)])
+    return uniforms([streams.noise(t, TOKENS, Purpose.TARGET).all() for t in range(ROWS)])
 
 
 def seeds() -> Floats:
-    return uniforms([Streams(seed).gumbel(9, TOKENS, Purpose.TARGET) for seed in range(ROWS)])
+    return uniforms([Streams(seed).noise(9, TOKENS, Purpose.TARGET).all() for seed in range(ROWS)])
 
 
 def indices() -> Floats:
     streams = Streams(1, coupled=False)
-    return uniforms([streams.gumbel(9, TOKENS, Purpose.DRAFT, i) for i in range(ROWS)])
+    return uniforms([streams.noise(9, TOKENS, Purpose.DRAFT, i).all() for i in range(ROWS)])
 
 
 def purposes() -> Floats:
     streams = Streams(1, coupled=False)
-    return uniforms([streams.gumbel(t // 4, TOKENS, Purpose(t % 4)) for t in range(ROWS)])
+    return uniforms([streams.noise(t // 4, TOKENS, Purpose(t % 4)).all() for t in range(ROWS)])
 
 
 def single() -> Floats:
@@ -104,7 +104,7 @@ def test_the_winner_is_drawn_from_p() -> None:
     p /= p.sum()
     scores, streams = np.log(p).astype(np.float32), Streams(8)
     winners = [
-        int((scores + streams.gumbel(t, 50, Purpose.TARGET)).argmax()) for t in range(40_000)
+        int((scores + streams.noise(t, 50, Purpose.TARGET).all()).argmax()) for t in range(40_000)
     ]
     assert p_value(np.bincount(winners, minlength=50).astype(np.float64), p) > SUSPICIOUS
 
@@ -116,7 +116,7 @@ def test_rare_tokens_win_as_often_as_they_should() -> None:
     scores[0] = math.log(0.5)
     streams, runs = Streams(4), 1500
     winners = np.array(
-        [(scores + streams.gumbel(t, size, Purpose.TARGET)).argmax() for t in range(runs)]
+        [(scores + streams.noise(t, size, Purpose.TARGET).all()).argmax() for t in range(runs)]
     )
     thin = winners[winners > 0]
     assert abs(len(thin) / runs - 0.5) < 4 * math.sqrt(0.25 / runs)

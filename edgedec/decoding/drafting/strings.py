@@ -187,8 +187,9 @@ class StringsDrafter:
         ahead = len(drafted)
         if (self._translation.to_target[drafted] == OUTSIDE).any():
             ahead = len(self._written(drafted))
-        noise = streams.gumbel_of(len(sampler.history) + ahead, keys, Purpose.DRAFT)
-        return int(ids[int((scores[ids] + noise).argmax())])
+        columns = self._translation.target_columns + len(self._translation.to_target)
+        noise = streams.noise(len(sampler.history) + ahead, columns, Purpose.DRAFT)
+        return int(ids[int((scores[ids] + noise.of(keys)).argmax())])
 
     def _written(self, drafted: Sequence[int]) -> list[int]:
         """What was drafted in the target's tokens, which follow the text."""

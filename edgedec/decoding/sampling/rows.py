@@ -8,6 +8,7 @@ import numpy as np
 
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import filters
+from edgedec.decoding.sampling.race import race
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SessionError, StateError
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
 # exp(-80) is still a normal float32; -inf would make 0 * inf in the entropy.
 _NEGLIGIBLE = np.float32(-80)
-# Survivors get noise of their own below this share of the vocabulary; above it the whole
-# row is made and kept, since draft and target ask for the same one.
-_FEW = 0.1
 
 
 class Rows:
@@ -55,9 +53,9 @@ class Rows:
             return first[row]
         token = self._drawn.get(node)
         if token is None:
-            ids, race = self._race(node)
-            place = int(race.argmax())
-            if not race[place] > -np.inf:  # argmax stops at a NaN
+            ids, sums = self._race(node, 1)
+            place = int(sums.argmax())
+            if not sums[place] > -np.inf:  # argmax stops at a NaN
                 raise self._no_numbers()
             token = self._drawn[node] = place if ids is None else int(ids[place])
         return token
@@ -72,8 +70,8 @@ class Rows:
         if self._sampler.plain_greedy and (scored.logits is None or count <= _width(scored)):
             best = scored.top_ids[row, :count][scored.top_logits[row, :count] > -np.inf]
         else:
-            ids, race = self._race(node)
-            order = filters.ranked(race, min(count, len(race)))
+            ids, sums = self._race(node, count)
+            order = filters.ranked(sums, min(count, len(sums)))
             best = order if ids is None else ids[order]
         if not len(best):
             raise self._no_numbers()
@@ -134,10 +132,7 @@ class Rows:
         known = self._scaled.get(node)
         if known is not None:
             return known
-        sampler, row = self._sampler, self._logits(node)
-        if sampler.penalties is not None:
-            path = self._tree.tokens_on(self._tree.path_to(node)[1:])
-            row = sampler.penalties.applied(row, path)
+        sampler, row = self._sampler, self._penalised(node)
         ids: IntArray | None = None
         if not sampler.params.greedy:
             row = row * sampler.inverse_temperature
@@ -149,24 +144,30 @@ class Rows:
         self._scaled[node] = ids, row
         return ids, row
 
-    def _race(self, node: int) -> tuple[IntArray | None, FloatArray]:
-        """The scores with noise; the largest is drawn."""
+    def _penalised(self, node: int) -> FloatArray:
+        row, penalties = self._logits(node), self._sampler.penalties
+        if penalties is None:
+            return row
+        return penalties.applied(row, self._tree.tokens_on(self._tree.path_to(node)[1:]))
+
+    def _race(self, node: int, count: int) -> tuple[IntArray | None, FloatArray]:
+        """Ids (None: all) and scores with noise, the ``count`` largest among them."""
         sampler = self._sampler
-        ids, scores = self._scores(node)
-        if sampler.params.greedy:
-            return ids, scores
-        position = self.position(node)
+        params = sampler.params
+        if params.greedy:
+            return self._scores(node)
         # Siblings of an uncoupled draft need noise of their own: how far one of them is
         # expanded may depend on what another drew.
         index = 0
         if self._purpose is Purpose.DRAFT and not sampler.streams.coupled:
             index = 1 + (self._position << 24) + node
-        if ids is not None and len(ids) < sampler.vocab_size * _FEW:
-            noise = sampler.streams.gumbel_of(position, ids, self._purpose, index)
-        else:
-            noise = sampler.streams.gumbel(position, sampler.vocab_size, self._purpose, index)
-            noise = noise if ids is None else noise[ids]
-        return ids, scores + noise
+        noise = sampler.streams.noise(self.position(node), sampler.vocab_size, self._purpose, index)
+        if params.filtered:
+            ids, scores = self._scores(node)
+            return ids, scores + (noise.all() if ids is None else noise.of(ids))
+        row = self._penalised(node)
+        likely = self._scored.top_ids[node - self._scored.start, : count + 1].tolist()
+        return race(row, sampler.inverse_temperature, noise, likely, count)
 
     def _no_numbers(self) -> SessionError:
         model = "draft" if self._purpose is Purpose.DRAFT else "target"

@@ -52,7 +52,7 @@ def decode(model: FakeModel, prompt: list[int], params: SamplingParams) -> list[
         row = model.logits(prompt + text)
         if not params.greedy:
             streams = Streams(params.seed or 0)
-            noise = streams.gumbel(len(prompt) + len(text), len(row), Purpose.TARGET)
+            noise = streams.noise(len(prompt) + len(text), len(row), Purpose.TARGET).all()
             row = row / params.temperature + noise
         text.append(int(row.argmax()))
     return text
@@ -98,7 +98,7 @@ class Setting:
             row = self.model.logits(PROMPTS[number] + text[:place])
             if not params.greedy:
                 streams = Streams(params.seed or 0)
-                noise = streams.gumbel(len(PROMPTS[number]) + place, len(row), Purpose.TARGET)
+                noise = streams.noise(len(PROMPTS[number]) + place, len(row), Purpose.TARGET).all()
                 row = row + noise * params.temperature
             best, second = np.argsort(-row)[:2]
             assert best == text[place]
@@ -248,7 +248,7 @@ def test_a_token_outside_a_filter_needs_what_brings_it_inside(
     seed = next(
         seed
         for seed in range(100)
-        if np.argmax(ROW + Streams(seed).gumbel(1, 5, Purpose.TARGET)) == 1
+        if np.argmax(ROW + Streams(seed).noise(1, 5, Purpose.TARGET).all()) == 1
     )
     params = SamplingParams(temperature=1.0, seed=seed, **filters)
     found = ties.gap(params, [3], [], (0, 1))

@@ -16,7 +16,7 @@ from edgedec.decoding.drafting.strings import StringsDrafter
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
-from edgedec.decoding.randomness import Streams
+from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
@@ -79,12 +79,12 @@ def test_who_knows_all_is_always_right(params: SamplingParams) -> None:
 
 def test_noise_for_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of the test above."""
-    honest = Streams.gumbel_of
+    honest = Streams.noise
 
-    def later(self: Streams, position: int, *more: object) -> object:
-        return honest(self, position + 1, *more)  # type: ignore[arg-type]
+    def later(self: Streams, position: int, size: int, purpose: Purpose, index: int = 0) -> object:
+        return honest(self, position + (purpose is Purpose.DRAFT), size, purpose, index)
 
-    monkeypatch.setattr(Streams, "gumbel_of", later)
+    monkeypatch.setattr(Streams, "noise", later)
     metrics = Table().decode(HOT)[1]
     assert metrics.accepted_tokens < 0.7 * metrics.drafted_tokens
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgedec.decoding.randomness import Purpose, Streams
+from edgedec.decoding import randomness
+from edgedec.decoding.randomness import LARGE_FROM, Purpose, Streams
 
+IDS = [0, 1, 2, 31_999]  # and the first of large noise
 FROZEN = [
-    [0.612403512, 1.61261356, -0.730158091, 0.347647995],
-    [2.35430694, 0.306274384, 0.864082158, 0.561019838],
+    (128, [0.605208874, 1.59317195, -0.732042193, 0.342122257, 7.54663277]),
+    (277, [2.31391716, 0.300972015, 0.854838014, 0.554184318, 6.3430872]),
 ]
 FROZEN_UNIFORMS = [0.38335805537504675, 0.051769213011753856, 0.4217044590844953]
 
@@ -18,53 +20,104 @@ def test_the_numbers_of_a_seed_never_change() -> None:
     """Frozen: a saved session must go on with the text it would have had."""
     streams = Streams(42)
     places = [(0, Purpose.TARGET), (100_000, Purpose.RECOVER)]
-    for (position, purpose), values in zip(places, FROZEN, strict=True):
-        noise = streams.gumbel_of(position, np.array([0, 1, 2, 31_999]), purpose)
-        assert noise.tolist() == pytest.approx(values, rel=2e-7)
+    for (position, purpose), (first, values) in zip(places, FROZEN, strict=True):
+        noise = streams.noise(position, 40_000, purpose)
+        assert noise.large_ids[0] == first
+        assert noise.of(np.array([*IDS, first])).tolist() == pytest.approx(values, rel=2e-7)
     assert streams.uniform(7, Purpose.ACCEPT) == FROZEN_UNIFORMS[0]
     assert streams.uniform(7, Purpose.ACCEPT, 1) == FROZEN_UNIFORMS[1]
     assert Streams(-(2**70)).uniform(0, Purpose.ACCEPT) == FROZEN_UNIFORMS[2]
 
 
-@pytest.mark.parametrize("size", [1, 5, 4096, 4097, 10_000])
+@pytest.mark.parametrize("size", [1, 5, 300, 4096, 4097, 10_000])
 def test_noise_of_some_tokens_is_the_noise_of_all(size: int) -> None:
     """Bit for bit, also across the blocks that a long row is made in."""
-    streams = Streams(3)
-    row = streams.gumbel(12, size, Purpose.TARGET)
+    row = Streams(3).noise(12, size, Purpose.TARGET).all()
     ids = np.unique(np.random.default_rng(0).integers(0, size, 50))
     assert row.dtype == np.float32
     assert np.isfinite(row).all()
-    np.testing.assert_array_equal(streams.gumbel_of(12, ids, Purpose.TARGET), row[ids])
-    np.testing.assert_array_equal(Streams(3).gumbel(12, 2 * size, Purpose.TARGET)[:size], row)
+    assert row.shape == (size,)
+    noise = Streams(3).noise(12, size, Purpose.TARGET)
+    np.testing.assert_array_equal(noise.of(ids), row[ids])
+    np.testing.assert_array_equal(noise.of(noise.large_ids), noise.large)
+    noise.all()
+    np.testing.assert_array_equal(noise.of(ids), row[ids])
+
+
+@pytest.mark.parametrize("asked", [12, 7, 5])
+def test_noise_is_the_same_in_whatever_order_it_is_asked_for(asked: int) -> None:
+    """Several positions' are drawn in one go, and a larger vocabulary has the same tokens'."""
+    row = Streams(3).noise(12, 5000, Purpose.TARGET).all()
+    streams = Streams(3)
+    streams.noise(asked, 5000, Purpose.TARGET)
+    np.testing.assert_array_equal(streams.noise(12, 5000, Purpose.TARGET).all(), row)
+    wider = Streams(3).noise(12, 99_000, Purpose.TARGET).all()
+    np.testing.assert_array_equal(wider[:5000], row)
+
+
+def test_the_tokens_of_large_noise_are_all_listed() -> None:
+    for seed in range(40):
+        noise = Streams(seed).noise(seed, 20_000, Purpose.TARGET)
+        row = noise.all()
+        assert (np.diff(noise.large_ids) > 0).all()
+        np.testing.assert_array_equal(
+            np.flatnonzero(row >= np.float32(LARGE_FROM)), noise.large_ids
+        )
+
+
+def test_a_walk_that_ends_too_soon_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Streams(1).noise(0, 100_000, Purpose.TARGET).large_ids
+    honest = randomness._walked
+    lengths: list[int] = []
+
+    def short(keys: randomness.Words, count: int) -> randomness.IntArray:
+        lengths.append(count)
+        return honest(keys, count if len(lengths) > 3 else 2 + len(lengths))
+
+    monkeypatch.setattr(randomness, "_walked", short)
+    found = Streams(1).noise(0, 100_000, Purpose.TARGET).large_ids
+    assert len(lengths) == 4
+    np.testing.assert_array_equal(found, whole)
+
+
+def test_a_bound_is_below_the_noise_and_close() -> None:
+    noise = Streams(5).noise(3, 3000, Purpose.TARGET)
+    row, large = noise.all(), set(noise.large_ids.tolist())
+    for token in range(3000):
+        bound = noise.at_least(token)
+        assert bound < row[token]
+        assert token in large or bound > row[token] - 1e-4
 
 
 def test_everything_in_the_key_matters() -> None:
     rows = [
-        Streams(1, coupled=False).gumbel(5, 64, Purpose.TARGET),
-        Streams(2, coupled=False).gumbel(5, 64, Purpose.TARGET),
-        Streams(1, coupled=False).gumbel(6, 64, Purpose.TARGET),
-        Streams(1, coupled=False).gumbel(5, 64, Purpose.DRAFT),
-        Streams(1, coupled=False).gumbel(5, 64, Purpose.DRAFT, index=1),
+        Streams(1, coupled=False).noise(5, 64, Purpose.TARGET).all(),
+        Streams(2, coupled=False).noise(5, 64, Purpose.TARGET).all(),
+        Streams(1, coupled=False).noise(6, 64, Purpose.TARGET).all(),
+        Streams(1, coupled=False).noise(5, 64, Purpose.DRAFT).all(),
+        Streams(1, coupled=False).noise(5, 64, Purpose.DRAFT, index=1).all(),
     ]
     assert len({row.tobytes() for row in rows}) == len(rows)
 
 
 def test_a_coupled_draft_draws_with_the_targets_noise() -> None:
     coupled, own = Streams(1), Streams(1, coupled=False)
-    target = coupled.gumbel(5, 64, Purpose.TARGET)
-    np.testing.assert_array_equal(coupled.gumbel(5, 64, Purpose.DRAFT), target)
-    np.testing.assert_array_equal(own.gumbel(5, 64, Purpose.TARGET), target)
-    assert (own.gumbel(5, 64, Purpose.DRAFT) != target).all()
+    target = coupled.noise(5, 64, Purpose.TARGET).all()
+    np.testing.assert_array_equal(coupled.noise(5, 64, Purpose.DRAFT).all(), target)
+    np.testing.assert_array_equal(own.noise(5, 64, Purpose.TARGET).all(), target)
+    assert (own.noise(5, 64, Purpose.DRAFT).all() != target).all()
 
 
-def test_rows_are_kept_for_a_while_and_cannot_be_written() -> None:
+def test_noise_is_kept_for_a_while_and_cannot_be_written() -> None:
     streams = Streams(1)
-    row = streams.gumbel(0, 64, Purpose.TARGET)
-    assert streams.gumbel(0, 64, Purpose.DRAFT) is row
+    noise = streams.noise(0, 64, Purpose.TARGET)
+    row = noise.all()
+    assert streams.noise(0, 64, Purpose.DRAFT) is noise
+    assert noise.all() is row
     with pytest.raises(ValueError, match="read-only"):
         row[0] = 1
     for position in range(1, 200):
-        streams.gumbel(position, 64, Purpose.TARGET)
-    again = streams.gumbel(0, 64, Purpose.TARGET)
-    assert again is not row
-    np.testing.assert_array_equal(again, row)
+        streams.noise(position, 64, Purpose.TARGET)
+    again = streams.noise(0, 64, Purpose.TARGET)
+    assert again is not noise
+    np.testing.assert_array_equal(again.all(), row)

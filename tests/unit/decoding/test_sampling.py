@@ -116,7 +116,7 @@ class TestDraw:
         rows = rows_of(params, logits)
         streams = Sampler(params, VOCAB, PROMPT).streams
         for node in range(len(logits)):
-            noise = streams.gumbel(len(PROMPT) + node, VOCAB, Purpose.TARGET)
+            noise = streams.noise(len(PROMPT) + node, VOCAB, Purpose.TARGET).all()
             with np.errstate(divide="ignore"):
                 race = np.log(reference(logits[node], params)) + noise
             best = np.argsort(-race)[: int((race > -np.inf).sum())][:5]
