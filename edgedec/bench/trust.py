@@ -22,7 +22,7 @@ from edgedec.planning.fallback import placed
 from edgedec.planning.predict import contention, tokens_per_second
 from edgedec.profiling.opened import opened
 from edgedec.profiling.rounds import overheads
-from edgedec.profiling.traces import Recorder as Tracer
+from edgedec.profiling.traces import TraceRecorder
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.records.profile import Measured, Parity, PassTimes, Profile
@@ -110,7 +110,7 @@ def _trace(target: Model, draft: Model, name: str, tokens: list[int]) -> Trace:
     with ExitStack() as stack:
         first, second = (_open(stack, model) for model in (target, draft))
         # Measured texts run on past an end as well.
-        tracer = Tracer(first, second, target.info.vocab_size, ())
+        tracer = TraceRecorder(first, second, target.info.vocab_size, ())
         return tracer.record(name, tokens, 0.0, _TOKENS)
 
 

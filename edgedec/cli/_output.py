@@ -39,9 +39,9 @@ def print_json(record: object) -> None:
 
 
 @contextmanager
-def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Stopped]:
+def cancelled_by_ctrl_c(stream: Stream) -> Iterator[StopFlag]:
     """The first Ctrl-C ends the text after the running pass, a second one ends the program."""
-    stopped = Stopped()
+    stopped = StopFlag()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if stopped.now:
@@ -56,7 +56,7 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Stopped]:
         signal.signal(signal.SIGINT, before)
 
 
-class Stopped:
+class StopFlag:
     """True once Ctrl-C was pressed."""
 
     now = False

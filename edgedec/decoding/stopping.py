@@ -8,7 +8,7 @@ from typing import Protocol
 from edgedec.errors import InputError
 
 
-class TextStream(Protocol):
+class Detokenizer(Protocol):
     """Turns tokens into text one by one (the detokeniser, which needs a tokenizer)."""
 
     def push(self, token: int) -> str:
@@ -60,7 +60,7 @@ class StopRule:
         eos_ids: Iterable[int] = (),
         max_new_tokens: int,
         stop_strings: Sequence[str] = (),
-        stream: TextStream | None = None,
+        stream: Detokenizer | None = None,
     ) -> None:
         if max_new_tokens < 1:
             raise InputError(f"max_new_tokens {max_new_tokens}: expected 1 or more")
@@ -72,7 +72,7 @@ class StopRule:
         self._eos_ids = frozenset(eos_ids)
         self._left = max_new_tokens
         self._stops = tuple(dict.fromkeys(stop_strings))
-        self._stream: TextStream = stream or NoText()
+        self._stream: Detokenizer = stream or NoText()
         self._held = ""
         self._pieces: list[str] = []
 

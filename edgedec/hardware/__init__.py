@@ -1,1 +1,1 @@
-"""The machine: devices, groups of cores, memory, other programs that compute."""
+"""Describes the machine: devices, clusters of cores, memory, and load from other programs."""

@@ -1,9 +1,9 @@
-"""The processor time that other programs use, measured over an interval.
+"""Measures the processor time that other programs use over an interval.
 
-Busy is the share of the time of the cores which this process may use that neither this process
-nor its finished children spent: user, system and interrupt time of everything else, and what a
-hypervisor took. A core that waits, for a disk or for work, is not busy. Linux alone counts
-this by core; elsewhere the share is unknown.
+Busy is the share of the time of this process's allowed cores that neither this process nor its
+finished children spent: user, system and interrupt time of everything else, and time stolen by a
+hypervisor. A core that waits, for a disk or for work, is not busy. Only Linux counts this per core;
+elsewhere the share is unknown.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-# Above this share a machine counts as busy: what is measured on it does not last. A desktop
-# that only shows its windows stays below; one program that computes on one of eight cores does
-# not.
+# Above this share a machine counts as busy, and measurements on it do not last. A desktop that only
+# shows its windows stays below, and so does one program on one of eight cores.
 BUSY = 0.10
 _STAT = Path("/proc/stat")
-# Columns of a core in /proc/stat, in ticks: user, nice, system, irq, softirq, steal; between
-# them stand idle and iowait. Guests' time is part of user.
+# Columns of a core in /proc/stat, in ticks: user, nice, system, irq, softirq, steal; idle and
+# iowait stand between them. Guests' time is part of user.
 _COUNTED = (0, 1, 2, 5, 6, 7)
-# A shorter stretch has too few of the kernel's ticks of 10 ms.
+# A shorter interval has too few of the kernel's 10 ms ticks.
 _SHORTEST_S = 0.2
 
 
@@ -31,9 +30,9 @@ class Usage:
 
     Attributes:
         at_s: a clock's seconds.
-        all_s: seconds that the cores were busy, since the machine started.
+        all_s: busy seconds of the cores since the machine started.
         own_s: those of this process and its finished children, since it started.
-        cores: how many cores count.
+        cores: number of cores counted.
 
     """
 
@@ -44,7 +43,7 @@ class Usage:
 
 
 def usage(stat: Path = _STAT) -> Usage | None:
-    """Processor time until now; None where the system does not count it."""
+    """Return the processor time so far; None if the system does not count it."""
     try:
         cores = os.sched_getaffinity(0)
         lines = stat.read_text("ascii").splitlines()
@@ -52,14 +51,14 @@ def usage(stat: Path = _STAT) -> Usage | None:
         busy = [_ticks(line) for line in lines if _core(line) in cores]
     except (OSError, ValueError, IndexError, AttributeError):
         return None
-    # A sandbox may show a file of zeros.
+    # A sandbox may provide a file of zeros.
     if len(busy) != len(cores) or not sum(busy):
         return None
     return Usage(monotonic(), sum(busy) / ticks, sum(os.times()[:4]), len(cores))
 
 
 def by_others(before: Usage | None, after: Usage | None) -> float | None:
-    """Share of the cores' time, 0 to 1, that other programs spent; None where it is unknown."""
+    """Return the share of the cores' time, 0 to 1, that other programs spent; None if unknown."""
     if before is None or after is None or after.at_s - before.at_s < _SHORTEST_S:
         return None
     there_was = (after.at_s - before.at_s) * after.cores

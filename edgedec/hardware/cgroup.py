@@ -1,4 +1,4 @@
-"""The limits that Linux control groups set for this process; both versions, nested."""
+"""Limits that Linux control groups set for this process; both versions, nested."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-# Version 1 says "no limit" with the largest multiple of a page that a long holds.
+# Version 1 writes "no limit" as the largest multiple of a page that fits in a long.
 _NO_LIMIT = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The tightest of the groups around this process.
+    """The tightest limits among the groups around this process.
 
     Attributes:
-        limit: bytes that all its processes may take together.
-        free: bytes until the nearest limit, which may be another group's; caches that the
-            system gives back on demand are free.
+        limit: bytes that all processes of the group may use together.
+        free: bytes until the nearest limit, which may be another group's; caches that the system
+            reclaims on demand count as free.
 
     """
 
@@ -26,10 +26,10 @@ class Allowance:
 
 
 def allowance(root: Path = Path("/")) -> Allowance | None:
-    """Return the limits of this process; None where there are none.
+    """Return this process's memory limits; None if there are none.
 
     Args:
-        root: where ``proc`` and ``sys`` are found.
+        root: folder that contains ``proc`` and ``sys``.
 
     """
     found = [known for folder in _groups(root, "memory") if (known := _read(folder)) is not None]
@@ -39,10 +39,10 @@ def allowance(root: Path = Path("/")) -> Allowance | None:
 
 
 def processors(root: Path = Path("/")) -> float | None:
-    """Seconds of processor time that this process gets in a second; None where nothing limits it.
+    """Return this process's seconds of processor time per second; None if unlimited.
 
     Args:
-        root: where ``proc`` and ``sys`` are found.
+        root: folder that contains ``proc`` and ``sys``.
 
     """
     found = [quota for folder in _groups(root, "cpu") if (quota := _quota(folder)) is not None]
@@ -50,7 +50,7 @@ def processors(root: Path = Path("/")) -> float | None:
 
 
 def _quota(folder: Path) -> float | None:
-    """One group's, of whichever version it is; None where it has no limit."""
+    """Return one group's limit, of either version; None if it has none."""
     version_2 = " ".join(_lines(folder / "cpu.max")).split()
     if len(version_2) == 2:
         given, period = version_2
@@ -63,7 +63,7 @@ def _quota(folder: Path) -> float | None:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's groups for one thing, each before the one around it."""
+    """Yield the folders of this process's groups for one controller, innermost first."""
     mounts = list(_mounts(root, controller))
     for line in _lines(root / "proc/self/cgroup"):
         _, _, rest = line.partition(":")
@@ -85,8 +85,8 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 def _below(path: PurePosixPath, inside: PurePosixPath) -> PurePosixPath:
     """Return a group's path below the mounted group, or the mounted group itself.
 
-    A container may see its own group as the top; a group outside its namespace begins with
-    two dots.
+    A container may see its own group as the root; a group outside its namespace begins with two
+    dots.
     """
     if ".." in path.parts or not path.is_relative_to(inside):
         return PurePosixPath()
@@ -94,7 +94,7 @@ def _below(path: PurePosixPath, inside: PurePosixPath) -> PurePosixPath:
 
 
 def _mounts(root: Path, controller: str) -> Iterator[tuple[int, str, str]]:
-    """Version, the group that is mounted, and where, of each mount that has this controller."""
+    """Yield version, mounted group and mount point of each mount with this controller."""
     for line in _lines(root / "proc/self/mountinfo"):
         before, dash, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -107,7 +107,7 @@ def _mounts(root: Path, controller: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _read(folder: Path) -> Allowance | None:
-    """One group's, of whichever version it is; None where it has no limit."""
+    """Return one group's limit, of either version; None if it has none."""
     limits = [
         _number(folder / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes")
     ]

@@ -1,4 +1,4 @@
-"""Groups of equal cores: a phone's little and big cores are two places, not one."""
+"""Clusters of equal cores: a phone's little and big cores are two places."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SYSFS = Path("/sys/devices")
-# Cores whose figures lie within this share are one cluster: some of a kind turbo a little
-# higher than the rest, and count as theirs.
+# Cores whose figures differ by less than this share are one cluster: some cores of a kind boost
+# slightly higher than the others.
 _ALIKE = 0.10
-# Where Linux tells hybrid processors' kinds apart; the last are the ones outside the ring.
+# Files in which Linux lists the kinds of hybrid processors' cores; the last is for those outside
+# the ring.
 _HYBRID = ("cpu_core", "cpu_atom", "cpu_lowpower")
 _NAMES = {1: ("all",), 2: ("big", "little"), 3: ("big", "middle", "little")}
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Equal cores.
+    """A group of equal cores.
 
     Attributes:
-        cores: one logical processor of each physical core, as the system numbers them: two
-            threads of one core share what products need, so these are the ones to compute on.
+        cores: one logical processor of each physical core, by the system's number: two threads of
+            one core share its arithmetic units, so these are the ones to compute on.
         logical: all its logical processors.
-        max_mhz: the highest clock; None where the system does not say.
-        capacity: the scheduler's estimate of a core's speed, 1024 for the fastest; None where
-            the system does not say.
+        max_mhz: the highest clock; None if unknown.
+        capacity: the scheduler's estimate of a core's speed, 1024 for the fastest; None if unknown.
         name: ``all``, or ``big``, ``middle``, ``little``.
 
     """
@@ -55,10 +55,10 @@ class _Core:
 
 
 def clusters(root: Path = _SYSFS, allowed: Iterable[int] | None = None) -> list[Cluster]:
-    """The clusters of cores that this process may use, strongest first; never empty.
+    """Return the clusters of cores that this process may use, strongest first; never empty.
 
     Args:
-        root: where Linux describes its devices.
+        root: folder in which Linux describes its devices.
         allowed: logical processors; None is those of this process.
 
     """
@@ -87,7 +87,7 @@ def clusters(root: Path = _SYSFS, allowed: Iterable[int] | None = None) -> list[
 
 
 def can_pin() -> bool:
-    """True if this system can pin threads to cores, so that a cluster is a place of its own."""
+    """Return whether this system can pin threads to cores, which makes a cluster a place."""
     return hasattr(os, "sched_setaffinity")
 
 
@@ -111,7 +111,7 @@ def _affinity() -> Iterable[int]:
 
 
 def _physical(root: Path, may_use: list[int]) -> list[_Core]:
-    """Cores by their siblings; where the system says nothing each processor is a core."""
+    """Return cores by their siblings; without that information each processor is a core."""
     kinds = {
         number: kind
         for kind, name in enumerate(_HYBRID)
@@ -165,13 +165,13 @@ def _number_list(file: Path) -> list[int]:
 
 
 def _of_mac(may_use: list[int], read: Callable[[str], str | None]) -> list[Cluster]:
-    """Performance levels, fastest first; the numbers only count: no thread can be kept there."""
+    """Return performance levels, fastest first; nothing is pinned, so the numbers only count."""
     levels = int(read("hw.nperflevels") or 1)
     left, groups = list(may_use), []
     for level in range(levels):
         physical = int(read(f"hw.perflevel{level}.physicalcpu") or 0)
         logical = int(read(f"hw.perflevel{level}.logicalcpu") or physical)
-        # The system numbers its slowest cores first.
+        # macOS numbers its slowest cores first.
         own, left = left[len(left) - logical :], left[: len(left) - logical]
         if own:
             groups.append((tuple(own[: physical or len(own)]), tuple(own)))

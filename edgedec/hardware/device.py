@@ -1,4 +1,4 @@
-"""Facts about the machine this process runs on, and the devices its runtimes can use."""
+"""Describes the devices that runtimes can use, and the cores of this process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Device:
         runtime: the adapter's name.
         name: as ``LoadOptions.device`` takes it; ``cpu`` is the processor.
         kind: ``cpu``, ``gpu`` or ``npu``.
-        description: the maker's, with the runtime's version.
+        description: the vendor's, with the runtime's version.
         provider: the runtime's execution provider, as ``LoadOptions.providers`` takes it.
-        memory_total, memory_free: bytes of its own memory; None where it has none of its own
-            or does not say.
+        memory_total, memory_free: bytes of its own memory; None if it has none or does not report
+            it.
 
     """
 
@@ -35,14 +35,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What a device reaches, measured with products as decoding has them.
+    """A device's speed, measured with matrix products as in decoding.
 
     Attributes:
         bytes_per_second: of weights read by a product with one row.
-        flops: multiplications and additions a second of a product with many rows.
-        weights: in which both were taken: ``f32``, ``f16``, or what the device can.
-        int4_bytes_per_second, int4_flops: the same with weights of four bits, where the device
-            has such a product.
+        flops: multiplications and additions per second of a product with many rows.
+        weights: data type of both: ``f32``, ``f16``, or another that the device supports.
+        int4_bytes_per_second, int4_flops: the same with four-bit weights, if the device supports
+            them.
 
     """
 
@@ -54,10 +54,10 @@ class Speed:
 
 
 def available_cores() -> int:
-    """Cores this process may use, which is not always all the machine has.
+    """Return the number of cores this process may use, which may be fewer than the machine has.
 
-    Of a container's share a part of a core counts as one: more threads than that would only
-    be stopped together when the share is used up.
+    A fraction of a core in a container's share is rounded up; more threads than that would only be
+    throttled together when the share is used up.
     """
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))

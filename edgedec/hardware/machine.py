@@ -1,4 +1,4 @@
-"""This machine: its memory, and the facts that its measurements hold for."""
+"""Describes this machine: its memory, and the facts that its measurements depend on."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes; None where the system does not say.
+    """Memory in bytes; None if the system does not report it.
 
     Attributes:
         total: of the machine.
-        free: that this process can take, within its limit.
-        limit: of the control group around this process, where there is one below ``total``.
+        free: available to this process, within its limit.
+        limit: of the control group around this process, if there is one below ``total``.
 
     """
 
@@ -39,15 +39,15 @@ class Memory:
 
     @property
     def usable(self) -> int | None:
-        """All that this process could ever have."""
+        """All that this process could have."""
         return self.total if self.limit is None else self.limit
 
 
 def memory(root: Path = _ROOT) -> Memory:
-    """The machine's memory and this process's part of it.
+    """Return the machine's memory and this process's part of it.
 
     Args:
-        root: where ``proc`` and ``sys`` are found.
+        root: folder that contains ``proc`` and ``sys``.
 
     """
     total, free = _meminfo(root / "proc/meminfo")
@@ -75,8 +75,8 @@ def _meminfo(file: Path) -> tuple[int | None, int | None]:
 def machine_facts() -> dict[str, str]:
     """Return the facts that measurements of this machine depend on, in words.
 
-    ``machine`` is a hash of the system's own identifier, so that nothing private is stored; it
-    is empty where the system has none.
+    ``machine`` is a hash of the system's own identifier, so that nothing private is stored; it is
+    empty if the system has none.
     """
     total = memory().total
     return {
@@ -110,7 +110,7 @@ def package_versions(patterns: Collection[str]) -> dict[str, str]:
 
 
 def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return the facts that differ, in one line; empty where none does."""
+    """Return the facts that differ, in one line; empty if none does."""
     parts = []
     for name in sorted({*before, *now}):
         was, is_now = before.get(name), now.get(name)
@@ -126,14 +126,14 @@ def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def cpu_name() -> str:
-    """Return the processor's name as its maker writes it."""
+    """Return the processor's name as given by its vendor."""
     fields = cpu_fields()
     named = fields.get("model name") or fields.get("model") or fields.get("hardware")
     return named or platform.processor() or platform.machine()
 
 
 def cpu_fields(root: Path = _ROOT) -> dict[str, str]:
-    """``/proc/cpuinfo``: the first of each field, names in lower case; empty on other systems."""
+    """Return ``/proc/cpuinfo`` by lower-case name, the first of each; {} on other systems."""
     try:
         text = (root / "proc/cpuinfo").read_text("utf-8", errors="replace")
     except OSError:
@@ -141,7 +141,7 @@ def cpu_fields(root: Path = _ROOT) -> dict[str, str]:
     fields: dict[str, str] = {}
     for line in text.splitlines():
         name, colon, value = line.partition(":")
-        # A Raspberry Pi's model comes as "Model", an Intel processor's number as "model".
+        # A Raspberry Pi's model is in "Model", an Intel processor's number in "model".
         name = name.strip().lower()
         if colon and not (name == "model" and value.strip().isdigit()):
             fields.setdefault(name, value.strip())
@@ -149,7 +149,7 @@ def cpu_fields(root: Path = _ROOT) -> dict[str, str]:
 
 
 def describe(cluster: Cluster) -> str:
-    """A cluster in a few words, such as ``4 big cores at 2400 MHz``."""
+    """Describe a cluster in a few words, such as ``4 big cores at 2400 MHz``."""
     kind = "" if cluster.name == "all" else f"{cluster.name} "
     clock = f" at {cluster.max_mhz:.0f} MHz" if cluster.max_mhz else ""
     count = len(cluster.cores)
@@ -158,13 +158,13 @@ def describe(cluster: Cluster) -> str:
 
 
 def _share() -> list[str]:
-    """A container's part of the cores, where it has not all of them."""
+    """Return a container's share of the cores, unless it has all of them."""
     share = cgroup.processors()
     return [] if share is None else [f"the time of {share:g} for this process"]
 
 
 def _rounded(total: int | None) -> str:
-    """Memory as it is sold, 2**k or 1.5 * 2**k GB: the system keeps a part, now more, now less."""
+    """Return nominal memory, 2**k or 1.5 * 2**k GB: the part kept by the system varies."""
     if not total:
         return "unknown"
     below = 2.0 ** math.floor(math.log2(total / 2**30))
@@ -176,7 +176,7 @@ def _build(distribution: metadata.Distribution) -> str:
     record = distribution.read_text("RECORD") or ""
     if not re.search(r"\.(so|dylib|dll|pyd)\b", record):
         return ""
-    # Compiled at import, with paths and times in them: no part of the build.
+    # Compiled at import, with paths and times inside: not part of the build.
     lines = sorted(line for line in record.splitlines() if ".pyc" not in line)
     return f"+{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:8]}"
 
@@ -188,7 +188,7 @@ def _hashed(identifier: str) -> str:
 
 
 def _machine_id() -> str:
-    """Return the id of this installation of the system; empty where it has none."""
+    """Return the id of this installation of the system; empty if it has none."""
     for file in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         try:
             identifier = Path(file).read_text("ascii").strip()

@@ -1,4 +1,4 @@
-"""Keeping threads on cores. Threads that a runtime starts inherit their starter's cores."""
+"""Pins threads to cores. Threads that a runtime starts inherit their starter's cores."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from edgedec.errors import RuntimeUnavailable
 
 @contextmanager
 def pinned(cores: Sequence[int] | None) -> Iterator[None]:
-    """Keep the calling thread, and those it starts meanwhile, on these cores.
+    """Pin the calling thread, and those it starts meanwhile, to these cores.
 
     Args:
-        cores: their numbers as the system counts them; None leaves the thread as it is.
+        cores: the system's numbers; None leaves the thread as it is.
 
     Raises:
-        RuntimeUnavailable: this system cannot do it, or this process may not use them.
+        RuntimeUnavailable: the system cannot pin threads, or this process may not use these cores.
 
     """
     if cores is None:
@@ -46,7 +46,7 @@ class PinnedEngine(Engine):
 
     Args:
         arguments: as ``Engine``.
-        cores: that the caller's thread is kept on while it decodes; None is any.
+        cores: cores of the caller's thread while it decodes; None is any.
 
     """
 

@@ -1,4 +1,4 @@
-"""Loads a pair of models, opens their sessions and has an engine built over them."""
+"""Loads a pair of models, opens their sessions and builds an engine over them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Parts:
         pair: the files that were loaded.
         plan: facts for reports, as ``--json`` prints them.
         stack: closes sessions and models.
-        bound: what bounds the context; see ``CachePlan``.
+        bound: the limit on the context; see ``CachePlan``.
 
     """
 
@@ -55,7 +55,7 @@ class Parts:
     bound: str
 
     def close(self) -> None:
-        """Close sessions first, models after."""
+        """Close the sessions, then the models."""
         self.stack.close()
 
 
@@ -124,7 +124,7 @@ def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
 
 
 def _bound(caches: CachePlan, target: Model) -> str:
-    """Return what bounds the context; a plan limits it for the memory that it was given."""
+    """Return what limits the context: a plan does so for the memory it was given."""
     limited = caches.bound == TRAINED and caches.capacity < target.info.max_context
     return MEMORY if limited else caches.bound
 
@@ -208,7 +208,7 @@ def _check_sizes(target: Model, draft: Model) -> None:
 def _translation(
     pair: Pair, tokenizer: Tokenizer, target: Model, draft: Model | None
 ) -> Translation | None:
-    """Return the translation between the two vocabularies; None if they are known to be equal."""
+    """Return the translation between the vocabularies; None if they are known to be equal."""
     if pair.draft is None or draft is None:
         return None
     columns = target.info.vocab_size, draft.info.vocab_size
@@ -221,7 +221,7 @@ def _translation(
 
 def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
     if options.row_invariant is None and drafting.info(drafter_name).needs_branches:
-        return False  # a tree drafter without a wish for invariance gets its trees
+        return False  # a tree drafter branches unless invariance was asked for
     return options.row_invariant
 
 

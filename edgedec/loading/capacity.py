@@ -11,19 +11,19 @@ from edgedec.loading import build
 from edgedec.loading.build import OpenOptions
 from edgedec.memory.budget import MAX_CONTEXT, TRAINED, bound_by
 
-# A token is at least one byte of the text and a character at most four bytes; tokenizers put a
-# few tokens around a text.
+# A token covers at least one byte of text, a character takes at most four bytes, and tokenizers add
+# a few tokens around a text.
 _BYTES, _AROUND = 4, 64
-# No model is trained for a shorter context, so prompts within it need no look at the files.
+# No model has a shorter context, so shorter prompts are accepted without reading the files.
 _SHORTEST = 512
 
 
 def check_prompt(
     where: str | Path, options: OpenOptions, prompt: str | Sequence[dict[str, Any]]
 ) -> None:
-    """Refuse a prompt that is longer than the context may be; loads the tokenizer at most.
+    """Refuse a prompt longer than the context can be; loads the tokenizer at most.
 
-    Prompts that fit however they are cut into tokens are not looked at.
+    Prompts that fit for any tokenization are accepted at once.
 
     Args:
         where, options: as ``Pipeline.open`` takes them.
@@ -54,7 +54,7 @@ def check_prompt(
 
 
 def too_long(tokens: int, capacity: int, bound: str) -> PromptTooLong:
-    """Return the error for a prompt that the context does not hold; it says what would help."""
+    """Return the error for a prompt that the context does not hold, with advice."""
     return PromptTooLong(
         f"the prompt has {tokens} tokens and the context holds {capacity}: {bound_by(bound)}"
     )

@@ -35,18 +35,18 @@ def build_engine(
     """Build the engine that a plan describes; ``engine.drafter.close()`` ends its threads.
 
     Args:
-        plan: drafter, draft length and schedule; under the wall clock its cores are kept to.
+        plan: drafter, draft length and schedule; under the wall clock, threads stay on its cores.
         target: the session that scores what is drafted.
-        parts: what the drafter is built from, the draft's session among it.
+        parts: what the drafter is built from, such as the draft's session.
         clock: the wall clock, or a replay's.
-        policy: how much to draft; None is the plan's, by pass times measured now.
+        policy: how much to draft; None is the plan's policy, with pass times measured now.
         rule: None is the Gumbel coupling.
         on_failure: as ``LookaheadDrafter`` takes it.
 
     Raises:
-        InputError: no such schedule or drafter, or the drafter or the rule does not go with
-            the schedule.
-        RuntimeUnavailable: the plan's cores cannot be had.
+        InputError: no such schedule or drafter, or the schedule does not support the drafter or the
+            rule.
+        RuntimeUnavailable: this process may not use the plan's cores.
 
     """
     _check_schedule(plan)
@@ -82,7 +82,7 @@ def _measured_policy(
     if plan.plain or plan.draft_length == 0:
         return Fixed(0)
     if plan.draft_length is not None:
-        # A text that drafts in every round has no lone row to compare itself with.
+        # A text that drafts in every round has no single-row pass to compare with.
         lone_row_s = measured(target, plan.target, (1,)).at(1)
         return Fixed(plan.draft_length, plan.depth, lone_row_s)
     draft_s = None if draft is None else measured(draft, plan.draft, (1,)).at(1)
@@ -110,5 +110,5 @@ def _check_schedule(plan: Plan) -> None:
 
 
 def _cores(place: Place | None, clock: Clock) -> tuple[int, ...] | None:
-    """Return the cores to keep a thread on; None under a simulated clock."""
+    """Return the cores that a thread stays on; None under a simulated clock."""
     return place.cores if place is not None and isinstance(clock, WallClock) else None

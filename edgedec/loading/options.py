@@ -14,52 +14,53 @@ from edgedec.records.load import LoadOptions, check_threads
 from edgedec.records.plan import SEQUENTIAL
 from edgedec.runtimes import registry
 
-# Fields that are options of some runtimes only.
+# Fields that only some runtimes take.
 _OWN = ("batch_threads", "kv", "flash_attention", "gpu_layers", "mmap", "mlock")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
-    """Options that a pipeline is opened with; those of a model apply to target and draft.
+    """Options of opening a pipeline; those of a model apply to target and draft.
 
     Attributes:
         threads, row_invariant, providers, device, cores: see ``LoadOptions``.
-        batch_threads: for a pass over many tokens, as in prefill; None is ``threads``.
-        kv: the type of keys and values: ``f32``, ``f16``, ``q8_0`` or ``q4_0``.
+        batch_threads: threads of a pass over many tokens, as in prefill; None is ``threads``.
+        kv: data type of keys and values: ``f32``, ``f16``, ``q8_0`` or ``q4_0``.
         flash_attention: on or off.
-        gpu_layers: how many layers go to the device; -1 is all.
-        mmap: map the weights rather than read them.
+        gpu_layers: number of layers on the device; -1 is all.
+        mmap: map the weights instead of reading them.
         mlock: keep the weights in memory.
-        draft: a drafter's name; ``auto`` is ``hybrid`` where there is a draft model, else
-            ``text``; ``none`` is plain decoding.
+        draft: a drafter's name; ``auto`` is ``hybrid`` with a draft model, else ``text``; ``none``
+            is plain decoding.
         draft_model: a GGUF file, or a bundle whose target drafts; None is the draft that
             comes with the target.
         draft_length: ``auto`` measures costs and decides each round; a number is fixed.
-        draft_load: how the draft is put on its device; None is as the target.
+        draft_load: load options of the draft; None is those of the target.
         draft_depth: longest path of a drafted tree of a fixed length; None is that length.
-        format: of the target's files if a bundle has several, and of the draft's if they
-            come in it, too; ``auto`` takes the one that decodes fastest.
+        format: of the target's files, if a bundle has several, and of the draft's if available;
+            ``auto`` takes the fastest one.
         draft_format: of the draft's files if it differs from the target's.
-        schedule: ``sequential``, or ``overlapped``: draft while the target verifies.
-        max_context: tokens a text may have with its prompt; None is the model's own limit,
-            or ``context_limit`` if that is less.
-        context_limit: like ``max_context``, but set by a plan, not by a user.
+        schedule: ``sequential``, or ``overlapped``: to draft while the target verifies.
+        max_context: most tokens of a text with its prompt; None is the smaller of the model's limit
+            and ``context_limit``.
+        context_limit: like ``max_context``, but set by a plan.
         kv_memory: bytes for all key/value caches; None sets no limit.
-        accept: an acceptance rule's name; None is the Gumbel coupling, which gives a seed the
+        accept: an acceptance rule's name; None is the Gumbel coupling, with which a seed gives the
             text of plain decoding, near-ties aside (see below).
         plan: the plan of ``edgedec plan`` to follow: ``auto`` is the last one, unless an option
-            here is one that plans decide; a file that it wrote; ``none``.
+            here is one that plans decide; or a file that it wrote; or ``none``.
         memory: bytes for weights, caches and buffers together. A plan that fits is made, after
-            measuring the models if they were not measured before; None sets no limit.
-        runtime_options: options by name that the runtime of an installed package declares.
+            measuring the models if needed; None sets no limit.
+        runtime_options: options, by name, that an installed package's runtime declares.
 
-    ``row_invariant=True`` makes the text of a seed independent of what was drafted, near-ties
-    included, and lets no drafter branch. None does so for bundles exported with
-    ``row_invariant``, and else only where it costs nothing (fp32), since padding makes rounds
-    that draft nothing slower than plain decoding. Without it, quantised weights round
-    differently in passes of different widths: where two tokens are nearly tied, a drafted text
-    may leave the plain one, and two runs of one seed may leave each other, since draft lengths
-    follow measured time. Each token is still drawn from the target's distribution.
+    ``row_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
+    keeps drafters from branching. None does so for bundles exported with ``row_invariant``, and
+    otherwise only where it costs nothing (fp32), since padding makes rounds without a draft slower
+    than plain decoding. Without it, quantised weights round differently in passes of different
+    widths: where two tokens are nearly tied, a drafted text may diverge from the plain one, and two
+    runs of one seed from each other, since draft lengths follow measured time. Each token is still
+    drawn from the target's distribution.
+
     """
 
     threads: int | None = None
@@ -92,7 +93,7 @@ class OpenOptions:
     def __post_init__(self) -> None:
         check_threads("threads", self.threads)
         for name, value in self._own().items():
-            if name in registry.options():  # one that nobody has is refused by the runtime
+            if name in registry.options():  # an unknown one is refused by the runtime
                 registry.options()[name].check(value)
         for name in ("draft_depth", "max_context", "context_limit", "kv_memory", "memory"):
             check_whole(f"{name} is", getattr(self, name))
@@ -118,7 +119,7 @@ class OpenOptions:
         )
 
     def of_draft(self) -> LoadOptions:
-        """Return the draft's; never row-invariant, since only the target decides the text."""
+        """Return the draft's load options; never row-invariant: it does not decide the text."""
         return (self.draft_load or self.of_target(None)).changed(row_invariant=False)
 
     def _own(self) -> dict[str, Any]:

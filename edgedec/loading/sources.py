@@ -1,4 +1,4 @@
-"""Finds a target and its draft, in a bundle or as files of their own."""
+"""Finds a target and its draft, in a bundle or as separate files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Source:
         role: ``target`` or ``draft``.
         format: decides the runtime.
         path: its main file.
-        files: all files that decide its numbers, by name.
+        files: all files that determine its logits, by name.
         read_tokenizer: reads its tokenizer.
         admit: checks the file before a runtime opens it; raises BundleError.
         stated: sha256 by file from a bundle's manifest; empty without one.
@@ -43,7 +43,7 @@ class Source:
     max_context: int | None = None
 
     def hashes(self) -> dict[str, str]:
-        """sha256 by file; reads every byte."""
+        """Return sha256 by file; reads every byte."""
         return {name: sha256_of(path) for name, path in self.files.items()}
 
 
@@ -76,8 +76,8 @@ def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
         choose: picks one of the formats that a role's files come in.
 
     Raises:
-        BundleError: nothing of the kind, or damaged.
-        InputError: the format is not there.
+        BundleError: no such model, or it is damaged.
+        InputError: there is no such format.
 
     """
     bundle, source, own_draft = _open(target, "target", choose)
@@ -99,7 +99,7 @@ def every_format(target: str | Path, draft: Path | None) -> dict[str, list[Sourc
         target, draft: as ``find`` takes them.
 
     Raises:
-        BundleError: nothing of the kind, or damaged.
+        BundleError: no such model, or it is damaged.
 
     """
     found = {"target": _variants(target, "target")["target"]}
@@ -111,7 +111,7 @@ def every_format(target: str | Path, draft: Path | None) -> dict[str, list[Sourc
 
 
 def _variants(path: str | Path, role: str) -> dict[str, list[Source]]:
-    """Return the model of a file, or those of a bundle, whose target may serve as a draft."""
+    """Return a file's model, or a bundle's, whose target may serve as a draft; by format."""
     if is_gguf(path):
         return {"target": [_gguf(Path(path), role)]}
     bundle = _bundle(path)

@@ -1,8 +1,8 @@
-"""Time and threads as the scheduler sees them, so that a simulation can bring its own.
+"""Interfaces of time and threads, so that a simulation can provide its own.
 
-Whatever waits while several things happen at once waits through a ``Clock``: the wall clock
-here, or the virtual one of ``edgedec.simulation``, under which the same code runs against
-simulated passes in no time and always the same way.
+Concurrent code waits only through a ``Clock``: the wall clock here, or the virtual one of
+``edgedec.replay``, under which the same code runs against simulated passes, instantly and always in
+the same order.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from edgedec.hardware.pinning import pinned
 
 
 class Signal(Protocol):
-    """Something that one thread tells others: set, or not."""
+    """An event that one thread signals to others: set, or not."""
 
     def set(self) -> None:
         """Wake the waiting threads."""
         ...
 
     def clear(self) -> None:
-        """Not set any more."""
+        """Reset the signal."""
         ...
 
     def is_set(self) -> bool:
-        """True if it is set."""
+        """Return True if it is set."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it is set, at most ``timeout`` seconds; whether it is."""
+        """Wait until it is set, at most ``timeout`` seconds; return whether it is."""
         ...
 
 
 class Task(Protocol):
-    """A function that runs in a thread of its own."""
+    """A function running in a thread of its own."""
 
     def join(self) -> None:
-        """Wait for its end."""
+        """Wait for it to end."""
         ...
 
 
 class Clock(Protocol):
-    """Seconds, waiting, and doing two things at once."""
+    """A source of time, sleep, signals and threads."""
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Return seconds since a fixed moment."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let so many seconds pass without computing."""
+        """Let time pass without computing."""
         ...
 
     def signal(self) -> Signal:
-        """A new signal, not set."""
+        """Return a new signal, not set."""
         ...
 
     def start(
         self, run: Callable[[], None], *, name: str, cores: Sequence[int] | None = None
     ) -> Task:
-        """Run a function in a thread of its own, on these cores; it must not raise."""
+        """Run a function, which must not raise, in a thread of its own on these cores."""
         ...
 
 
@@ -83,7 +83,7 @@ class WallClock:
             with pinned(cores):
                 run()
 
-        # A daemon: a program that ends in the middle of a text does not wait for a draft.
+        # A daemon, so that a program that ends in the middle of a text does not wait for a draft.
         thread = threading.Thread(target=body, name=name, daemon=True)
         thread.start()
         return thread

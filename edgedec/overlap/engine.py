@@ -31,18 +31,18 @@ from edgedec.overlap.lookahead import Lookahead
 from edgedec.overlap.lookahead_node import LookaheadNode
 
 _FORGET = 0.95
-# Of the first tokens drafted, seven of ten are trusted to be right.
+# Prior of acceptance: seven of the first ten drafted tokens.
 _TRUST = 7.0, 10.0
-# Of a token's worth when it is not waited for (found by replay, drafts of 0.05 to 0.5 of the
-# target's time: waiting for all of it costs up to a tenth, for nothing of it a twentieth).
+# Share of a token's worth that is lost by not waiting for it. Found by replay with drafts of 0.05
+# to 0.5 of the target's time: a share of 1 costs up to a tenth of the speed, 0 a twentieth.
 _LOST = 0.3
-# Rounds in a row whose policy wants nothing of what is there, after which the draft rests for so
-# many: it may slow the target, and it takes power.
+# Rounds in a row whose policy ignores the draft, and rounds that the draft then rests: drafting may
+# slow the target, and it takes power.
 _GIVE_UP, _REST = 16, 48
 
 
 def log_failure(error: BaseException) -> None:
-    """Warn once that the draft failed; the text goes on without it."""
+    """Warn once that the draft failed; the text continues without it."""
     message = printable((str(error) or type(error).__name__)[:200])
     known = error if not isinstance(error, EdgedecError) else None
     logging.getLogger("edgedec").warning(
@@ -53,10 +53,9 @@ def log_failure(error: BaseException) -> None:
 class WaitLimit:
     """The longest wait for a draft that pays: the time that its token is worth.
 
-    A wait of t seconds costs t times the tokens that a second brings; one drafted token more
-    brings the chance that it is accepted. The alternative is PEARL's pre-verify: the target
-    scores what there is, the root alone if need be, and the draft goes on meanwhile, so that
-    only a part of that is lost.
+    A wait of t seconds costs the tokens that t seconds bring; one more drafted token brings its
+    chance of acceptance. The alternative is PEARL's pre-verify: the target scores what there is,
+    the root alone if need be, while the draft goes on, so only a part of the token's worth is lost.
     """
 
     def __init__(self) -> None:
@@ -71,7 +70,7 @@ class WaitLimit:
         return _LOST * chance ** (depth + 1) * self._seconds / self._tokens
 
     def observe(self, feedback: RoundFeedback, seconds: float) -> None:
-        """A round took so long."""
+        """Record a round's feedback and its seconds."""
         self._tokens = _FORGET * self._tokens + len(feedback.kept)
         self._seconds = _FORGET * self._seconds + seconds
         accepted, drafted = feedback.verdict.accepted, feedback.draft.drafted
@@ -81,15 +80,15 @@ class WaitLimit:
 
 
 class LookaheadDrafter:
-    """Hands out what a draft model has thought of so far; a ``Drafter``.
+    """A ``Drafter`` that returns what a draft model has drafted ahead so far.
 
     Args:
         ahead: the draft's thread.
-        clock: of everything that waits.
+        clock: for everything that waits.
         name: the drafter's.
-        lookup: what is asked before the model; None for the model alone.
-        on_failure: told once a text when the draft fails in the middle of it; the text goes on
-            without, and the next one tries again.
+        lookup: the drafter asked before the model; None for the model alone.
+        on_failure: called once per text if the draft fails in the middle of it; the text continues
+            without a draft, and the next one tries again.
 
     """
 
@@ -104,8 +103,8 @@ class LookaheadDrafter:
     ) -> None:
         self.name = name
         self.ahead = ahead
-        # Whoever drops an engine, or ends the program in the middle of a text, leaves no thread
-        # behind: one in a runtime's code when the interpreter goes takes the process with it.
+        # Ends the thread when an engine is dropped or the program ends in the middle of a text: a
+        # thread inside a runtime's code at interpreter exit crashes the process.
         weakref.finalize(self, ahead.close)
         self._clock, self._lookup, self._on_failure = clock, lookup, on_failure
         self._patience = WaitLimit()
@@ -129,7 +128,7 @@ class LookaheadDrafter:
         self.ahead.rest(now=resting or limits.nodes < 1)
         draft = Draft(TokenTree(root), source=ModelDrafter.name)
         if self._lookup is not None:
-            # A rival that has nothing to say yet is none.
+            # A rival without a draft yet does not count.
             asked = go_on if self._root.computed else _without_rivals(go_on)
             draft = self._lookup.propose(root, limits, asked, streams)
             if draft.drafted:
@@ -158,7 +157,7 @@ class LookaheadDrafter:
         self.ahead.close()
 
     def _thought(self, root: int, limits: DraftLimits, go_on: GoOn, *, coupled: bool) -> Draft:
-        """The draft's first choices below the root, as far as they are known and wanted."""
+        """Return the draft's first choices below the root, as far as known and wanted."""
         tree, node = TokenTree(root), self._root
         length = min(limits.nodes, limits.depth)
         token = (lambda: _first(node).token) if coupled else None
@@ -174,7 +173,7 @@ class LookaheadDrafter:
         return Draft(tree, source=ModelDrafter.name)
 
     def _known(self, node: LookaheadNode, depth: int) -> bool:
-        """True if the draft knows the next token; waits for it while that pays."""
+        """Return whether the draft knows the next token; waits for it while that pays."""
         ahead, clock = self.ahead, self._clock
         give_up = clock.now() + self._patience.seconds(depth)
         while node.ranked is None:
@@ -203,15 +202,15 @@ class OverlappedEngine(PinnedEngine):
     """The engine whose draft model drafts while the target verifies; the text is the same.
 
     Args:
-        target: scores what is drafted, in the caller's thread.
-        drafter: an ``LookaheadDrafter``, this engine's own from now on.
-        policy: says how much of what is thought of to verify.
-        rule: one whose text does not depend on what is drafted: ``coupling`` or ``match``.
+        target: scores drafts in the caller's thread.
+        drafter: a ``LookaheadDrafter``, owned by this engine from now on.
+        policy: decides how much of the available draft to verify.
+        rule: one whose text does not depend on the drafts: ``coupling`` or ``match``.
         clock: the drafter's.
-        cores: that the caller's thread is kept on while it decodes; None is any.
-        apart: whether the draft has cores or a device of its own. Where it has not and the
-            target's weights are streamed, it drafts while they load and begins no pass while
-            they are used (LLMCad, 2309.04255).
+        cores: cores of the caller's thread while it decodes; None is any.
+        apart: whether the draft has cores or a device of its own. If not, and the target's weights
+            are streamed, it drafts while they load and begins no pass while they are used (LLMCad,
+            2309.04255).
 
     Raises:
         InputError: the rule's text depends on the draft, and so on time.

@@ -1,4 +1,4 @@
-"""The draft's own thread: it drafts ahead while the target verifies."""
+"""The draft's thread, which drafts ahead while the target verifies."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from edgedec.decoding.sampling import Sampler
 from edgedec.errors import InputError
 from edgedec.overlap.clock import Clock
 from edgedec.overlap.lookahead_node import LookaheadNode
-from edgedec.overlap.lookahead_tree import LookaheadTree, PassTimes
+from edgedec.overlap.lookahead_tree import DraftPassTimes, LookaheadTree
 from edgedec.overlap.worker import Worker
 
 
 class Lookahead:
-    """Owns a draft session and grows a ``LookaheadTree`` below the last known token, pass by pass.
+    """Owner of a draft session that grows a ``LookaheadTree`` below the last token, pass by pass.
 
-    Its methods are called by the scheduler's thread. None of them waits for a pass; what they
-    say reaches the draft's thread in the order in which it was said. The results are read from the
-    ``LookaheadNode`` that ``begin`` returned, while it grows: that, ``news`` and a few figures are
-    all that the two threads share.
+    The scheduler's thread calls its methods. None of them waits for a pass; their messages reach
+    the draft's thread in order. Results are read from the ``LookaheadNode`` that ``begin``
+    returned, while it grows: that, ``news`` and a few figures are all that the two threads share.
 
     Args:
-        parts: a draft model; where ``draft_branches`` is 1 no branches are thought of.
-        clock: of everything that waits.
+        parts: with a draft model; if ``draft_branches`` is 1, the tree does not branch.
+        clock: for everything that waits.
         name: of the drafter.
-        cores: to keep the draft's thread on; None is any.
+        cores: of the draft's thread; None is any.
 
     Attributes:
-        news: set whenever there may be something new, or nothing new will come.
-        failure: what stopped the draft in the middle of this text, if anything did.
+        news: set when there may be something new, or nothing more will come.
+        failure: the error that stopped the draft in this text, or None.
 
     Raises:
         InputError: there is no draft model, or it drafts by text.
-        RuntimeUnavailable: these cores cannot be had.
+        RuntimeUnavailable: this process may not use these cores.
 
     """
 
@@ -58,10 +57,10 @@ class Lookahead:
         self._follower = Follower(parts, name)
         self._session = parts.draft
         self._clock, self._branches = clock, parts.draft_branches
-        self._calibration, self._times = RankCalibration(), PassTimes()
+        self._calibration, self._times = RankCalibration(), DraftPassTimes()
         self._tree: LookaheadTree | None = None
         self._paused = self._resting = self._still = False
-        # Seconds computed, and since when it computes now; a pair, so that both are of one time.
+        # Seconds computed, and when the current pass began; one tuple, so that both are consistent.
         self._busy: tuple[float, float | None] = 0.0, None
         self.news = clock.signal()
         self.failure: BaseException | None = None
@@ -70,7 +69,7 @@ class Lookahead:
     # -- for the scheduler ----------------------------------------------------------------------
 
     def begin(self, sampler: Sampler) -> LookaheadNode:
-        """Another text, which the sampler has the beginning of; what there is to read."""
+        """Begin a text, whose prompt the sampler holds; return the root to read from."""
         root = LookaheadNode(sampler.history[-1])
         self.failure = None
         self._still = False
@@ -79,9 +78,9 @@ class Lookahead:
         return root
 
     def advance(self, root: LookaheadNode, kept: Sequence[int]) -> None:
-        """The text went on by ``kept`` to ``root``, which is below the last one.
+        """Move to ``root``, reached from the last root by the tokens ``kept``.
 
-        A pass that is only for what the text has left aside is interrupted.
+        A pass that only serves abandoned branches is interrupted.
         """
         self._still = False
         self._worker.post(partial(self._advance, root, tuple(kept)))
@@ -91,7 +90,7 @@ class Lookahead:
             self._stop()
 
     def add(self, root: LookaheadNode, tokens: Sequence[int]) -> None:
-        """Think below these as well, one after the other: the target verifies them."""
+        """Also draft below this path of tokens, which the target is verifying."""
         self._worker.post(partial(self._add, root, tuple(tokens)))
 
     def pause(self) -> None:
@@ -99,7 +98,7 @@ class Lookahead:
         self._paused = True
 
     def resume(self) -> None:
-        """Go on after ``pause``; likewise."""
+        """Go on after ``pause``; quick, from any thread."""
         if self._paused:
             self._paused = False
             self._worker.wake()
@@ -111,7 +110,7 @@ class Lookahead:
             self._worker.wake()
 
     def end(self) -> None:
-        """The text has ended: nothing to do until ``begin``."""
+        """End the text: idle until ``begin``."""
         self._worker.post(self._forget)
         self._stop()
 
@@ -127,7 +126,7 @@ class Lookahead:
         return total if since is None else total + self._clock.now() - since
 
     def expected_s(self, node: LookaheadNode) -> float:
-        """Seconds until the draft may have said what comes after it; inf where it will not."""
+        """Return the seconds until the token after a node may be known; inf if it never will be."""
         tree = self._tree
         held = self._paused or self._resting or self._still
         if held or tree is None or not self._times.known:
@@ -185,7 +184,7 @@ class Lookahead:
         self.news.set()
 
     def _stop(self) -> None:
-        # Should the pass end just now, the next one is interrupted in vain and tried again.
+        # If the pass is just ending, the next one is interrupted needlessly and tried again.
         if self._busy[1] is not None:
             self._interrupt()
 

@@ -1,4 +1,4 @@
-"""A possible next token: the draft's thread writes it, the scheduler's thread reads it."""
+"""A possible next token, written by the draft's thread and read by the scheduler's."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from math import exp, log
 class LookaheadNode:
     """A possible token, and the draft's distribution of the one after it.
 
-    Twigs are shared by two threads without a lock: one grows them, the other reads. A field that
-    changes is written by that one thread as a whole, and ``ranked`` once, after ``scores``.
+    Two threads share nodes without a lock: one grows them, the other reads. Only the former writes,
+    replacing a field as a whole; it writes ``ranked`` once, after ``scores``.
 
     Attributes:
         token: its id.
-        above: the node before it; None at the beginning of what is remembered.
-        chance: that the text goes on with it, given that it comes to ``above``.
+        above: its parent; None at the beginning of what is remembered.
+        chance: probability that the text takes it, given that the text reaches ``above``.
         ranked: the draft's choices for the next token, best first; None until computed.
-        scores: the logits of the draft's best tokens there, descending.
-        others: next tokens that somebody else thought of.
+        scores: logits of the draft's best next tokens, descending.
+        others: next tokens that another drafter proposed.
 
     """
 
@@ -38,12 +38,12 @@ class LookaheadNode:
 
     @property
     def computed(self) -> bool:
-        """True once the draft has computed the next distribution; may change at any time."""
+        """Return whether the draft has computed the next distribution; may change at any time."""
         return self.ranked is not None
 
     @property
     def confidence(self) -> float:
-        """Probability of the draft's first choice after it, among its best tokens."""
+        """Probability of the draft's first choice for the next token, among its best tokens."""
         return 1 / sum(self._weights())
 
     @property
@@ -57,11 +57,11 @@ class LookaheadNode:
         return [exp(score - self.scores[0]) for score in self.scores]
 
     def related(self, other: LookaheadNode) -> bool:
-        """True if one of the two is an ancestor of the other."""
+        """Return whether one of the two is an ancestor of the other."""
         return self.leads_to(other) or other.leads_to(self)
 
     def leads_to(self, other: LookaheadNode | None) -> bool:
-        """True if ``other`` is this node or below it."""
+        """Return whether ``other`` is this node or below it."""
         while other is not None and other is not self:
             other = other.above
         return other is self

@@ -1,13 +1,13 @@
-"""The lookahead tree: the draft's continuations of the last known token, grown best first.
+"""The draft's continuations of the last known token, grown best first.
 
-A node's value is the chance that the target's text goes through it, by the draft's own choices,
-drawn with the target's noise where the rule couples them. That one measure is PEARL's
-post-verify (2408.11850: assume that all of what is verified is right, and go on below it) and
-Mirror-SD's reuse (beside it the likely corrections are expanded, by the draft's own top-k), each
-as far as it is likely.
+A node's value is the chance that the target's text passes through it, estimated from the draft's
+own choices, which are drawn with the target's noise if the rule couples them. This single measure
+covers both PEARL's post-verify (2408.11850: assume that everything being verified is right, and go
+on below it) and Mirror-SD's reuse (also expand likely corrections, the draft's own top-k), each in
+proportion to its chance.
 
 Nothing is dropped when the text moves on: the root moves down the same pending tree, whether the
-draft had thought of the token or not, so that keys and values on the way stay computed.
+draft had foreseen the token or not, so keys and values on the way stay computed.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.tree import TokenTree
 from edgedec.overlap.lookahead_node import LookaheadNode
 
-# Children of a node that are thought of.
+# Most children per node.
 _CHILDREN = 6
-# Nodes that are pending in the session at most; then those that lead to the root are committed.
+# Most pending nodes in the session; beyond it, those that lead to the root are committed.
 _MOST = 64
-# Times that the pending tree forks at most.
+# Most forks of the pending tree.
 _FORKS = 28
-# Nodes that a pass is worth computing for, at most.
+# Most nodes computed in one pass.
 _WIDEST = 16
-# What the text goes through with less of a chance than this is not worth a pass.
+# A node with a lower chance than this is not worth a pass.
 _LEAST = 0.05
-# A row beside the best one delays all that comes below that. So it is computed where it brings so
-# many times as much for its time (found by replay: 1.6 times plain decoding, not 1.45, with a
-# draft at a third of the target's time).
+# A further row delays everything below the best one. So it must bring this many times as much for
+# its time (found by replay: 1.6 times plain decoding instead of 1.45, with a draft at a third of
+# the target's time).
 _PATIENT = 4.0
-# The chance that a token copied from the text before is right.
+# The chance that a token copied from earlier text is right.
 _COPIED = 0.8
-# A row beyond the first takes about 0.15 of it where weights are read once a pass.
+# A further row takes about 0.15 of the first one's time if a pass reads the weights once.
 _MORE = 0.15
 
 
-class PassTimes:
+class DraftPassTimes:
     """Times of the draft's passes by rows: medians of the last few.
 
-    A width that was not met yet is guessed from the nearest one that was; before the first pass
-    the unit is a pass over one row.
+    A new width is guessed from the nearest measured one; before the first pass, the unit is a pass
+    over one row.
     """
 
     def __init__(self) -> None:
         self._met: dict[int, RunningMedian] = {}
 
     def at(self, rows: int) -> float:
-        """Seconds of a pass."""
+        """Return the seconds of a pass."""
         if not self._met:
             return _guess(rows)
         nearest = min(self._met, key=lambda width: abs(width - rows))
@@ -62,21 +62,21 @@ class PassTimes:
 
     @property
     def known(self) -> bool:
-        """True if ``at`` is in seconds."""
+        """Return whether ``at`` is in seconds."""
         return bool(self._met)
 
     def pays(self, rows: int, value: float) -> bool:
-        """True if one more row brings as much for its time as the first one does.
+        """Return whether one more row brings as much for its time as the first one does.
 
         Args:
-            rows: that a pass has.
+            rows: of the pass without it.
             value: of the row, as a share of the first one's.
 
         """
         return value * self.at(1) >= self.at(rows + 1) - self.at(rows)
 
     def observe(self, rows: int, seconds: float) -> None:
-        """A pass took so long."""
+        """Record a pass's time."""
         if rows in self._met:
             self._met[rows].add(seconds)
         else:
@@ -90,16 +90,15 @@ def _guess(rows: int) -> float:
 class LookaheadTree:
     """The lookahead tree of one text; used by one thread.
 
-    The pending tree of the session is rooted at the base, where the sampler's history ends. It
-    keeps what the text has left aside until it is full; then it is planted anew at the root.
-    What was computed below the root is remembered; a node's ancestors are computed again with
-    the first pass that needs them.
+    The session's pending tree is rooted at the base, where the sampler's history ends. It keeps
+    abandoned branches until it is full; then it is rebuilt at the root. Distributions below the
+    root are remembered; a node's ancestors are computed again with the first pass that needs them.
 
     Args:
         follower: of the draft's session; begun with this text.
         sampler: this thread's own, of the same text and seed.
         root: the last token known.
-        calibration: what was learned of the draft's choices.
+        calibration: statistics of the draft's choices.
         branches: of the draft's ``Capabilities``.
 
     Attributes:
@@ -125,7 +124,7 @@ class LookaheadTree:
         self._start()
 
     def advance(self, root: LookaheadNode, kept: Sequence[int]) -> None:
-        """The text went on by ``kept``, whose last token is the root now."""
+        """Move to ``root``, reached by the tokens ``kept``, the last of which is the root's."""
         node: LookaheadNode | None = self._root
         for token in kept:
             if node is None:
@@ -145,17 +144,17 @@ class LookaheadTree:
                 node.others += (below,)
             node = below
 
-    def grow(self, times: PassTimes) -> int:
-        """One pass; its rows, 0 where none is worth it."""
+    def grow(self, times: DraftPassTimes) -> int:
+        """Run one pass and return its rows; 0 if none is worth it."""
         wanted = self._worth_a_pass(times)
         if not wanted:
             return 0
         if not self._fits(wanted):
             if self._branching and self._root is self._nodes[0]:
-                return 0  # all that is pending is below the root
+                return 0  # everything pending is below the root
             self._replant()
             if not self._fits(wanted):
-                return 0  # the end of the session's capacity
+                return 0  # the session is full
         self._plant(wanted)
         self.computing = wanted
         try:
@@ -169,7 +168,7 @@ class LookaheadTree:
 
     def _rank(self, index: int, rows: Rows) -> None:
         node = self._nodes[index]
-        if node.ranked is None:  # else it was computed again for what is below it
+        if node.ranked is None:  # else it was computed again for a node below it
             ids = rows.best(index, _CHILDREN)
             node.scores = tuple(self._follower.scores(index))
             chances = self._follower.chances(rows, index, ids)
@@ -185,7 +184,7 @@ class LookaheadTree:
             taken = choices.index(token) if token in choices else None
             self._calibration.learn(RankCalibration.bin(node.confidence), len(choices), taken)
 
-    def _worth_a_pass(self, times: PassTimes) -> list[LookaheadNode]:
+    def _worth_a_pass(self, times: DraftPassTimes) -> list[LookaheadNode]:
         """Return the nodes to compute next, best first, hence parents before children."""
         order = count()
         heap = [(-1.0, next(order), self._root)]
@@ -196,7 +195,7 @@ class LookaheadTree:
             if -value < _LEAST:
                 break
             if node.ranked is None:
-                # Below another row of the pass it saves a pass; beside it, it delays the next.
+                # A row below another row of this pass saves a pass; beside it, it delays the next.
                 share = value / first if found else 0.0
                 share = share if node.above in found else share / _PATIENT
                 if found and not times.pays(len(found), share):
@@ -224,7 +223,7 @@ class LookaheadTree:
         return enough and forks <= self._most_forks
 
     def _missing(self, wanted: Sequence[LookaheadNode]) -> list[LookaheadNode]:
-        """Those, and those above them, that are not pending; parents before children."""
+        """Return these nodes and their ancestors that are not pending, parents before children."""
         missing: dict[LookaheadNode, None] = {}
         for node in wanted:
             path: list[LookaheadNode] = []
@@ -244,7 +243,7 @@ class LookaheadTree:
             self._inner.add(node.above)
 
     def _replant(self) -> None:
-        """Commit what leads to the root, forget what does not, and go on from there."""
+        """Commit the path to the root, forget the rest, and go on from there."""
         path: list[LookaheadNode] = []
         node = self._root.above
         while node is not None:
@@ -258,14 +257,14 @@ class LookaheadTree:
             indices.append(index)
         self._follower.keep(self._tree, indices)
         self._sampler.push(self._settled)
-        self._root.above = None  # a long text does not keep all that was ever thought of it
+        self._root.above = None  # so that a long text does not keep every node
         self._start()
 
     def _start(self) -> None:
         root = self._root
         self._tree = TokenTree(root.token)
         self._nodes, self._indices = [root], {root: 0}
-        # Nodes with something pending below them, and how often that is more than one thing.
+        # Nodes with pending nodes below them, and the number of forks among those.
         self._inner: set[LookaheadNode | None] = set()
         self._forks = 0
         self._settled: list[int] = []  # tokens from the base to the root
@@ -273,7 +272,7 @@ class LookaheadTree:
 
 
 def _child(node: LookaheadNode, token: int, chance: float) -> LookaheadNode:
-    """Return the node of a token the draft chose, a known one where there is one."""
+    """Return the child with a token the draft chose, an existing one if there is one."""
     known = node.below(token)
     if known is None:
         return LookaheadNode(token, node, chance)

@@ -1,4 +1,4 @@
-"""A thread that obeys commands in order, and does background work between them."""
+"""A thread that runs jobs in order, and background work between them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ Job = Callable[[], object]
 
 
 class Worker:
-    """One thread, kept on its cores: jobs in the order they were posted, the rest of the time
-    ``idle``.
+    """One thread that runs jobs in the order they were posted, and ``idle`` the rest of the time.
 
-    A draft has no result that somebody waits for: it goes on until it is told what came of it.
-    So jobs are messages and return nothing, and what they raise is carried to ``failed``, in the
-    worker's thread, which goes on.
+    Nobody waits for a draft's result: drafting goes on until the outcome arrives. So jobs are
+    messages that return nothing, and exceptions go to ``failed`` in the worker's thread, which then
+    goes on.
 
     Args:
-        clock: whose thread it is and whose signals it waits for.
+        clock: provides the thread and its signals.
         name: of the thread.
-        idle: called again and again while it returns True; False is to wait for a job.
-        failed: gets what a job or ``idle`` raised. ``Interrupted`` is not a failure: whoever
-            interrupts a pass has posted why.
-        cores: to keep the thread on; None is any.
+        idle: called repeatedly while it returns True; after False the thread waits for a job.
+        failed: called with any exception of a job or ``idle`` but ``Interrupted``: the job that
+            interrupted the pass is already posted.
+        cores: of the thread; None is any.
 
     Raises:
-        RuntimeUnavailable: these cores cannot be had.
+        RuntimeUnavailable: this process may not use these cores.
 
     """
 
@@ -42,25 +41,25 @@ class Worker:
         cores: Sequence[int] | None = None,
     ) -> None:
         with pinned(cores):
-            pass  # here, where somebody hears it, rather than in the thread
+            pass  # unusable cores raise here, where it can be handled, not in the thread
         self._idle, self._failed = idle, failed
-        # Appended to by one thread and taken from by another, which deques are made for.
+        # One thread appends and another takes; deques are safe for that.
         self._jobs: deque[Job] = deque()
         self._wake = clock.signal()
         self._closing = False
         self._task = clock.start(self._run, name=name, cores=cores)
 
     def post(self, job: Job) -> None:
-        """Do this next, after what was posted before."""
+        """Queue a job."""
         self._jobs.append(job)
         self._wake.set()
 
     def wake(self) -> None:
-        """There may be something to do again."""
+        """Call ``idle`` again, since it may have work."""
         self._wake.set()
 
     def close(self, interrupt: Callable[[], object]) -> None:
-        """End the thread and wait for its end; ``interrupt`` stops a pass it may be in."""
+        """End the thread and wait for it; ``interrupt`` stops a pass it may be in."""
         if not self._closing:
             self._closing = True
             interrupt()
@@ -69,7 +68,7 @@ class Worker:
 
     def _run(self) -> None:
         while True:
-            # Cleared before anything is looked at, so that neither a job nor close() is slept over.
+            # Cleared before jobs are checked, so that neither a job nor close() is missed.
             self._wake.clear()
             if self._closing:
                 return
@@ -79,6 +78,6 @@ class Worker:
                 if not self._idle():
                     self._wake.wait()
             except Interrupted:
-                self._wake.wait(0)  # a clock that has ended raises here, and ends the thread
-            except BaseException as error:  # whatever it is must not end the thread
+                self._wake.wait(0)  # a clock that has ended raises here, which ends the thread
+            except BaseException as error:  # nothing may end the thread
                 self._failed(error)

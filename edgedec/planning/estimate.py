@@ -267,9 +267,7 @@ class Forecast:
         return self.workload.max_context or limit
 
     def _ttft_s(self, plan: Plan) -> float:
-        """Seconds until both models have read the prompt, the target all but its last token, and
-        one round is done.
-        """
+        """Return the seconds of reading the prompt with both models and of the first round."""
         read = self.workload.prompt_tokens - 1
         target_s = read * self.profile.at("target", plan.target).prefill_s
         draft_s = 0.0

@@ -1,4 +1,4 @@
-"""Measures a pair on this machine: every place it can run at, and what it agrees about."""
+"""Measures a pair on this machine: every place it can run at, and how well its drafts agree."""
 
 from edgedec.profiling.places import Wanted
 from edgedec.profiling.prompts import CalibrationPrompt

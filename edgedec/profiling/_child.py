@@ -1,4 +1,4 @@
-"""What runs in the child process of ``children``: one model at one place, then its end."""
+"""Measures one model at one place, in the child process of ``children``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SLACK = 80
 
 
 def main(task: Mapping[str, Any]) -> Any:
-    """Measure ``job``; the answer is a ``Measured``, and ``folder`` gets the rows to compare."""
+    """Measure ``job`` and return a ``Measured``; rows to compare are written to ``folder``."""
     job = from_json(MeasurementJob, task["job"], "job", ProfileError)
     with pinned(job.place.cores):
         measured, logits = measure(job)
@@ -37,8 +37,8 @@ def main(task: Mapping[str, Any]) -> Any:
 
 
 def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
-    """Load, read, run passes; and the rows that ``parity`` compares."""
-    # The runtime's library comes first: its bytes are not the model's.
+    """Load, read a text and run passes; return the figures and the rows to compare."""
+    # Import the runtime's library first: its memory is not the model's.
     registry.adapter(registry.of_format(job.place.format).name)
     before, begin = resident_bytes(), perf_counter()
     options = job.place.load_options(row_invariant=job.row_invariant)
@@ -48,7 +48,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
     session = model.open(most)
     load_s = perf_counter() - begin
     times, prefill_s, steady = _at_contexts(session, job, widths)
-    # Before whole rows of a large vocabulary are kept for their comparison.
+    # Take this before whole rows of a large vocabulary are kept for comparison.
     grown = resident_bytes() - before
     transfer_s = passes.transfer_s(session, job.sample, min(8, max(widths)))
     info, can = model.info, model.capabilities
@@ -68,7 +68,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
         max_context=info.max_context,
         vocab_size=info.vocab_size,
         row_widths=can.row_widths,
-        # What row invariance promises holds for chains.
+        # Row invariance is guaranteed for chains only.
         branches=can.drafted_branches,
         parity=Parity(1.0, 0.0, usable=True),
         steady=steady,
@@ -79,7 +79,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
 
 
 def _widths(job: MeasurementJob, model: Model) -> tuple[int, ...]:
-    """The job's widths, or a compiled graph's own; a recurrent model decodes row by row."""
+    """Return the job's widths, or a compiled graph's own; a recurrent model decodes row by row."""
     if model.capabilities.rollback is Rollback.NONE:
         return (1,)
     return model.capabilities.row_widths or job.widths
@@ -88,10 +88,9 @@ def _widths(job: MeasurementJob, model: Model) -> tuple[int, ...]:
 def _at_contexts(
     session: Session, job: MeasurementJob, widths: tuple[int, ...]
 ) -> tuple[tuple[PassTimes, ...], float, bool]:
-    """Pass times by context, seconds a token of reading, and whether all was steady.
+    """Return pass times by context, seconds per token of reading, and whether all were steady.
 
-    A longer context is left out where reading up to it would take more than the budget for
-    all the contexts.
+    A longer context is left out if reading up to it would exceed the budget of all the contexts.
     """
     times: list[PassTimes] = []
     chunks: list[float] = []
@@ -115,7 +114,7 @@ def _at_contexts(
 
 
 def resident_bytes() -> int:
-    """Of this process; where the system does not say, the most it ever was."""
+    """Return this process's resident memory; its peak if the system does not report that."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

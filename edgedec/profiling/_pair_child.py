@@ -1,4 +1,4 @@
-"""What runs in the child process that measures two models at once: each alone, then together."""
+"""Measures two models in a child process: each alone, then together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgedec.profiling.passes import repeated
 from edgedec.records.profile import Contention
 
 _CAPACITY = 256
-# A target scores what was drafted, a draft draws one token after another.
+# A target scores many drafted rows; a draft model computes one token after another.
 _TARGET_ROWS, _DRAFT_ROWS = 4, 1
 _TURNS = 5
 _TURN_S = 0.15
@@ -30,12 +30,12 @@ _FEWEST = 5
 
 
 def main(task: Mapping[str, Any]) -> Any:
-    """Measure a ``Together``; the answer is a ``Contention``."""
+    """Measure a ``Together`` and return a ``Contention``."""
     return to_json(measure(from_json(Together, task, "job", ProfileError), WallClock()))
 
 
 def measure(pair: Together, clock: Clock) -> Contention:
-    """Alone and at once in turns; the median over turns of how the medians of passes compare."""
+    """Run alone and together in turns; return the median ratio of the median passes."""
     factors: tuple[list[float], list[float]] = ([], [])
     with _opened(pair.target) as target, _opened(pair.draft) as draft:
         one = _Looper(pair.target, target.session, _TARGET_ROWS, clock)
@@ -45,7 +45,7 @@ def measure(pair: Together, clock: Clock) -> Contention:
             at_once = _both(one, two, clock)
             for found, before, with_other in zip(factors, alone, at_once, strict=True):
                 found.append(median(with_other) / median(before))
-    # Faster at once is noise.
+    # Faster together than alone is noise.
     slower = [max(1.0, median(found)) for found in factors]
     return Contention(pair.target.place.label, pair.draft.place.label, slower[0], slower[1])
 
@@ -55,7 +55,7 @@ def _opened(job: MeasurementJob) -> AbstractContextManager[Opened]:
 
 
 class _Looper:
-    """Passes of one session, again and again, on its cores."""
+    """Repeats one session's passes on its cores."""
 
     def __init__(self, job: MeasurementJob, session: Session, rows: int, clock: Clock) -> None:
         self._job, self._session, self._clock = job, session, clock
@@ -65,7 +65,7 @@ class _Looper:
             self._pass()
 
     def run(self, go_on: Callable[[], bool] | None = None) -> list[float]:
-        """Seconds of each pass, for a while or until ``go_on`` says no."""
+        """Return the seconds of each pass, for a while or until ``go_on`` returns False."""
         times: list[float] = []
         until = self._clock.now() + _TURN_S
         with pinned(self._job.place.cores):
@@ -82,7 +82,7 @@ class _Looper:
 
 
 def _both(one: _Looper, two: _Looper, clock: Clock) -> tuple[list[float], list[float]]:
-    """In two threads; each goes on until both have measured enough, so that none is alone."""
+    """Run both in threads; each goes on until both have measured enough, so neither runs alone."""
     done = [clock.signal(), clock.signal()]
     found: list[list[float]] = [[], []]
 

@@ -1,4 +1,4 @@
-"""Measurements in processes of their own: a place that crashes, hangs or fails is only that."""
+"""Measures in child processes, so that a place may crash, hang or fail without harm."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from edgedec.profiling.parity import Rows
 from edgedec.records.profile import Contention, Measured, Parity
 
 CHILD, PAIR_CHILD = "edgedec.profiling._child", "edgedec.profiling._pair_child"
-# Rows that tell right numbers from wrong ones; what else is measured is the child's answer.
+# Rows that tell correct logits from wrong ones; all other figures are in the child's answer.
 LOGITS = "logits.npy"
-# An abort would start a debugger to print where.
+# An abort would start a debugger to print a stack trace.
 _QUIET = {"GGML_NO_BACKTRACE": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a place.
+class PlaceOutcome:
+    """Result of measuring a place.
 
     Attributes:
-        measured: with ``parity.usable`` False and its reason where it failed.
-        logits: rows to compare, ``[rows, vocab]``; None where it failed.
+        measured: if it failed, ``parity.usable`` is False and gives the reason.
+        logits: rows to compare, ``[rows, vocab]``; None if it failed.
 
     """
 
@@ -37,29 +37,29 @@ class Outcome:
     logits: Rows | None
 
 
-def measure(job: MeasurementJob, limit_s: float, module: str = CHILD) -> Outcome:
-    """One model at one place.
+def measure(job: MeasurementJob, limit_s: float, module: str = CHILD) -> PlaceOutcome:
+    """Measure one model at one place.
 
     Args:
         job: what to measure.
         limit_s: seconds after which the place counts as hanging.
-        module: what runs in the child.
+        module: the child's module.
 
     """
     with tempfile.TemporaryDirectory(prefix="edgedec-") as folder:
         try:
             answer = _ask(module, {"job": to_json(job), "folder": folder}, limit_s)
             measured = from_json(Measured, answer, "measured", ProfileError)
-            return Outcome(measured, np.load(Path(folder) / LOGITS, allow_pickle=False))
+            return PlaceOutcome(measured, np.load(Path(folder) / LOGITS, allow_pickle=False))
         except (Stopped, Refused) as error:
             reason = str(error)
         except (OSError, ValueError, EdgedecError):
             reason = "it ended without a result"
-    return Outcome(failed(job, reason), None)
+    return PlaceOutcome(failed(job, reason), None)
 
 
 def together(pair: Together, limit_s: float, module: str = PAIR_CHILD) -> Contention | None:
-    """How two models slow each other; None where that could not be measured."""
+    """Measure how two models slow each other; None if that fails."""
     try:
         answer = _ask(module, to_json(pair), limit_s)
         return from_json(Contention, answer, "contention", ProfileError)
@@ -73,7 +73,7 @@ def _ask(module: str, task: Any, limit_s: float) -> Any:
 
 
 def failed(job: MeasurementJob, reason: str) -> Measured:
-    """A place that cannot be used, and why."""
+    """Return the record of a place that cannot be used, with the reason."""
     return Measured(
         role=job.role, name=Path(job.path).name, place=job.place, times=(), prefill_s=0.0,
         launch_s=0.0, transfer_s=0.0, load_s=0.0, rss_bytes=0, weight_bytes=0,

@@ -1,4 +1,4 @@
-"""What a profile is of: the files of a pair, by hashes that cost little."""
+"""Identifies the pair that a profile is for: its files, by hashes that cost little."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SAMPLES, _SAMPLE = 16, 1 << 16
 def identity(
     target: str | Path, draft: Path | None, sources: Mapping[str, Sequence[Source]]
 ) -> Identity:
-    """Of a pair on this machine, as it is now.
+    """Return the identity of a pair on this machine, as it is now.
 
     Args:
         target, draft: as the user named them.
-        sources: what was found there.
+        sources: the models found there, by role.
 
     """
     stands = [str(models[0].path.resolve().parent) for models in sources.values()]
@@ -47,7 +47,7 @@ def identity(
 
 
 def sampled(file: Path) -> str:
-    """Of a file's size and of samples all over it: gigabytes are not read for a name.
+    """Return a hash of a file's size and of samples spread over it, without reading gigabytes.
 
     Raises:
         BundleError: it cannot be read.

@@ -1,4 +1,4 @@
-"""What the child processes are asked for."""
+"""Tasks of the measuring child processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MeasurementJob:
         place: where to put it.
         sample: tokens of some text in the model's own vocabulary.
         contexts: tokens in the cache to measure passes at, ascending.
-        widths: rows to measure, what matters most first.
+        widths: rows to measure, most important first.
         budget_s: seconds for each context.
 
     """
@@ -34,13 +34,13 @@ class MeasurementJob:
 
     @property
     def row_invariant(self) -> bool | None:
-        """As ``assembly`` loads it: only the target's numbers decide the text."""
+        """Row invariance as the loader would set it: only the target's logits decide the text."""
         return False if self.role == DRAFT else None
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Two models at places that are apart, for their passes at once."""
+    """Two models at separate places, to be measured at once."""
 
     target: MeasurementJob
     draft: MeasurementJob

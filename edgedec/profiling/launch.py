@@ -12,9 +12,10 @@ from edgedec.records.profile import Measured
 def with_launch(measured: Sequence[Measured]) -> list[Measured]:
     """Fill in ``launch_s``.
 
-    Where both models of a pair were measured at like places, the straight line through their
-    single-row passes over their bytes of weights, at no bytes. Else the line through one and
-    two rows at no rows, which is too much by the time that reading the weights takes.
+    If both models of a pair were measured at like places, it is the intercept, at no bytes, of the
+    line through their single-row passes over their bytes of weights. Otherwise it is the intercept,
+    at no rows, of the line through one and two rows, which is too high by the time of reading the
+    weights.
     """
     return [dataclasses.replace(one, launch_s=_launch_s(one, measured)) for one in measured]
 

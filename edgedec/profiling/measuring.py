@@ -1,4 +1,4 @@
-"""Every place of a pair, one after the other, each in a process of its own."""
+"""Measures every place of a pair in turn, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from edgedec.profiling.prompts import SAMPLE
 from edgedec.records.place import CPU
 from edgedec.records.profile import Contention, Measured
 
-# What matters most first; a short budget leaves the last ones out.
+# Most important first; a short budget leaves the last ones out.
 WIDTHS = (1, 2, 4, 8, 3, 5, 6, 16, 7, 9, 12, 32, 17, 24)
 THOROUGH_WIDTHS = (*WIDTHS, 10, 11, 13, 14, 15, 18, 20, 28)
 CONTEXTS, THOROUGH_CONTEXTS = (32, 512, 2048), (32, 256, 512, 1024, 2048, 4096)
 BUDGET_S, THOROUGH_BUDGET_S = 0.6, 3.0
-# A place that takes longer hangs: loading, compiling a graph for a device, and passes.
+# A place that takes longer is hanging; this covers loading, graph compilation and passes.
 _LIMIT_S = 90.0
 _BYTES_PER_SECOND = 20 << 20
 _MOST_TOGETHER = 4
@@ -37,7 +37,7 @@ class Measuring:
         thorough: more widths, contexts and time.
 
     Attributes:
-        notes: what could not be done, a line each.
+        notes: what could not be measured, a line each.
 
     """
 
@@ -54,19 +54,19 @@ class Measuring:
 
     @property
     def steps(self) -> int:
-        """How many steps ``places`` and ``contention`` tell at most."""
+        """Upper bound on the steps that ``places`` and ``contention`` report."""
         return len(self._sites) + _MOST_TOGETHER
 
     def places(self, tell: Tell) -> list[Measured]:
-        """Every place, those that cannot be used with the reason."""
-        found: list[children.Outcome] = []
+        """Measure every place; those that cannot be used are listed with the reason."""
+        found: list[children.PlaceOutcome] = []
         for done, site in enumerate(self._sites):
             tell(f"{site.source.role} on {site.place.label}", done)
             found.append(self._one(site))
         return with_launch(self._compared(found))
 
     def contention(self, measured: Sequence[Measured], tell: Tell) -> list[Contention]:
-        """How target and draft slow each other, at places that are apart."""
+        """Measure how target and draft slow each other at separate places."""
         pairs = [
             (target, draft)
             for target in self._usable(measured, TARGET)
@@ -92,12 +92,12 @@ class Measuring:
     def _usable(self, measured: Sequence[Measured], role: str) -> list[Measured]:
         return [one for one in measured if one.role == role and one.parity.usable]
 
-    def _one(self, site: Site) -> children.Outcome:
+    def _one(self, site: Site) -> children.PlaceOutcome:
         job = self._job_at(site)
         try:
             site.source.admit()
         except EdgedecError as error:
-            return children.Outcome(children.failed(job, str(error)), None)
+            return children.PlaceOutcome(children.failed(job, str(error)), None)
         size = sum(path.stat().st_size for path in site.source.files.values())
         limit = (_LIMIT_S + size / _BYTES_PER_SECOND) * (3 if self._thorough else 1)
         return children.measure(job, limit)
@@ -118,12 +118,13 @@ class Measuring:
             budget_s=THOROUGH_BUDGET_S if thorough else BUDGET_S,
         )
 
-    def _compared(self, found: Sequence[children.Outcome]) -> list[Measured]:
-        """With the parity of each place.
+    def _compared(self, found: Sequence[children.PlaceOutcome]) -> list[Measured]:
+        """Return the measurements with the parity of each place.
 
-        The reference of a role is the first place on the processor of the format closest to
-        fp32, which has the most bytes; the first one of every other format is held to it
-        loosely, since its weights differ, and that format's other places strictly to that.
+        The reference of a role is its first place on the processor in the format closest to fp32,
+        the one with the most bytes. The first place of every other format is compared with it
+        loosely, since its weights differ, and that format's other places are compared strictly with
+        that one.
         """
         by_site = list(zip(self._sites, found, strict=True))
         measured = []
@@ -134,11 +135,11 @@ class Measuring:
 
 
 def _with_parity(
-    site: Site, outcome: children.Outcome, own: Sequence[tuple[Site, children.Outcome]]
+    site: Site, outcome: children.PlaceOutcome, own: Sequence[tuple[Site, children.PlaceOutcome]]
 ) -> Measured:
     if outcome.logits is None:
         return outcome.measured
-    firsts: dict[str, tuple[Site, children.Outcome]] = {}
+    firsts: dict[str, tuple[Site, children.PlaceOutcome]] = {}
     for pair in own:
         if pair[1].logits is not None and _plain(pair[0]):
             firsts.setdefault(pair[0].place.format, pair)
@@ -158,5 +159,5 @@ def _with_parity(
 
 
 def _plain(site: Site) -> bool:
-    """On the processor, by the runtime's own kernels."""
+    """Return whether a place is the processor with the runtime's own kernels."""
     return site.place.device == CPU and site.place.provider is None

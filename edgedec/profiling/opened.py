@@ -1,4 +1,4 @@
-"""A model at a place, with a session."""
+"""A model loaded at a place, with a session."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Opened:
 
 @contextmanager
 def opened(path: Path, place: Place, capacity: int, row_invariant: bool | None) -> Iterator[Opened]:
-    """Load a model there and open a session; both are closed again.
+    """Load a model at a place and open a session; closes both at the end.
 
     Args:
         path: the model's main file.
         place: where.
-        capacity: tokens of the session, as far as the model's own context reaches.
+        capacity: tokens of the session, limited by the model's own context.
         row_invariant: see ``LoadOptions``.
 
     """

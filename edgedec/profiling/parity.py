@@ -1,4 +1,4 @@
-"""Whether a place computes right numbers: the same text, told token by token, in two places."""
+"""Checks that a place computes correctly: the same text, token by token, at two places."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from edgedec.records.profile import Parity
 Rows = npt.NDArray[np.float32]
 
 READ = 16
-# Passes after what was read; their rows are compared. A device may be right for one row and
+# Number of rows in passes after the text, which are compared: a device may be right for one row and
 # wrong for several.
 PASSES = (1, 4, 1, 8, 2, 5, 3, 8)
-# A tree after them: siblings must not see each other.
+# A tree after them: siblings must not attend to each other.
 _PARENTS = (0, 0, 1, 2, 2)
-# Agreement at least and nats at most. Of one file on two devices only the arithmetic differs, of
-# two files the weights do as well; nearly flat distributions part at ties.
+# Minimal agreement and maximal divergence in nats. For one file on two devices only the arithmetic
+# differs; for two files the weights do, too, and nearly flat distributions differ at ties.
 SAME_FILE = (0.5, 0.05)
 OTHER_FILE = (0.0, 0.5)
 
 
 def rows(session: Session, sample: Sequence[int], *, tree: bool = False) -> Rows:
-    """Logits after the tokens of a text, ``[32, vocab]``; the session is empty before and after.
+    """Return logits after the tokens of a text, ``[32, vocab]``; the session is empty before and
+    after.
 
     Args:
         session: with room for the text.
         sample: the text.
-        tree: also those of a branching tree, 6 rows more.
+        tree: also return those of a branching tree, 6 more rows.
 
     Raises:
         ProfileError: this runtime gives no logits.
@@ -71,7 +72,7 @@ def _branching(sample: Sequence[int]) -> TokenTree:
 
 
 def compare(reference: Rows, own: Rows, where: str, *, same_file: bool) -> Parity:
-    """How far rows are from those of a reference.
+    """Compare rows with those of a reference.
 
     Args:
         reference, own: logits, ``[rows, vocab]``.
@@ -82,12 +83,12 @@ def compare(reference: Rows, own: Rows, where: str, *, same_file: bool) -> Parit
     if reference.shape[1] != own.shape[1]:
         reason = f"its rows have {own.shape[1]} columns, {reference.shape[1]} expected"
         return Parity(0.0, 0.0, usable=False, reason=reason)
-    # Not every runtime has trees.
+    # Not every runtime supports trees.
     both = min(len(reference), len(own))
     reference, own = reference[:both], own[:both]
     if not np.isfinite(own.max(axis=1)).all() or np.isnan(own).any():
         return Parity(0.0, 0.0, usable=False, reason="its logits contain NaN or infinity")
-    # A few wrong rows of a tree must not hide among the others.
+    # A few wrong rows of a tree must not be averaged away among the others.
     parts = [part for part in (slice(0, sum(PASSES)), slice(sum(PASSES), None)) if len(own[part])]
     same = reference.argmax(axis=1) == own.argmax(axis=1)
     agreement = min(float(np.mean(same[part])) for part in parts)
@@ -103,10 +104,10 @@ def compare(reference: Rows, own: Rows, where: str, *, same_file: bool) -> Parit
 
 
 def _divergence(reference: Rows, own: Rows) -> float:
-    """Mean Kullback-Leibler divergence in nats."""
+    """Return the mean Kullback-Leibler divergence in nats."""
     p, q = _log_softmax(reference), _log_softmax(own)
     there = np.exp(p) > 0
-    # A token that one of the two excludes altogether counts as very unlikely.
+    # A token that one of the two excludes counts as very unlikely.
     terms = np.where(there, np.exp(p) * (np.maximum(p, -80) - np.maximum(q, -80)), 0)
     return max(0.0, float(terms.sum(axis=1).mean()))
 

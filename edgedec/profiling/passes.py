@@ -1,4 +1,4 @@
-"""Times of a session's passes: by rows and context, of reading, and of bringing rows back."""
+"""Times a session's passes by rows and context, its reading, and the transfer of logits."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CannotRollback
 from edgedec.records.profile import PassTimes
 
-# Passes within this factor of their width's quickest were not disturbed.
+# Passes within this factor of their width's quickest count as undisturbed.
 _AGREE = 1.1
 _ENOUGH, _FEWEST, _MOST = 5, 3, 40
-# What a row beyond the first costs at least, as a share of the first.
+# Lower bound of the cost of a further row, as a share of the first one's.
 _ROW_SHARE = 0.15
 _FEWEST_WIDTHS = 4
-# A slow model's passes get more time: as long as so many of one row take, or ten budgets.
+# A slow model gets more time: that of this many single-row passes, or ten budgets.
 _PASSES, _BUDGETS = 120, 10
 
-# Tokens of a prompt that are read at once.
+# Tokens of a prompt that are read in one pass.
 _CHUNK = 512
 
 Now = Callable[[], float]
 
 
 def preemptions() -> int:
-    """How often the system took a core from this process, as far as it says."""
+    """Return how often the system preempted this process, if it counts that."""
     try:
         import resource
     except ImportError:
@@ -52,21 +52,21 @@ def sweep(
     now: Now = perf_counter,
     interruptions: Callable[[], int] = preemptions,
 ) -> Swept:
-    """Measure passes over so many rows onto what the session holds, which stays as it is.
+    """Measure passes of these widths onto the session's tokens, which are kept as they are.
 
-    Widths take turns, so that a disturbance hits them all. A pass that was interrupted, or that
-    takes 10% longer than the quickest one of its width, was disturbed: a width's figure is the
-    median of the others, its spread that of all. Where all were interrupted, the quickest stand
-    in and the figures are not steady. Every place is timed by the same clock on the wall: a
-    process's own time would spare those with one thread what others wait for.
+    Widths take turns, so that a disturbance affects them all. A pass that was interrupted, or that
+    takes 10% longer than the quickest of its width, was disturbed: a width's figure is the median
+    of the others, its spread that of all. If all were interrupted, the quickest stand in and the
+    figures are not steady. Every place is timed by the wall clock: process time would hide what a
+    place with one thread waits for.
 
-    Sweeps go on until every width has five that count or the budget is spent; two always run.
-    A recurrent model, which cannot take tokens back, is asked for single rows only, and reads
-    on as it is measured.
+    Sweeps go on until every width has five valid passes or the budget is spent; at least two run. A
+    recurrent model, which cannot roll back, is measured with single rows only and reads on as it is
+    measured.
 
     Args:
         session: with room for the widest pass.
-        widths: rows, what matters most first; fewer are measured where the budget is short.
+        widths: rows, most important first; a short budget measures fewer.
         sample: tokens for the rows, repeated as needed.
         budget_s: seconds; a slow model gets up to ten times as many.
         now: a clock.
@@ -74,12 +74,12 @@ def sweep(
 
     """
     started, context = now(), session.length
-    _once(session, max(widths), sample, now)  # buffers and caches
+    _once(session, max(widths), sample, now)  # allocates buffers and warms caches
     one_s = min(_once(session, 1, sample, now) for _ in range(2))
     budget_s = max(budget_s, min(_BUDGETS * budget_s, _PASSES * one_s))
     found = {width: _Times([], []) for width in _affordable(widths, one_s, budget_s)}
     for turn in range(_MOST):
-        # Up and down in turns: right after a wide pass a narrow one is a fifth slower.
+        # Alternate up and down: right after a wide pass a narrow one is a fifth slower.
         for width in reversed(found) if turn % 2 else found:
             before = interruptions()
             seconds = _once(session, width, sample, now)
@@ -96,7 +96,7 @@ def sweep(
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Passes of one width: all, and the clean ones."""
+    """Passes of one width: all, and the undisturbed ones."""
 
     all: list[float]
     clean: list[float]
@@ -112,7 +112,7 @@ class _Times:
 
 
 def _calm(times: Sequence[float]) -> list[float]:
-    """Those that were not disturbed."""
+    """Return the times that were not disturbed."""
     least = min(times, default=0.0)
     return [seconds for seconds in times if seconds <= _AGREE * least]
 
@@ -123,7 +123,7 @@ def read(
     sample: Sequence[int],
     now: Now = perf_counter,
 ) -> list[float]:
-    """Let a session read on until it holds ``length`` tokens; seconds a token, by chunks.
+    """Read on until the session holds ``length`` tokens; return seconds per token, by chunk.
 
     Args:
         session: shorter than ``length``, or nothing is read.
@@ -144,10 +144,10 @@ def read(
 def transfer_s(
     session: Session, sample: Sequence[int], rows: int = 8, now: Now = perf_counter
 ) -> float:
-    """Seconds that a whole row of logits costs beyond its first choices.
+    """Return the seconds that a full row of logits costs beyond its top choices.
 
-    The difference of passes that bring all logits and of those that bring the top only, over
-    their rows; pass by pass in turns.
+    This is the difference per row of passes that return all logits and passes that return the top
+    only; the two alternate.
     """
     differences = []
     for _ in range(7):
@@ -158,12 +158,12 @@ def transfer_s(
 
 
 def repeated(sample: Sequence[int], start: int, count: int) -> list[int]:
-    """``count`` tokens from place ``start`` of the sample told again and again."""
+    """Return ``count`` tokens from position ``start`` of the endlessly repeated sample."""
     return [sample[(start + index) % len(sample)] for index in range(count)]
 
 
 def spread(values: Sequence[float]) -> float:
-    """Half the distance between the quartiles, as a share of the median."""
+    """Return half the distance between the quartiles, as a share of the median."""
     if len(values) < 2:
         return 0.0
     low, middle, high = quantiles(values, n=4, method="inclusive")
@@ -178,17 +178,17 @@ def _once(
     begin = now()
     scored = session.forward(tree, want=want)
     scored.first()
-    # A clock may not have moved during a pass of microseconds.
+    # The clock may not have moved during a pass of microseconds.
     seconds = max(now() - begin, 1e-9)
     try:
         session.rollback(length)
-    except CannotRollback:  # a recurrent model goes on
+    except CannotRollback:  # a recurrent model reads on
         session.commit(list(range(width)))
     return seconds
 
 
 def _affordable(widths: Sequence[int], one_s: float, budget_s: float) -> list[int]:
-    """The first widths of which the fewest sweeps fit the budget, ascending."""
+    """Return the first widths whose minimal number of sweeps fits the budget, ascending."""
     chosen = list(widths)
     while len(chosen) > _FEWEST_WIDTHS:
         sweep_s = one_s * sum(1 + _ROW_SHARE * (width - 1) for width in chosen)

@@ -1,4 +1,4 @@
-"""Where the models of a pair could run on this machine: few places that differ."""
+"""Places where the models of a pair could run on this machine: a few that differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Site:
 
     Attributes:
         source: the model in the place's format.
-        place: where.
+        place: where it runs.
 
     """
 
@@ -28,13 +28,13 @@ class Site:
 
     @property
     def key(self) -> tuple[str, Place]:
-        """Role and place: what a profile finds it by."""
+        """Role and place, by which a profile finds it."""
         return self.source.role, self.place
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which places to measure; empty is all.
+    """Places to measure; an empty field sets no limit.
 
     Attributes:
         formats: of the models' files.
@@ -51,7 +51,7 @@ class Wanted:
 
 
 def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list[Site], list[str]]:
-    """What to measure, and what is left out, a line each.
+    """Return what to measure, and what is left out, a line each.
 
     Args:
         sources: by role, the model in every format.
@@ -89,9 +89,9 @@ def _named(place: Place, labels: Iterable[str]) -> bool:
 
 
 def _devices(format: str, adapter: registry.Adapter, cores: int) -> list[Place]:
-    """Everything beside the processor as the runtime itself takes it.
+    """Return all places but the processor with the runtime's own kernels.
 
-    A provider of its own that computes on the processor shares its cores with all others.
+    A provider that also computes on the processor shares its cores with all others.
     """
     found = []
     for device in adapter.devices():
@@ -103,7 +103,7 @@ def _devices(format: str, adapter: registry.Adapter, cores: int) -> list[Place]:
 
 
 def _on_cpu(format: str, role: str, groups: Sequence[Cluster], wanted: Wanted) -> list[Place]:
-    """On all cores with few threads or many, and on each part of a split of the cores."""
+    """Return places on all cores with few or many threads, and on each part of a split."""
     cores = [core for group in groups for core in group.cores]
     counts = wanted.threads or thread_counts(len(cores), thorough=wanted.thorough)
     places = [Place(format, threads=count) for count in counts]
@@ -115,7 +115,7 @@ def _on_cpu(format: str, role: str, groups: Sequence[Cluster], wanted: Wanted) -
 
 
 def thread_counts(cores: int, *, thorough: bool) -> list[int]:
-    """One, half and all of the cores; thorough: every power of two below."""
+    """Return one, half and all of the cores; if thorough, every power of two below as well."""
     counts = {1, max(1, cores // 2), cores}
     if thorough:
         counts |= {2**k for k in range(cores.bit_length()) if 2**k <= cores}
@@ -123,7 +123,7 @@ def thread_counts(cores: int, *, thorough: bool) -> list[int]:
 
 
 def splits(groups: Sequence[Cluster]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Pairs of disjoint sets of cores, the target's first: by cluster, and all but one."""
+    """Return pairs of disjoint core sets, the target's first: by cluster, and all but one."""
     cores = [core for group in groups for core in group.cores]
     if len(cores) < 2:
         return []

@@ -1,4 +1,4 @@
-"""Texts to calibrate on: what a pair agrees about depends on what is written."""
+"""Calibration prompts: how well a pair agrees depends on the text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgedec.text.tokenizer import Tokenizer
 
 BUILT_IN = "built-in"
 _ALL, _OF_DEMO = 1 << 20, 6
-# Texts that are recorded: more say little more of how texts differ, and take longer to replay.
+# Number of texts recorded: more say little about how texts differ, and take longer to replay.
 MOST = 24
 
 _PYTHON = '''\
@@ -60,11 +60,11 @@ A checklist for the first day of a hiking trip:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationPrompt:
-    """A text to go on from.
+    """A prompt to continue.
 
     Attributes:
         name: of the prompt.
-        text: plain text; empty where there are messages.
+        text: plain text; empty if there are messages.
         messages: a conversation, which the model's chat template renders.
 
     """
@@ -74,10 +74,10 @@ class CalibrationPrompt:
     messages: tuple[Mapping[str, Any], ...] = ()
 
     def encode(self, tokenizer: Tokenizer) -> list[int]:
-        """The prompt's tokens.
+        """Return the prompt's tokens.
 
         Raises:
-            InputError: messages, and the model has no chat template or it refuses them.
+            InputError: there are messages, and the model has no chat template or it refuses them.
 
         """
         if self.messages:
@@ -87,16 +87,16 @@ class CalibrationPrompt:
 
 CODE = (CalibrationPrompt("function", _PYTHON), CalibrationPrompt("class", _PYTHON_CLASS))
 TEXTS = (*CODE, CalibrationPrompt("prose", _PROSE), CalibrationPrompt("list", _LIST))
-# What passes are timed and compared on: both kinds of text, and more than one script.
+# Text that passes are timed and compared on: prose and code, in more than one script.
 SAMPLE = (
     f"{_PROSE} would ever be finished.\n\n{_PYTHON}\n{_LIST} Größe, café, 東京.\n{_PYTHON_CLASS}"
 )
 
 
 def of_bundle(bundle: str | Path) -> tuple[CalibrationPrompt, ...]:
-    """What to calibrate on where the user gives nothing: for the demo pair what it is good at."""
+    """Return the prompts for a user who gives none; the demo pair has its own kind of text."""
     if str(bundle) == "demo" or Path(bundle).resolve() == BUNDLE.resolve():
-        # The last ones: those at the beginning are what others measure on.
+        # The last ones: benches measure on the first ones.
         with suppress(InputError):
             return tuple(
                 CalibrationPrompt(p.name, p.text) for p in heldout_prompts(_ALL)[-_OF_DEMO:]
@@ -105,14 +105,14 @@ def of_bundle(bundle: str | Path) -> tuple[CalibrationPrompt, ...]:
 
 
 def some(prompts: Sequence[CalibrationPrompt]) -> list[CalibrationPrompt]:
-    """As many as a plan needs, evenly from a longer file: its first lines may be of one kind."""
+    """Return a few, spread evenly, since a file's first lines may be of one kind."""
     if len(prompts) <= MOST:
         return list(prompts)
     return [prompts[place * len(prompts) // MOST] for place in range(MOST)]
 
 
 def digest(prompts: Sequence[CalibrationPrompt]) -> str:
-    """A short name of the texts."""
+    """Return a short name of the texts."""
     found = hashlib.sha256()
     for prompt in prompts:
         found.update(f"{len(prompt.text)} {prompt.text}".encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""Traces and overheads, measured with the pair opened at the places where it is quickest."""
+"""Records traces and overheads with the pair at its quickest places."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.translation import Translation
 from edgedec.errors import EdgedecError, ProfileError
 from edgedec.loading.sources import Source
+from edgedec.profiling.drafter_overheads import OpenPair, drafter_overheads
 from edgedec.profiling.job import DRAFT, TARGET
 from edgedec.profiling.opened import Opened, opened
 from edgedec.profiling.prompts import CalibrationPrompt
-from edgedec.profiling.residuals import OpenPair, residuals
 from edgedec.profiling.rounds import overheads
-from edgedec.profiling.traces import TEMPERATURES, Recorder
+from edgedec.profiling.traces import TEMPERATURES, TraceRecorder
 from edgedec.records.profile import Measured
 from edgedec.records.trace import Trace
 from edgedec.text.vocabulary_map import translate
@@ -26,13 +26,13 @@ _BUDGET_S = 20.0
 _FEWEST, _MOST = 24, 128
 _WITHOUT = "the traces are without the draft"
 BY_TEXT = "the draft speaks another vocabulary by text, which is not predicted"
-# Beside the text: a draft's tokens beyond its end.
+# Room for drafted tokens beyond the end of the text.
 _SLACK = 32
 
 
 @dataclass(slots=True)
 class PairRecording:
-    """What came of it; see ``Profile``."""
+    """Recorded traces and overheads; see ``Profile``."""
 
     traces: tuple[Trace, ...] = ()
     overhead_s: float = 0.0
@@ -46,12 +46,12 @@ def record(
     measured: Sequence[Measured],
     texts: Sequence[CalibrationPrompt],
 ) -> PairRecording:
-    """Let the target go on from every text and ask both models about it.
+    """Let the target continue every text, and record both models' choices on it.
 
     Args:
         sources: by role, the model in every format.
         measured: the places; the quickest usable ones are used.
-        texts: to go on from; their ends where they are long.
+        texts: prompts, of which long ones lose their beginning.
 
     Raises:
         ProfileError: none of the texts has a token.
@@ -61,7 +61,7 @@ def record(
     target, draft = _quickest(measured, TARGET), _quickest(measured, DRAFT)
     if target is None:
         return found
-    # Half of a short context is for what is written.
+    # Half of a short context is kept for the new text.
     half = min(one.max_context for one in (target, draft) if one is not None) // 2
     prompts = encoded(_source(sources, target), texts, min(_PROMPT_TOKENS, half))
     new_tokens = min(half, _affordable(target, draft, len(texts) * len(TEMPERATURES)))
@@ -77,7 +77,7 @@ def record(
                 found.notes.append(f"{_WITHOUT}: {error}")
         info, drafts = first.model.info, None if second is None else second.session
         session = None if drafts is None else translated(drafts, translation)[0]
-        recorder = Recorder(first.session, session, info.vocab_size, info.eos_ids)
+        recorder = TraceRecorder(first.session, session, info.vocab_size, info.eos_ids)
         found.traces = _traces(recorder, prompts, new_tokens, found.notes)
         found.overhead_s, found.draft_overhead_s = overheads(
             first.session, drafts, translation, prompts[0][1], info.vocab_size
@@ -86,14 +86,14 @@ def record(
         pair = OpenPair(
             first.model, first.session, drafts, translation, both, found.draft_overhead_s
         )
-        found.rounds = residuals(pair, found.traces)
+        found.rounds = drafter_overheads(pair, found.traces)
     return found
 
 
 def encoded(
     source: Source, texts: Sequence[CalibrationPrompt], most: int
 ) -> list[tuple[str, list[int]]]:
-    """Texts by name, the last ``most`` tokens of each; those without any are left out.
+    """Return the last ``most`` tokens of each text, by name; texts without tokens are left out.
 
     Raises:
         ProfileError: none of them has a token.
@@ -117,7 +117,7 @@ def _understood(
     draft: Measured | None,
     notes: list[str],
 ) -> tuple[Measured | None, Translation | None]:
-    """The draft and how its tokens are the target's; no draft where they are not, with a note."""
+    """Return the draft and its translation; no draft, with a note, if vocabularies do not match."""
     if draft is None:
         return None, None
     try:
@@ -126,19 +126,19 @@ def _understood(
         notes.append(f"{_WITHOUT}: {error}")
         return None, None
     if translation is not None and translation.level == "string":
-        # Of few words in common no row of a trace could be made.
+        # Too few common tokens to fill a row of a trace.
         notes.append(f"{_WITHOUT}: {BY_TEXT}")
         return None, None
     return draft, translation
 
 
 def _traces(
-    recorder: Recorder,
+    recorder: TraceRecorder,
     prompts: Sequence[tuple[str, Sequence[int]]],
     new_tokens: int,
     notes: list[str],
 ) -> tuple[Trace, ...]:
-    """Of every prompt and temperature, or as many prompts as the time allows."""
+    """Record every prompt and temperature, or as many prompts as time allows."""
     found: list[Trace] = []
     started = perf_counter()
     for number, (name, tokens) in enumerate(prompts):
@@ -152,7 +152,7 @@ def _traces(
 
 
 def _quickest(measured: Sequence[Measured], role: str) -> Measured | None:
-    """The usable place with the shortest pass; those that need no cores kept free first."""
+    """Return the usable place with the shortest pass, preferring those that reserve no cores."""
     usable = [one for one in measured if one.role == role and one.parity.usable and one.times]
     return min(usable, key=lambda m: (m.place.cores is not None, m.seconds(1, 0)), default=None)
 
@@ -171,7 +171,7 @@ def _open(
 def _translation(
     sources: Mapping[str, Sequence[Source]], target: Measured, draft: Measured
 ) -> Translation | None:
-    """Between the vocabularies; None where they are one, token by token."""
+    """Return the translation between the vocabularies; None if they are identical."""
     found = translate(
         _source(sources, target).read_tokenizer(),
         _source(sources, draft).read_tokenizer(),
@@ -182,7 +182,7 @@ def _translation(
 
 
 def _affordable(target: Measured, draft: Measured | None, traces: int) -> int:
-    """Tokens a trace: the target writes them and reads them again, the draft reads them."""
+    """Return tokens per trace: the target writes and rereads them, the draft reads them."""
     a_token = 2 * target.seconds(1, _PROMPT_TOKENS)
     a_token += 0.0 if draft is None else draft.seconds(1, _PROMPT_TOKENS)
     return max(_FEWEST, min(_MOST, int(_BUDGET_S / traces / a_token)))

@@ -1,4 +1,4 @@
-"""What a round costs beside passes: the loop's, the sampler's and the drafter's own time."""
+"""Measures a round's overhead outside passes: the loop, the sampler and the drafter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DRAFTED = 4
 
 
 class TimedSession:
-    """A session that counts the seconds of its passes."""
+    """Session wrapper that sums the seconds of its passes."""
 
     def __init__(self, session: Session, clock: Callable[[], float]) -> None:
         self._session, self._clock = session, clock
@@ -47,8 +47,8 @@ class TimedSession:
             self.seconds += self._clock() - begin
 
 
-class _Beside(Metrics):
-    """Seconds of each round that were no pass."""
+class _OutsidePasses(Metrics):
+    """Metrics with the seconds of each round outside passes."""
 
     __slots__ = ("_last", "_timers", "rounds")
 
@@ -73,24 +73,25 @@ def overheads(
     vocab_size: int,
     clock: Callable[[], float] = perf_counter,
 ) -> tuple[float, float]:
-    """Seconds beside passes: of a plain round, and more for each token a draft model drafts.
+    """Return seconds outside passes: of a plain round, and more per token that a draft model
+    drafts.
 
     Args:
-        target, draft: to decode a few rounds with; emptied first.
-        translation: between their vocabularies, where they differ.
-        prompt: to go on from.
+        target, draft: sessions to decode a few rounds with; emptied first.
+        translation: between their vocabularies, if they differ.
+        prompt: to continue.
         vocab_size: columns of the target's rows.
-        clock: seconds.
+        clock: returns seconds.
 
     """
-    plain = _beside(target, None, None, prompt, vocab_size, clock)
+    plain = _overhead(target, None, None, prompt, vocab_size, clock)
     if draft is None:
         return plain, 0.0
-    drafted = _beside(target, draft, translation, prompt, vocab_size, clock)
+    drafted = _overhead(target, draft, translation, prompt, vocab_size, clock)
     return plain, max(0.0, (drafted - plain) / _DRAFTED)
 
 
-def _beside(
+def _overhead(
     target: Session,
     draft: Session | None,
     translation: Translation | None,
@@ -110,7 +111,7 @@ def _beside(
     sampler = Sampler(SamplingParams(), vocab_size, prompt)
     limit = min(engine.room(prompt), _ROUNDS * (1 if draft is None else 1 + _DRAFTED))
     stop = StopRule(max_new_tokens=limit, stream=NoText())
-    metrics = _Beside(timers)
+    metrics = _OutsidePasses(timers)
     rounds = engine.run(Request(prompt, sampler, stop), metrics)
     for _ in rounds:
         if len(metrics.rounds) >= _ROUNDS:
@@ -118,5 +119,5 @@ def _beside(
     rounds.close()  # type: ignore[attr-defined]
     for timer in timers:
         timer.rollback(0)
-    # The first round finds nothing in the processor's cache, and holds the prompt's reading.
+    # The first round runs with cold processor caches and contains the prompt's reading.
     return max(0.0, median(metrics.rounds[1:] or metrics.rounds))

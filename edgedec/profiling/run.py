@@ -1,4 +1,4 @@
-"""From a bundle to its profile: from the store where one holds, else measured now."""
+"""Returns a bundle's profile: from the store if one is valid, otherwise measured now."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgedec.records.trace import Trace
 
 _log = logging.getLogger("edgedec")
 
-# What is being done, steps done, and steps in all.
+# Called with the current step's name, steps done, and steps in total.
 OnProgress = Callable[[str, int, int], None]
 
 
@@ -33,10 +33,10 @@ class ProfileOptions:
 
     Attributes:
         draft_model: as ``OpenOptions`` takes it.
-        wanted: which places; the default is a few that differ.
+        wanted: places; the default is a few that differ.
         prompts: the user's own calibration texts; None is what ``prompts`` has.
-        prompts_name: what to call them, such as the name of their file.
-        refresh: measure even where a stored profile holds.
+        prompts_name: their name, such as that of their file.
+        refresh: measure even if a stored profile is valid.
 
     """
 
@@ -52,20 +52,20 @@ def profile(
     options: ProfileOptions | None = None,
     on_progress: OnProgress | None = None,
 ) -> Profile:
-    """Measure a pair at every place, or read what was measured before.
+    """Measure a pair at every place, or read its stored profile.
 
-    A stored profile that does not hold any more is measured anew, which the logger
-    ``edgedec`` says in a line.
+    A stored profile that is no longer valid is measured again, and the logger ``edgedec`` says so
+    in a line.
 
     Args:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
         options: what to measure.
-        on_progress: hears what is being done.
+        on_progress: called with each step.
 
     Raises:
-        BundleError: no such bundle or file, or damaged.
+        BundleError: no such bundle or file, or it is damaged.
         InputError: a file that is neither a bundle nor GGUF.
-        ProfileError: no place is left that the target can be used at.
+        ProfileError: the target can run at none of the places.
 
     """
     options = options or ProfileOptions()
@@ -89,10 +89,10 @@ def profile(
 
 
 def read_cached(bundle: str | Path, draft_model: Path | None = None) -> Profile | None:
-    """The stored profile of a pair, if there is one that holds.
+    """Return the stored profile of a pair, if there is a valid one.
 
     Raises:
-        BundleError: no such bundle or file, or damaged.
+        BundleError: no such bundle or file, or it is damaged.
 
     """
     return store.read(identity(bundle, draft_model, every_format(bundle, draft_model))).profile
@@ -100,7 +100,7 @@ def read_cached(bundle: str | Path, draft_model: Path | None = None) -> Profile 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What is to be done."""
+    """A profile to be measured."""
 
     identity: store.Identity
     sources: Mapping[str, Sequence[Source]]
@@ -119,7 +119,7 @@ def _check(found: Sequence[Site]) -> None:
 
 
 def _check_usable(measured: Sequence[Measured]) -> None:
-    """The target can run somewhere; without a draft there is still plain decoding."""
+    """Refuse a target that runs nowhere; without a draft, plain decoding remains."""
     of_target = [one for one in measured if one.role == TARGET]
     if not any(one.parity.usable for one in of_target):
         reasons = "; ".join(f"{one.place.label}: {one.parity.reason}" for one in of_target)
@@ -127,7 +127,7 @@ def _check_usable(measured: Sequence[Measured]) -> None:
 
 
 def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions) -> str:
-    """Why a stored profile does not answer what is asked; empty where it does."""
+    """Return what a stored profile lacks for these options; empty if nothing."""
     known = {(one.role, one.place) for one in profile.measured}
     missing = [site for site in found if site.key not in known]
     if missing:
@@ -140,7 +140,8 @@ def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions) -> 
 
 
 def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
-    encoded(task.sources[TARGET][0], task.texts, 1)  # refused before a minute of measuring
+    # refuse bad prompts before measuring for a minute
+    encoded(task.sources[TARGET][0], task.texts, 1)
     measuring = Measuring(task.sources, task.sites, thorough=task.options.wanted.thorough)
     steps = measuring.steps + 1
 
@@ -176,14 +177,14 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
 
 
 def _named(profile: Profile, options: ProfileOptions) -> Profile:
-    """A stored profile, whose texts may have come from a file of another name."""
+    """Return a stored profile, renamed if its texts came from a file of another name."""
     if options.prompts is None:
         return profile
     return replace(profile, texts=_described(profile.traces, options))
 
 
 def _described(traces: Sequence[Trace], options: ProfileOptions) -> str:
-    """How many texts there are, and which: ``6 built-in texts``, ``16 texts of chat.jsonl``."""
+    """Describe the texts: ``6 built-in texts``, ``16 texts of chat.jsonl``."""
     count = len({trace.name for trace in traces})
     kind = "built-in text" if options.prompts is None else "text"
     of = "" if options.prompts_name is None else f" of {options.prompts_name}"

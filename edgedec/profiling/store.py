@@ -1,6 +1,6 @@
-"""Profiles kept between runs, one file for a pair on a machine, and when they hold no longer.
+"""Stores profiles between runs, one file per pair and machine, and tells when they are stale.
 
-Nothing of a file is believed before it was checked: a damaged one is measured anew.
+A file is checked before any of it is used: a damaged one is measured again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAX_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a profile holds for.
+    """Identity of what a profile was measured on.
 
     Attributes:
-        where: which pair, by where it stands: a profile of what stood there before is stale.
-        machine, versions: as ``edgedec.hardware.machine`` tells them.
+        where: the pair's location: a profile of files that were there before is stale.
+        machine, versions: see ``edgedec.hardware.machine``.
         bundle: hash of the models' files.
 
     """
@@ -42,11 +42,11 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the store has.
+    """Result of looking up a profile.
 
     Attributes:
-        profile: one that holds, or None.
-        reason: why one that is there cannot be used; empty where none is there.
+        profile: a valid one, or None.
+        reason: why the stored one cannot be used; empty if there is none.
 
     """
 
@@ -55,10 +55,10 @@ class Found:
 
 
 def folder() -> Path:
-    """``$EDGEDEC_CACHE``, or ``profiles`` in edgedec's part of the user's cache folder.
+    """Return ``$EDGEDEC_CACHE``, or ``profiles`` in edgedec's part of the user's cache folder.
 
     Raises:
-        OSError: this user has no home, as some containers' have none.
+        OSError: this user has no home directory, as in some containers.
 
     """
     own = os.environ.get(FOLDER, "")
@@ -66,14 +66,14 @@ def folder() -> Path:
 
 
 def file_of(identity: Identity) -> Path:
-    """Where a pair's profile on this machine, as this process sees it, is kept.
+    """Return the file of a pair's profile on this machine, as this process sees it.
 
     Raises:
         OSError: see ``folder``.
 
     """
-    # Homes are shared, and so is a machine by containers with a part of it each: what was
-    # measured with other cores or memory keeps its own place.
+    # Home directories are shared, and containers share a machine: a profile measured with other
+    # cores or memory has a file of its own.
     facts = "\n".join(f"{name}: {fact}" for name, fact in sorted(identity.machine.items()))
     key = f"{facts}\n{identity.where}"
     digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
@@ -81,7 +81,7 @@ def file_of(identity: Identity) -> Path:
 
 
 def read(identity: Identity) -> Found:
-    """The stored profile, if it still holds; never raises."""
+    """Read the stored profile, if it is still valid; never raises."""
     try:
         found = read_file(file_of(identity))
     except OSError as error:
@@ -93,7 +93,7 @@ def read(identity: Identity) -> Found:
 
 
 def read_file(file: Path) -> Found:
-    """A stored profile, whatever it is of; never raises."""
+    """Read a stored profile, whatever pair it is for; never raises."""
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
@@ -118,7 +118,7 @@ def read_file(file: Path) -> Found:
 
 
 def stale(profile: Profile, identity: Identity) -> str:
-    """What has changed since a profile was measured; empty where nothing has."""
+    """Return what has changed since a profile was measured; empty if nothing."""
     if profile.bundle != identity.bundle:
         return "the models' files changed since they were profiled"
     machine = difference(profile.machine, identity.machine)
@@ -131,7 +131,7 @@ def stale(profile: Profile, identity: Identity) -> str:
 
 
 def write(identity: Identity, profile: Profile) -> bool:
-    """Keep a profile, in one move; False where it cannot be kept, which only costs time."""
+    """Store a profile atomically; False if that fails, which only costs time."""
     try:
         file = file_of(identity)
     except OSError:

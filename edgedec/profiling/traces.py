@@ -1,4 +1,4 @@
-"""What a pair says on calibration texts: the target's own text, and both models' choices on it."""
+"""Records traces: the target's own text on calibration prompts, and both models' choices on it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _SEED = 20260101
 
 
 @dataclass(frozen=True, slots=True)
-class Recorder:
-    """Two sessions to record with.
+class TraceRecorder:
+    """Records traces with two sessions.
 
     Attributes:
-        target: empties itself for each text.
-        draft: likewise, speaking the target's tokens; None where there is no draft model.
+        target: emptied before each text.
+        draft: likewise, with the target's token ids; None without a draft model.
         vocab_size: columns of the target's rows.
         eos_ids: tokens that end its texts.
 
@@ -44,7 +44,7 @@ class Recorder:
     def record(
         self, name: str, prompt: Sequence[int], temperature: float, new_tokens: int
     ) -> Trace:
-        """Let the target go on from a prompt, and ask both models about every token of it.
+        """Let the target continue a prompt, and record both models' choices at every token.
 
         Args:
             name: of the prompt.
@@ -62,7 +62,7 @@ class Recorder:
         return Trace(name, temperature, len(prompt), (*prompt, *text), target, draft)
 
     def _text(self, prompt: Sequence[int], params: SamplingParams, new_tokens: int) -> list[int]:
-        """What plain decoding writes."""
+        """Return the text that plain decoding writes."""
         engine = Engine(self.target, NoDrafter(), Fixed(0), GumbelCoupling())
         limit = min(new_tokens, engine.room(prompt))
         stop = StopRule(eos_ids=self.eos_ids, max_new_tokens=limit, stream=NoText())
@@ -78,10 +78,9 @@ class Recorder:
         params: SamplingParams,
         purpose: Purpose,
     ) -> Choices:
-        """A model's choices before each token of a text that is given to it, a token a pass.
+        """Return a model's choices before each token of a given text, one token per pass.
 
-        Row by row as plain decoding computes them: how many rows a pass has may change the
-        numbers of quantised weights.
+        Plain decoding computes row by row, and quantised weights round differently in wider passes.
         """
         sampler = Sampler(params, self.vocab_size, prompt)
         session.rollback(0)
@@ -102,14 +101,14 @@ class Recorder:
 
 
 def _best(scored: Pass, rows: Rows, params: SamplingParams) -> IntArray:
-    """Always as many, those without any probability last."""
+    """Return a fixed number of tokens, those without probability last."""
     if params.greedy and scored.logits is not None:
         return filters.ranked(scored.logits[0], min(CHOICES, scored.logits.shape[1]))
     return rows.best(0, CHOICES)
 
 
 def _chances(scored: Pass, rows: Rows, ids: IntArray, params: SamplingParams) -> tuple[float, ...]:
-    """Greedy, where the processed distribution is one-hot: the model's own."""
+    """Return probabilities; if greedy, whose distribution is one-hot, the model's own."""
     if params.greedy and scored.logits is not None:
         row = scored.logits[0].astype(np.float64)
         weights = np.exp(row - row.max())

@@ -1,1 +1,1 @@
-"""The real loop in virtual time, on texts that were recorded."""
+"""Runs the real loop in virtual time, on recorded texts."""

@@ -1,4 +1,4 @@
-"""Seconds of a model's passes, looked up often: a ``Measured`` with its lines drawn once."""
+"""Seconds of a model's passes, looked up often: a ``Measured`` with its lines precomputed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from edgedec.decoding.policy.cost import WIDTHS, CostCurve
 from edgedec.errors import InputError
 from edgedec.records.profile import Measured
 
-# Rows that a policy's curve is given at: those that `calibrate` would measure.
+# Widths of a policy's cost curve: those that `calibrate` would measure.
 _WIDTHS = tuple(sorted(WIDTHS))
 
 
 class PassCost:
     """Times of the passes of one model at one place.
 
-    Traces are of short prompts, workloads need not be: passes take what they would with a
-    longer prompt, and so does reading it.
+    A workload's prompt may be longer than a trace's: passes take what they would after the longer
+    prompt, and so does reading it.
 
     Args:
         measured: of the model.
         prompt: tokens of the trace's prompt.
-        stands_for: tokens of the prompt that it stands for; None is as many.
-        logits: whether whole rows come back, as sampling needs them, not the best tokens alone.
+        stands_for: tokens of the workload's prompt; None is as many.
+        logits: whether full rows come back, as sampling needs, rather than the top tokens alone.
 
     """
 
@@ -43,11 +43,11 @@ class PassCost:
         self._lines = [(times.context, times.curve) for times in measured.times]
 
     def reading(self, tokens: int, of_prompt: bool) -> float:
-        """Seconds of reading some tokens without wanting their rows."""
+        """Return the seconds of reading tokens without returning their rows."""
         return tokens * self.measured.prefill_s * (self._longer if of_prompt else 1.0)
 
     def seconds(self, rows: int, context: int) -> float:
-        """Return the seconds of a pass with so many tokens of the trace in the cache."""
+        """Return the seconds of a pass with ``context`` tokens of the trace in the cache."""
         key = (rows, context)
         known = self._known.get(key)
         if known is None:
@@ -57,7 +57,7 @@ class PassCost:
         return known
 
     def curve(self, context: int) -> CostCurve:
-        """Return the cost curve as a policy takes it."""
+        """Return the cost curve in the form a policy takes."""
         return CostCurve(_WIDTHS, tuple(self.seconds(rows, context) for rows in _WIDTHS))
 
     def _one(self, rows: int, context: int) -> float:

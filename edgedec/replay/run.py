@@ -1,4 +1,4 @@
-"""The real engine, drafters and policies on a recorded text, in virtual time."""
+"""Runs the real engine, drafters and policies on a recorded text, in virtual time."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from edgedec.replay.sessions import Surroundings, TraceModel, TraceSession
 from edgedec.replay.sharing import Shared
 from edgedec.replay.virtual_clock import VirtualClock
 
-# What a session holds beyond the text: the widest draft that a round may have.
+# Session capacity beyond the text: the widest draft of a round.
 _MOST_DRAFTED = 128
 # Tokens in the cache when a pipeline measures its passes.
 _CALIBRATION = 32
-# What a round's own work grows by where a policy decides each round, as a share of a plain
-# round's: Python against Python, measured on x86-64.
+# Extra overhead of a round whose policy decides each round, as a share of a plain round's: Python
+# against Python, measured on x86-64.
 _DECIDING = 1.2
-# Likewise what a round that overlaps tells the draft's thread, and asks of it.
+# Likewise, the exchange of an overlapped round with the draft's thread.
 _SCHEDULING = 1.0
-# Likewise the noise of one position, for each token of the vocabulary.
+# Likewise, the noise of one position, per token of the vocabulary.
 _NOISE = 3e-4
-# Likewise each row of a draft that thinks ahead, as a share of what a drafted token takes.
+# Likewise, a row of an overlapped draft, as a share of a drafted token's overhead.
 _AHEAD_ROW = 1.2
 
 
@@ -43,16 +43,16 @@ class ReplaySetting:
     """The sessions, clock and costs that a plan is replayed with.
 
     Attributes:
-        target: at the plan's place.
-        draft: likewise; None where there is no draft model.
-        overhead_s: of a round beside passes.
-        draft_overhead_s: likewise, more for each pass of the draft.
-        contention: of the two places when both compute at once; None is 1, no slowdown.
-        prompt_tokens: of the workload; None is as many as the trace has.
-        rounds: seconds of a round beyond its passes, by ``Plan.kind``, as measured; a kind
-            that is missing takes shares of ``overhead_s``.
-        sampled: tokens are drawn, which needs whole rows of logits and noise for each token of
-            the vocabulary.
+        target: the target at the plan's place.
+        draft: likewise; None without a draft model.
+        overhead_s: of a round, outside passes.
+        draft_overhead_s: likewise, additional for each pass of the draft.
+        contention: slowdown of the two places when both compute at once; None is no slowdown.
+        prompt_tokens: of the workload's prompt; None is the trace's number.
+        rounds: measured seconds of a round outside its passes, by ``Plan.kind``; a missing kind
+            takes shares of ``overhead_s``.
+        sampled: tokens are drawn, which needs full rows of logits and noise for the whole
+            vocabulary.
 
     """
 
@@ -75,7 +75,7 @@ def replay(
         setting: the machine.
         plan: drafter, draft length and schedule; its places are the setting's.
         traces: of one temperature.
-        new_tokens: of each text at most; the trace may end before.
+        new_tokens: most new tokens of a text; its trace may end earlier.
 
     Returns the figures of each text, in virtual seconds.
 
@@ -96,7 +96,7 @@ def replay(
 def decode(
     engine: Engine, trace: Trace, vocab_size: int, new_tokens: int
 ) -> tuple[list[int], Metrics]:
-    """Decode greedily after a trace's prompt, no further than its text; tokens and figures."""
+    """Decode greedily after a trace's prompt, at most to its end; return tokens and metrics."""
     prompt = list(trace.tokens[: trace.prompt])
     sampler = Sampler(SamplingParams(), vocab_size, prompt)
     stop = StopRule(max_new_tokens=min(new_tokens, len(trace.tokens) - trace.prompt))
@@ -106,7 +106,7 @@ def decode(
 
 
 class _Stage:
-    """One plan, put together as a pipeline would be."""
+    """One plan, assembled as a pipeline would be."""
 
     def __init__(
         self, setting: ReplaySetting, plan: Plan, clock: VirtualClock, traces: Sequence[Trace]
@@ -115,12 +115,12 @@ class _Stage:
         self._shared = Shared(clock, _factors(setting, plan))
         self._capacity = max(len(trace.tokens) for trace in traces) + _MOST_DRAFTED
         self._models: list[TraceModel] = []
-        target = self._model(TARGET, setting.target, traces[0], _beside(setting, plan))
+        target = self._model(TARGET, setting.target, traces[0], _overheads(setting, plan))
         draft: TraceSession | None = None
         if drafting.info(plan.drafter).needs_model:
             if setting.draft is None:
                 raise InputError(f"drafter {plan.drafter!r} needs a draft model: none was measured")
-            draft = self._model(DRAFT, setting.draft, traces[0], _beside_draft(setting, plan))
+            draft = self._model(DRAFT, setting.draft, traces[0], _draft_overheads(setting, plan))
         parts = DrafterParts(
             setting.target.vocab_size,
             draft,
@@ -141,12 +141,12 @@ class _Stage:
         return metrics
 
     def _model(
-        self, role: str, measured: Measured, trace: Trace, beside: tuple[float, ...]
+        self, role: str, measured: Measured, trace: Trace, overheads: tuple[float, ...]
     ) -> TraceSession:
-        # A draft of another vocabulary speaks the target's tokens in a trace.
+        # In a trace, a draft of another vocabulary has the target's token ids.
         vocab_size = self._setting.target.vocab_size
         rows = TraceRows(trace, role, vocab_size)
-        around = Surroundings(self._clock, self._shared, *beside)
+        around = Surroundings(self._clock, self._shared, *overheads)
         model = TraceModel(rows, role, self._cost(measured, trace), around)
         self._models.append(model)
         return model.open(min(self._capacity, measured.max_context))
@@ -165,8 +165,8 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def _beside(setting: ReplaySetting, plan: Plan) -> tuple[float, float, float]:
-    """Overhead of a round outside its passes: base, with a draft, and for each token; seconds."""
+def _overheads(setting: ReplaySetting, plan: Plan) -> tuple[float, float, float]:
+    """Return seconds outside passes: per round, per round with a draft, per committed token."""
     scheduling = _SCHEDULING if plan.schedule == OVERLAPPED else 0.0
     noise = _NOISE * setting.target.vocab_size if setting.sampled else 0.0
     noise_s = setting.overhead_s * noise
@@ -177,14 +177,14 @@ def _beside(setting: ReplaySetting, plan: Plan) -> tuple[float, float, float]:
     return setting.overhead_s * (1 + deciding + scheduling), drafting_s, noise_s
 
 
-def _beside_draft(setting: ReplaySetting, plan: Plan) -> tuple[float, float]:
-    """Overhead of a draft pass outside the model, and for each of its rows; seconds."""
+def _draft_overheads(setting: ReplaySetting, plan: Plan) -> tuple[float, float]:
+    """Return seconds outside the model: of a draft pass, and for each of its rows."""
     each = _AHEAD_ROW if plan.schedule == OVERLAPPED else 0.0
     return setting.draft_overhead_s, each * setting.draft_overhead_s
 
 
 def _factors(setting: ReplaySetting, plan: Plan) -> dict[str, float]:
-    """By role, how much slower passes are when both models compute at once."""
+    """Return, by role, how much slower passes are when both models compute at once."""
     if plan.schedule != OVERLAPPED or setting.contention is None:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""Models that say what a recorded text says and take as long as a place was measured to take."""
+"""Models that repeat a recorded text and take the pass times measured at a place."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Surroundings:
 
     Attributes:
         clock: virtual.
-        shared: what it shares with another model.
-        overhead_s: of Python beside passes: a round's for the target, a pass's for the draft.
-        more_s: likewise, more for a round of the target that has a draft; for each row of a
-            pass of the draft.
+        shared: resources shared with another model.
+        overhead_s: of Python outside passes: per round for the target, per pass for the draft.
+        more_s: likewise, more for a round of the target that has a draft; for each row of a pass of
+            the draft.
         token_s: likewise, more for each token that the target commits.
 
     """
@@ -41,14 +41,15 @@ class Surroundings:
 
 
 class TraceModel:
-    """A ``Model`` made of a trace and pass times. What it says is greedy, also where the trace
-    was sampled: the order of its rows is the one after the noise.
+    """A ``Model`` made of a trace and pass times.
+
+    It is greedy even if the trace was sampled: its rows are ordered as they are after the noise.
 
     Attributes:
-        rows: what it says. Sessions take note of another text when they are rolled back.
+        rows: recorded rows. Sessions switch to another text when they are rolled back.
         role: ``target`` or ``draft``.
-        cost: what its passes take.
-        around: what it runs in.
+        cost: times of its passes.
+        around: clock and shared resources.
 
     """
 
@@ -72,16 +73,16 @@ class TraceModel:
         )
 
     def open(self, capacity: int) -> TraceSession:
-        """An empty session."""
+        """Return an empty session."""
         check_capacity(capacity, self.info.max_context)
         return TraceSession(self, capacity)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: a trace holds no resources."""
 
 
 class WakingStop:
-    """A request to stop that wakes the pass it stops."""
+    """A stop request that wakes the pass it stops."""
 
     def __init__(self, wake: Signal) -> None:
         self._wake = wake
@@ -98,12 +99,12 @@ class WakingStop:
         self._wake.clear()
 
     def is_set(self) -> bool:
-        """Whether a stop was requested; the signal alone is set for other reasons, too."""
+        """Return whether a stop was requested; the signal is also set for other reasons."""
         return self._requested
 
 
 class TraceSession(SessionBase):
-    """A cache that is a list of tokens, and knows how many of the first are the trace's."""
+    """A session over a list of tokens that knows how many leading ones are the trace's."""
 
     prefill_chunk = 64
 
@@ -112,7 +113,7 @@ class TraceSession(SessionBase):
         self._rows = model.rows
         self._held: list[int] = []
         self._right = 0
-        # For each pending node, whether it and all before it are the text's.
+        # For each pending node, whether it and all its ancestors are the text's.
         self._true: list[bool] = []
         self._wake: Signal = model.around.clock.signal()
         stop = WakingStop(self._wake)
@@ -135,7 +136,7 @@ class TraceSession(SessionBase):
 
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         if self._model.role == TARGET:
-            # Once a round, between passes: where the engine's own work shows in its times.
+            # Charged once a round, between passes, where the engine's own work takes its time.
             around = self._model.around
             more_s = around.more_s if len(tree) > 1 else 0.0
             around.shared.interpret(around.overhead_s + more_s + len(path) * around.token_s)
@@ -160,7 +161,7 @@ class TraceSession(SessionBase):
         check_interrupt(stop)
 
     def _places(self, tree: TokenTree, start: int) -> list[int]:
-        """The row of each node from ``start`` on; notes which of them are the text's."""
+        """Return the row of each node from ``start`` on; notes which nodes are the text's."""
         if start == 0:
             self._true = []
         rows, true, length = self._rows, self._true, self._length
@@ -176,7 +177,7 @@ class TraceSession(SessionBase):
         return places
 
     def _all(self, ids: np.ndarray, logits: FloatArray) -> FloatArray:
-        """Rows of the whole vocabulary; what was not recorded is very unlikely."""
+        """Return rows of the whole vocabulary; tokens that were not recorded are very unlikely."""
         whole: FloatArray = np.full((len(ids), self._rows.vocab_size), _ABSENT, np.float32)
         np.put_along_axis(whole, ids, logits, axis=1)
         return whole

@@ -1,4 +1,4 @@
-"""Resources that two models share: passes slow each other, and Python runs one thread at a time."""
+"""Resources that two models share: they slow each other's passes, and the GIL serialises Python."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from edgedec.overlap.clock import Clock, Signal
 class Shared:
     """Caches, memory bandwidth, cores and Python's interpreter lock, shared by target and draft.
 
-    A pass advances at full speed while the other model rests, and at 1 / factor of it while
-    the other computes, so that one which overlaps in part is slowed in part.
+    A pass advances at full speed while the other model rests, and at 1 / factor of it while the
+    other computes, so a pass that overlaps in part is slowed in part.
 
     Args:
         clock: virtual.
-        factors: by role, seconds at once over seconds alone; a role without is not slowed.
+        factors: by role, seconds at once over seconds alone; a missing role is not slowed.
 
     """
 
@@ -29,13 +29,13 @@ class Shared:
     def compute(
         self, role: str, wake: Signal, seconds: float, interrupted: Callable[[], bool]
     ) -> None:
-        """Return when a pass has taken so many seconds of undisturbed computing.
+        """Return when a pass has taken ``seconds`` of undisturbed computing.
 
         Args:
             role: ``target`` or ``draft``.
-            wake: of the session; whoever sets it has something to say.
-            seconds: the pass takes alone.
-            interrupted: asked when woken; ends the pass.
+            wake: of the session; setting it makes the pass ask ``interrupted``.
+            seconds: of the pass alone.
+            interrupted: asked when woken; True ends the pass.
 
         """
         if not self._factors:
@@ -58,7 +58,7 @@ class Shared:
             self._changed(role)
 
     def interpret(self, seconds: float) -> None:
-        """Let Python work for so long, which two threads do one after the other."""
+        """Let Python work for this long, which two threads do one after the other."""
         while self._interpreting:
             self._interpreted.wait()
         self._interpreting = True
@@ -74,7 +74,7 @@ class Shared:
         return self._factors.get(role, 1.0) if beside else 1.0
 
     def _changed(self, role: str) -> None:
-        """The other model's passes go on at another speed."""
+        """Wake the other model's passes, whose speed has changed."""
         for other, wake in self._running:
             if other != role and self._factors.get(other, 1.0) != 1.0:
                 wake.set()

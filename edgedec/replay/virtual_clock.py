@@ -1,9 +1,9 @@
-"""A clock whose time passes in no time, for the same code that runs against the wall clock.
+"""A clock in virtual time, for the same code that runs against the wall clock.
 
-Its tasks are real threads that hand on one baton: whoever holds it runs, all others wait for
-it. A thread gives it on when it sleeps, waits or ends; first to those that could go on, in the
-order in which they could, then to the one that sleeps until the earliest moment, which becomes
-now. So the same program always takes the same course, however busy the machine is.
+Its tasks are real threads, of which only the holder of a permit runs. A thread hands over when it
+sleeps, waits or ends: first to threads that can go on, in the order in which they could, then to
+the one whose sleep ends earliest, at which moment the time becomes now. So the same program always
+takes the same course, however busy the machine is.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ _ROOT = "the caller"
 
 
 class VirtualClock:
-    """Seconds that pass only while everybody sleeps or waits; a ``overlap.clock.Clock``.
+    """Seconds that pass only while all threads sleep or wait; an ``overlap.clock.Clock``.
 
-    Used by one thread and the tasks that it starts. What waits must wait through the clock:
-    a loop that polls without sleeping never lets another thread run. Leaving it as a context
-    ends the tasks that still wait: their call raises ``Interrupted``. While there are tasks in
-    a context its threads share one core: only one runs, and a baton passed between cores
-    takes ten times as long.
+    Used by one thread and the tasks that it starts, all of which must wait through the clock: a
+    loop that polls without sleeping never lets another thread run. Leaving its context ends the
+    tasks that still wait: their call raises ``Interrupted``. While a context has tasks, its threads
+    share one core: only one runs, and handing over between cores takes ten times as long.
 
     Raises:
-        StateError: by every call that waits, when nobody can go on any more: says who waits
-            for what.
+        StateError: by every call that waits, on a deadlock; names the waiting tasks and their
+            reasons.
 
     """
 
@@ -43,7 +42,8 @@ class VirtualClock:
         self._order = 0
         self._root = self._holder = Permit(_ROOT)
         self._ready: deque[Permit] = deque()
-        # (moment, order, who, its turn when it went to sleep: another one means it woke since).
+        # (moment, order, permit, its turn when it went to sleep: a later turn means it has woken
+        # since)
         self._sleepers: list[tuple[float, int, Permit, int]] = []
         self._waiting: dict[Permit, str] = {}
         self._tasks: list[VirtualTask] = []
@@ -58,7 +58,7 @@ class VirtualClock:
         moment = self._now + max(seconds, 0.0)
         if not self.passes_undisturbed(moment):
             self.wake_at(self._holder, moment)
-            self.give_on("the end of its sleep")
+            self.suspend("the end of its sleep")
 
     def signal(self) -> VirtualSignal:
         return VirtualSignal(self)
@@ -71,11 +71,11 @@ class VirtualClock:
             self._core.enter_context(pinned(_one_core()))
         task = VirtualTask(self, run, name)
         self._tasks.append(task)
-        self.wake(task.baton)
+        self.wake(task.permit)
         return task
 
     def close(self) -> None:
-        """End the tasks that have not ended, one after the other, and wait for their threads."""
+        """End the remaining tasks, one after the other, and wait for their threads."""
         self._closing = True
         for task in self._tasks:
             task.end()
@@ -104,40 +104,40 @@ class VirtualClock:
     # -- for what waits: signals, tasks, and passes that slow each other -----------------------
 
     def check_open(self) -> None:
-        """Raise ``Interrupted`` when the clock is being closed."""
+        """Raise ``Interrupted`` if the clock is being closed."""
         if self._closing:
             raise Interrupted("the simulation has ended")
 
     @property
     def holder(self) -> Permit:
-        """The thread that runs now: the caller."""
+        """The permit of the thread that runs now, the caller."""
         return self._holder
 
     def passes_undisturbed(self, moment: float) -> bool:
-        """Advance to a moment unless another thread can run before; returns whether it did."""
+        """Advance to a moment unless another thread can run before it; return whether it did."""
         if self._ready or (self._sleepers and self._sleepers[0][0] <= moment):
             return False
         self._now = moment
         return True
 
-    def wake_at(self, baton: Permit, moment: float) -> None:
-        """It sleeps until then, and not until a moment given before."""
-        baton.turn += 1
+    def wake_at(self, permit: Permit, moment: float) -> None:
+        """Wake a thread at a moment, which replaces any moment given before."""
+        permit.turn += 1
         self._order += 1
-        heappush(self._sleepers, (moment, self._order, baton, baton.turn))
+        heappush(self._sleepers, (moment, self._order, permit, permit.turn))
 
-    def wake(self, baton: Permit) -> None:
-        """It can go on now."""
-        baton.turn += 1
-        if not baton.ready:
-            baton.ready = True
-            self._ready.append(baton)
+    def wake(self, permit: Permit) -> None:
+        """Make a thread ready to run."""
+        permit.turn += 1
+        if not permit.ready:
+            permit.ready = True
+            self._ready.append(permit)
 
-    def give_on(self, what: str) -> bool:
-        """Let others run until the caller is woken; whether that was at its moment.
+    def suspend(self, what: str) -> bool:
+        """Let others run until the caller is woken; return whether that was at its moment.
 
         Args:
-            what: it waits for, for whoever looks for a deadlock.
+            what: the caller waits for, named if there is a deadlock.
 
         """
         self.check_open()
@@ -161,36 +161,36 @@ class VirtualClock:
         return slept
 
     def ended(self) -> None:
-        """The holder's task ends; its thread must not touch the clock after this."""
+        """End the holder's task; its thread must not touch the clock after this."""
         if self._closing:
             return
         self._holder = following = self._following()
         following.hand_over()
 
     def _following(self) -> Permit:
-        """Return the next thread to run; advances the time where all sleep."""
+        """Return the next thread to run; advances the time if all sleep."""
         if self._ready:
             return self._next_ready()
         while self._sleepers:
-            moment, _, baton, turn = heappop(self._sleepers)
-            if baton.turn == turn:
+            moment, _, permit, turn = heappop(self._sleepers)
+            if permit.turn == turn:
                 self._now = max(self._now, moment)
-                baton.slept = True
-                return baton
-        waits = "; ".join(f"{baton.name} waits for {what}" for baton, what in self._waiting.items())
-        for baton in self._waiting:
-            baton.error = StateError(f"nobody can go on at {self._now:.6g} s: {waits}")
-            self.wake(baton)
+                permit.slept = True
+                return permit
+        waits = "; ".join(f"{one.name} waits for {what}" for one, what in self._waiting.items())
+        for permit in self._waiting:
+            permit.error = StateError(f"nobody can go on at {self._now:.6g} s: {waits}")
+            self.wake(permit)
         return self._next_ready()
 
     def _next_ready(self) -> Permit:
-        baton = self._ready.popleft()
-        baton.ready = False
-        return baton
+        permit = self._ready.popleft()
+        permit.ready = False
+        return permit
 
 
 def _one_core() -> list[int] | None:
-    """One of the cores this thread may use; not the same for all processes."""
+    """Return one of the cores this thread may use; processes get different ones."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     cores = sorted(os.sched_getaffinity(0))

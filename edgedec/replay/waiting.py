@@ -21,9 +21,9 @@ class Permit:
 
     Attributes:
         name: of its task.
-        thread: which one, as the system counts them.
+        thread: the system's id of it.
         turn: how often it was put to sleep or woken.
-        ready: it was woken, and others run before it.
+        ready: it was woken, and is queued to run.
         slept: it was woken by time, not by another.
         error: to raise where it waits.
 
@@ -45,12 +45,12 @@ class Permit:
         self._lock.release()
 
     def take(self) -> None:
-        """Wait for it."""
+        """Wait until the thread may run."""
         self._lock.acquire()
 
 
 class VirtualSignal:
-    """Set, or not; a ``overlap.clock.Signal``."""
+    """A flag to wait for; an ``overlap.clock.Signal``."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -59,8 +59,8 @@ class VirtualSignal:
 
     def set(self) -> None:
         self._set = True
-        for baton in self._waiting:
-            self._clock.wake(baton)
+        for permit in self._waiting:
+            self._clock.wake(permit)
         self._waiting.clear()
 
     def clear(self) -> None:
@@ -81,7 +81,7 @@ class VirtualSignal:
             clock.wake_at(me, moment)
         self._waiting.append(me)
         try:
-            return not clock.give_on("a signal")
+            return not clock.suspend("a signal")
         finally:
             if me in self._waiting:
                 self._waiting.remove(me)
@@ -91,7 +91,7 @@ class VirtualTask:
     """A thread that runs while it holds the permit; an ``overlap.clock.Task``."""
 
     def __init__(self, clock: VirtualClock, run: Callable[[], None], name: str) -> None:
-        self.baton = Permit(name)
+        self.permit = Permit(name)
         self._clock = clock
         self._run = run
         self._done = VirtualSignal(clock)
@@ -101,10 +101,10 @@ class VirtualTask:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for its end.
+        """Wait for it to end.
 
         Raises:
-            BaseException: what it raised, which the first ``join`` tells.
+            BaseException: what the task raised, at the first ``join`` only.
 
         """
         self._done.wait()
@@ -113,18 +113,18 @@ class VirtualTask:
             raise error
 
     def end(self) -> None:
-        """Make it raise where it waits, and wait for its thread."""
+        """Make the task raise where it waits, and wait for its thread."""
         self._stopped = True
         if self._thread.is_alive() and not self._done.is_set():
-            with suppress(RuntimeError):  # it runs: an interrupted caller left it the baton
-                self.baton.hand_over()
+            with suppress(RuntimeError):  # it runs: an interrupted caller handed over to it
+                self.permit.hand_over()
         self._thread.join(_UNWIND_S)
         if self._thread.is_alive():
-            raise StateError(f"{self.baton.name} goes on though the simulation has ended")
+            raise StateError(f"{self.permit.name} goes on though the simulation has ended")
 
     def _body(self) -> None:
-        self.baton.thread = threading.get_ident()
-        self.baton.take()
+        self.permit.thread = threading.get_ident()
+        self.permit.take()
         try:
             if not self._stopped:
                 self._run()

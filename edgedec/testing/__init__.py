@@ -1,4 +1,4 @@
-"""Helpers to test a runtime: a fake model, a paced one, and the contract of sessions.
+"""Helpers to test a runtime: a fake model, a paced one, and the session contract.
 
 ::
 

@@ -25,7 +25,7 @@ class Committing(Comparisons):
             self.check_next(model, session, tokens + tree.tokens_on(path))
 
     def test_commit_of_part_of_a_path(self, model: Model) -> None:
-        # An EOS or a token limit inside an accepted run: the rest never happened.
+        # An EOS or a token limit inside an accepted run discards the rest.
         tokens, chain = self.text(model, 5), TokenTree.chain(self.text(model, 5, seed=9))
         for kept in range(6):
             session = model.open(64)

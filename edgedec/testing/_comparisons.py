@@ -1,4 +1,4 @@
-"""The reference that the contract's tests compare with: a fresh session, one token a pass.
+"""The reference of the contract's tests: a fresh session that reads one token per pass.
 
 Golden files compare a runtime with recorded logits; this compares it with itself.
 """
@@ -15,7 +15,7 @@ from edgedec.errors import EdgedecError
 
 
 def expect(kind: type[EdgedecError], call: Callable[[], object], *said: str) -> str:
-    """The message of ``kind``, which ``call()`` raises: one line that has each of ``said``."""
+    """Return the message of the ``kind`` raised by ``call()``: one line with each of ``said``."""
     try:
         call()
     except kind as error:
@@ -29,7 +29,7 @@ def expect(kind: type[EdgedecError], call: Callable[[], object], *said: str) -> 
 
 
 def branching(tokens: Sequence[int]) -> TokenTree:
-    """A root, two children, three grandchildren, one of them under the second child."""
+    """Return a root, two children and three grandchildren, one of them below the second child."""
     t = list(tokens)
     tree = TokenTree(t[0])
     left, right = tree.add(t[1], 0), tree.add(t[2], 0)
@@ -40,12 +40,12 @@ def branching(tokens: Sequence[int]) -> TokenTree:
 
 
 class Comparisons:
-    """Helpers of the tests; ``tolerance`` is how far two rows may differ."""
+    """Helpers of the tests; ``tolerance`` is the largest difference of two rows."""
 
     tolerance = 1e-4
 
     def row(self, model: Model, tokens: Sequence[int]) -> FloatArray:
-        """Logits after ``tokens``, from a fresh session and one token a pass."""
+        """Return the logits after ``tokens``, from a fresh session and one token per pass."""
         session = model.open(len(tokens))
         try:
             for token in tokens:
@@ -58,25 +58,25 @@ class Comparisons:
             session.close()
 
     def same(self, got: FloatArray, expected: FloatArray) -> None:
-        """Two rows agree within the runtime's tolerance."""
+        """Assert that two rows agree within the runtime's tolerance."""
         np.testing.assert_allclose(got, expected, rtol=0, atol=self.tolerance)
 
     def check_next(self, model: Model, session: Session, tokens: Sequence[int]) -> None:
-        """The session holds ``tokens`` exactly: the logits after a probe token are right."""
+        """Assert that the session holds exactly ``tokens``, by the logits after a probe token."""
         assert session.length == len(tokens)
         probe = self.text(model, 1, seed=99)[0]
         self.same(self.logits(session, TokenTree(probe))[0], self.row(model, [*tokens, probe]))
         session.rollback(len(tokens))
 
     def check_tree(self, model: Model, got: FloatArray, tokens: list[int], tree: TokenTree) -> None:
-        """Every node has the logits of its own path."""
+        """Assert that every node has the logits of its own path."""
         for node in range(len(tree)):
             path = tree.tokens_on(tree.path_to(node))
             self.same(got[node], self.row(model, tokens + path))
 
     @staticmethod
     def logits(session: Session, tree: TokenTree, start: int = 0) -> FloatArray:
-        """A copy of the logits of a pass, ``[rows, vocab]``."""
+        """Return a copy of a pass's logits, ``[rows, vocab]``."""
         scored = session.forward(tree, start)
         assert scored.logits is not None
         assert scored.start == start
@@ -86,6 +86,6 @@ class Comparisons:
 
     @staticmethod
     def text(model: Model, count: int, seed: int = 1) -> list[int]:
-        """Random tokens of the model's vocabulary."""
+        """Return random tokens of the model's vocabulary."""
         rng = np.random.default_rng(seed)
         return [int(t) for t in rng.integers(0, model.info.vocab_size, count)]

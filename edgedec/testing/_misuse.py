@@ -1,4 +1,4 @@
-"""Tests of limits, wrong calls and interruptions: each leaves the session usable."""
+"""Tests of limits, wrong calls and interruptions, all of which leave the session usable."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Misuse(Comparisons):
             limit = "a chain" if most == 1 else f"at most {most} branches"
             told = f"expected {limit}, got a tree of {most + 1}"
             expect(StateError, lambda: session.forward(tree, width + 1), told)
-            expect(StateError, lambda: session.commit([0, width + 1]))  # it was not computed
+            expect(StateError, lambda: session.commit([0, width + 1]))  # not computed
             session.commit([0])
             tokens.append(words[0])
             expect(StateError, lambda: session.forward(tree))

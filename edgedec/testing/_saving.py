@@ -22,7 +22,7 @@ class Saving(Comparisons):
             expect(StateError, lambda: session.save(io.BytesIO()), told)
             expect(StateError, lambda: session.load(io.BytesIO()), told)
             return
-        # Neither a pending tree nor what the other session held is part of the state.
+        # Neither a pending tree nor earlier contents of the other session are part of the state.
         session.forward(TokenTree.chain(more))
         state = self.saved(session)
         other.prefill(more)
@@ -88,7 +88,7 @@ class Saving(Comparisons):
 
     @staticmethod
     def saved(session: Session) -> bytes:
-        """What ``save`` writes."""
+        """Return what ``save`` writes."""
         file = io.BytesIO()
         session.save(file)
         return file.getvalue()

@@ -1,4 +1,4 @@
-"""Tests of threads: a session interrupted from another one, and two that compute at once."""
+"""Tests of threads: a session interrupted from another thread, and two computing at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS = 60.0
 
 
 class Threads(Comparisons):
-    """What a scheduler with two threads relies on."""
+    """Guarantees that a scheduler with two threads needs."""
 
     def test_interrupted_from_another_thread(self, model: Model) -> None:
         tokens, chain = self.text(model, 6), TokenTree.chain(self.text(model, 3, seed=31))
@@ -83,7 +83,7 @@ class Threads(Comparisons):
         read, told[:] = list(told), []
         session.forward(TokenTree(self.text(model, 1)[0]))
         for phases in (read, told):
-            # One or more loads, each before the computing that it is for.
+            # One or more loads, each before the pass that needs it.
             assert phases[:1] == [Phase.LOAD]
             assert phases[-1:] == [Phase.COMPUTE]
             assert all(a is not b for a, b in pairwise(phases)), (

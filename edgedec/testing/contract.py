@@ -1,4 +1,4 @@
-"""The contract of a session, as tests any runtime inherits."""
+"""The session contract, as tests that any runtime inherits."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from edgedec.testing._threads import Threads
 
 
 class SessionContract(Reading, Committing, Saving, Misuse, Threads):
-    """Inherit it and give a ``model`` fixture; set ``tolerance`` to the runtime's own."""
+    """Base class of a runtime's tests: give a ``model`` fixture and the runtime's ``tolerance``."""

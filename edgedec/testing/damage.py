@@ -18,7 +18,7 @@ WORDS = ("F32", "BF16", "I64", "F8_E5M2", "Sequence", "Fuse", "ByteLevel", "Spli
 
 
 def value(rng: random.Random, depth: int = 2) -> Any:
-    """Any JSON value, and numbers that JSON cannot represent."""
+    """Return any JSON value, or a number that JSON cannot represent."""
     kind = rng.randrange(8 if depth else 6)
     if kind == 0:
         return rng.choice((None, True, False))
@@ -37,7 +37,7 @@ def value(rng: random.Random, depth: int = 2) -> Any:
 
 
 def document(rng: random.Random, good: Any) -> Any:
-    """A valid document with up to four places removed, added or replaced."""
+    """Return a valid document with up to four places removed, added or replaced."""
     damaged = copy.deepcopy(good)
     for _ in range(rng.randint(1, 4)):
         place, key = _place(rng, damaged)
@@ -54,7 +54,7 @@ def document(rng: random.Random, good: Any) -> Any:
 
 
 def _place(rng: random.Random, inside: Any) -> tuple[Any, Any]:
-    """A container in a document and one of its keys; None where it is empty."""
+    """Return a container in a document and one of its keys, or None if it is empty."""
     while isinstance(inside, (dict, list)) and inside:
         key = rng.choice(list(inside)) if isinstance(inside, dict) else rng.randrange(len(inside))
         if not isinstance(inside[key], (dict, list)) or rng.random() < 0.5:
@@ -64,12 +64,12 @@ def _place(rng: random.Random, inside: Any) -> tuple[Any, Any]:
 
 
 def json_bytes(found: Any) -> bytes:
-    """A document as the bytes of a file; lone surrogates are kept."""
+    """Return a document as the bytes of a file; lone surrogates are kept."""
     return json.dumps(found).encode("utf-8", "surrogatepass")
 
 
 def data(rng: random.Random, whole: bytes, until: int | None = None) -> bytes:
-    """A valid file with up to three places overwritten, removed, inserted or cut off.
+    """Return a valid file with up to three places overwritten, removed, inserted or cut off.
 
     Args:
         rng: source of the damage.

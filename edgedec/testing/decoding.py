@@ -1,4 +1,4 @@
-"""Decode a text with the real loop, as the tests of drafters, rules and runtimes do."""
+"""Decodes a text with the real loop, for tests of drafters, rules and runtimes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from edgedec.decoding.stopping import StopRule
 
 
 class Letters:
-    """A text stream in which token 0 is ``a``, 1 is ``b`` and so on."""
+    """A detokenizer in which token 0 is ``a``, 1 is ``b`` and so on."""
 
     def push(self, token: int) -> str:
-        """The letter of a token."""
+        """Return the letter of a token."""
         return chr(ord("a") + token)
 
     def flush(self) -> str:
-        """Nothing is held back."""
+        """Return "": nothing is held back."""
         return ""
 
 
@@ -54,14 +54,14 @@ def request(
     logprobs: int | None = None,
     **stop: Any,
 ) -> Request:
-    """A request of 60 tokens whose text is letters; ``stop`` changes its ``StopRule``."""
+    """Return a request of 60 tokens whose text is letters; ``stop`` changes its ``StopRule``."""
     rules = {"eos_ids": (), "max_new_tokens": 60, "stream": Letters(), **stop}
     sampler = Sampler(params, vocab_size, prompt, coupled=coupled)
     return Request(prompt, sampler, StopRule(**rules), logprobs=logprobs)
 
 
 def decode(engine: Engine, asked: Request, metrics: Metrics | None = None) -> Outcome:
-    """Run a request to its end; ``metrics`` gets the figures."""
+    """Run a request to its end; records figures in ``metrics``."""
     rounds = engine.run(asked, Metrics() if metrics is None else metrics)
     events = [replace(event, source="") for block in rounds for event in block]
     return Outcome(events, asked.stop.finish(), asked.stop.reason)

@@ -1,7 +1,7 @@
-"""A model without weights: its logits are a hash of everything a token can see.
+"""A model without weights: its logits are a hash of everything a token can attend to.
 
-Any mistake in a cache (a wrong row, a sibling that leaks, a rollback that forgets) changes
-the context and so every number that follows.
+Any mistake in a cache (a wrong row, a sibling that leaks, an incomplete rollback) changes the
+context and so all logits that follow.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FakeModel:
         self.passes = 0
 
     def logits(self, tokens: Sequence[int]) -> FloatArray:
-        """Logits of the token after ``tokens``, ``[vocab]`` float32."""
+        """Return the logits of the token after ``tokens``, ``[vocab]`` float32."""
         seen = tuple(tokens) if self._context is None else tuple(tokens)[-self._context :]
         digest = hashlib.blake2b(repr((self._seed, seen)).encode(), digest_size=8).digest()
         rng = np.random.default_rng(int.from_bytes(digest, "little"))
@@ -66,12 +66,12 @@ class FakeModel:
         return own.astype(np.float32)
 
     def open(self, capacity: int) -> FakeSession:
-        """An empty session."""
+        """Return an empty session."""
         check_capacity(capacity, self.info.max_context)
         return FakeSession(self, capacity)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there are no resources."""
 
 
 class FakeSession(SessionBase):

@@ -1,4 +1,4 @@
-"""A model whose passes take as long as they would on another device, which is not there."""
+"""A model whose passes take as long as they would on another device."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import Interrupted
 from edgedec.overlap.clock import Clock, WallClock
 
-# The seconds of a pass, from its rows and the tokens in the cache.
+# Seconds of a pass, from its rows and the tokens in the cache.
 Seconds = Callable[[int, int], float]
 
-# A pass sleeps first, while it can be interrupted, and leaves this many times the usual time of
-# the computation at the end.
+# A pass sleeps first, while it can be interrupted, and leaves this many times the usual computing
+# time for the end.
 _SPARE = 2.0
 
 
@@ -24,7 +24,7 @@ class PacedModel:
     """A real model whose passes are stretched to a device's time by sleeping.
 
     The small model itself computes on the processor, so its passes must be faster than the
-    device's: one that is slower takes its own time.
+    device's; a slower one takes its own time.
 
     Args:
         model: computes the logits; owned by this model from now on.
@@ -59,7 +59,7 @@ class PacedModel:
 
 
 class PacedSession:
-    """See ``Session``, and ``StreamedSession`` where its model streams."""
+    """A ``Session``, and a ``StreamedSession`` if its model streams."""
 
     def __init__(self, model: PacedModel, session: Session) -> None:
         self._model, self._session, self._clock = model, session, model.clock

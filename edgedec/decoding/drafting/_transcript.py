@@ -15,7 +15,7 @@ _MARGIN = 64
 
 
 @dataclass(slots=True)
-class Plan:
+class TranscriptPlan:
     """What to compute so that the session holds a text and its continuation.
 
     Attributes:
@@ -72,7 +72,7 @@ class Transcript:
         anew: bool = False,
         rows: bool = False,
         spare: int = 0,
-    ) -> Plan:
+    ) -> TranscriptPlan:
         """Prepare to compute ``new`` after the text; the session goes back as far as needed.
 
         Args:
@@ -87,7 +87,8 @@ class Transcript:
         if not anew and known and self._marks[-1] == held:
             ids = [self._to_draft[token] for token in new]
             if ids and min(ids) != OUTSIDE and held + len(ids) <= self._room(held - known, spare):
-                return Plan(known, held, held, ids, [*range(held + 1, held + len(ids) + 1)])
+                ends = list(range(held + 1, held + len(ids) + 1))
+                return TranscriptPlan(known, held, held, ids, ends)
         anchor, base, ids, ends = self._written(new, spare)
         shared = 0
         for mine, theirs in zip(self.held[base:], ids, strict=False):
@@ -100,7 +101,7 @@ class Transcript:
         before = self._rewind(keep)
         keep = len(self.held)
         feed = before[: max(0, base - keep)] + ids[max(0, keep - base) :]
-        return Plan(anchor, base, keep, feed or [self._translation.blank], ends)
+        return TranscriptPlan(anchor, base, keep, feed or [self._translation.blank], ends)
 
     def read(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
         """Commit ``tokens`` after the text, written anew; see ``Session.prefill``."""
@@ -131,7 +132,7 @@ class Transcript:
         ids, _ = self._translation.speller.spell([token], first=False)
         return ids or [self._translation.blank]
 
-    def record(self, plan: Plan, tokens: Sequence[int], ends: Sequence[int]) -> None:
+    def record(self, plan: TranscriptPlan, tokens: Sequence[int], ends: Sequence[int]) -> None:
         """The session committed what was planned, or the beginning of it.
 
         Args:

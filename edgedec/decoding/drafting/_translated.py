@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 
 from edgedec.decoding import snapshot
-from edgedec.decoding.drafting._transcript import Plan, Transcript, of_all
+from edgedec.decoding.drafting._transcript import Transcript, TranscriptPlan, of_all
 from edgedec.decoding.session import Capabilities, OnChunk, Pass, Session, Want
 from edgedec.decoding.session_base import SessionBase
 from edgedec.decoding.translation import OUTSIDE, Translation
@@ -65,7 +65,7 @@ class TranslatedSession(SessionBase):
         self._own = TokenTree(0)
         self._places: list[int] = []
         self._exact: list[bool] = []
-        self._plan = Plan(0, 0, 0, [], [])
+        self._plan = TranscriptPlan(0, 0, 0, [], [])
 
     @property
     def widest(self) -> int:

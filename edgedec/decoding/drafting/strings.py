@@ -7,7 +7,7 @@ from math import exp
 
 import numpy as np
 
-from edgedec.decoding.drafting._transcript import Plan, Transcript, of_all
+from edgedec.decoding.drafting._transcript import Transcript, TranscriptPlan, of_all
 from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterInfo,
@@ -89,7 +89,7 @@ class StringsDrafter:
         if length <= 0 or not self._caught_up(go_on):
             return draft
         self._drop()
-        plan: Plan | None = None
+        plan: TranscriptPlan | None = None
 
         def look() -> Pass:
             nonlocal plan
@@ -144,7 +144,7 @@ class StringsDrafter:
         self._text.read(missing[:_READ_AT_ONCE])
         return len(missing) <= _READ_AT_ONCE
 
-    def _open(self, spare: int) -> Plan:
+    def _open(self, spare: int) -> TranscriptPlan:
         """Begin a round: all of the text but its end is in the session."""
         text, history = self._text, self._history()
         plan = text.plan(history[len(text.tokens) :], anew=True, spare=spare)
@@ -201,7 +201,7 @@ class StringsDrafter:
             place -= 1
         return self._translation.speller.write(history[place:], drafted)
 
-    def _keep(self, plan: Plan) -> None:
+    def _keep(self, plan: TranscriptPlan) -> None:
         """Commit the round: the text, and what was drafted as far as it was computed."""
         text, history = self._text, self._history()
         self._session.commit(range(self._pending))

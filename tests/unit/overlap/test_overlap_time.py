@@ -29,7 +29,7 @@ from edgedec.loading.engine import build_engine
 from edgedec.overlap import WaitLimit
 from edgedec.overlap.clock import Clock
 from edgedec.overlap.lookahead_node import LookaheadNode
-from edgedec.overlap.lookahead_tree import LookaheadTree, PassTimes
+from edgedec.overlap.lookahead_tree import DraftPassTimes, LookaheadTree
 from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
 
@@ -116,7 +116,7 @@ def test_impatience_and_endless_patience_are_worse(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_row_more_is_worth_its_time() -> None:
-    flat, steep = PassTimes(), PassTimes()
+    flat, steep = DraftPassTimes(), DraftPassTimes()
     assert not flat.known
     for rows in range(1, 9):
         flat.observe(rows, 1.0)

@@ -27,9 +27,9 @@ def models():
     return target, FakeModel(VOCAB, seed=2, context=4, like=(target, 0.8))
 
 
-def recorder(draft_session=None) -> traces.Recorder:
+def recorder(draft_session=None) -> traces.TraceRecorder:
     target, draft = models()
-    return traces.Recorder(target.open(400), draft_session or draft.open(400), VOCAB, ())
+    return traces.TraceRecorder(target.open(400), draft_session or draft.open(400), VOCAB, ())
 
 
 def recorded(temperature: float, draft_session=None) -> Trace:
@@ -130,7 +130,7 @@ def test_a_draft_of_another_vocabulary_says_the_same_in_the_targets_tokens(
 def test_a_text_ends_at_its_end() -> None:
     target, draft = models()
     eos = recorded(0.0).tokens[3 + 20]
-    own = traces.Recorder(target.open(400), draft.open(400), VOCAB, (eos,))
+    own = traces.TraceRecorder(target.open(400), draft.open(400), VOCAB, (eos,))
     trace = own.record("text", [5, 6, 7], 0.0, TOKENS)
     text = trace.tokens[trace.prompt :]
     assert text[-1] == eos
@@ -141,6 +141,6 @@ def test_a_text_ends_at_its_end() -> None:
 
 def test_without_a_draft_model_there_are_no_choices_of_one() -> None:
     target, _ = models()
-    trace = traces.Recorder(target.open(400), None, VOCAB, ()).record("text", [5], 0.0, 5)
+    trace = traces.TraceRecorder(target.open(400), None, VOCAB, ()).record("text", [5], 0.0, 5)
     assert trace.draft is None
     assert trace.prompt == 1

@@ -1,8 +1,8 @@
-"""What a real round takes beyond its passes, by drafter: real texts against their replay.
+"""Measures a round's overhead outside its passes, by drafter: decoded texts against their replay.
 
-The loop, the sampler, the drafter and the policy take time of their own, and a pass in a loop
-that does other things between passes is slower than one right after another. Both are in the
-difference between a text that is decoded and the same text replayed at the measured pass times.
+The loop, the sampler, the drafter and the policy take time, and a pass in a loop that does other
+work between passes is slower than one right after another. The difference between decoding a text
+and replaying it at the measured pass times contains both.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ class OpenPair:
     Attributes:
         model: the target.
         target: an empty session of it.
-        draft: one of the draft, or None.
-        translation: between their vocabularies, where they differ.
+        draft: one of the draft, or None. translation: between their vocabularies, if they differ.
         measured: the target, the draft.
-        draft_overhead_s: more of a round for each token a draft model drafts.
+        draft_overhead_s: additional, for each token that a draft model drafts.
 
     """
 
@@ -50,7 +49,7 @@ class OpenPair:
     draft_overhead_s: float
 
     def plans(self) -> Iterator[Plan]:
-        """One of each kind that can be decoded here."""
+        """Yield one plan of each kind that can be decoded here."""
         target, draft = self.measured
         invariant = self.model.capabilities.row_invariant
         yield Plan(target.place)
@@ -63,8 +62,8 @@ class OpenPair:
                 yield Plan(target.place, place, name, length)
 
 
-def residuals(stage: OpenPair, traces: Sequence[Trace]) -> dict[str, float]:
-    """Seconds a round, by ``Plan.kind``; greedy texts only."""
+def drafter_overheads(stage: OpenPair, traces: Sequence[Trace]) -> dict[str, float]:
+    """Return seconds per round by ``Plan.kind``, from greedy texts only."""
     texts = [trace for trace in traces if trace.temperature == 0][:_TEXTS]
     if not texts or not stage.measured[0].rolls_back:
         return {}
@@ -78,13 +77,13 @@ def residuals(stage: OpenPair, traces: Sequence[Trace]) -> dict[str, float]:
             real = [_decode(stage, plan, policies, text) for text in texts]
             virtual = replay(bare, plan, texts, _TOKENS)
         except EdgedecError:
-            continue  # a kind that does not go with this pair
+            continue  # a kind that this pair does not support
         found[plan.kind] = max(0.0, _round_s(real) - _round_s(virtual))
     return found
 
 
 def _policies(stage: OpenPair) -> Mapping[bool, DraftPolicy]:
-    """By whether it decides each round."""
+    """Return the draft policies by whether they decide each round."""
     draft_s = None if stage.draft is None else calibrate(stage.draft, widths=(1,)).at(1)
     return {False: Fixed(_LENGTH), True: MeasuredCost(calibrate(stage.target), draft_s)}
 
@@ -105,6 +104,6 @@ def _decode(
 
 
 def _round_s(texts: Sequence[Metrics]) -> float:
-    """Mean seconds of a round but the first of each text."""
+    """Return the mean seconds of a round, without the first round of each text."""
     rounds = sum(text.target_passes - 1 for text in texts)
     return sum(text.decode_s for text in texts) / max(1, rounds)

@@ -8,8 +8,8 @@ import pytest
 
 from edgedec.decoding.session import Session
 from edgedec.errors import ProfileError
-from edgedec.profiling.residuals import OpenPair, residuals
-from edgedec.profiling.traces import Recorder
+from edgedec.profiling.drafter_overheads import OpenPair, drafter_overheads
+from edgedec.profiling.traces import TraceRecorder
 from edgedec.records.plan import Plan
 from edgedec.records.profile import SCHEMA, Measured, PassTimes, Profile
 from edgedec.records.soundness import check
@@ -56,12 +56,12 @@ def stage() -> OpenPair:
 
 @pytest.fixture(scope="module")
 def texts() -> list[Any]:
-    recorder = Recorder(TARGET.open(400), DRAFT.open(400), VOCAB, ())
+    recorder = TraceRecorder(TARGET.open(400), DRAFT.open(400), VOCAB, ())
     return [recorder.record("a", [1, 2, 3], 0.0, 24), recorder.record("b", [4, 5], 0.8, 24)]
 
 
 def test_every_kind_of_round_is_found_with_what_its_passes_do_not_explain(stage, texts):
-    found = residuals(stage, texts)
+    found = drafter_overheads(stage, texts)
     names = ("lookup", "recycle", "model", "tree", "hybrid", "adaptive")
     # The fake model is row-invariant: nobody branches.
     kinds = {"none", *(f"{n}{how}" for n in names for how in ("", " auto"))}
@@ -70,15 +70,15 @@ def test_every_kind_of_round_is_found_with_what_its_passes_do_not_explain(stage,
     assert min(found.values()) >= PASS_S
     # Where the passes explain more than there is, nothing is left.
     whole = replace(stage, measured=(at("target", 1.0), at("draft", 1.0, place=OTHER)))
-    assert set(residuals(whole, texts).values()) == {0.0}
+    assert set(drafter_overheads(whole, texts).values()) == {0.0}
 
 
 def test_without_a_draft_or_a_greedy_text_or_a_way_back(stage, texts):
     alone = replace(stage, draft=None, measured=(stage.measured[0], None))
-    assert not any(kind.startswith(("model", "hybrid")) for kind in residuals(alone, texts))
-    assert residuals(stage, texts[1:]) == {}
+    assert not any(kind.startswith(("model", "hybrid")) for kind in drafter_overheads(alone, texts))
+    assert drafter_overheads(stage, texts[1:]) == {}
     recurrent = replace(stage.measured[0], rolls_back=False)
-    assert residuals(replace(stage, measured=(recurrent, None)), texts) == {}
+    assert drafter_overheads(replace(stage, measured=(recurrent, None)), texts) == {}
 
 
 @pytest.mark.parametrize("plan", [Plan(PLACE), Plan(PLACE, None, "lookup", 3)])
