@@ -1,1 +1,1 @@
-"""The core that decides: trees, sampling, acceptance, drafting, policy, the loop. numpy only."""
+"""The decoding core: trees, sampling, acceptance, drafting, policy, the loop. Needs numpy only."""

@@ -1,13 +1,13 @@
-"""Which drafted tokens the target keeps.
+"""Acceptance rules: which drafted tokens the target keeps.
 
-A rule is pure: it reads the rows it visits and the random streams, nothing else. The
-lossless ones leave the text with the target's own distribution, whatever was drafted:
+A rule is pure: it reads the rows it visits and the random streams, nothing else. With a lossless
+rule the text has the target's own distribution, whatever was drafted:
 
-- ``coupling`` (the default) and ``match`` give the very text of plain decoding for a seed,
-  as far as the target's logits do not depend on how many tokens a pass computes.
-  Greedy decoding is their case without noise, and the same code.
-- ``speculative`` gives the distribution, and the same text for a seed only while drafts
-  have the same lengths. It accepts a little more than ``coupling`` does.
+- ``coupling`` (the default) and ``match`` give exactly plain decoding's text for a seed, provided
+  that the target's logits do not depend on how many tokens a pass computes. Greedy decoding is the
+  case without noise, in the same code.
+- ``speculative`` gives the distribution, and the same text for a seed only if drafts have the same
+  lengths. It accepts slightly more than ``coupling``.
 
 To add a rule, write its class and list it in ``RULES``.
 """
@@ -30,12 +30,12 @@ from edgedec.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a rule decided.
+    """A rule's decision.
 
     Attributes:
-        path: nodes that stay, root first; ``len(path) - 1`` drafted tokens are accepted.
-        next_token: the token after them: the bonus token when the path ends at a leaf,
-            the recovered token otherwise.
+        path: nodes that are kept, root first; ``len(path) - 1`` drafted tokens are accepted.
+        next_token: the token after them: the bonus token if the path ends at a leaf, the recovered
+            token otherwise.
 
     """
 
@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def accepted(self) -> int:
-        """Accepted drafted tokens."""
+        """Number of accepted drafted tokens."""
         return len(self.path) - 1
 
 
@@ -55,7 +55,7 @@ class AcceptanceRule(Protocol):
         name: for reports and the command line.
         lossless: the text has the target's own distribution.
         coupled: the draft must draw with the target's noise (see ``Streams``).
-        want: what it needs of a pass beside what the sampler needs.
+        want: what it needs of a pass in addition to what the sampler needs.
 
     """
 
@@ -65,16 +65,16 @@ class AcceptanceRule(Protocol):
     want: Want
 
     def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
-        """The accepted path and the token after it."""
+        """Return the accepted path and the token after it."""
         ...
 
 
 class GumbelCoupling:
-    """Draw what plain decoding would draw; go on while the draft has it as well.
+    """Draws what plain decoding would draw, and goes on while the draft contains it.
 
-    The draft draws from its own distribution with the target's noise, keyed by position,
-    so both often draw the same token (drafter-invariant speculative decoding,
-    2408.07978). Greedy decoding is the case without noise: keep a child that is the argmax.
+    The draft draws from its own distribution with the target's noise, keyed by position, so both
+    often draw the same token (drafter-invariant speculative decoding, 2408.07978). Greedy decoding
+    is the case without noise: keep a child that is the argmax.
     """
 
     name = "coupling"
@@ -93,11 +93,11 @@ class GumbelCoupling:
 
 
 class SampleAndMatch(GumbelCoupling):
-    """The same walk with a draft that has noise of its own, or none.
+    """The same walk for a draft with noise of its own, or none.
 
-    Lossless for any tree, however it was made, and no draft distribution has to cross
-    devices. The text is that of plain decoding for the seed, as with ``coupling``, but a
-    sampled draft matches it less often.
+    Lossless for any tree, however it was made, and no draft distribution has to cross devices. The
+    text is plain decoding's for the seed, as with ``coupling``, but a sampled draft matches it less
+    often.
     """
 
     name = "match"
@@ -105,13 +105,12 @@ class SampleAndMatch(GumbelCoupling):
 
 
 class SpeculativeSampling:
-    """Accept a child with probability min(1, p/q), else go on with what p has left.
+    """Accepts a child with probability min(1, p/q), else continues with the residual of p.
 
-    On a chain this is speculative sampling (2211.17192, algorithm 1). With several children
-    it is recursive rejection without replacement (RSD, 2402.14160; Sequoia, 2402.12374):
-    child j was drawn from q without its earlier siblings. A child that was not drawn at
-    random (no q at its node, or no probability left in q) was sure to be proposed: its q is
-    a point mass.
+    On a chain this is speculative sampling (2211.17192, algorithm 1). With several children it is
+    recursive rejection without replacement (RSD, 2402.14160; Sequoia, 2402.12374): child j was
+    drawn from q without its earlier siblings. A child that was not drawn at random (no q at its
+    node, or no probability left in q) was certain to be proposed: its q is a point mass.
     """
 
     name = "speculative"
@@ -139,11 +138,11 @@ class SpeculativeSampling:
 
 
 class Residual:
-    """What is left of p and q at one node while its children are rejected one by one.
+    """The residual distributions p and q at a node while its children are rejected one by one.
 
     Args:
         p: the target's distribution, ``[vocab]``.
-        q: the draft's, or None when nothing was drawn.
+        q: the draft's, or None if nothing was drawn.
 
     """
 
@@ -154,12 +153,12 @@ class Residual:
         self._q_mass = 1.0
 
     def chance(self, token: int) -> float:
-        """Probability to accept the next child, min(1, p/q); may exceed 1."""
+        """Return the probability of accepting the next child, min(1, p/q); may exceed 1."""
         p, q = float(self._p[token]) / self._p_mass, self._drawn_from(token)
         return p if q is None else p * self._q_mass / float(q[token])
 
     def reject(self, token: int) -> None:
-        """The child was rejected: p becomes max(p - q, 0), q loses the child."""
+        """Reject a child: p becomes max(p - q, 0), and q loses the child."""
         q = self._drawn_from(token)
         if q is None:
             p = self._p.copy()
@@ -172,18 +171,18 @@ class Residual:
             self._q[token] = 0
             self._q_mass = float(self._q.sum())
         mass = float(p.sum())
-        # Where p = q up to rounding nothing is left, and nothing was to be rejected.
+        # If p = q up to rounding, nothing is left, and nothing needed to be rejected.
         if mass > 0:
             self._p, self._p_mass = p, mass
 
     def draw(self, uniform: float) -> int:
-        """A token of what is left of p, by a number in (0, 1)."""
+        """Return a token drawn from the residual of p by a number in (0, 1)."""
         sums = np.cumsum(self._p, dtype=np.float64)
         place = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
         return min(place, len(sums) - 1)
 
     def _drawn_from(self, token: int) -> FloatArray | None:
-        """The distribution the child was drawn from; None when it was sure to be proposed."""
+        """Return the distribution the child was drawn from; None if it was not drawn at random."""
         q = self._q
         return None if q is None or self._q_mass <= 0 or q[token] <= 0 else q
 
@@ -194,8 +193,8 @@ class Typical:
     Accepts a token with p > min(epsilon, delta * exp(-H(p))), along the longest path.
 
     Args:
-        epsilon: enough in any case.
-        delta: share of exp(-H(p)) that is enough where p is flat.
+        epsilon: a probability that always suffices.
+        delta: share of exp(-H(p)) that suffices if p is flat.
 
     """
 
@@ -248,9 +247,9 @@ class BigLittle:
 
 
 def _longest_path(draft: Draft, passes: Callable[[int, int], float | None]) -> list[int]:
-    """The longest path of accepted tokens, of equals the likeliest.
+    """Return the longest path of accepted tokens; among equals, the most likely one.
 
-    ``passes(node, token)`` is the log-probability of a child, None where it is refused.
+    ``passes(node, token)`` is the log-probability of a child, None if it is refused.
     """
     tree = draft.tree
     scores = {0: 0.0}
@@ -273,7 +272,7 @@ RULES: dict[str, type[AcceptanceRule]] = {
 
 
 def rule(name: str = GumbelCoupling.name) -> AcceptanceRule:
-    """A rule by its name.
+    """Return a rule by its name.
 
     Raises:
         InputError: no rule has this name.

@@ -1,4 +1,4 @@
-"""The loop: propose, forward, accept, cut, commit. The only one; plain decoding runs it too."""
+"""The only decoding loop: propose, forward, accept, cut, commit. Plain decoding runs it, too."""
 
 from __future__ import annotations
 
@@ -46,18 +46,19 @@ class Emission:
 
 @dataclass(slots=True)
 class Request:
-    """What to decode. Sampler and stop rule hold this request's state.
+    """A text to decode, with the sampler and stop rule that hold its state.
 
     Attributes:
         prompt: at least one token.
         sampler: made with the same prompt.
         stop: likewise.
         logprobs: None for none; 0 for the token's own; n for the n best as well.
-        deadline: the engine's clock's time after which decoding ends with ``"timeout"``.
-        cancelled: set it from any thread, also before the start, to end decoding after the
-            current pass with ``"cancelled"``.
-        policy: how much to draft, for this request alone; None is the engine's, which learns
-            nothing from a request that brings its own. ``policy.for_request`` makes one.
+        deadline: the engine clock's time after which decoding ends with ``"timeout"``.
+        cancelled: set it from any thread, also before the start, to end decoding after the current
+            pass with ``"cancelled"``.
+        policy: how much to draft in this request; None is the engine's policy, which learns nothing
+            from a request with its own. ``policy.for_request`` makes one.
+
     """
 
     prompt: Sequence[int]
@@ -70,18 +71,19 @@ class Request:
 
 
 class Engine:
-    """Decodes with a target session and whatever drafts for it.
+    """Decodes with a target session and a drafter.
 
-    One request at a time. A request that ends early, by an exception, a closed generator
-    or its ``cancelled``, leaves the engine ready for the next. A subclass hooks in through
-    ``around_text`` and ``around_round``.
+    One request at a time. A request that ends early, by an exception, a closed generator or
+    ``cancelled``, leaves the engine ready for the next. A subclass hooks in through ``around_text``
+    and ``around_round``.
 
     Args:
-        target: scores what is drafted.
-        drafter: proposes.
-        policy: says how much to draft.
-        rule: decides what stays.
-        clock: seconds; a simulation gives its own.
+        target: scores drafts.
+        drafter: proposes drafts.
+        policy: decides how much to draft.
+        rule: decides which drafted tokens are kept.
+        clock: returns seconds; a simulation passes its own.
+
     """
 
     def __init__(
@@ -101,15 +103,17 @@ class Engine:
         self._failure: PassFailed | None = None
 
     def run(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
-        """Rounds of emitted tokens, until the stop rule, the deadline or ``cancelled``.
+        """Yield rounds of emitted tokens, until the stop rule, the deadline or ``cancelled`` ends
+        them.
 
-        ``request.stop.reason`` says why it ended, which may be before the first token;
-        ``metrics`` is filled as it goes.
+        ``request.stop.reason`` says why, possibly before the first token; ``metrics`` is updated
+        each round.
 
         Raises:
             InputError: an empty prompt.
             PromptTooLong: no room for the prompt and one token.
             StateError: another request is running.
+
         """
         if self._running is not None:
             raise StateError(
@@ -123,22 +127,23 @@ class Engine:
             self._running = None
 
     def around_text(self, metrics: Metrics) -> AbstractContextManager[None]:
-        """Entered before a prompt is read and left when its text has ended, however it ends."""
+        """Return a context entered before the prompt is read and left when the text ends."""
         return _NOTHING
 
     def around_round(self, metrics: Metrics) -> AbstractContextManager[None]:
-        """Entered for the prompt and for each round, and left before the round's tokens are out.
+        """Return a context for the prompt and each round, left before its tokens are yielded.
 
-        What the reader of the stream does between rounds stays outside.
+        It does not cover what the reader of the stream does between rounds.
         """
         return _NOTHING
 
     def room(self, prompt: Sequence[int]) -> int:
-        """Tokens that can follow a prompt.
+        """Return the number of tokens that can follow a prompt.
 
         Raises:
             InputError: an empty prompt.
             PromptTooLong: no room for the prompt and one token.
+
         """
         if not prompt:
             raise InputError("the prompt is empty: give some text")
@@ -152,7 +157,7 @@ class Engine:
         return room
 
     def _rounds(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
-        """Speculative decoding (2211.17192): propose, forward, accept, cut, commit."""
+        """Decode speculatively (2211.17192): propose, forward, accept, cut, commit."""
         sampler, stop, streams = request.sampler, request.stop, request.sampler.streams
         policy = request.policy or self.policy
         want = self._want(request)
@@ -185,7 +190,7 @@ class Engine:
         return want if request.logprobs is None else want | Want.LOGITS
 
     def _commit(self, feedback: RoundFeedback) -> None:
-        """Keep the round's nodes; a device's failure waits until the round's tokens are out."""
+        """Commit the round's nodes; a device failure is raised after the round's tokens are out."""
         try:
             self.target.commit(feedback.verdict.path[: len(feedback.kept)])
             self.drafter.observe(feedback)
@@ -193,7 +198,7 @@ class Engine:
             self._failure = error
 
     def _prefill(self, request: Request) -> None:
-        """Read the prompt; not to its end when the request ends meanwhile."""
+        """Read the prompt, or stop early if the request ends meanwhile."""
         prompt = request.prompt
         self.room(prompt)
         self.target.rollback(0)
@@ -212,10 +217,11 @@ class Engine:
             return
 
     def _ended(self, request: Request) -> bool:
-        """True once the text has ended, for its own reasons or for those between passes.
+        """Return whether the text has ended, by its stop rule, deadline or cancellation.
 
         Raises:
-            PassFailed: the last round's commit failed; its tokens are out by now.
+            PassFailed: the last round's commit failed; its tokens were yielded before.
+
         """
         if self._failure is not None:
             raise self._failure
@@ -240,7 +246,7 @@ class Engine:
 def _emissions(
     kept: Sequence[int], texts: Sequence[str], verdict: Verdict, rows: Rows, logprobs: int | None
 ) -> list[Emission]:
-    """Token i came from the row of path node i; the last of a whole round from the target."""
+    """Token i comes from the row of path node i; the last of a full round from the target."""
     accepted = verdict.accepted
     emissions = []
     for i, (token, text) in enumerate(zip(kept, texts, strict=True)):
@@ -286,7 +292,7 @@ class _RoundLog:
             tokens=kept,
         )
         self._policy.observe(record)
-        # Deciding how much to draft is part of the round, for those who compare times.
+        # Deciding how much to draft is part of the round's time.
         self._metrics.observe(record, self._clock() - begin, self._policy.lone_row_s)
         if self._metrics.target_passes == 1:
             self._metrics.ttft_s = now - self._started

@@ -1,6 +1,6 @@
-"""The words, and the figures of one generation.
+"""Definitions of terms, and the figures of one generation.
 
-target and draft, always; p is a target probability, q a draft probability.
+The models are the target and the draft; p is a target probability, q a draft probability.
 
 ========================  =====================================================================
 draft_length              drafted tokens in a round
@@ -12,8 +12,8 @@ recovered token           the target's own token after a rejection
 root                      the last emitted token, whose keys and values are not cached yet
 pending                   nodes computed but not committed
 commit, rollback          keep pending nodes; go back to an absolute length
-reuse hit                 a round that leaves the text where an overlapped draft had thought on
-                          already; ``reuse_rate`` is their share of all rounds
+reuse hit                 a round whose emitted tokens an overlapped draft had precomputed while
+                          the target verified; ``reuse_rate`` is their share of all rounds
 TTFT (``ttft_s``)         start of decoding (a stream's first read) to first token, with prefill
 TPOT (``tpot_s``)         seconds per token after the first round, over the tokens after it
 tokens_per_second         1 / TPOT
@@ -24,14 +24,13 @@ slowdown                  pass time at the end of the text relative to the calib
 speed-up                  plain TPOT / speculative TPOT: same path, same prompts, tokens counted
                           the same way on both sides
 ``speedup_estimate``      the same ratio estimated from one text's own rounds: a plain round's time
-                          (the median of the text's rounds of one row without the draft's share;
-                          where those are fewer than five, a pass over one row as the policy
-                          measured it and the text's own time outside the models) times the
-                          tokens after the first round, over the rounds' time at the median of
-                          their width; None where no lone row was measured, where a draft
-                          computes while the target does, where a thread waited for a core for
-                          more than 30% of the rounds' time, and above 1.1 times the tokens of a
-                          round
+                          (the median of the text's single-row rounds without the draft's share;
+                          if those are fewer than five, a single-row pass as the policy measured
+                          it and the text's own time outside the models) times the tokens after
+                          the first round, over the rounds' time at the median of their width;
+                          None if no single-row pass was measured, if a draft computes while the
+                          target does, if a thread waited for a core for more than 30% of the
+                          rounds' time, and above 1.1 times the tokens of a round
 ========================  =====================================================================
 
 Why TPOT leaves out the whole first round: its tokens arrive with the first one, so counting
@@ -46,8 +45,8 @@ from dataclasses import dataclass, field
 from edgedec.decoding.policy import RoundRecord
 from edgedec.decoding.speedup import RoundTimes
 
-# Share of the time that a thread may wait for a core before rounds cannot be compared; and how
-# far an estimate may lie above the tokens of a round.
+# Largest share of time that a thread may wait for a core if rounds are to be comparable; and how
+# far an estimate may exceed the tokens of a round.
 _DISTURBED, _MOST = 0.3, 1.1
 
 
@@ -57,20 +56,21 @@ class Metrics:
 
     Attributes:
         ttft_s: start of decoding to first token; 0 until there is one.
-        decode_s: of all rounds but the first; a slow reader of the stream does not count.
+        decode_s: of all rounds but the first, without the time of the stream's reader.
         emitted: tokens emitted in all; ``first_round`` of them in the first round.
         draft_s, target_s, rounds_s: in the drafter, in target passes, in whole rounds with
             the policy's work (their difference is the engine's own cost).
-        accepted_lengths: how many rounds accepted how many tokens.
+        accepted_lengths: number of rounds by accepted length.
         sources: drafted tokens by the drafter that made them.
-        reuse_hits: rounds that left the text where an overlapped draft had thought on already,
-            so that the next draft was there at once.
-        ahead_s: that an overlapped draft computed; ``overlapped_s`` of them while the target
-            did. ``draft_s`` is then what rounds waited for drafts.
-        waited_s: longest wait of one thread for a core; None where the system does not count it.
-        watched_s: over which that was counted, the time of the stream's reader included.
-        slowdown: pass time relative to calibration; None where nothing was calibrated.
+        reuse_hits: rounds whose emitted tokens an overlapped draft had precomputed while the target
+            verified, so that the next draft was ready at once.
+        ahead_s: seconds of an overlapped draft's passes; ``overlapped_s`` of them during the
+            target's. ``draft_s`` is then the time that rounds waited for drafts.
+        waited_s: longest wait of one thread for a core; None if the system does not count it.
+        watched_s: the time over which that was counted, including that of the stream's reader.
+        slowdown: pass time relative to calibration; None without calibration.
         round_times: of the rounds after the first, for ``speedup_estimate``.
+
     """
 
     ttft_s: float = 0.0
@@ -120,7 +120,7 @@ class Metrics:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted / drafted tokens; 0 when nothing was drafted."""
+        """Accepted / drafted tokens; 0 if nothing was drafted."""
         return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else 0.0
 
     @property
@@ -130,38 +130,37 @@ class Metrics:
 
     @property
     def reuse_rate(self) -> float:
-        """Reuse hits / rounds; 0 where drafting does not overlap."""
+        """Reuse hits / rounds; 0 without overlapping."""
         return self.reuse_hits / self.target_passes if self.target_passes else 0.0
 
     @property
     def tpot_s(self) -> float:
-        """Seconds per token after the first round; 0 when all tokens came in it."""
+        """Seconds per token after the first round; 0 if there are none."""
         after = self.emitted - self.first_round
         return self.decode_s / after if after else 0.0
 
     @property
     def tokens_per_second(self) -> float:
-        """1 / TPOT; 0 when there is none."""
+        """1 / TPOT; 0 if there is none."""
         return 1.0 / self.tpot_s if self.tpot_s else 0.0
 
     @property
     def speedup_estimate(self) -> float | None:
-        """Estimated plain time over the time it took; None where no estimate is honest."""
-        # A draft that computes meanwhile slows the target's lone rows as well, and other work
-        # that takes the cores now and then hits one width and not the other.
-        # All of the waiting may have been in rounds, also where the reader was slow.
+        """Estimated speed-up over plain decoding; None if no honest estimate is possible."""
+        # A draft that computes meanwhile slows the target's single-row passes as well, and other
+        # work that occasionally takes the cores affects one width and not the other.
         rounds_s = self.ttft_s + self.decode_s
         if self.ahead_s or (self.waited_s or 0.0) > _DISTURBED * rounds_s:
             return None
         found = self.round_times.speedup
-        # A round takes a plain one's time at least: more than its tokens is a mismeasurement.
+        # A round takes at least a plain one's time: a ratio above its tokens is a measuring error.
         if found is None or found > _MOST * max(self.block_efficiency, 1.0):
             return None
         return found
 
     @property
     def waited_share(self) -> float:
-        """Share of ``watched_s`` that a thread waited for a core; 0 where that is not counted."""
+        """Share of ``watched_s`` that a thread waited for a core; 0 if that is not counted."""
         seconds = max(self.watched_s, self.ttft_s + self.decode_s)
         return (self.waited_s or 0.0) / seconds if seconds else 0.0
 

@@ -1,8 +1,7 @@
 """The most likely tokens of a row, found when they are first asked for.
 
-A row of 32k columns has 8 best; sorting for them costs more than a small model's pass. Every
-one of the k best is at least the k-th largest of the maxima of disjoint groups, and few other
-columns are.
+Sorting a row of 32k columns for its 8 best costs more than a small model's pass. Each of the k best
+is at least the k-th largest of the maxima of disjoint groups, and few other columns are.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ _WORTH_GROUPING = 4 * _GROUPS
 
 
 def top(row: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
-    """The ``count`` largest of a row: ids and values, best first, equal ones by id."""
+    """Return the ``count`` largest of a row: ids and values, best first, equal ones by id."""
     size = len(row)
     if size >= _WORTH_GROUPING and count <= _GROUPS:
         whole = size - size % _GROUPS
         maxima = row[:whole].reshape(-1, _GROUPS).max(axis=0)
         least = np.partition(maxima, _GROUPS - count)[_GROUPS - count]
         found = np.flatnonzero(row >= least)
-        if len(found) >= count:  # fewer where numbers are missing
+        if len(found) >= count:  # fewer if the row contains NaN
             values = row[found]
             order = np.argsort(-values, kind="stable")[:count]
             return found[order], values[order]
@@ -33,13 +32,13 @@ def top(row: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
 
 
 class Scored(Pass):
-    """A pass whose ``top_ids`` and ``top_logits`` are found when they are asked for.
+    """A pass that finds ``top_ids`` and ``top_logits`` when they are first asked for.
 
     Args:
         start: the first node.
         rows: logits, ``[rows, vocab]``.
         count: columns of ``top_ids``.
-        want: whether ``logits`` is shown.
+        want: whether ``logits`` is provided.
 
     """
 
@@ -63,7 +62,7 @@ class Scored(Pass):
 
     def first(self) -> tuple[list[int], list[float]]:
         """See ``Pass``; a tenth of the work of finding the others."""
-        ids = self._rows.argmax(axis=1).tolist()  # the first NaN of a row that holds one
+        ids = self._rows.argmax(axis=1).tolist()  # the first NaN of a row that contains one
         logit = self._rows.item
         return ids, [logit(row, column) for row, column in enumerate(ids)]
 

@@ -1,8 +1,8 @@
-"""What a runtime offers: a Model that owns weights and a Session that owns one KV cache.
+"""Protocols of a runtime: a Model that owns weights and a Session that owns one KV cache.
 
-Prefill takes ``prompt[:-1]``; the last prompt token is the first root. From then on a
-session's ``length`` is always one less than the number of tokens known: the root's keys and
-values enter the cache with the pass that scores it.
+Prefill takes ``prompt[:-1]``; the last prompt token is the first root. From then on a session's
+``length`` is always one less than the number of known tokens: the root's keys and values enter the
+cache in the pass that scores it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ OnChunk = Callable[[int, int], None]
 
 
 class Want(enum.Flag):
-    """What a pass must bring back. ``TOP`` alone never moves a whole row of logits."""
+    """Outputs a pass must return. ``TOP`` alone never moves a whole row of logits."""
 
     TOP = enum.auto()
     LOGITS = enum.auto()
 
 
 class Phase(enum.Enum):
-    """What a pass over streamed weights is doing."""
+    """State of a pass over streamed weights."""
 
     LOAD = "load"
     COMPUTE = "compute"
@@ -36,10 +36,10 @@ OnPhase = Callable[[Phase], None]
 
 
 class Rollback(enum.Enum):
-    """How far back a session can go.
+    """How far a session can roll back.
 
-    ``WINDOW``: only as far as a sliding window has not overwritten what would be needed;
-    ``CannotRollback`` names the nearest length. ``NONE``: to 0 only, as a recurrent state.
+    ``WINDOW``: as far as a sliding window has not overwritten the rows needed; ``CannotRollback``
+    names the nearest length. ``NONE``: to 0 only, as with a recurrent state.
     """
 
     ANY = "any"
@@ -52,13 +52,13 @@ class ModelInfo:
     """Facts about a loaded model.
 
     Attributes:
-        name: what reports call it.
+        name: for reports.
         vocab_size: columns of a logits row. Columns that are not tokens hold ``-inf``.
         eos_ids: tokens that end a text.
         max_context: tokens the model was trained for.
-        kv_bytes_per_token: cache bytes one token takes, all layers, keys and values.
+        kv_bytes_per_token: cache bytes per token: all layers, keys and values.
         weight_bytes: bytes of the weights as stored.
-        threads: that a pass computes with.
+        threads: threads of a pass.
 
     """
 
@@ -73,19 +73,19 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a runtime can do; the engine asks before it plans.
+    """Features of a runtime, which the engine reads before it plans.
 
     Attributes:
         branches: most leaves a pending tree may have. 1: chains only; None: any number.
         rollback: how far back ``rollback`` can go.
-        row_widths: None when a pass may have any number of rows, else the static widths
-            of compiled graphs, ascending; a pass is padded to the next one, and more rows than
-            the widest has are computed in several passes.
-        top_k: ids and logits a pass returns per row beside the argmax.
+        row_widths: None if a pass may have any number of rows, else the static widths of compiled
+            graphs, ascending; a pass is padded to the next one, and more rows than the widest has
+            are computed in several passes.
+        top_k: ids and logits a pass returns per row besides the argmax.
         row_invariant: a row's result does not depend on how many rows its pass had.
-        snapshot: sessions can be saved and loaded.
+        snapshot: whether sessions can be saved and loaded.
         phases: weights are streamed while a pass runs, and its sessions are
-            ``StreamedSession``: they tell when they load and when they compute.
+            ``StreamedSession``: they report when they load and when they compute.
 
     """
 
@@ -99,16 +99,16 @@ class Capabilities:
 
     @property
     def tree(self) -> bool:
-        """Whether branching trees are verified."""
+        """True if branching trees are verified."""
         return self.branches != 1
 
     @property
     def drafted_branches(self) -> int | None:
-        """Most branches of a tree that is drafted; row invariance holds for chains only."""
+        """Most branches of a drafted tree; row invariance holds for chains only."""
         return 1 if self.row_invariant else self.branches
 
     def check_branches(self, tree: TokenTree) -> None:
-        """Refuse a tree of more branches than a session verifies; sessions call it.
+        """Refuse a tree with more branches than a session verifies.
 
         Raises:
             StateError: names both numbers.
@@ -148,11 +148,11 @@ class Pass:
     logits: FloatArray | None
 
     def first(self) -> tuple[list[int], list[float]]:
-        """The most likely id of each row, which a runtime may know before the others.
+        """Return the most likely id of each row, and its logit.
 
-        And its logit; NaN where the row has no order, since a NaN is among its best.
+        The logit is NaN if the row contains a NaN. A runtime may know these before the others.
         """
-        # In Python, since numpy takes a microsecond to begin; one NaN makes a NaN of the sum.
+        # In Python, since a numpy call takes a microsecond; one NaN makes the sum NaN.
         totals = ((row[0], sum(row)) for row in self.top_logits.tolist())
         best = [first if total == total else total for first, total in totals]
         return self.top_ids[:, 0].tolist(), best
@@ -164,16 +164,16 @@ class Session(Protocol):
 
     @property
     def length(self) -> int:
-        """Tokens whose keys and values are committed."""
+        """Number of tokens whose keys and values are committed."""
         ...
 
     @property
     def capacity(self) -> int:
-        """Tokens, committed and pending together, that fit."""
+        """Number of tokens, committed and pending together, that fit."""
         ...
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
-        """Commit ``tokens`` after what is committed already, in chunks.
+        """Append and commit ``tokens``, in chunks.
 
         ``on_chunk(done, total)`` runs after each chunk. When it raises, or ``interrupt``
         was called, the chunks done so far stay committed and ``length`` says how many.
@@ -224,7 +224,7 @@ class Session(Protocol):
         ...
 
     def fork(self, length: int) -> Session:
-        """A new session that holds the first ``length`` committed tokens of this one."""
+        """Return a new session that holds the first ``length`` committed tokens of this one."""
         ...
 
     def save(self, file: BinaryIO) -> None:
@@ -237,10 +237,10 @@ class Session(Protocol):
         ...
 
     def load(self, file: BinaryIO) -> None:
-        """Take over a saved state of the same model; what was held before is dropped.
+        """Replace the contents by a saved state of the same model.
 
         Raises:
-            SnapshotError: the state is damaged or of another model; nothing has changed.
+            SnapshotError: the state is damaged or of another model; nothing changes.
             CapacityExceeded: it is longer than this session; likewise.
             StateError: the model's sessions cannot be saved.
 
@@ -248,11 +248,11 @@ class Session(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """From another thread: the running pass, or the next one, raises Interrupted."""
+        """Make the running pass, or the next one, raise Interrupted; called from another thread."""
         ...
 
     def close(self) -> None:
-        """Give the cache back. Closing twice is harmless; any other call raises StateError."""
+        """Release the cache. Closing twice is harmless; any other call raises StateError."""
         ...
 
 
@@ -261,10 +261,10 @@ class StreamedSession(Session, Protocol):
     """A session whose weights are larger than memory and pass through it (2309.04255)."""
 
     def watch(self, on_phase: OnPhase | None) -> None:
-        """Tell from now on what a pass is doing; None ends it.
+        """Report the phases of passes from now on; None ends it.
 
-        ``on_phase`` runs in the thread that computes, at each change, and must be quick: who
-        shares its cores may compute while weights load, and should not while they are used.
+        ``on_phase`` runs in the thread that computes, at each change, and must be quick: a thread
+        on the same cores may compute while weights load, but not while they are used.
         """
         ...
 
@@ -280,11 +280,11 @@ class Model(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What its sessions can do."""
+        """Features of its sessions."""
         ...
 
     def open(self, capacity: int) -> Session:
-        """A new, empty session for at most ``capacity`` tokens.
+        """Return a new, empty session for at most ``capacity`` tokens.
 
         Raises:
             CapacityExceeded: ``capacity`` is beyond the model's context, or below 1.
@@ -293,5 +293,5 @@ class Model(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the weights back, after its sessions are closed."""
+        """Release the weights; called after its sessions are closed."""
         ...

@@ -1,8 +1,7 @@
-"""The state machine of a session: what is committed, what is pending, which calls are refused.
+"""The state machine of a session: committed and pending tokens, and refused calls.
 
-A runtime's session inherits ``SessionBase`` and says how its cache computes, keeps and drops
-rows. Every check and every message stands here, so that all runtimes refuse the same calls in
-the same words.
+A runtime's session inherits ``SessionBase`` and implements how its cache computes, keeps and drops
+rows. All checks and messages are here, so that runtimes refuse the same calls in the same words.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Self = TypeVar("Self", bound="SessionBase")
 
 
 class Stop(Protocol):
-    """The request to stop a pass, as ``threading.Event`` has it."""
+    """A request to stop a pass, with ``threading.Event``'s interface."""
 
     def set(self) -> None:
         """Stop the running pass, or the next one."""
@@ -32,24 +31,24 @@ class Stop(Protocol):
         ...
 
     def is_set(self) -> bool:
-        """True while a stop is requested and not yet answered."""
+        """Return whether a stop is requested and not yet answered."""
         ...
 
 
 class SessionBase(ABC):
     """Implements ``edgedec.decoding.session.Session`` over the methods that a runtime adds.
 
-    A method that a runtime adds runs after the checks and before ``_length``, ``_tree`` and
-    ``_pending`` change. When it raises, they stay as they are.
+    The runtime's methods run after the checks and before ``_length``, ``_tree`` and ``_pending``
+    change. If one raises, they stay as they are.
 
     Args:
         capacity: tokens that fit.
         vocab_size: token ids are below it.
         capabilities: of the model.
-        stop: what ``interrupt`` sets; None is an event of its own.
+        stop: set by ``interrupt``; None creates an event.
 
     Attributes:
-        runtime: the name that saved states carry.
+        runtime: its name in saved states.
         prefill_chunk: tokens of a prompt that one pass computes.
 
     """
@@ -69,53 +68,53 @@ class SessionBase(ABC):
         self._pending = 0
         self._closed = False
 
-    # -- what a runtime adds --------------------------------------------------------------------
+    # -- implemented by a runtime ----------------------------------------------------------------
 
     @abstractmethod
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
-        """Compute ``nodes[start:]``; when it raises, nothing of them is left."""
+        """Compute ``nodes[start:]``; if it raises, none of them remain."""
 
     @abstractmethod
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """Bring a path's rows to where committed ones belong, and drop the other nodes."""
+        """Move a path's rows to their committed places, and drop the other nodes."""
 
     @abstractmethod
     def _copy(self: Self, length: int) -> Self:
-        """A new session whose cache holds the first ``length`` tokens."""
+        """Return a new session whose cache holds the first ``length`` tokens."""
 
     def _read(self, tokens: Sequence[int]) -> None:
-        """Compute a chunk of a prompt into the cache, after what is committed."""
+        """Compute a chunk of a prompt after the committed tokens; unless ``_read_all`` does it."""
         raise NotImplementedError
 
     def _cut(self, length: int) -> None:  # noqa: B027 - not every cache has anything to do
-        """Drop what lies beyond ``length``, where the next pass does not overwrite it."""
+        """Drop rows beyond ``length``, unless the next pass overwrites them."""
 
     def _release(self) -> None:  # noqa: B027 - likewise
-        """Give the cache back."""
+        """Release the cache."""
 
-    # -- what it adds when its sessions can be saved --------------------------------------------
+    # -- also implemented if sessions can be saved -----------------------------------------------
 
     def _fingerprint(self) -> str:
-        """Identifies the model that a saved state belongs to."""
+        """Return an identifier of the model that a saved state belongs to."""
         raise NotImplementedError
 
     def _state(self) -> snapshot.Payload:
-        """The committed tokens' state, as bytes in parts."""
+        """Return the committed tokens' state, as bytes in parts."""
         raise NotImplementedError
 
     def _most_bytes(self) -> int:
-        """The bytes that a state may have at most to fit this session."""
+        """Return the most bytes of a state that fits this session."""
         raise NotImplementedError
 
     def _restore(self, payload: bytearray, length: int) -> None:
-        """Take over a state of ``length`` tokens that ``_state`` gave."""
+        """Restore a state of ``length`` tokens from ``_state``."""
         raise NotImplementedError
 
     # -- computing ------------------------------------------------------------------------------
 
     @property
     def length(self) -> int:
-        """Committed tokens."""
+        """Number of committed tokens."""
         return self._length
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
@@ -212,7 +211,7 @@ class SessionBase(ABC):
         self._tree, self._pending = None, 0
 
     def _load_payload(self, file: BinaryIO) -> tuple[int, bytearray]:
-        """The length and the bytes of a saved state that fits; nothing has changed yet."""
+        """Return length and bytes of a saved state that fits; nothing changes yet."""
         self._check_saveable("load")
         model, most = self._fingerprint(), self._most_bytes()
         length, payload = snapshot.read(file, runtime=self.runtime, model=model, most=most)
@@ -248,7 +247,7 @@ class SessionBase(ABC):
             )
 
     def _check_fits(self, tokens: Sequence[int], count: int) -> None:
-        """Refuse tokens outside the vocabulary, and more pending nodes than there is room for."""
+        """Refuse tokens outside the vocabulary, and more pending nodes than fit."""
         if self._length + count > self.capacity:
             raise CapacityExceeded(
                 f"expected at most {self.capacity - self._length} tokens after the"
@@ -273,14 +272,14 @@ class SessionBase(ABC):
 
 
 def check_interrupt(stop: Stop) -> None:
-    """Raise Interrupted, once, when a stop was requested."""
+    """Raise Interrupted, once, if a stop was requested."""
     if stop.is_set():
         stop.clear()
         raise Interrupted("interrupted")
 
 
 def check_capacity(capacity: int, max_context: int) -> None:
-    """Refuse a session that is empty or longer than the model's context; ``Model.open`` calls it.
+    """Refuse a capacity below 1 or beyond the model's context; called by ``Model.open``.
 
     Raises:
         CapacityExceeded: names both numbers.
@@ -294,5 +293,5 @@ def check_capacity(capacity: int, max_context: int) -> None:
 
 
 def closed() -> StateError:
-    """The error of a call to a session that is closed."""
+    """Return the error of a call to a closed session."""
     return StateError("the session is closed: open a new one")

@@ -1,4 +1,4 @@
-"""The envelope of a saved session: what it is of, how long, and a hash of every byte.
+"""The envelope of a saved session: its model, its length, and a hash of every byte.
 
 ::
 
@@ -7,8 +7,8 @@
     header        JSON: version, runtime, model, length, bytes, sha256
     payload       the runtime's own
 
-A file comes from anywhere. Nothing of the payload reaches a runtime before its hash is right,
-which tells damage from what was saved; it is not a signature.
+Files are untrusted. No part of the payload reaches a runtime before its hash is checked, which
+detects damage but is not a signature.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def write(file: BinaryIO, *, runtime: str, model: str, length: int, payload: Pay
 
     Args:
         file: open for writing in binary.
-        runtime: whose state it is.
+        runtime: the runtime's name.
         model: a fingerprint; loading into any other model is refused.
         length: committed tokens.
         payload: its bytes, in parts.
@@ -59,15 +59,15 @@ def write(file: BinaryIO, *, runtime: str, model: str, length: int, payload: Pay
 
 
 def read(file: BinaryIO, *, runtime: str, model: str, most: int) -> tuple[int, bytearray]:
-    """The length and the payload of a state.
+    """Read a state; return its length and payload.
 
     Args:
         file: open for reading in binary, at the state's first byte.
         runtime, model: as written.
-        most: bytes a payload of this session may have; more are never read.
+        most: most bytes of a payload of this session; more are never read.
 
     Raises:
-        SnapshotError: no state, damaged, of another model or runtime, or too large.
+        SnapshotError: not a state, or it is damaged, too large, or of another model or runtime.
 
     """
     header = _header(file)

@@ -1,4 +1,4 @@
-"""An estimate of how much faster than plain decoding a text was, from its own rounds alone."""
+"""Estimates the speed-up of a text over plain decoding from its own rounds."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from statistics import median
 
 from edgedec.decoding.policy import RoundRecord
 
-# Fewer lone rounds than this say too little about what plain decoding costs.
+# Fewer single-row rounds than this say too little about the cost of plain decoding.
 _ENOUGH = 5
 
 
 @dataclass(slots=True)
 class RoundTimes:
-    """Seconds of a text's rounds by the rows of their pass, the first round left out.
+    """Seconds of a text's rounds by the rows of their pass, without the first round.
 
-    Rounds of equal width are taken at their median on both sides of the ratio, so that a pause
-    of the machine in one of them counts neither for nor against speculation.
+    Rounds of equal width count with their median on both sides of the ratio, so that a pause of the
+    machine counts neither for nor against speculation.
     """
 
     _by_rows: dict[int, list[float]] = field(default_factory=dict)
-    # Rounds of one row without the drafter's share. One right after a wide pass is slower than
-    # in plain decoding, so that the others are preferred.
+    # Single-row rounds without the drafter's share. Those right after a wide pass are slower than
+    # in plain decoding, so the others are preferred.
     _alone: list[float] = field(default_factory=list)
     _after_wide: list[float] = field(default_factory=list)
-    # Passes over one row as the policy knows them, and the rounds' time outside the models.
+    # Single-row passes as the policy knows them, and the rounds' time outside the models.
     _known: list[float] = field(default_factory=list)
     _outside: list[float] = field(default_factory=list)
     _tokens: int = 0
@@ -37,8 +37,8 @@ class RoundTimes:
         Args:
             record: the round.
             total_s: its seconds, the policy's share included.
-            lone_row_s: seconds of a target's pass over one row as the policy has measured them;
-                None where it measures nothing.
+            lone_row_s: seconds of a target's pass over one row as measured by the policy; None if
+                it measures nothing.
 
         """
         wide, self._wide = self._wide, record.rows > 1
@@ -56,7 +56,7 @@ class RoundTimes:
 
     @property
     def speedup(self) -> float | None:
-        """Estimated plain seconds over the rounds' seconds; None without a measured lone row."""
+        """Return estimated plain seconds over actual seconds; None without a single-row time."""
         plain_s = self._plain_s()
         seconds = sum(len(times) * median(times) for times in self._by_rows.values())
         if plain_s is None or not seconds:
@@ -64,7 +64,7 @@ class RoundTimes:
         return plain_s * self._tokens / seconds
 
     def _plain_s(self) -> float | None:
-        """Seconds of a plain round: this text's own lone rounds, else what the policy knows."""
+        """Return seconds of a plain round: from single-row rounds, else as the policy knows."""
         for times in (self._alone, self._alone + self._after_wide):
             if len(times) >= _ENOUGH:
                 return median(times)

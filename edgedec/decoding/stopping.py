@@ -1,4 +1,4 @@
-"""When a text ends, and which of its characters may be shown already."""
+"""Decides when a text ends, and which characters may already be shown."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from edgedec.errors import InputError
 
 
 class Detokenizer(Protocol):
-    """Turns tokens into text one by one (the detokeniser, which needs a tokenizer)."""
+    """Turns tokens into text one by one."""
 
     def push(self, token: int) -> str:
-        """The text this token completes: often its own, nothing inside a character."""
+        """Return the text this token completes: never part of a character, so possibly nothing."""
         ...
 
     def flush(self) -> str:
-        """What was held back, at the end of the text."""
+        """Return the text held back, at the end."""
         ...
 
 
 class NoText:
-    """For callers that want token ids only."""
+    """A detokenizer for callers that want token ids only."""
 
     def push(self, token: int) -> str:
         return ""
@@ -31,23 +31,22 @@ class NoText:
 
 
 class StopRule:
-    """Ends one text by token, by length or by a string.
+    """A rule that ends one text by token, by length or by a string.
 
-    The token that ends a text is part of it: an EOS token is kept and counted but has no
-    text; the token that completes a stop string is kept, and the text is cut right before
-    the string. Of several stop strings the one that is complete first counts, and of those
-    the longest, so that the text does not depend on how it was cut into tokens. Stop
-    strings are looked for in the generated text only, never in the prompt.
+    The token that ends a text is part of it: an EOS token is kept and counted but has no text; the
+    token that completes a stop string is kept, and the text is cut right before the string. Of
+    several stop strings the one completed first counts, and of those the longest, so the text does
+    not depend on its tokenisation. Only the generated text is searched, not the prompt.
 
     Args:
         eos_ids: tokens that end a text.
         max_new_tokens: limit, at least 1.
         stop_strings: texts that end the text.
-        stream: makes text of tokens; stop strings need one.
+        stream: turns tokens into text; needed for stop strings.
 
     Attributes:
-        reason: None while the text goes on, then ``"eos"``, ``"stop"`` or ``"length"``;
-            whoever ends it for another reason (a deadline) writes that here.
+        reason: None while the text goes on, then ``"eos"``, ``"stop"`` or ``"length"``; other
+            reasons, such as a deadline, are set from outside.
 
     Raises:
         InputError: a limit below 1, an empty stop string, or stop strings without a stream.
@@ -82,10 +81,10 @@ class StopRule:
         return self._left if self.reason is None else 0
 
     def cut(self, tokens: Sequence[int]) -> tuple[list[int], list[str]]:
-        """The tokens that still belong to the text, and the text each of them releases.
+        """Return the tokens that still belong to the text, and the text each of them releases.
 
-        Sets ``reason`` when the text ends among them. Nothing that may turn out to be the
-        beginning of a stop string is released before its fate is known.
+        Sets ``reason`` if the text ends among them. Text that may begin a stop string is held back
+        until that is decided.
         """
         kept: list[int] = []
         texts: list[str] = []
@@ -98,7 +97,7 @@ class StopRule:
         return kept, texts
 
     def finish(self) -> str:
-        """The whole text, what was still held back included. Ends the text."""
+        """End the text and return all of it, including what was held back."""
         if self.reason is None:
             self.reason = "cancelled"
         self._pieces.append(self._flush())
@@ -116,7 +115,7 @@ class StopRule:
         return text
 
     def _flush(self) -> str:
-        """The end of the text; empty after a stop string, and the second time."""
+        """Return the end of the text; empty after a stop string, and the second time."""
         if self.reason == "stop":
             return ""
         text = self._release(self._stream.flush())
@@ -125,7 +124,7 @@ class StopRule:
         return text
 
     def _release(self, text: str) -> str:
-        """Append ``text``; returns what is safe to show."""
+        """Append ``text``; return what is safe to show."""
         if not self._stops:
             return text
         known = self._held + text
@@ -138,13 +137,13 @@ class StopRule:
         return known[:safe]
 
     def _first_match(self, text: str) -> int | None:
-        """Where the stop string begins that is complete first; the longest of equals."""
+        """Return where the stop string completed first begins; the longest of equals."""
         found = ((text.find(stop), len(stop)) for stop in self._stops)
         ends = [(start + length, start) for start, length in found if start >= 0]
         return min(ends)[1] if ends else None
 
     def _undecided(self, text: str) -> int:
-        """Length of the longest end of ``text`` that begins a stop string."""
+        """Return the length of the longest suffix of ``text`` that begins a stop string."""
         longest = max(map(len, self._stops)) - 1
         for size in range(min(longest, len(text)), 0, -1):
             end = text[-size:]

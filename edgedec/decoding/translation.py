@@ -1,4 +1,4 @@
-"""Two vocabularies side by side: what a drafter must know to draft in another's tokens.
+"""Maps between two vocabularies, for a drafter whose model has another one than the target.
 
 Token-level intersection (TLI, 2502.05202, section 3.3): tokens with the same bytes are the
 same token; the draft's distribution is restricted to them and renormalised, which a softmax
@@ -21,29 +21,29 @@ OUTSIDE = -1
 
 
 class Speller(Protocol):
-    """Writes text that is given in one vocabulary's tokens in the other's."""
+    """Converts text between the tokens of two vocabularies."""
 
     def spell(self, tokens: Sequence[int], *, first: bool) -> tuple[list[int], list[int]]:
-        """The target's tokens in the draft's own tokenisation, and where each one ends.
+        """Return the target's tokens in the draft's tokenisation, and where each one ends.
 
         Args:
             tokens: of the target.
             first: the text begins with them; else they continue one, at a word's start.
 
         Returns:
-            The draft's ids, and for every target token how many of them spell the text up
-            to its end; ``OUTSIDE`` where that lies inside a draft token.
+            The draft's ids, and for every target token how many of them spell the text up to its
+            end; ``OUTSIDE`` if that lies inside a draft token.
 
         """
         ...
 
     def write(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
-        """The target's tokens for what ``drafted`` (of the draft) says after ``tokens``."""
+        """Return the text of the draft tokens ``drafted`` after ``tokens``, in target tokens."""
         ...
 
 
 class Literal:
-    """Without tokenizers: common tokens one by one, ``blank`` for each of the others."""
+    """A speller without tokenizers: common tokens one by one, ``blank`` for each of the others."""
 
     def __init__(self, to_draft: IntArray, to_target: IntArray, blank: int) -> None:
         self._to_draft = np.where(to_draft == OUTSIDE, blank, to_draft).tolist()
@@ -59,20 +59,20 @@ class Literal:
 
 @dataclass(frozen=True)
 class Translation:
-    """From a target's vocabulary to a draft's and back.
+    """The mapping from a target's vocabulary to a draft's and back.
 
     Attributes:
-        to_draft: for every column of the target the draft's id of the token with the same
-            bytes, ``[target columns]``; ``OUTSIDE`` where there is none. Several target
-            tokens may have the same bytes and so the same id.
+        to_draft: for every column of the target the draft's id of the token with the same bytes,
+            ``[target columns]``; ``OUTSIDE`` if there is none. Several target tokens may have the
+            same bytes and so the same id.
         target_ids, draft_ids: the pairs through which the draft's logits pass, one to one,
             ascending in ``target_ids``; ``[common]`` each.
         draft_columns: columns of a logits row of the draft.
-        speller: between the tokenizers, for what the pairs cannot say.
+        speller: between the tokenizers, for tokens outside the pairs.
         word_starts: target tokens before which a text may be cut without changing how what
             follows is tokenised, ``[target columns]`` bool.
         blank: a token of the draft that stands for no text at all.
-        same: both tokenizers are one, up to padding and added special tokens.
+        same: both tokenizers are the same, up to padding and added special tokens.
         level: ``"token"`` or ``"string"``: how ``hybrid`` drafts.
         facts: shares and counts for reports.
 
@@ -91,7 +91,7 @@ class Translation:
 
     @classmethod
     def of_ids(cls, to_draft: Sequence[int], draft_columns: int, *, blank: int = 0) -> Translation:
-        """Of a map of ids alone; where a draft's id stands twice the first one counts."""
+        """Return the translation of a map of ids; of equal draft ids the first one counts."""
         there = np.asarray(to_draft, dtype=np.int64)
         target_ids, draft_ids = one_to_one(there)
         to_target = np.full(draft_columns, OUTSIDE, dtype=np.int64)
@@ -107,23 +107,23 @@ class Translation:
 
     @property
     def untouched(self) -> bool:
-        """Nothing needs to be translated: a draft's row is a row of the target."""
+        """True if nothing needs translation: a draft's row is a row of the target."""
         return self.same and self.target_columns == self.draft_columns
 
     def common(self, tokens: Sequence[int]) -> float:
-        """Which share of these target tokens the draft has too."""
+        """Return the share of these target tokens that the draft has, too."""
         return float(np.mean(self.to_draft[list(tokens)] != OUTSIDE)) if len(tokens) else 1.0
 
     @functools.cached_property
     def to_target(self) -> IntArray:
-        """For every column of the draft its target token, or ``OUTSIDE``."""
+        """The target token of every column of the draft, or ``OUTSIDE``."""
         back = np.full(self.draft_columns, OUTSIDE, dtype=np.int64)
         back[self.draft_ids] = self.target_ids
         return back
 
     @functools.cached_property
     def columns(self) -> tuple[IntArray, FloatArray]:
-        """Draft columns in the target's order, and 0 where that is right, else ``-inf``."""
+        """Draft columns in the target's order, and 0 if they are valid, else ``-inf``."""
         source = np.zeros(self.target_columns, dtype=np.int64)
         source[self.target_ids] = self.draft_ids
         mask = np.full(self.target_columns, -np.inf, dtype=np.float32)
@@ -132,13 +132,13 @@ class Translation:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Of the pairs: a saved session is of one translation."""
+        """Hash of the pairs: a saved session is only valid for one translation."""
         data = np.concatenate([self.to_draft, self.draft_ids]).tobytes()
         return hashlib.sha256(data).hexdigest()[:16]
 
 
 def one_to_one(to_draft: IntArray) -> tuple[IntArray, IntArray]:
-    """Pairs (target id, draft id) without repetition: of equal draft ids the lowest target."""
+    """Return pairs (target id, draft id), each draft id once, with its lowest target id."""
     ids = np.flatnonzero(to_draft != OUTSIDE)
     _, first = np.unique(to_draft[ids], return_index=True)
     kept = np.sort(ids[first])

@@ -1,4 +1,4 @@
-"""Token trees: what a drafter proposes and a target verifies in one pass."""
+"""Token trees, which a drafter proposes and a target verifies in one pass."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class TokenTree:
 
     @classmethod
     def chain(cls, tokens: Sequence[int]) -> TokenTree:
-        """A tree without branches; ``tokens[0]`` is the root."""
+        """Return a tree without branches; ``tokens[0]`` is the root."""
         tree = cls(tokens[0])
         for token in tokens[1:]:
             tree.add(token, len(tree) - 1)
         return tree
 
     def add(self, token: int, parent: int) -> int:
-        """Append a child of ``parent``; returns the new node's index."""
+        """Append a child of ``parent``; return the new node's index."""
         node = len(self.tokens)
         if not 0 <= parent < node:
             raise ValueError(f"parent {parent} is not a node of a tree of {node}")
@@ -52,20 +52,20 @@ class TokenTree:
 
     @property
     def is_chain(self) -> bool:
-        """True when no node has two children, so that a causal mask is enough."""
+        """True if no node has two children, so that a causal mask is enough."""
         return self._chain
 
     @property
     def leaves(self) -> int:
-        """Nodes without children: the branches of the tree."""
+        """Number of nodes without children, the branches of the tree."""
         return len(self.parents) + 1 - len(set(self.parents))  # -1, the root's parent, not a node
 
     def children(self, node: int) -> list[int]:
-        """Child nodes in draw order."""
+        """Return child nodes in draw order."""
         return [i for i in range(node + 1, len(self.parents)) if self.parents[i] == node]
 
     def child(self, node: int, token: int) -> int | None:
-        """The child of ``node`` that carries ``token``, if there is one."""
+        """Return the child of ``node`` that carries ``token``, if there is one."""
         parents, tokens = self.parents, self.tokens
         for i in range(node + 1, len(parents)):
             if parents[i] == node and tokens[i] == token:
@@ -73,7 +73,7 @@ class TokenTree:
         return None
 
     def path_to(self, node: int) -> list[int]:
-        """Node indices from the root to ``node``, both included."""
+        """Return node indices from the root to ``node``, both included."""
         path = []
         while node >= 0:
             path.append(node)
@@ -81,11 +81,11 @@ class TokenTree:
         return path[::-1]
 
     def tokens_on(self, path: Iterable[int]) -> list[int]:
-        """The tokens of these nodes."""
+        """Return the tokens of these nodes."""
         return [self.tokens[i] for i in path]
 
     def is_path(self, path: Sequence[int]) -> bool:
-        """Whether ``path`` starts at the root and goes from parent to child."""
+        """Return whether ``path`` starts at the root and goes from parent to child."""
         above = -1
         for node in path:
             if not 0 <= node < len(self.tokens) or self.parents[node] != above:
@@ -96,15 +96,15 @@ class TokenTree:
 
 @dataclass(slots=True)
 class Draft:
-    """A proposed tree and what the acceptance rules need to know about how it was drawn.
+    """A proposed tree and how it was drawn, which the acceptance rules need.
 
     Attributes:
         tree: rooted at the last emitted token.
-        q: for every node whose children were drawn from a distribution, that distribution
-            after the sampler's own processing, ``[vocab]`` float32. Empty for
-            deterministic drafters (prompt lookup, Token Recycling).
+        q: for every node whose children were drawn from a distribution, that distribution after the
+            sampler's own processing, ``[vocab]`` float32. Empty for deterministic drafters (prompt
+            lookup, Token Recycling).
         source: name of the drafter that made it.
-        passes: draft model passes it took.
+        passes: number of draft model passes it took.
 
     """
 
@@ -115,5 +115,5 @@ class Draft:
 
     @property
     def drafted(self) -> int:
-        """Drafted tokens: every node but the root."""
+        """Number of drafted tokens: every node but the root."""
         return len(self.tree) - 1

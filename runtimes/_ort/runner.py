@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import onnxruntime as ort
@@ -30,7 +31,7 @@ class Terminate:
         return bool(self._options.terminate)
 
 
-class Runner:
+class Runner(ABC):
     """An inference session as one sequence uses it: one pass at a time.
 
     Attributes:
@@ -59,9 +60,9 @@ class Runner:
                 del self._run
                 self._release()
 
+    @abstractmethod
     def _release(self) -> None:
         """Drop what holds the weights or the cache."""
-        raise NotImplementedError
 
     def _check_open(self) -> None:
         if self._closed:

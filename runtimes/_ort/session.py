@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -48,17 +49,17 @@ class OrtSession(SessionBase):
 
     # -- what a graph style adds ----------------------------------------------------------------
 
+    @abstractmethod
     def _held(self) -> list[Rows]:
         """The cache, ``[entries, kv_heads, slots, width]`` each; committed rows come first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _take_over(self, rows: Sequence[Rows], length: int) -> None:
         """Let the cache begin with these, shaped as ``_held`` but of ``length`` slots."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _give_back(self) -> None:
         """Give the cache's memory back."""
-        raise NotImplementedError
 
     # -- what all share -------------------------------------------------------------------------
 

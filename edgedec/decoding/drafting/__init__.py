@@ -19,57 +19,57 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from edgedec.errors import InputError, RuntimeUnavailable
 
-if TYPE_CHECKING:  # the command line lists names, and does not wait for numpy
+if TYPE_CHECKING:  # the command line lists names without importing numpy
     from edgedec._support.plugins import Point
     from edgedec.decoding.drafting.base import Drafter, DrafterInfo, DrafterParts
 
 # The drafter that drafts nothing: plain decoding.
 PLAIN = "none"
-# The word for whichever drafter suits, see ``default``.
+# The name for the most suitable drafter, see ``default``.
 AUTO = "auto"
 
 
 class _Module(Protocol):
-    """What a drafter's file offers."""
+    """The contents of a drafter's module."""
 
     INFO: DrafterInfo
 
     def build(self, parts: DrafterParts) -> Drafter: ...
 
 
-# -- what there is ------------------------------------------------------------------------------
+# -- listing drafters ---------------------------------------------------------------------------
 
 
 @cache
 def built_in() -> tuple[str, ...]:
-    """The drafters of this folder: its files that are not helpers."""
+    """Return the drafters of this folder: its modules without a leading underscore."""
     found = (module.name for module in pkgutil.iter_modules(__path__))
     return tuple(sorted(name for name in found if name != "base" and not name.startswith("_")))
 
 
 def added() -> dict[str, str]:
-    """The drafters that installed packages add, with the package of each; none is imported."""
+    """Return added drafters by name, with each one's package; imports none of them."""
     return {name: point.package for name, point in _points()[0].items()}
 
 
 def names() -> list[str]:
-    """All drafters."""
+    """Return the names of all drafters."""
     return sorted((*built_in(), *added()))
 
 
 def known(name: str) -> bool:
-    """True if there is a drafter of this name; looks among packages only if it must."""
+    """Return whether a drafter of this name exists; searches packages only if necessary."""
     return name in built_in() or (name != AUTO and name in added())
 
 
 def problems() -> list[str]:
-    """A line for each drafter that an installed package should add, and does not."""
+    """Return a line for each drafter that an installed package fails to add."""
     loaded = (_loaded(name)[1] for name in added())
     return [*_points()[1], *filter(None, loaded)]
 
 
 def info(name: str) -> DrafterInfo:
-    """What is known of a drafter; nothing of a name that no drafter has, such as ``auto``.
+    """Return a drafter's facts; the defaults for a name without a drafter, such as ``auto``.
 
     Raises:
         RuntimeUnavailable: a package adds it, and it does not load.
@@ -80,14 +80,14 @@ def info(name: str) -> DrafterInfo:
 
 @cache
 def usable() -> tuple[str, ...]:
-    """All drafters but those that packages add and that do not load, of which it warns."""
+    """Return all drafters that load; warns of those from packages that do not."""
     for problem in problems():
         logging.getLogger("edgedec").warning(problem)
     return tuple(name for name in names() if not _loaded(name)[1])
 
 
 def planned() -> list[str]:
-    """The drafters that plans choose from: first those without a model, composites last."""
+    """Return the drafters that plans choose from: those without a model first, composites last."""
     found = {name: info(name) for name in usable()}
     ranks = {name: (of.needs_model, len(of.parts), name) for name, of in found.items()}
     return sorted((name for name in found if found[name].planned), key=ranks.__getitem__)
@@ -95,24 +95,24 @@ def planned() -> list[str]:
 
 @cache
 def default(*, with_model: bool) -> str:
-    """The drafter that ``auto`` stands for, with a draft model or without."""
+    """Return the drafter that ``auto`` stands for, with or without a draft model."""
     infos = ((name, info(name)) for name in built_in())
     return next(name for name, of in infos if of.default and of.needs_model == with_model)
 
 
 def forget() -> None:
-    """Look anew for what installed packages add, when it is next asked for."""
+    """Search installed packages again at the next request."""
     from edgedec.decoding.drafting import _added
 
     for cached in (_added.found, _loaded, usable):
         cached.cache_clear()
 
 
-# -- one of them --------------------------------------------------------------------------------
+# -- building one -------------------------------------------------------------------------------
 
 
 def before_model(name: str, parts: DrafterParts) -> Drafter | None:
-    """What an overlapped drafter asks before its draft model; None where it asks nothing."""
+    """Return the drafter that an overlapped one asks before its draft model, or None."""
     first, *others = info(name).parts or (name,)
     if info(first).needs_model:
         return None
@@ -120,14 +120,14 @@ def before_model(name: str, parts: DrafterParts) -> Drafter | None:
 
 
 def create(name: str, parts: DrafterParts) -> Drafter:
-    """A drafter by name; its file is imported now, not before.
+    """Build a drafter by name; its module is imported now, not before.
 
     Args:
         name: one of ``names()``.
-        parts: what it is built from; the draft's session is the drafter's own from now on.
+        parts: what it is built from; the drafter takes over the draft's session.
 
     Raises:
-        InputError: no such drafter, or it needs what was not given.
+        InputError: no such drafter, or something it needs was not given.
         RuntimeUnavailable: a package adds it, and it does not load.
 
     """
@@ -156,7 +156,7 @@ def _module(name: str) -> _Module:
 
 @cache
 def _loaded(name: str) -> tuple[_Module, str]:
-    """A drafter's module; a line that says why there is none, else empty."""
+    """Return a drafter's module, and why there is none, else an empty text."""
     if name in built_in():
         return cast(_Module, importlib.import_module(f"{__name__}.{name}")), ""
     from edgedec.decoding.drafting import _added

@@ -1,7 +1,7 @@
-"""Drafters that installed packages add, by entry points that name a module.
+"""Drafters added by installed packages, through entry points that name a module.
 
-The module has ``INFO`` and ``build``, as the files of this folder do. It is imported when its
-drafter is asked for, or when all drafters are, as in planning.
+The module has ``INFO`` and ``build``, like the files of this folder. It is imported when its
+drafter, or every drafter, as in planning, is needed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from edgedec.decoding.tree import Draft
 
 GROUP = "edgedec.drafters"
-# What a plan, a command line and a table can hold.
+# Names that fit in a plan, a command line and a table.
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _T = TypeVar("_T")
 
 
 @cache
 def found(taken: frozenset[str]) -> tuple[dict[str, Point], tuple[str, ...]]:
-    """Entry points by the drafter's name, and a line for each that cannot have its name.
+    """Return entry points by drafter name, and a line for each whose name cannot be used.
 
     Args:
-        taken: names that no package can have.
+        taken: names that no package may use.
 
     """
     named: dict[str, Point] = {}
@@ -57,7 +57,7 @@ def found(taken: frozenset[str]) -> tuple[dict[str, Point], tuple[str, ...]]:
 
 
 def load(point: Point, known: Collection[str]) -> tuple[Any, str]:
-    """The module of a package's drafter, and a line that says why it cannot be used.
+    """Import a package's drafter; return its module, and a line on why it cannot be used.
 
     Args:
         point: its entry point.
@@ -83,10 +83,10 @@ def load(point: Point, known: Collection[str]) -> tuple[Any, str]:
 
 
 class Added:
-    """A package's drafter, whose faults come as one line that names the package.
+    """A package's drafter, whose errors become one line that names the package.
 
     Raises:
-        RuntimeUnavailable: from every method, when the drafter raises anything of its own.
+        RuntimeUnavailable: from every method, if the drafter raises any error of its own.
 
     """
 

@@ -1,4 +1,4 @@
-"""One drafter made of several, each asked in turn."""
+"""A drafter composed of several, asked in turn."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.tree import Draft, TokenTree
 
-# What became of a draft in which nothing was drafted.
+# Accepted length recorded for a draft without drafted tokens.
 _NOTHING = Verdict([0], 0)
 
 
 class CompositeDrafter:
     """Asks its arms in order until one drafts something; a draft's ``source`` names that arm.
 
-    The policy, asked before an arm drafts anything, declines it where an arm that is asked
-    later (``Offer.rivals``) is worth more. Arms that know at no cost how sure they are come
-    first: a policy that knows no arms then drafts by lookup where it hits and by the model
-    elsewhere.
+    The policy, asked before an arm drafts anything, declines it if a later arm (``Offer.rivals``)
+    is worth more. Arms whose confidence is free come first: under a policy that compares no arms,
+    lookup drafts where it hits and the model elsewhere.
 
     Args:
-        name: what reports call it.
+        name: for reports.
         arms: the drafters, in the order in which they are asked.
-        learner: the arm, if any, that learns from every pass, whoever drafted.
+        learner: the arm, if any, that learns from every pass, whichever arm drafted.
 
     """
 
@@ -34,13 +33,13 @@ class CompositeDrafter:
         self.name = name
         self._arms, self._learner = tuple(arms), learner
         self._maker = self._arms[-1]
-        # An arm that ran its model and drafted nothing: its pass is not in vain.
+        # An arm that ran its model without drafting: its pass is used later.
         self._declined: tuple[Drafter, Draft] | None = None
         self._resting = False
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The arms' names, in the order in which they are asked."""
+        """Names of the arms, in the order in which they are asked."""
         return tuple(arm.name for arm in self._arms)
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
@@ -66,7 +65,7 @@ class CompositeDrafter:
 
     def observe(self, feedback: RoundFeedback) -> None:
         if self._resting:
-            return  # such a round should cost what a plain one does
+            return  # such a round should cost no more than a plain one
         drafted = feedback.draft.drafted
         if drafted:
             self._maker.observe(feedback)

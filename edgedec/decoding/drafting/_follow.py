@@ -1,4 +1,4 @@
-"""A draft model's session that follows the text, however far behind it falls."""
+"""A draft model's session that follows the text, however far it falls behind."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import CannotRollback, InputError
 
-# Up to this many tokens that the session never computed ride along in the next pass; more
-# are prefilled, which needs no logits and no ancestor mask.
+# Up to this many missing tokens are computed in the next pass; more are prefilled, which needs
+# neither logits nor an ancestor mask.
 _RIDE_ALONG = 8
-# A long prompt is read over several rounds, which decode without a draft meanwhile: the first
-# token does not wait for a second model's prefill, and a cancelled request does not either.
+# A long prompt is read over several rounds, which meanwhile decode without a draft: neither the
+# first token nor a cancelled request waits for a second model's prefill.
 _READ_AT_ONCE = 512
 
 
 class Follower:
-    """Owns a draft session and keeps it a prefix of the text.
+    """Owner of a draft session that keeps it a prefix of the text.
 
-    The session lags: it never computes the last token of a chain, nor what another drafter
-    proposed. Missing tokens enter as a chain above the root of the next tree, in the pass
-    that computes the root, so that a draft of d tokens costs d passes. The caller and the
-    sampler see the tree as rooted at the last token of the text, whatever is above it.
+    The session lags: it computes neither the last token of a chain nor what another drafter
+    proposed. Missing tokens are added as a chain above the root of the next tree, in the pass that
+    computes the root, so a draft of d tokens costs d passes. The caller and the sampler see the
+    tree as rooted at the last token of the text, whatever is above it.
 
     Invariant: the session holds ``_held``, a prefix of ``sampler.history[:-1]``.
     """
@@ -40,8 +40,8 @@ class Follower:
         self._session, self._widest = translated(parts.draft, parts.translation)
         self._sampler: Sampler | None = None
         self._held: list[int] = []
-        # The round: the caller's tree, the session's own (the missing tokens above it), how
-        # many those are, nodes pending in the session, and the last pass.
+        # State of the round: the caller's tree, the session's own (with the missing tokens above
+        # it), how many those are, nodes pending in the session, and the last pass.
         self._tree: TokenTree | None = None
         self._own = TokenTree(0)
         self._lag = self._pending = self._passes = 0
@@ -49,7 +49,7 @@ class Follower:
         self._rows: Rows | None = None
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        """Follow another text; what it shares with the last one stays computed."""
+        """Follow another text; the prefix shared with the last one stays computed."""
         self._sampler = sampler
         self._drop()
         shared = 0
@@ -60,25 +60,25 @@ class Follower:
         self._rollback(shared)
 
     def room(self) -> int:
-        """Nodes, the root included, that can still be computed in one round."""
+        """Return how many nodes, including the root, can still be computed in one round."""
         return min(self._session.capacity - len(self._text()) + 1, self._widest)
 
     def behind(self) -> int:
-        """Tokens to read before the next pass; 0 where they are few enough to ride along."""
+        """Return how many tokens must be read before the next pass; 0 if it can include them."""
         missing = len(self._text()) - 1 - len(self._held)
         return missing if missing > _RIDE_ALONG else 0
 
     def catch_up(self) -> bool:
-        """Read what is missing, or a bit of it where that is much; whether that was all."""
+        """Read the missing tokens, or a chunk of them if there are many; True if all are read."""
         self._drop()
         missing = self._text()[len(self._held) : -1]
         self._read(missing[:_READ_AT_ONCE])
         return len(missing) <= _READ_AT_ONCE
 
     def rows(self, tree: TokenTree) -> Rows:
-        """Rows of the last pass over ``tree``, after computing any nodes still missing.
+        """Return rows of the last pass over ``tree``, after computing any missing nodes.
 
-        The first call for a tree ends whatever round was left open before it.
+        The first call for a tree ends any round left open before it.
         """
         if tree is not self._tree:
             self._open(tree)
@@ -87,21 +87,22 @@ class Follower:
         return self._rows
 
     def confidence(self, node: int) -> float:
-        """Probability of the first choice after ``node``, among the last pass's top."""
+        """Return the probability of the first choice after ``node``, among the last pass's top."""
         best, *others = self.scores(node)
         return 1 / (1 + sum([exp(logit - best) for logit in others]))
 
     def scores(self, node: int) -> list[float]:
-        """Logits of the last pass's top after ``node``, descending."""
+        """Return logits of the last pass's top after ``node``, descending."""
         scored = self._last_pass()
         scores: list[float] = scored.top_logits[node - scored.start].tolist()
         return scores
 
     def chances(self, rows: Rows, node: int, ids: IntArray) -> FloatArray:
-        """The draft's probabilities of ``rows.best(node, len(ids))``, ``[len(ids)]``.
+        """Return the draft's probabilities of ``rows.best(node, len(ids))``, ``[len(ids)]``.
 
-        When sampling, after temperature and filters. Greedy, where that would be one-hot,
-        by the model itself: how sure it is says how often the target agrees.
+        When sampling, they are taken after temperature and filters. When greedy, which would make
+        them one-hot, they are the model's own, since its certainty predicts how often the target
+        agrees.
         """
         scored, sampler = self._last_pass(), self._sampler
         assert sampler is not None
@@ -124,11 +125,11 @@ class Follower:
         self._forget()
 
     def close(self) -> None:
-        """Give the session back."""
+        """Close the session."""
         self._session.close()
 
     def passes(self, tree: TokenTree) -> int:
-        """Passes spent on this tree so far."""
+        """Return the number of passes spent on this tree so far."""
         return self._passes if tree is self._tree else 0
 
     def _text(self) -> list[int]:
@@ -146,8 +147,8 @@ class Follower:
         self._lag = self._pending = self._passes = 0
 
     def _drop(self) -> None:
-        """End an open round, also one that an exception left half done."""
-        del self._held[self._session.length :]  # it went back and was interrupted
+        """End an open round, even one that an exception left unfinished."""
+        del self._held[self._session.length :]  # interrupted after it went back
         if self._pending or self._session.length != len(self._held):
             self._rollback(len(self._held))
         self._forget()
@@ -156,7 +157,7 @@ class Follower:
         try:
             self._session.rollback(length)
         except CannotRollback as error:
-            # Further back is as good: what is missing is read again.
+            # Going back further is fine: missing tokens are read again.
             length = error.nearest if error.nearest <= length else 0
             self._session.rollback(length)
         del self._held[length:]
@@ -175,7 +176,7 @@ class Follower:
         try:
             self._session.prefill(tokens)
         finally:
-            # Interrupted between chunks: what was read stays read.
+            # If interrupted between chunks, the chunks read so far stay read.
             self._held += tokens[: self._session.length - len(self._held)]
 
     def _forward(self, tree: TokenTree) -> Rows:
@@ -193,7 +194,7 @@ class Follower:
 
 
 def _below(scored: Pass, lag: int) -> Pass:
-    """The same pass as seen from the node ``lag`` deep: rows above it cut, nodes renumbered."""
+    """Return the pass as seen from the node ``lag`` deep: rows above it cut, nodes renumbered."""
     cut = max(0, lag - scored.start)
     logits = None if scored.logits is None else scored.logits[cut:]
     start = max(0, scored.start - lag)

@@ -1,4 +1,4 @@
-"""A text of the target's tokens as a draft session holds it: in the draft's own tokens."""
+"""A text of the target's tokens as a draft session holds it, in the draft's own tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgedec.decoding.session import OnChunk, Session
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.errors import CannotRollback
 
-# How far back a tail that is written anew may begin, in the target's tokens.
+# How far back, in the target's tokens, a re-tokenised tail may begin.
 _FURTHEST = 48
 _MARGIN = 64
 
@@ -19,12 +19,12 @@ class TranscriptPlan:
     """What to compute so that the session holds a text and its continuation.
 
     Attributes:
-        anchor: the target tokens before it stay as they are written.
-        base: how many draft tokens spell those; 0 also where the beginning is left out.
-        keep: the draft tokens that stay in the session.
+        anchor: the tokenisation of the target tokens before it is kept.
+        base: how many draft tokens spell those; 0 also if the beginning is left out.
+        keep: number of draft tokens kept in the session.
         feed: the draft tokens that follow them.
-        ends: for the target tokens from ``anchor`` on, the new ones included, how many
-            draft tokens spell the text up to their end; ``OUTSIDE`` inside one.
+        ends: for the target tokens from ``anchor`` on, including new ones, how many draft tokens
+            spell the text up to their end; ``OUTSIDE`` inside one.
 
     """
 
@@ -36,19 +36,19 @@ class TranscriptPlan:
 
 
 class Transcript:
-    """Keeps two lengths: the text's in target tokens, the session's in draft tokens.
+    """A text with two lengths: in target tokens, and in the session's draft tokens.
 
-    A token that both vocabularies have is appended as it is. After any other the text is
-    written anew from the start of a word before it, as the draft's tokenizer writes it; what
-    the session holds of that already stays.
+    A token that both vocabularies have is appended as it is. After any other, the text is tokenised
+    again by the draft's tokenizer, from the start of a word before it; the part of the result that
+    the session already holds is kept.
 
-    ``_marks[i]`` is how many draft tokens spell the first i target tokens, or ``OUTSIDE``
-    where that is not a whole number of those in the session.
+    ``_marks[i]`` is how many draft tokens spell the first i target tokens, or ``OUTSIDE`` if that
+    is not a whole number of those in the session.
 
     Attributes:
-        session: speaks the draft's tokens.
+        session: of the draft's tokens.
         tokens: the text, in the target's.
-        held: what the session has committed, in the draft's.
+        held: the session's committed tokens, in the draft's.
 
     """
 
@@ -62,7 +62,7 @@ class Transcript:
 
     @property
     def margin(self) -> int:
-        """Draft tokens that always fit after a text that takes more of them than it has."""
+        """Draft tokens that fit after any text, however many draft tokens the text takes."""
         return min(_MARGIN, self.session.capacity // 2)
 
     def plan(
@@ -77,10 +77,10 @@ class Transcript:
 
         Args:
             new: target tokens.
-            anew: write the tail anew even where every token of it is common.
-            rows: the row of each of them is wanted, so that each is computed again.
-            spare: draft tokens that must fit as well. Of a text too long for the session
-                only the end is written.
+            anew: tokenise the tail again even if all its tokens are common.
+            rows: the row of each of them is needed, so each is computed again.
+            spare: draft tokens that must fit as well. Only the end of a text too long for the
+                session is kept.
 
         """
         known, held = len(self.tokens), len(self.held)
@@ -95,7 +95,7 @@ class Transcript:
             if mine != theirs:
                 break
             shared += 1
-        # The last token is always computed: its row is what the pass is for.
+        # The last token is always computed, since the pass is for its row.
         wanted = [base + len(ids), *(ends[len(self.tokens) - anchor :] if rows else [])]
         keep = min(base + shared, *(max(0, end - 1) for end in wanted if end != OUTSIDE))
         before = self._rewind(keep)
@@ -104,7 +104,7 @@ class Transcript:
         return TranscriptPlan(anchor, base, keep, feed or [self._translation.blank], ends)
 
     def read(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
-        """Commit ``tokens`` after the text, written anew; see ``Session.prefill``."""
+        """Commit ``tokens`` after the text, re-tokenised; see ``Session.prefill``."""
         plan = self.plan(tokens, anew=True)
         before = max(0, len(self.tokens) - plan.anchor)
         ends = of_all(plan.ends[before:], len(tokens))
@@ -118,14 +118,14 @@ class Transcript:
         try:
             self.session.prefill(plan.feed, chunk)
         finally:
-            # Interrupted between chunks: what was read stays read.
+            # If interrupted between chunks, the chunks read so far stay read.
             done = self.session.length - base
             self.held += plan.feed[:done]
             kept = len(tokens) if done == len(plan.feed) else _whole(ends, len(self.held))
             self.record(plan, tokens[:kept], [*plan.ends[:before], *ends[:kept]])
 
     def pieces(self, token: int) -> list[int]:
-        """The draft tokens that stand for one of the target's by itself, at least one."""
+        """Return the draft tokens that stand for a single target token, at least one."""
         common = self._to_draft[token]
         if common != OUTSIDE:
             return [common]
@@ -133,13 +133,13 @@ class Transcript:
         return ids or [self._translation.blank]
 
     def record(self, plan: TranscriptPlan, tokens: Sequence[int], ends: Sequence[int]) -> None:
-        """The session committed what was planned, or the beginning of it.
+        """Record that the session has committed a plan, or the beginning of it.
 
         Args:
             plan: of this text; ``held`` has grown by what was committed since.
-            tokens: target tokens that follow the text now.
-            ends: as in the plan, for the target tokens from its anchor to the last of these,
-                or from the first of these where the anchor lies among them.
+            tokens: target tokens that now follow the text.
+            ends: as in the plan, for the target tokens from its anchor to the last of these, or
+                from the first of these if the anchor is among them.
 
         """
         marks, limit, anchor = self._marks, len(self.held), plan.anchor
@@ -150,38 +150,38 @@ class Transcript:
             marks[anchor] = plan.base
 
     def cut(self, length: int) -> None:
-        """Back to the first ``length`` target tokens."""
+        """Go back to the first ``length`` target tokens."""
         del self.tokens[length:]
         del self._marks[length + 1 :]
         self._rewind(self._marks[self._last_mark()])
 
     def settle(self) -> None:
-        """Drop pending nodes, and whatever an exception left half done."""
+        """Drop pending nodes, and anything an exception left unfinished."""
         del self.tokens[len(self._marks) - 1 :]
         del self._marks[len(self.tokens) + 1 :]
         self._rewind(min(len(self.held), self.session.length), pending=True)
 
     def copy(self, session: Session) -> Transcript:
-        """The same text for a session that holds the same."""
+        """Return the same text for a session with the same contents."""
         other = Transcript(session, self._translation)
         other.tokens, other.held = self.tokens[:], self.held[:]
         other._marks = self._marks[:]
         return other
 
     def state(self) -> list[list[int]]:
-        """All there is to save beside the session."""
+        """Return what must be saved besides the session."""
         return [self.tokens, self.held, self._marks]
 
     def restore(self, state: list[list[int]]) -> None:
-        """Take over what ``state`` gave, with a session in the same state."""
+        """Restore what ``state`` returned, with a session in the same state."""
         self.tokens, self.held, self._marks = state
 
     def _room(self, surplus: int, spare: int) -> int:
-        """Draft tokens that a text may take which has ``surplus`` fewer."""
+        """Return how many draft tokens a text may take that has ``surplus`` fewer target tokens."""
         return self.session.capacity - (max(spare, self.margin) if surplus > 0 else spare)
 
     def _written(self, new: Sequence[int], spare: int) -> tuple[int, int, list[int], list[int]]:
-        """The tail in the draft's tokenisation: anchor, draft tokens before it, ids, ends."""
+        """Return the re-tokenised tail: anchor, draft tokens before it, ids, ends."""
         spell, text = self._translation.speller.spell, [*self.tokens, *new]
         anchor = self._anchor(new)
         base = self._marks[anchor]
@@ -193,13 +193,13 @@ class Transcript:
             anchor, base = max(0, len(text) - max(1, shown)), 0
             ids, ends = spell(text[anchor:], first=True)
             self._marks[1:] = [OUTSIDE] * (len(self._marks) - 1)
-        if base + len(ids) > max(1, room):  # one token that is longer than the room there is
+        if base + len(ids) > max(1, room):  # a single token longer than the room
             ids = ids[-max(1, room) :]
             ends = [*([OUTSIDE] * (len(ends) - 1)), len(ids)]
         return anchor, base, ids, [end + base if end != OUTSIDE else OUTSIDE for end in ends]
 
     def _anchor(self, new: Sequence[int]) -> int:
-        """The last word's start that is the end of a draft token too."""
+        """Return the last word start that is also the end of a draft token."""
         last = self._last_mark()
         starts, marks = self._translation.word_starts, self._marks
         text = self.tokens
@@ -212,7 +212,7 @@ class Transcript:
         return last
 
     def _last_mark(self) -> int:
-        """The last place of the text whose encoding the session holds."""
+        """Return the last position of the text that falls on the end of a held draft token."""
         marks = self._marks
         place = len(marks) - 1
         while marks[place] == OUTSIDE and place:
@@ -220,12 +220,12 @@ class Transcript:
         return place
 
     def _rewind(self, length: int, *, pending: bool = False) -> list[int]:
-        """Back to at most ``length`` draft tokens; returns those that went."""
+        """Go back to at most ``length`` draft tokens; return those removed."""
         if length < self.session.length or pending:
             try:
                 self.session.rollback(length)
             except CannotRollback as error:
-                # Further back is as good: what is missing is computed again.
+                # Going back further is fine: missing tokens are computed again.
                 length = error.nearest if error.nearest <= length else 0
                 self.session.rollback(length)
         gone = self.held[length:]
@@ -239,10 +239,10 @@ class Transcript:
 
 
 def of_all(ends: list[int], count: int) -> list[int]:
-    """One end for each of ``count`` tokens, the first of which may have been left out."""
+    """Return one end for each of ``count`` tokens, the first of which may have been left out."""
     return [OUTSIDE] * (count - len(ends)) + ends
 
 
 def _whole(ends: Sequence[int], held: int) -> int:
-    """How many tokens the session holds to their end."""
+    """Return how many tokens the session holds completely."""
     return max((i + 1 for i, end in enumerate(ends) if OUTSIDE < end <= held), default=0)

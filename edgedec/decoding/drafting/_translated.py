@@ -1,4 +1,4 @@
-"""A draft session of another vocabulary that speaks the target's tokens."""
+"""A draft session of another vocabulary behind the target's tokens."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SnapshotError
 
 _MOST_STATE = 1 << 26
-# The draft's own session refuses what it cannot do.
+# The underlying draft session refuses what it cannot do.
 _CAPABILITIES = Capabilities(snapshot=True)
 
 
 def translated(session: Session, translation: Translation | None) -> tuple[Session, int]:
-    """``session`` for a caller who speaks the target's tokens; itself where it does already.
+    """Return a session that takes the target's tokens, and the width of a tree that always fits.
 
-    And how many nodes of a tree fit whatever the text before them takes.
+    It is ``session`` itself if no translation is needed.
     """
     if translation is None or translation.untouched:
         return session, session.capacity
@@ -36,17 +36,17 @@ def translated(session: Session, translation: Translation | None) -> tuple[Sessi
 class TranslatedSession(SessionBase):
     """Token-level intersection (TLI): the same ``Session`` protocol over another vocabulary.
 
-    A row of logits has the target's columns; tokens that the draft does not have hold
-    ``-inf``, so that a softmax renormalises over the common ones. Of a ``TOP`` pass only the
-    draft's own ``top_k`` ids are mapped, never a row; those that the target does not have
-    are left out and the places at the end hold ``-inf``. Where none is left every place holds the
-    same logit: the draft has no idea.
+    A row of logits has the target's columns; tokens missing from the draft's vocabulary hold
+    ``-inf``, so that a softmax renormalises over the common ones. In a ``TOP`` pass only the
+    draft's own ``top_k`` ids are mapped, never a row; those missing from the target's vocabulary
+    are left out, and the last columns hold ``-inf``. If none is left, every column holds the same
+    logit, since the draft says nothing.
 
-    A node that ends inside a draft token has the row of the last whole one before it. That
-    is so only for text that was already there; what is drafted here is common.
+    A node that ends inside a draft token has the row of the last whole one before it. This occurs
+    only in existing text, since drafted tokens are common.
 
     Args:
-        session: empty, of the draft model; this session's own from now on.
+        session: empty, of the draft model; owned by this session from now on.
         translation: between its vocabulary and the target's.
 
     """
@@ -54,14 +54,14 @@ class TranslatedSession(SessionBase):
     runtime = "translated"
 
     def __init__(self, session: Session, translation: Translation) -> None:
-        # As many target tokens fit: of a text that takes more of the draft's the end is held.
+        # As many target tokens fit; if a text takes more draft tokens, only its end is held.
         super().__init__(session.capacity, translation.target_columns, _CAPABILITIES)
         self._session = session
         self._translation = translation
         self._text = Transcript(session, translation)
         self._columns = _Columns(translation)
         # The draft's own tree, where each of the caller's nodes ends in it, and whether a draft
-        # token ends there too.
+        # token also ends there.
         self._own = TokenTree(0)
         self._places: list[int] = []
         self._exact: list[bool] = []
@@ -69,7 +69,7 @@ class TranslatedSession(SessionBase):
 
     @property
     def widest(self) -> int:
-        """Nodes of a tree that fit whatever the text before them takes."""
+        """Nodes of a tree that fit after any text."""
         return self._text.margin
 
     def _read_all(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
@@ -83,7 +83,7 @@ class TranslatedSession(SessionBase):
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         if start == 0:
             self._begin(tree)
-        # The nodes of the draft's own tree that are pending.
+        # Pending nodes of the draft's own tree.
         first = start and 1 + max(self._places[:start])
         self._attach(tree)
         scored = self._session.forward(self._own, first, want)
@@ -130,7 +130,7 @@ class TranslatedSession(SessionBase):
         length, payload = self._load_payload(file)
         state = _parsed(payload, length, self._translation)
         self._session.load(file)
-        if len(state[1]) != self._session.length:  # put together by hand
+        if len(state[1]) != self._session.length:  # a state that was tampered with
             self._session.rollback(0)
             state = [[], [], [0]]
         self._text.restore(state)
@@ -153,7 +153,7 @@ class TranslatedSession(SessionBase):
         self._session.close()
 
     def _begin(self, tree: TokenTree) -> None:
-        """Plan the text up to the last node before which nothing branches."""
+        """Plan the text up to the last node before the first branch."""
         spine = tree.tokens if tree.is_chain else tree.tokens[:1]
         plan = self._plan = self._text.plan(spine, rows=True, spare=len(tree) - len(spine))
         self._own = TokenTree.chain(plan.feed)
@@ -167,23 +167,23 @@ class TranslatedSession(SessionBase):
             place = min(end - plan.keep - 1, last) if exact else place
             self._places.append(place)
             self._exact.append(exact)
-        # A special token at the end spells nothing: what comes after it comes after the text.
+        # A special token at the end spells nothing, so what follows it follows the text.
         self._places[-1] = last
 
     def _attach(self, tree: TokenTree) -> None:
-        """Append the nodes that the draft's own tree does not have yet."""
+        """Append the nodes that the draft's own tree lacks."""
         own = self._own
         for node in range(len(self._places), len(tree)):
             place = self._places[tree.parents[node]]
             for token in self._text.pieces(tree.tokens[node]):
                 place = own.add(token, place)
             self._places.append(place)
-            # Below a node that ends inside a draft token the text is not what it should be.
+            # Below a node that ends inside a draft token, the tokenisation is wrong.
             self._exact.append(self._exact[tree.parents[node]])
 
 
 def _parsed(payload: bytearray, length: int, translation: Translation) -> list[list[int]]:
-    """Tokens, draft tokens and marks of a saved state."""
+    """Parse tokens, draft tokens and marks of a saved state."""
     try:
         tokens, held, marks = json.loads(payload)
         fits = len(marks) - 1 == len(tokens) == length and marks[0] == 0
@@ -205,16 +205,16 @@ def _parsed(payload: bytearray, length: int, translation: Translation) -> list[l
 
 
 class _Columns:
-    """Moves rows of the draft's logits into the target's columns."""
+    """Maps rows of the draft's logits to the target's columns."""
 
     def __init__(self, translation: Translation) -> None:
         self._translation = translation
-        # Eight ids a row are quicker looked up one by one than in an array.
+        # Eight ids per row are faster to look up one by one than in an array.
         self._to_target: list[int] = translation.to_target.tolist()
         self._buffer: FloatArray = np.empty((0, translation.target_columns), dtype=np.float32)
 
     def top(self, scored: Pass, places: list[int]) -> tuple[IntArray, FloatArray]:
-        """The best ids of the draft's rows ``places``, in the target's words."""
+        """Return the best ids and logits of the draft's rows ``places``, as the target's ids."""
         ids, logits = scored.top_ids.tolist(), scored.top_logits.tolist()
         rows = [self._best(ids[place], logits[place]) for place in places]
         return (
@@ -223,7 +223,7 @@ class _Columns:
         )
 
     def full(self, logits: FloatArray, places: list[int]) -> FloatArray:
-        """The draft's rows ``places`` with the target's columns, ``[len(places), columns]``."""
+        """Return the draft's rows with the target's columns, ``[len(places), columns]``."""
         known = self._translation
         if known.same and known.draft_columns >= known.target_columns and _whole_range(places):
             return logits[places[0] : places[0] + len(places), : known.target_columns]
@@ -231,7 +231,7 @@ class _Columns:
         if len(self._buffer) < len(places):
             self._buffer = np.full((len(places), len(source)), -np.inf, dtype=np.float32)
         rows = self._buffer[: len(places)]
-        if known.same:  # the ids beyond the draft's stay as they are
+        if known.same:  # ids beyond the draft's stay as they are
             rows[:, : logits.shape[1]] = logits[places, : rows.shape[1]]
             return rows
         for row, place in zip(rows, places, strict=True):
@@ -252,7 +252,7 @@ class _Columns:
             spare = width - len(known)
             mapped = [id for id, _ in known] + [0] * spare
             logits = [logit for _, logit in known] + [-inf] * spare
-        if len(set(logits)) < len(logits):  # equal ones are ordered by the target's ids
+        if len(set(logits)) < len(logits):  # equal logits are ordered by the target's ids
             pairs = sorted((-logit, id) for id, logit in zip(mapped, logits, strict=True))
             return [id for _, id in pairs], [-logit for logit, _ in pairs]
         return mapped, logits

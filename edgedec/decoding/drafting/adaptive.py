@@ -1,7 +1,7 @@
-"""Lookup, Token Recycling and the draft model's chain and tree; the policy says which.
+"""Lookup, Token Recycling, and the draft model's chain and tree, chosen by the policy.
 
-Which of them drafts is chosen anew each round. Chain and tree share one draft session; there is
-no tree where draft or target computes chains only.
+The drafter is chosen anew each round. Chain and tree share one draft session; there is no tree if
+draft or target computes chains only.
 """
 
 from __future__ import annotations

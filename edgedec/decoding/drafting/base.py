@@ -1,4 +1,4 @@
-"""The drafter's protocol, and the feedback it gets after each round."""
+"""The drafter's protocol, its facts, and the feedback it gets after each round."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from edgedec.decoding.tree import Draft
 
 @dataclass(frozen=True, slots=True)
 class DraftLimits:
-    """How large a draft may be this round.
+    """Size limits of a draft in one round.
 
     Attributes:
-        nodes: drafted tokens at most (the root is not counted). 0 means: do not draft.
-        depth: longest path below the root at most.
+        nodes: most drafted tokens, without the root; 0 means not to draft.
+        depth: longest path below the root.
 
     """
 
@@ -29,22 +29,22 @@ class DraftLimits:
 
 
 class Offer(NamedTuple):
-    """What a drafter offers in a round: who it is, and a look at the token it would draft next.
+    """A drafter's offer: its name, and a look at the token it would draft next.
 
-    To look costs time, which is why it is left to the policy. A drafter that branches looks at
-    the next node; each drafter keeps to itself where in its draft it is.
+    Looking costs time, so the policy decides on it. A drafter that branches looks at the next node;
+    each drafter keeps track of its own place in the draft.
 
     Attributes:
         source: the drafter's name.
-        confidence: the largest probability of the distribution the next token would be drawn
-            from, among the pass's ``top_k`` tokens. With a draft model it is the asking that
-            runs its next pass. Drafters without a model give an estimate.
+        confidence: the largest probability of the distribution the next token would be drawn from,
+            among the pass's ``top_k`` tokens. With a draft model, calling it runs the model's next
+            pass. Drafters without a model give an estimate.
         entropy: the entropy of that distribution in nats, likewise.
-        token: the token that would be drafted, where that is known before it is drawn: a
-            policy that declines it can still learn whether it would have been right. None
-            where draft and target do not share their noise.
-        costly: to look is to run a draft model.
-        rivals: the drafters that are asked next, in turn, should this one draft nothing.
+        token: the token that would be drafted, if it is known before it is drawn: a policy that
+            declines it can still learn whether it would have been right. None if draft and target
+            do not share their noise.
+        costly: looking runs a draft model.
+        rivals: the drafters that are asked next, in turn, if this one drafts nothing.
 
     """
 
@@ -57,19 +57,18 @@ class Offer(NamedTuple):
 
 
 class DraftStep(NamedTuple):
-    """Where a draft stands, for the policy to say whether to go on.
+    """State of a draft, from which the policy decides whether to go on.
 
     Attributes:
         offer: the drafter's, for its next token.
-        nodes: tokens drafted so far, all branches together.
+        nodes: tokens drafted so far, on all branches.
         depth: tokens drafted on the current path so far.
-        value: in a branching draft, the drafter's own estimate that the target gets to the
-            place of the next node; times the confidence, that it takes the node. None in a
-            chain, where it is the product of the confidences before.
-        behind: tokens of the text that the drafter must read before it can look at anything;
-            0 where they are few enough to ride along. While it is not 0 the question is
-            whether to read, and the offer may not be looked at. A long text is read over
-            several rounds, which draft nothing.
+        value: in a branching draft, the drafter's estimated chance that the target reaches the next
+            node's place; multiplied by the confidence, that it takes the node. None in a chain,
+            where it is the product of the earlier confidences.
+        behind: tokens of the text that the drafter must read before it can look; 0 if they fit in
+            its next pass. Otherwise the question is whether to read, and the offer may not be
+            looked at. A long text is read over several rounds, which draft nothing.
 
     """
 
@@ -85,14 +84,14 @@ GoOn = Callable[[DraftStep], bool]
 
 @dataclass(slots=True)
 class RoundFeedback:
-    """What came of a draft.
+    """Outcome of a draft.
 
     Attributes:
         draft: as proposed.
         verdict: what the rule accepted.
         scored: the target's pass over the whole tree; valid during the call only.
-        kept: the tokens that were emitted, accepted ones and the next token, after the
-            stop rule cut them.
+        kept: the tokens that were emitted, accepted ones and the next token, after the stop rule
+            cut them.
 
     """
 
@@ -103,12 +102,12 @@ class RoundFeedback:
 
 
 class Drafter(Protocol):
-    """Proposes what the target may say next. May be wrong, must be quick."""
+    """Proposes tokens that the target may choose next. It may be wrong but must be quick."""
 
     name: str
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        """A new text starts with these tokens; the last one is the first root.
+        """Begin a text with these tokens; the last one is the first root.
 
         Drafts are drawn through ``sampler``, so that the draft's rows go through the same
         temperature, penalties and noise as the target's.
@@ -116,7 +115,7 @@ class Drafter(Protocol):
         ...
 
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
-        """A tree rooted at ``root``; a lone root when ``limits.nodes == 0`` or out of ideas."""
+        """Return a tree rooted at ``root``: the root alone if no draft is wanted or found."""
         ...
 
     def observe(self, feedback: RoundFeedback) -> None:
@@ -124,7 +123,7 @@ class Drafter(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back sessions and memory."""
+        """Release sessions and memory."""
         ...
 
 
@@ -134,33 +133,32 @@ LENGTHS = tuple(range(1, 9))
 
 @dataclass(frozen=True, slots=True)
 class DrafterInfo:
-    """What the rest of edgedec reads about a drafter before one is built.
+    """Facts about a drafter that the rest of edgedec reads before building it.
 
     Attributes:
         needs_model: it drafts with a draft model.
-        branches: it proposes branching trees where the target verifies them.
+        branches: it proposes branching trees if the target verifies them.
         needs_branches: it proposes nothing but branching trees.
-        by_text: it is for a draft model with a tokenizer of its own, and takes no other.
-        overlaps: its draft model can work while the target verifies; those of its ``parts``
-            that stand before the draft model are asked first.
+        by_text: it only takes a draft model with another tokenizer.
+        overlaps: its draft model can work while the target verifies; those of its ``parts`` listed
+            before the draft model are asked first.
         parts: the drafters that a composite asks, in this order.
-        default: ``auto`` stands for it, where there is a draft model if it needs one, and
-            where there is none if it does not.
+        default: ``auto`` stands for it: with a draft model if it needs one, otherwise without.
         planned: plans choose it, and profiles measure its rounds.
-        estimated_by: how the planner foresees its rounds on a recorded text. ``rounds`` runs
-            the drafter round after round, with what it learns from them; ``positions`` asks it
-            once at each position, for one that learns nothing; ``choices`` follows the draft
-            model's recorded choices as a chain, ``ranks`` as a tree; ``turns`` takes the first
-            of its parts that has a draft, ``best`` whichever of its parts is best; ``nothing``
-            cannot foresee them.
-        lengths: draft lengths worth planning, beside one that is decided each round.
-        tree_lengths: numbers of nodes in their place where the target verifies trees; empty
-            where those are the same.
-        round_share: what a draft adds to a round's own work outside passes, as a share of a
-            plain round's: Python against Python, measured on x86-64. What the passes of a
-            draft model add is measured with the profile.
+        estimated_by: how the planner predicts its rounds on a recorded text. ``rounds`` runs the
+            drafter round after round, for one that learns from them; ``positions`` asks it once at
+            each position, for one that learns nothing; ``choices`` follows the draft model's
+            recorded choices as a chain, ``ranks`` as a tree; ``turns`` takes the first of its parts
+            that has a draft, ``best`` whichever of its parts is best; ``nothing`` cannot predict
+            them.
+        lengths: fixed draft lengths worth planning.
+        tree_lengths: numbers of nodes worth planning if the target verifies trees; empty if they
+            are the same.
+        round_share: a draft's overhead outside passes, as a share of a plain round's: Python
+            against Python, measured on x86-64. The profile measures what a draft model's passes
+            add.
         context_bytes, vocab_bytes: memory it keeps for each token of the context, and for each
-            entry of the vocabulary, beside what its parts keep.
+            entry of the vocabulary, in addition to what its parts keep.
 
     """
 
@@ -191,16 +189,16 @@ class DrafterInfo:
 
 @dataclass(frozen=True, slots=True)
 class DrafterParts:
-    """What a drafter may be built from; each takes what it needs.
+    """The inputs of building a drafter, which takes what it needs.
 
     Attributes:
         vocab_size: columns of a logits row of the target.
-        draft: an empty session of the draft model, for the drafters that have one; theirs
-            from now on. It speaks the draft model's own tokens.
+        draft: an empty session of the draft model, for drafters that have one, which take it over.
+            Its tokens are the draft model's own.
         branches: of the target's ``Capabilities``: 1 means chains only, None any number.
         draft_branches: likewise of the draft's.
-        translation: between the target's vocabulary and the draft's; None where they are one.
-        rivals: the drafters that are asked next, where this one is part of another.
+        translation: between the target's vocabulary and the draft's; None if they are the same.
+        rivals: the drafters asked next, if this one is part of another.
 
     """
 
@@ -213,7 +211,7 @@ class DrafterParts:
 
     @property
     def by_text(self) -> bool:
-        """The draft model shares too little of the target's vocabulary to draft by tokens."""
+        """True if the draft model shares too few of the target's tokens to draft by tokens."""
         return self.translation is not None and self.translation.level == "string"
 
     @property

@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the last time the text said this."""
+"""Prompt lookup: proposes what followed the last occurrence of the text's tail."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SHORTEST, LONGEST = 2, 8
 
 
 class NgramIndex:
-    """Where each n-gram of a growing text was last followed by something.
+    """Index of where each n-gram of a growing text last occurred with a continuation.
 
     An n-gram is a number in base ``vocab_size + 1`` with digits token + 1, so n-grams of all
-    lengths share one dictionary without collisions. A token costs one entry per length, and
-    a query as many look-ups, however long the text.
+    lengths share one dictionary without collisions. A token costs one entry per length, and a query
+    as many look-ups, however long the text.
     """
 
     def __init__(self, vocab_size: int, shortest: int = SHORTEST, longest: int = LONGEST) -> None:
@@ -38,17 +38,17 @@ class NgramIndex:
         self._done = 0
 
     def follow(self, text: Sequence[int]) -> None:
-        """Index another text; nothing is done again where it only continues the last one."""
+        """Index another text; incremental if it only continues the last one."""
         if text[: self._done + 1] != self._text[: self._done + 1]:
             self._after.clear()
             self._done = 0
         self._text = text
 
     def find(self) -> tuple[int, int]:
-        """The longest tail of the text seen before: where it went on, and its length.
+        """Return where the longest tail seen before went on, and the tail's length.
 
-        Of several occurrences the newest; length 0 when there is none. The text may have
-        grown since the last call.
+        The newest of several occurrences counts; length 0 if there is none. The text may have grown
+        since the last call.
         """
         last = len(self._text) - 1
         for end in range(self._done, last):
@@ -57,7 +57,7 @@ class NgramIndex:
         return self._match(last)
 
     def _add(self, end: int) -> None:
-        # Only n-grams that something follows are indexed, so the tail never finds itself.
+        # Only n-grams with a continuation are indexed, so the tail never finds itself.
         text, base, after, follower = self._text, self._base, self._after, end + 1
         key = 0
         for length in range(1, min(self._longest, follower) + 1):
@@ -73,7 +73,7 @@ class NgramIndex:
             if length >= self._shortest:
                 follower = self._after.get(key)
                 if follower is None:
-                    break  # no longer n-gram can have been seen either
+                    break  # no longer n-gram can match either
                 best = follower, length
         return best
 
@@ -83,9 +83,9 @@ class LookupDrafter:
 
     Args:
         vocab_size: columns of a logits row.
-        shortest: an n-gram below this length gives no hint.
-        longest: n-grams are not compared beyond this length.
-        rivals: the drafters that are asked next, where there are any.
+        shortest: shorter n-grams are ignored.
+        longest: longer n-grams are not compared.
+        rivals: the drafters that are asked next, if any.
 
     """
 
@@ -119,11 +119,11 @@ class LookupDrafter:
         text, end = self._text, len(self._text)
 
         def confidence() -> float:
-            # Each drafted token lengthens the match, should it be right.
+            # Each drafted token lengthens the match, provided it is right.
             return (matched + leaf) / (matched + leaf + 0.75)
 
         def token() -> int:
-            # A copy that runs into the tail repeats itself, as in LZ77.
+            # A copy that reaches the tail repeats itself, as in LZ77.
             here = start + leaf
             return text[here] if here < end else tree.tokens[here - end + 1]
 
@@ -146,7 +146,7 @@ class LookupDrafter:
 INFO = DrafterInfo(
     estimated_by="positions",
     round_share=0.8,
-    context_bytes=630,  # a dictionary entry for each n-gram of the text; measured
+    context_bytes=630,  # measured: a dictionary entry for each n-gram of the text
 )
 
 

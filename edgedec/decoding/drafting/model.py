@@ -23,12 +23,12 @@ from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 class ModelDrafter:
     """Draws token after token from the draft model, as the target would draw them.
 
-    A draft of d tokens costs d draft passes. Beyond the draft session's capacity it
-    proposes nothing.
+    A draft of d tokens costs d draft passes. Beyond the draft session's capacity it proposes
+    nothing.
 
     Args:
-        parts: a draft model.
-        follower: of its session, where drafters share it; None makes one.
+        parts: with a draft model.
+        follower: of its session, if drafters share it; None creates one.
 
     """
 
@@ -59,8 +59,8 @@ class ModelDrafter:
         def token() -> int:
             return follower.rows(tree).draw(len(tree) - 1)
 
-        # Only what is asked for is computed: a policy that stops without looking at the
-        # next distribution saves its pass.
+        # Only what is asked for is computed: a policy that stops without looking at the next
+        # distribution saves its pass.
         shown = token if streams.coupled else None
         offer = Offer(self.name, confidence, entropy, shown, costly=True, rivals=self._rivals)
         behind = follower.behind()

@@ -1,4 +1,4 @@
-"""No draft at all: plain decoding through the same loop."""
+"""No draft: plain decoding through the same loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgedec.decoding.tree import Draft, TokenTree
 
 
 class NoDrafter:
-    """Proposes a lone root, always."""
+    """Always proposes a lone root."""
 
     name = PLAIN
 

@@ -1,4 +1,4 @@
-"""Token Recycling (2408.08696): candidates the target once ranked high are tried again."""
+"""Token Recycling (2408.08696): tries tokens again that the target once ranked high."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NODES, _LEVELS = 80, 6
 
 
 class Template:
-    """A static tree, best nodes first, so that any prefix of it is the tree to use.
+    """A static tree, best nodes first, so that any prefix of it is a usable tree.
 
-    Our own rule, in place of the paper's published shape: the successor of rank r is taken
-    to be right with probability 0.5 / (r + 1)^1.5, independently at each level; a node's
-    value is the product along its path, and nodes are listed by value. A parent is always
-    worth more than its children and so comes first.
+    Instead of the paper's published shape, the successor of rank r is assumed to be right with
+    probability 0.5 / (r + 1)^1.5, independently at each level; a node's value is the product along
+    its path, and nodes are listed by value. A parent is always worth more than its children and so
+    comes first.
 
     Args:
         nodes: drafted nodes (the root is not listed).
@@ -74,12 +74,11 @@ class Template:
 class RecycleDrafter:
     """A matrix of each token's last eight likeliest successors, read as a tree.
 
-    Learns from every row the target computes, accepted or not, and keeps what it learned
-    from one text to the next. Where a token is not known yet, its successor in the prompt
-    stands in.
+    It learns from every row the target computes, accepted or not, and keeps its contents from one
+    text to the next. For an unknown token, its successor in the prompt is used.
 
     Args:
-        vocab_size: rows of the matrix; it takes ``vocab_size * 32`` bytes.
+        vocab_size: rows of the matrix, which takes ``vocab_size * 32`` bytes.
         branches: most leaves of a tree; 1 reads best successors only, None sets no limit.
 
     """
@@ -95,7 +94,7 @@ class RecycleDrafter:
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         tokens = np.asarray(prompt, dtype=np.int64)
         here, after = tokens[:-1], tokens[1:]
-        # Written in order of the text, so the newest successor stays.
+        # Written in the order of the text, so that the newest successor remains.
         new = self._matrix[here, 0] == _UNKNOWN
         for token, successor in zip(here[new].tolist(), after[new].tolist(), strict=True):
             self._matrix[token, 0] = successor
@@ -134,7 +133,7 @@ class RecycleDrafter:
         best = feedback.scored.top_ids[:, :_SUCCESSORS]
         width = best.shape[1]
         matrix = self._matrix
-        # One row after the other: of a token that stands twice in the tree the later counts.
+        # One row after the other: for a token that occurs twice in the tree, the later row counts.
         for row, token in enumerate(feedback.draft.tree.tokens):
             matrix[token, :width] = best[row]
 

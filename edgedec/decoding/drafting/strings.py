@@ -1,4 +1,4 @@
-"""A small model drafts text in its own vocabulary, which the target's tokenizer reads anew."""
+"""A small model drafts text in its own vocabulary, which is tokenised for the target."""
 
 from __future__ import annotations
 
@@ -25,29 +25,28 @@ from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import InputError
 
-# A long prompt is read over several rounds, which decode without a draft meanwhile.
+# A long prompt is read over several rounds, which meanwhile decode without a draft.
 _READ_AT_ONCE = 512
-# When sampling, tokens of the draft that may be drawn; the others have next to no chance.
+# When sampling, draft tokens that may be drawn; the others are very unlikely.
 _CANDIDATES = 64
 # Up to this many tokens are computed in the pass that computes the last one.
 _RIDE_ALONG = 8
-# Tokens of the text, back to a word's start, that are read anew with what was drafted.
+# Tokens of the text, back to a word's start, that are tokenised again with the draft.
 _SEAM = 16
 
 
 class StringsDrafter:
-    """Writes on freely, token after token of its own; the text is proposed as a chain.
+    """Generates freely in the draft's tokens; the text is proposed as a chain.
 
-    What is proposed carries no distribution of its own, as with prompt lookup: the rules take
-    it for sure to be proposed, and stay lossless. Where the rule couples draft and target,
-    the draft draws common tokens with the target's noise for the same place. Penalties do not
-    reach it.
+    The proposal carries no distribution, as with prompt lookup: the rules treat it as certain, and
+    stay lossless. If the rule couples draft and target, the draft draws common tokens with the
+    target's noise for the same position. Penalties do not apply to the draft.
 
-    The draft's session keeps what it wrote itself: next round only what the target changed
-    is computed again.
+    The draft's session keeps what it generated: next round only what the target changed is computed
+    again.
 
     Args:
-        parts: a draft session that speaks its own tokens, and a translation.
+        parts: a draft session of its own tokens, and a translation.
 
     """
 
@@ -65,8 +64,8 @@ class StringsDrafter:
         self._translation: Translation = parts.translation
         self._text = Transcript(parts.draft, parts.translation)
         self._sampler: Sampler | None = None
-        # The round: the text's tail and what was drafted, in the draft's tokens; nodes of it
-        # that are computed; passes; the last pass.
+        # State of the round: the text's tail and the draft, in the draft's tokens; how many of them
+        # are computed; passes; the last pass.
         self._own = TokenTree(0)
         self._pending = self._passes = 0
         self._scored: Pass | None = None
@@ -123,7 +122,7 @@ class StringsDrafter:
         return draft
 
     def observe(self, feedback: RoundFeedback) -> None:
-        pass  # what the target made of it stands in the sampler's history
+        pass  # the accepted tokens are in the sampler's history
 
     def close(self) -> None:
         self._session.close()
@@ -133,7 +132,7 @@ class StringsDrafter:
         return self._sampler.history
 
     def _caught_up(self, go_on: GoOn) -> bool:
-        """Read what is missing where that is too much to ride along, or a bit of it."""
+        """Read missing tokens, or a chunk of them, if the next pass cannot include them."""
         missing = self._history()[len(self._text.tokens) : -1]
         if len(missing) <= _RIDE_ALONG:
             return True
@@ -145,7 +144,7 @@ class StringsDrafter:
         return len(missing) <= _READ_AT_ONCE
 
     def _open(self, spare: int) -> TranscriptPlan:
-        """Begin a round: all of the text but its end is in the session."""
+        """Begin a round: the session holds all of the text but its end."""
         text, history = self._text, self._history()
         plan = text.plan(history[len(text.tokens) :], anew=True, spare=spare)
         early = len(plan.feed) - 1 if len(plan.feed) > _RIDE_ALONG else 0
@@ -159,7 +158,7 @@ class StringsDrafter:
         return plan
 
     def _computed(self) -> Pass:
-        """The last pass, after computing what was drafted since."""
+        """Return the last pass, after computing what was drafted since."""
         if self._scored is None or self._pending < len(self._own):
             self._scored = self._session.forward(self._own, self._pending, self._want())
             self._pending = len(self._own)
@@ -173,7 +172,7 @@ class StringsDrafter:
         return Want.LOGITS if draws else Want.TOP
 
     def _drawn(self, scored: Pass, drafted: list[int], streams: Streams) -> int:
-        """The draft's next token after the text and ``drafted``."""
+        """Draw the draft's next token after the text and ``drafted``."""
         sampler = self._sampler
         assert sampler is not None
         if scored.logits is None or self._want() is Want.TOP:
@@ -192,7 +191,7 @@ class StringsDrafter:
         return int(ids[int((scores[ids] + noise.of(keys)).argmax())])
 
     def _written(self, drafted: Sequence[int]) -> list[int]:
-        """What was drafted in the target's tokens, which follow the text."""
+        """Return the draft in the target's tokens that follow the text."""
         if not drafted:
             return []
         history, starts = self._history(), self._translation.word_starts
@@ -202,7 +201,7 @@ class StringsDrafter:
         return self._translation.speller.write(history[place:], drafted)
 
     def _keep(self, plan: TranscriptPlan) -> None:
-        """Commit the round: the text, and what was drafted as far as it was computed."""
+        """Commit the round: the text, and the computed part of the draft."""
         text, history = self._text, self._history()
         self._session.commit(range(self._pending))
         text.held += self._own.tokens[: self._pending]
@@ -212,11 +211,11 @@ class StringsDrafter:
         text.record(plan, new, of_all(plan.ends, before + len(new)))
 
     def _drop(self) -> None:
-        """End an open round, also one that an exception left half done."""
+        """End an open round, even one that an exception left unfinished."""
         if self._pending:
             self._session.commit([])
         self._pending, self._scored = 0, None
-        # A round begins with a token that is new.
+        # A round begins with a new token.
         if self._sampler is not None and len(self._text.tokens) >= len(self._sampler.history):
             self._text.cut(len(self._sampler.history) - 1)
 

@@ -31,12 +31,12 @@ _FORGET = 0.99
 
 
 class RankCalibration:
-    """How often the target took a node's first, second, ... child, by the draft's certainty.
+    """Statistics of how often the target took a node's first, second, ... child, by confidence.
 
-    DySpec takes the draft's probability of a child for the chance that it is accepted. That
-    holds for its own acceptance rule; where draft and target share their noise a first child
-    drawn from a flat distribution is taken far more often. So the probability is the prior,
-    and what was seen corrects it.
+    DySpec takes the draft's probability of a child as its chance of acceptance. That holds for
+    DySpec's acceptance rule; if draft and target share their noise, a first child drawn from a flat
+    distribution is taken far more often. So the probability is the prior, which observations
+    correct.
     """
 
     def __init__(self) -> None:
@@ -45,18 +45,18 @@ class RankCalibration:
 
     @staticmethod
     def bin(confidence: float) -> int:
-        """Rows of equal certainty share a bin."""
+        """Return the bin of a confidence; rows of similar confidence share one."""
         return bisect_right(_EDGES, confidence)
 
     def chances(self, place: int, chances: FloatArray) -> FloatArray:
-        """Chances of children in draw order, from their probabilities, ``[children]``."""
+        """Return chances of children in draw order, from their probabilities, ``[children]``."""
         count = len(chances)
         tries, hits = self._tries[place, :count], self._hits[place, :count]
         corrected: FloatArray = (_PRIOR_WEIGHT * chances + hits) / (_PRIOR_WEIGHT + tries)
         return corrected
 
     def learn(self, place: int, children: int, taken: int | None) -> None:
-        """The target got to a node: which of its children, if any, it took."""
+        """Learn which of a node's children the target took, if any."""
         self._tries[place, :children] *= _FORGET
         self._hits[place, :children] *= _FORGET
         self._tries[place, :children] += 1
@@ -65,15 +65,15 @@ class RankCalibration:
 
 
 class TreeDrafter:
-    """Expands every slot whose estimated chance to matter exceeds C, layer by layer.
+    """Expands every slot whose estimated chance of being reached exceeds C, layer by layer.
 
-    A slot is a place for one more child: its value is the draft's estimate that the target
-    reaches the parent and takes none of the parent's earlier children. A layer costs one
-    draft pass. Within a layer slots are filled best first, so a limit on nodes drops the
-    worst; and always before the child is drawn, which keeps rejection rules unbiased.
+    A slot is a place for one more child: its value is the draft's estimate that the target reaches
+    the parent and takes none of the parent's earlier children. A layer costs one draft pass. Within
+    a layer slots are filled best first, so a limit on nodes drops the worst; and always before the
+    child is drawn, so that rejection rules stay unbiased.
 
     Args:
-        parts: a draft model.
+        parts: with a draft model.
         threshold: C; None is 1 / (nodes + 1), about one expected accepted node per pass.
         follower: as ``ModelDrafter``.
 
@@ -113,7 +113,7 @@ class TreeDrafter:
         layer = {0: 1.0}
         self._places = {}
         for depth in range(limits.depth):
-            # The nodes of this layer are still to be computed, and must fit.
+            # The nodes of this layer are not computed yet, and must fit.
             if not layer or len(tree) > room or len(tree) > nodes:
                 break
             slots = _Slots(self, tree, layer, None if streams.coupled else q)
@@ -130,7 +130,7 @@ class TreeDrafter:
         return go_on(DraftStep(offer, value=1.0, behind=behind)) and self._follower.catch_up()
 
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
-        """Children to draw below a node, in draw order, with their chances."""
+        """Return children to draw below a node, in draw order, with their chances."""
         ids = rows.best(parent, _WIDEST)
         chances = self._follower.chances(rows, parent, ids)
         if coupled:
@@ -139,7 +139,7 @@ class TreeDrafter:
         return ids.tolist(), chances.tolist()
 
     def rows(self, tree: TokenTree) -> Rows:
-        """Rows of the last layer, computed when first asked for."""
+        """Return the rows of the last layer, computed when first asked for."""
         return self._follower.rows(tree)
 
     def observe(self, feedback: RoundFeedback) -> None:
@@ -160,7 +160,7 @@ class _Slots:
     """The slots of one layer, best first.
 
     Attributes:
-        forks: how many more second and later children the tree may have.
+        forks: number of second and later children that the tree may still get.
 
     """
 
@@ -174,14 +174,14 @@ class _Slots:
         self._drafter, self._tree, self._q = drafter, tree, q
         self.forks = 0
         self._reach = layer
-        # (-value, parent, children it has): of equal ones the lower node comes first.
+        # (-value, parent, number of its children): among equals the lower node comes first.
         self._heap = [(-value, node, 0) for node, value in layer.items()]
         heapq.heapify(self._heap)
         self._rows: Rows | None = None
         self._children: dict[int, tuple[list[int], list[float]]] = {}
 
     def fill(self, depth: int, nodes: int, threshold: float, go_on: GoOn) -> dict[int, float]:
-        """Draw children until no slot is worth it; returns them with their values."""
+        """Draw children until no slot is worth it; return them with their values."""
         tree = self._tree
         drawn: dict[int, float] = {}
         name, rivals = self._drafter.name, self._drafter.rivals
@@ -203,7 +203,7 @@ class _Slots:
         return drawn
 
     def _look(self, parent: int) -> tuple[list[int], list[float]]:
-        """Children of a node in draw order, and their chances."""
+        """Return a node's children in draw order, and their chances."""
         known = self._children.get(parent)
         if known is None:
             rows, coupled = self._layer(), self._q is None
@@ -214,7 +214,7 @@ class _Slots:
         return known
 
     def _layer(self) -> Rows:
-        # Asked once: later the tree has children that this layer must not compute.
+        # Done once: later the tree has children that this layer must not compute.
         if self._rows is None:
             self._rows = self._drafter.rows(self._tree)
         return self._rows
@@ -223,17 +223,17 @@ class _Slots:
         return self._layer().entropy(self._heap[0][1])
 
     def _confidence(self) -> float:
-        """Chance of the next child of the best slot, given that the target gets there."""
+        """Return the chance of the best slot's next child, given that the target reaches it."""
         value, parent, rank = self._heap[0]
         tokens, chances = self._look(parent)
         if self._q is None:
             chance = chances[rank]
         else:
-            # How far to go must not depend on a draw that is still to come.
+            # The decision to go on must not depend on the child still to be drawn.
             left = self._q[parent].copy()
             left[tokens[:rank]] = 0
             chance = float(left.max())
-        # The value shrinks by what earlier siblings took; rounding must not make it 0.
+        # The value shrinks by the chances of earlier siblings; rounding must not make it 0.
         return min(1.0, chance * self._reach[parent] / max(-value, 1e-9))
 
 

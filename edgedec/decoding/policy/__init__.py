@@ -1,7 +1,7 @@
-"""How much to draft: one file a policy; ``measured`` is the default.
+"""Draft policies, which decide how much to draft, one file each; ``measured`` is the default.
 
-A policy is asked for limits once a round and for leave before each drafted token, and is
-told afterwards what came of it. Its choices may depend on time; the text never does.
+A policy is asked for limits once a round and for permission before each drafted token, and gets
+feedback afterwards. Its choices may depend on time; the text never does.
 """
 
 from edgedec.decoding.policy.base import DraftPolicy, RoundRecord

@@ -9,16 +9,16 @@ from edgedec.decoding.drafting.base import DraftLimits, DraftStep
 
 
 class RoundRecord(NamedTuple):
-    """One round in figures.
+    """Figures of one round.
 
     Attributes:
         drafted: drafted tokens in the tree.
         depth: longest path of the draft below its root.
-        accepted: of them, accepted along the path.
+        accepted: number of accepted drafted tokens.
         emitted: tokens that reached the text.
-        rows: nodes the target computed, the root included.
-        draft_s, target_s, total_s: seconds in the drafter, in the target's pass, in all but
-            the policy.
+        rows: nodes the target computed, including the root.
+        draft_s, target_s, total_s: seconds in the drafter, in the target's pass, and of the round
+            without the policy.
         source: the drafter's name.
         path: nodes the rule accepted, root first; node i is the i-th that was drafted.
         tokens: those emitted.
@@ -45,27 +45,28 @@ class DraftPolicy(Protocol):
 
     @property
     def lone_row_s(self) -> float | None:
-        """Seconds of the target's pass over one row; None where nothing was measured."""
+        """Seconds of the target's pass over one row; None if not measured."""
         ...
 
     @property
     def slowdown(self) -> float | None:
-        """Current pass time relative to calibration; None where nothing was calibrated."""
+        """Current pass time relative to calibration; None without calibration."""
         ...
 
     def begin(self, remaining: int) -> None:
-        """Another text begins, of so many tokens at most."""
+        """Begin another text of at most ``remaining`` tokens."""
         ...
 
     def limits(self) -> DraftLimits:
-        """Limits for the next round; 0 nodes is a legal answer: plain decoding."""
+        """Return limits for the next round; 0 nodes means plain decoding."""
         ...
 
     def go_on(self, step: DraftStep) -> bool:
-        """Asked before each next draw, never after it (dropping a drawn token biases q).
+        """Decide on the next draw; asked before it, never after it (dropping a drawn token biases
+        q).
 
-        A round's first question has ``step.nodes == 0``; a drafter that combines others may
-        ask it once for each of them.
+        A round's first question has ``step.nodes == 0``; a composite drafter may ask it once for
+        each of its parts.
         """
         ...
 

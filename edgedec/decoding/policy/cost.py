@@ -1,4 +1,4 @@
-"""What a pass costs: measured at load, corrected while decoding."""
+"""Pass costs: measured at load, corrected while decoding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError
 
-# What matters most first.
+# Most important first.
 WIDTHS = (1, 2, 4, 8, 3, 6, 17, 5, 12, 7, 9)
 
 _CONTEXT = 32
@@ -44,7 +44,7 @@ class CostCurve:
             raise InputError("a cost curve: expected ascending widths, each with its seconds")
 
     def at(self, rows: int) -> float:
-        """Seconds of a pass over ``rows`` rows; between measured widths a straight line."""
+        """Return the seconds of a pass over ``rows`` rows, interpolated between measured widths."""
         widths, seconds = self.widths, self.seconds
         place = bisect_left(widths, rows)
         if place < len(widths) and widths[place] == rows:
@@ -66,16 +66,16 @@ def calibrate(
 ) -> CostCurve:
     """Measure passes of a session, which is left as it was.
 
-    Widths take turns, so that a disturbance hits them all. A sweep that takes 10% longer than
-    the quickest one was disturbed and does not count; sweeps are repeated until three agree
-    or the budget is spent. A width's figure is the median over the sweeps that count.
+    Widths take turns, so that a disturbance affects them all. A sweep that takes 10% longer than
+    the quickest one was disturbed and is dropped; sweeps are repeated until three agree or the
+    budget is spent. A width's figure is the median over the remaining sweeps.
 
     Args:
         session: with room for a short context and the widest pass; wider ones are left out.
-        widths: rows to measure, what matters most first: as many as three sweeps within the
-            budget allow, four at least.
+        widths: rows to measure, most important first: as many as three sweeps within the budget
+            allow, at least four.
         budget_s: seconds after which no further sweep begins; one always runs.
-        clock: seconds.
+        clock: returns seconds.
 
     """
     base = session.length
@@ -87,10 +87,10 @@ def calibrate(
     sweeps: list[list[float]] = []
     started = clock()
     try:
-        _sweep(session, [max(widths), 1], clock)  # buffers and caches
+        _sweep(session, [max(widths), 1], clock)  # allocates buffers and warms caches
         widths = _affordable(widths, _sweep(session, [1], clock)[0], budget_s)
         while True:
-            # Up and down in turns: right after a wide pass a narrow one is up to a fifth slower.
+            # Alternate up and down: right after a wide pass a narrow one is up to a fifth slower.
             down = len(sweeps) % 2 == 1
             times = _sweep(session, widths[::-1] if down else widths, clock)
             sweeps.append(times[::-1] if down else times)
@@ -105,9 +105,9 @@ def calibrate(
 
 
 def _affordable(widths: Sequence[int], one_row_s: float, budget_s: float) -> list[int]:
-    """The first widths whose sweeps fit the budget, ascending."""
+    """Return the first widths whose sweeps fit the budget, ascending."""
     chosen = list(widths)
-    # A row beyond the first takes about 0.15 of it where weights are read once a pass.
+    # A further row takes about 0.15 of the first one's time if a pass reads the weights once.
     while len(chosen) > _FEWEST:
         sweep_s = one_row_s * sum(0.85 + 0.15 * width for width in chosen)
         if _SWEEPS * sweep_s <= budget_s:
@@ -123,14 +123,14 @@ def _sweep(session: Session, widths: Sequence[int], clock: Callable[[], float]) 
         tree = TokenTree.chain([0] * width)
         begin = clock()
         session.forward(tree, want=Want.TOP)
-        # A clock may not have moved during a pass of microseconds.
+        # The clock may not have moved during a pass of microseconds.
         times.append(max(clock() - begin, 1e-9))
         session.rollback(length)
     return times
 
 
 class RunningMedian:
-    """The median of the last few values: an outlier, however large, moves it one place."""
+    """The median of the last few values: an outlier, however large, shifts it by one rank."""
 
     __slots__ = ("_values", "value")
 
@@ -139,21 +139,23 @@ class RunningMedian:
         self.value = median(start)
 
     def add(self, value: float) -> None:
-        """Forget the oldest value for this one."""
+        """Replace the oldest value by this one."""
         values = self._values
         values.append(value)
         self.value = sorted(values)[len(values) // 2]
 
 
 class LiveCost:
-    """A curve kept true: one scale for the machine's slowdown and the context's growth, and
-    one correction a width. A width not met for long follows the scale.
+    """A curve that adapts: one scale for the machine's slowdown and the context's growth, and one
+    correction per width.
+
+    A width without recent passes follows the scale.
     """
 
     def __init__(self, curve: CostCurve, widest: int) -> None:
         self._base = [curve.at(max(rows, 1)) for rows in range(widest + 1)]
-        # The scale moves first: what slows every pass must not be laid to the one width that
-        # is met just then, or all the others look cheap beside it.
+        # The scale is updated first: otherwise a slowdown of all passes would count against the
+        # current width, and the others would look cheap beside it.
         self._own = [RunningMedian(15, [1.0, 1.0, 1.0]) for _ in self._base]
         self._scale = RunningMedian(7, [1.0, 1.0])
 
@@ -163,11 +165,11 @@ class LiveCost:
         return self._scale.value
 
     def at(self, rows: int) -> float:
-        """Seconds of a pass over ``rows`` rows, as things stand."""
+        """Return the current estimate of the seconds of a pass over ``rows`` rows."""
         return self._base[rows] * self._own[rows].value * self._scale.value
 
     def observe(self, rows: int, seconds: float) -> None:
-        """A pass took so long."""
+        """Learn from a pass."""
         if rows < len(self._base) and seconds > 0:
             ratio, own = seconds / self._base[rows], self._own[rows]
             self._scale.add(ratio / own.value)

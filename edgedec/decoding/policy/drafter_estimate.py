@@ -1,4 +1,4 @@
-"""What one drafter is worth: how often it is right, what a look costs, when to stop."""
+"""Estimates of one drafter: how often it is right, what a look costs, when to stop."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from collections.abc import Sequence
 from edgedec.decoding.policy import thresholds
 from edgedec.decoding.policy.cost import RunningMedian
 
-# Confidences are sorted into bins; how often each bin is right is learned. In a chain a
+# Confidences are sorted into bins, and the acceptance of each bin is learned. In a chain a
 # confidence is of the next token, in a tree of a whole path, which is often small.
 CHAIN_EDGES = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 TREE_EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.55, 0.8)
 
 _FORGET = 0.99
 _FADE = 0.99
-# What was known before a text weighs as much as so many tokens of it; more, the more texts.
+# What was known before a text counts as this many tokens of it; more, the more texts.
 _PRIOR_WEIGHT, _MOST_PRIOR_WEIGHT = 3.0, 8.0
-# A new drafter is trusted a little less than it promises, one known from earlier texts as
-# much as it kept there; either is soon judged by the text at hand.
+# A new drafter is trusted slightly less than it claims, one known from earlier texts by what it
+# achieved there; both are soon judged by the current text.
 _TRUST = (3.0, 4.0)
 _TRUST_KNOWN = (3.0, 3.0)
-# A text moves what is known beyond it by a third at most, however long it is.
+# A text changes the knowledge kept for later texts by a third at most, however long it is.
 _TEXT_WEIGHT, _KNOWN_WEIGHT = 16.0, 32.0
-# Chances are followed over about 100 tokens, and over 10 to notice a change of text.
+# Acceptance is averaged over about 100 tokens, and over 10 to notice a change of text.
 _QUICK = 0.1
 _CHANGED = 4.0
-# Tokens a round that may be spent on trying a drafter that was given up.
+# Tokens per round that may be spent on probing a drafter that was given up.
 _PROBE_ALLOWANCE = 0.002
 _FIRST_CREDIT, _MOST_CREDIT = 0.0, 0.5
-# Tokens that a draft must be worth beyond its cost: near the break-even, noise decides.
+# Tokens that a draft must be worth beyond its cost: near break-even, noise decides.
 _MARGIN = 0.02
-# Tokens drafted at most before any was right in a text, and how many more for each that was.
+# Most tokens drafted before any was right in a text, and how many more for each that was.
 _TENTATIVE, _GROWTH = 2, 2
-# Tokens that a round with a new branching drafter is taken to add, and how soon that is learned.
+# Tokens that a new branching drafter is assumed to add to a round, and the learning rate.
 _UNTRIED, _GAIN_QUICK = 0.1, 0.1
 
 
 class DrafterEstimate:
     """Estimates and thresholds for one drafter.
 
-    The chance that a token of some confidence is accepted is counted in bins, forgetting as
-    it goes. A text begins with what earlier texts taught, of which it moves its share in the
-    end, and the first with a mild trust in the drafter. Evidence of a bin whose tokens are
-    not drawn any more fades, so that every bin is tried again now and then.
+    The chance that a token of some confidence is accepted is an exponential average per bin. A text
+    begins with the estimates of earlier texts, which it updates when it ends; the first begins with
+    mild trust in the drafter. Evidence of a bin whose tokens are no longer drawn fades, so that
+    every bin is tried again occasionally.
 
     Args:
-        depth: most tokens drafted a round.
-        look_s: seconds that a look at the next token's confidence takes, at first.
+        depth: most tokens drafted per round.
+        look_s: seconds that a look at the next token's confidence takes, initially.
         branching: the drafter makes trees.
 
     Attributes:
-        look: seconds a look takes, of the calibration's.
+        look: calibrated seconds of a look.
         chances: probability by bin that a token is accepted (in a tree: its whole path).
         peek: by tokens drafted so far, the least chance of reaching the next token at which
             to look at it.
@@ -61,8 +61,8 @@ class DrafterEstimate:
         look_price: tokens that a look costs.
         start: expected tokens that this drafter adds to a round, net of their cost.
         first: likewise by bin of the first token, its look apart.
-        most: tokens to draft at most: a draft has to be right before it may be long.
-        stale: what was learned since is not in the thresholds yet.
+        most: most tokens to draft: a drafter must be right before it may draft more.
+        stale: the thresholds lack what was learned since.
 
     """
 
@@ -91,7 +91,7 @@ class DrafterEstimate:
             self._estimate(place)
 
     def begin(self) -> None:
-        """Another text: what this one taught becomes a part of what is known beyond it."""
+        """Begin another text: what this one taught is kept for later texts."""
         if not any(self._tries):
             return
         for place, tries in enumerate(self._tries):
@@ -109,21 +109,21 @@ class DrafterEstimate:
 
     @property
     def tried(self) -> bool:
-        """Whether this text has taught anything about it."""
+        """Return whether this text has taught anything about it."""
         return any(self._tries)
 
     def bin(self, confidence: float) -> int:
-        """The bin of a confidence, which from now on counts as met."""
+        """Return the bin of a confidence, and count it as met."""
         place = bisect_right(self._edges, confidence)
         self._met[place] += 1
         return place
 
     def chance(self, confidence: float) -> float:
-        """Chance of a token of this confidence; does not count as met."""
+        """Return the chance of a token of this confidence, without counting it as met."""
         return self.chances[bisect_right(self._edges, confidence)]
 
     def learn(self, place: int, *, accepted: bool) -> None:
-        """A token of this bin was tried."""
+        """Learn from a token of this bin that was drafted."""
         self.most += _GROWTH * accepted
         self._right = _FORGET * self._right + accepted
         self._promised = _FORGET * self._promised + self.prior[place]
@@ -134,57 +134,57 @@ class DrafterEstimate:
         self._estimate(place)
 
     def fade(self, place: int) -> None:
-        """A token of this bin was not drawn: what is known of it grows old."""
+        """Fade the evidence of a bin whose token was not drawn."""
         self._tries[place] *= _FADE
         self._hits[place] *= _FADE
         self._estimate(place)
 
     def _notice_change(self, place: int) -> None:
-        """Drop old evidence where the last ten tokens are at odds with it."""
+        """Drop old evidence if the last ten tokens contradict it."""
         few, chance = 1 / _QUICK, self.chances[place]
         spread = math.sqrt(max(chance * (1 - chance), 0.02) / few)
         if self._tries[place] > few and abs(self._quick[place] - chance) > _CHANGED * spread:
             self._tries[place], self._hits[place] = few, few * self._quick[place]
 
     def _estimate(self, place: int) -> None:
-        # What the other bins taught stands in for what this one has not yet.
+        # The other bins stand in for what this one has not yet shown.
         trust = self._right / self._promised
         expected = min(self.prior[place] * trust, 0.99)
         known = self._weight * expected + self._hits[place]
         self.chances[place] = known / (self._weight + self._tries[place])
         self.stale = True
 
-    # -- probes: a drafter that is not asked any more is tried once in a while ---------------
+    # -- probes: a drafter that is no longer asked is tried occasionally ------------------------
 
     def wait(self, rounds: float) -> None:
         """Count rounds without this drafter."""
         self._credit = min(self._credit + rounds * _PROBE_ALLOWANCE, _MOST_CREDIT)
 
     def probe_due(self) -> bool:
-        """Whether it may be tried again.
+        """Return whether it may be tried again.
 
-        Probes that fail wait until the allowance has paid for them; those that gain tokens
-        pay for more, so that a drafter that has become good is soon believed.
+        Failed probes wait until the allowance has paid for them; probes that gain tokens pay for
+        more, so that a drafter that has become good is soon used.
         """
         return self._credit >= 0
 
     def probed(self, lost: float) -> None:
-        """A probe cost so many tokens; less than 0 when it gained some."""
+        """Record the tokens a probe cost; negative if it gained some."""
         self._credit = min(self._credit - lost, _MOST_CREDIT)
 
     def gained(self, tokens: float) -> None:
-        """What a round that asked a branching drafter is expected to have added."""
+        """Record what a round that asked a branching drafter is expected to have added."""
         self.start += _GAIN_QUICK * (tokens - self.start)
 
     # -- thresholds --------------------------------------------------------------------------
 
     def plan(self, price: float, seconds: Sequence[float], extra_s: float) -> None:
-        """Thresholds that maximise tokens less ``price`` times seconds.
+        """Compute the thresholds that maximise tokens less ``price`` times seconds.
 
         Args:
-            price: tokens a second that decoding makes anyway, what a second is worth.
+            price: tokens per second that decoding makes anyway, the value of a second.
             seconds: of a target pass over 1, 2, ... ``depth + 1`` rows.
-            extra_s: seconds a round with a draft takes beside passes, beyond a plain one.
+            extra_s: additional seconds, outside passes, of a round with a draft.
 
         """
         steps = [price * (b - a) for a, b in itertools.pairwise(seconds)]

@@ -1,4 +1,4 @@
-"""What a round shows about its drafters: looks taken, tokens drawn, tokens declined."""
+"""Evidence of a round about its drafters: looks taken, tokens drawn, tokens declined."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from edgedec.decoding.policy.round_cost import CatchUpCost
 
 
 class RoundEvidence:
-    """Collected while drafters are asked, and handed to their estimates when the round is over.
+    """Observations of a round's drafters, passed to their estimates when it is over.
 
     Attributes:
         asked: the drafter asked last; None before the first question.
-        probing: it drafts against the odds, to see whether they still hold.
+        probing: it drafts although its estimate is bad, to check the estimate.
         best_rival: tokens that the best drafter asked after it is expected to add.
-        reach: in a chain, the chance that the target gets to the next token.
+        reach: in a chain, the chance that the target reaches the next token.
         bins: confidence bins of the tokens drawn.
-        looks: at the drafter's next token so far; ``layer`` is the depth of the last in a tree.
+        looks: looks at the drafter's next token so far; ``layer`` is the depth of the last in a
+            tree.
         sunk_s: seconds of looks at drafters asked before it, which draft nothing.
 
     """
@@ -29,12 +30,12 @@ class RoundEvidence:
         """Start another round."""
         self.asked: DrafterEstimate | None = None
         self.sunk_s = 0.0
-        # A drafter, tokens it had drafted, the bin and the token that it would have drawn.
+        # A drafter, its drafted tokens so far, and the bin and token that it would have drawn.
         self._declined: list[tuple[DrafterEstimate, int, int, int]] = []
         self._clear()
 
     def ask(self, drafter: DrafterEstimate, slowdown: float) -> None:
-        """Turn to another drafter; the one before had its look and drafts nothing."""
+        """Turn to another drafter; the previous one has been looked at and drafts nothing."""
         before = self.asked
         if before is not None and self.looks:
             self.sunk_s += self.looks * before.look.value * slowdown
@@ -52,7 +53,7 @@ class RoundEvidence:
             self._declined.append((drafter, step.nodes, place, token()))
 
     def learn_look(self, record: RoundRecord, catch_up: CatchUpCost, slowdown: float) -> float:
-        """Learn what a look or reading took; returns the seconds of this round's looks."""
+        """Learn the cost of a look or of reading; return the seconds of this round's looks."""
         drafter = self.asked
         if drafter is None:
             return 0.0
@@ -76,14 +77,14 @@ class RoundEvidence:
             for node, place in enumerate(self.bins, 1):
                 drafter.learn(place, accepted=node in path)
         else:
-            # The first token that was rejected is known to be wrong; later ones are not.
+            # The first rejected token is known to be wrong; later ones are not.
             for depth, place in enumerate(self.bins[: accepted + 1]):
                 drafter.learn(place, accepted=depth < accepted)
 
     def _learn_from_declined(self, record: RoundRecord) -> None:
-        """The text says whether a token that was not drafted would have been right."""
+        """Learn from the text whether declined tokens would have been right."""
         for drafter, drafted, place, token in self._declined:
-            # Only known where the text went along with what was drafted before it.
+            # Only known if the text followed the tokens drafted before it.
             if record.accepted >= drafted < len(record.tokens):
                 drafter.learn(place, accepted=record.tokens[drafted] == token)
 

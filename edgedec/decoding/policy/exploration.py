@@ -1,4 +1,4 @@
-"""When to try a drafter that is left out, and how often to ask at all."""
+"""Decides when to try an unused drafter, and how often to ask at all."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 
 # Rounds without a drafter after which it may be explored.
 _AFTER = 16
-# How many tokens more than estimated it might add, for exploring it to be worth while.
+# Tokens that it might add beyond its estimate, for exploring it to be worthwhile.
 _HOPE = 1.0
 
-# Rounds in a row that drafted nothing, after which asking is rationed.
+# Rounds in a row without a draft, after which asking is rationed.
 _BARREN = 8
-# Share of plain decoding's time that asking may take then; and rounds without it at most.
+# Share of plain decoding's time that asking may then take; and most rounds without it.
 _SHARE = 0.003
-# Time the policy itself spends on what it was told, relative to the asking.
+# The policy's own time per question, relative to the asking.
 _LEARNING = 1.5
 _LONGEST_REST = 32
 
 
 class Exploration:
-    """Picks a drafter that others keep from drafting, now and then; idle rounds pay for it."""
+    """Occasionally picks a drafter that others keep from drafting; rounds without it pay for it."""
 
     def __init__(self) -> None:
         self._idle: dict[str, int] = {}
@@ -40,12 +40,12 @@ class Exploration:
         gain: float,
         free: float,
     ) -> str | None:
-        """The drafter to explore this round, new or idle for long; mostly None.
+        """Return the drafter to explore this round, new or long unused; mostly None.
 
         Args:
             drafters: all that are known.
             far: those that have too much to read.
-            gain: tokens that drafts add to a round as things are.
+            gain: tokens that drafts currently add to a round.
             free: a drafter whose look costs no more tokens is looked at anyway.
 
         """
@@ -62,8 +62,8 @@ class Exploration:
     def count(
         self, drafters: Mapping[str, DrafterEstimate], drew: DrafterEstimate | None, rounds: int
     ) -> None:
-        """Count so many rounds, in the last of which ``drew`` drafted."""
-        # The more there are the less each may cost.
+        """Count ``rounds`` rounds, in the last of which ``drew`` drafted."""
+        # The more drafters there are, the less each may cost.
         share = 2 / (1 + len(drafters)) * rounds
         for name, drafter in drafters.items():
             if drafter is drew:
@@ -74,10 +74,10 @@ class Exploration:
 
 
 class AskingBackoff:
-    """Lets plain rounds follow without asking while nothing is drafted.
+    """Runs plain rounds without asking while nothing is drafted.
 
-    Apart from looks, asking takes the drafter's time of rounds that draft nothing: a few
-    microseconds, next to nothing for a large target and a few percent of a small one's pass.
+    Besides looks, asking costs the drafter's time in rounds that draft nothing: a few microseconds,
+    negligible for a large target and a few percent of a small one's pass.
     """
 
     def __init__(self) -> None:
@@ -89,14 +89,14 @@ class AskingBackoff:
         self._barren = self._resting = 0
 
     def rest(self) -> bool:
-        """Whether this round is plain, without asking."""
+        """Return whether this round is plain, without asking."""
         if self._resting:
             self._resting -= 1
             return True
         return False
 
     def observe(self, record: RoundRecord, plain_s: float, *, looked: bool) -> None:
-        """Learn from a round that asked; ``looked``: its drafter's time is more than asking."""
+        """Learn from a round that asked; if ``looked``, its drafter's time includes looks."""
         if record.drafted:
             self._barren = 0
             return

@@ -1,4 +1,4 @@
-"""The same draft length every round."""
+"""A policy with the same draft length every round."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Fixed:
     """Drafts ``draft_length`` tokens, in a tree no deeper than ``depth``.
 
     Args:
-        draft_length: drafted tokens a round, all branches together; 0 is plain decoding.
+        draft_length: drafted tokens per round, on all branches; 0 is plain decoding.
         depth: longest path; None is ``draft_length``.
-        lone_row_s: as ``DraftPolicy``, measured at opening; None where it was not.
+        lone_row_s: as ``DraftPolicy``, measured at opening; None if it was not.
 
     """
 

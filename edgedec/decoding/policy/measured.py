@@ -1,4 +1,4 @@
-"""The default: draft while the next token is worth more than the time it costs."""
+"""The default policy: draft while the next token is worth more than the time it costs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from edgedec.decoding.policy.exploration import AskingBackoff, Exploration
 from edgedec.decoding.policy.round_cost import CatchUpCost, RoundCost
 
 _FORGET = 0.97
-# Thresholds are computed anew once this many seconds of decoding have passed, so that it
-# takes a fraction of a percent of the time; and after 1, 2, 4, 7, ... rounds of a text.
+# Thresholds are recomputed after this many seconds of decoding, so that this takes a fraction of a
+# percent of the time; and after 1, 2, 4, 7, ... rounds of a text.
 _PLAN_EVERY_S = 0.05
 # A look that costs no more tokens than this is taken before drafters are compared.
 _CHEAP_LOOK = 0.1
@@ -24,23 +24,22 @@ _PLAIN = DraftLimits(0, 0)
 class MeasuredCost:
     """Maximises tokens per second by measured costs and measured acceptance.
 
-    A round that drafts d tokens takes T(d + 1) + d looks, T a measured curve, kept true as
-    decoding goes. For each drafter the policy learns how often a token is accepted given the
-    draft's confidence in it, and by dynamic programming over the draft length computes when
-    looking at the next token, and when drawing it, pays: when it adds more tokens than the
-    same time makes otherwise (Dinkelbach's method for a ratio). Of several drafters the one
-    drafts that is expected to add most. Drafting nothing is a legal answer; a drafter that is
-    left out is tried again as far as an allowance goes, at the price of a look where that
-    says enough. Where nothing is drafted for a while and asking shows in the time, rounds are
-    plain without asking.
+    A round that drafts d tokens takes T(d + 1) + d looks, where T is a measured curve that is
+    corrected while decoding. For each drafter the policy learns how often a token is accepted given
+    the draft's confidence in it, and by dynamic programming over the draft length computes when
+    looking at the next token, and when drawing it, pays: when it adds more tokens than the same
+    time yields otherwise (Dinkelbach's method for a ratio). Of several drafters, the one expected
+    to add most drafts. Drafting nothing is allowed; an unused drafter is tried again within an
+    allowance, by a look alone if that is informative. If nothing is drafted for a while and asking
+    takes noticeable time, rounds are plain without asking.
 
     Args:
         target: seconds of a target pass by its rows, from ``calibrate``.
-        draft_s: seconds of a draft model's pass over one row; None where there is none.
-        most: drafted tokens in a round at most.
+        draft_s: seconds of a draft model's pass over one row; None without one.
+        most: most drafted tokens of a round.
 
     Attributes:
-        draft_s: as given; 0 where there is no draft model.
+        draft_s: as given; 0 without a draft model.
 
     """
 
@@ -53,10 +52,10 @@ class MeasuredCost:
         self._drafters: dict[str, DrafterEstimate] = {}
         self._exploration, self._backoff = Exploration(), AskingBackoff()
         self._catch_up, self._round = CatchUpCost(self.draft_s), RoundEvidence()
-        # Tokens that drafts add to a round lately; the drafter that is explored in this one.
+        # Mean tokens that drafts recently added to a round; the drafter explored in this one.
         self._gain = 0.0
         self._explored: str | None = None
-        # Drafters that have too much to read to be of use in this text.
+        # Drafters that have too much to read to be useful in this text.
         self._far: set[str] = set()
         self._rounds = self._plan_at = self._waited = 0
         self._resting = False
@@ -120,7 +119,7 @@ class MeasuredCost:
         self._rounds += 1
         self._waited += 1
         if self._resting:
-            return  # what little there is to learn is not worth the time
+            return  # there is too little to learn for the time it takes
         costs = self._costs
         looks_s = self._round.learn_look(record, self._catch_up, costs.slowdown)
         self._round.learn(record)
@@ -148,10 +147,10 @@ class MeasuredCost:
             self._plan_one(name)
         return drafter
 
-    # -- who drafts ----------------------------------------------------------------------------
+    # -- choosing a drafter --------------------------------------------------------------------
 
     def _opened(self, step: DraftStep) -> bool:
-        """Whether this drafter may be the one, before it is looked at."""
+        """Return whether this drafter is a candidate, before it is looked at."""
         seen, name = self._round, step.offer.source
         if self._explored is not None and self._explored != name:
             return False
@@ -173,7 +172,7 @@ class MeasuredCost:
         return best <= 0 or drafter.look_price < _CHEAP_LOOK or drafter.start >= best
 
     def _rival_wins(self, step: DraftStep, place: int) -> bool:
-        """Whether a drafter that is asked later would do better."""
+        """Return whether a drafter that is asked later would do better."""
         seen = self._round
         if seen.asked is None or step.nodes or seen.probing:
             return False
@@ -192,9 +191,9 @@ class MeasuredCost:
             return False
         hopeless = drafted == 0 and step.offer.costly and drafter.start < 0
         if hopeless and not self._try_again(drafter, 0):
-            return False  # even the best there may be is not worth the look
+            return False  # even the best possible confidence is not worth the look
         bar = drafter.draw[drafted]
-        # The confidence can only lower the value, and a new layer's first costs a pass.
+        # The confidence can only lower the value, and the first look of a new layer costs a pass.
         new_layer = step.depth > seen.layer
         look = drafter.look_price if new_layer else 0.0
         if drafter.chance(value) < bar + look and not self._try_again(drafter, drafted):
@@ -211,18 +210,18 @@ class MeasuredCost:
         return True
 
     def _try_again(self, drafter: DrafterEstimate, drafted: int) -> bool:
-        """Whether to draft against the odds, to see whether they still hold."""
+        """Return whether to draft despite a bad estimate, to check it."""
         seen = self._round
         if drafted == 0 and not seen.probing and drafter.probe_due():
-            # The look is paid at once: another drafter may have the last word.
+            # The look is paid for now, since another drafter may be chosen.
             drafter.probed(drafter.look_price)
             seen.probing = True
         return seen.probing and drafted == 0
 
-    # -- what came of it -----------------------------------------------------------------------
+    # -- feedback ------------------------------------------------------------------------------
 
     def _account(self, record: RoundRecord, spent: float) -> None:
-        """Who was asked and who was not, and what it brought: ``spent`` is in tokens."""
+        """Account for drafters asked and not asked, and for the gain; ``spent`` is in tokens."""
         seen = self._round
         asked, bins = seen.asked, seen.bins
         self._exploration.count(self._drafters, asked if bins else None, self._waited)

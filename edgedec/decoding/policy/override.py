@@ -1,4 +1,4 @@
-"""Another policy for one request: plain, one drafter alone, a fixed draft length."""
+"""Policies for a single request: plain, one drafter alone, a fixed draft length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgedec.decoding.policy.fixed import Fixed
 
 
 class Only:
-    """A policy that lets some drafters draft, and the others not.
+    """A policy that lets only some drafters draft.
 
     Args:
         policy: decides for those that may.
@@ -55,12 +55,12 @@ class Only:
 def for_request(
     own: DraftPolicy, *, drafter: str | None = None, draft_length: int | None = None
 ) -> DraftPolicy:
-    """A policy for one ``Request``; ``own`` is left as it is, whatever the request brings.
+    """Return a policy for one ``Request``; it leaves ``own`` unchanged.
 
     Args:
-        own: the engine's; where only the drafter is given, a copy of it decides how much.
+        own: the engine's; if only the drafter is given, a copy of it decides how much to draft.
         drafter: the only source that may draft, ``none`` for plain decoding; None is any.
-        draft_length: drafted tokens a round, 0 for plain decoding; None leaves it to ``own``.
+        draft_length: drafted tokens per round, 0 for plain decoding; None leaves it to ``own``.
 
     """
     if drafter == PLAIN or draft_length == 0:

@@ -1,4 +1,4 @@
-"""What rounds cost and what catching up with the text costs, in seconds and in tokens."""
+"""Costs of rounds and of catching up with the text, in seconds and in tokens."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from edgedec.decoding.policy.cost import CostCurve, LiveCost, RunningMedian
 from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 
 _FORGET = 0.97
-# A new text takes over the price of a second from earlier texts as if from this many rounds.
+# A new text takes over the price of a second as if from this many rounds.
 _CARRIED = 5.0
 
-# At first a token is taken to be read in this share of a draft pass, as wide passes go.
+# Initially, reading a token is assumed to take this share of a draft pass, as in wide passes.
 _SHARE_OF_PASS = 0.15
 _AT_ONCE = 512
-# Tokens a text is expected to have before there were any, and how fast that is learned.
+# Initial estimate of a text's length in tokens, and its learning rate.
 _EXPECTED, _QUICK = 64.0, 0.25
-# A drafter that has not shown anything in this text is believed half of what it promises.
+# Trust in the estimate of a drafter that has not yet drafted in this text.
 _UNPROVEN = 0.5
-# Tokens a round that may be spent on reading against the odds.
+# Tokens per round that may be spent on reading that the estimates do not justify.
 _ALLOWANCE = 0.002
 
 
@@ -26,15 +26,15 @@ class RoundCost:
 
     Args:
         target: seconds of a target pass by its rows.
-        most: drafted tokens in a round at most.
+        most: most drafted tokens of a round.
 
     """
 
     def __init__(self, target: CostCurve, most: int) -> None:
         self._cost, self._most = LiveCost(target, most + 1), most
-        # Seconds of a round outside the models, by who drafted; "" is nobody.
+        # Seconds of a round outside the models, by drafter; "" is none.
         self._overheads: dict[str, RunningMedian] = {}
-        # Recent tokens and the seconds they took; starts as a few plain rounds.
+        # Recent tokens and their seconds; begins with a few plain rounds.
         self._tokens, self._seconds = _CARRIED, _CARRIED * self._cost.at(1)
 
     @property
@@ -53,14 +53,16 @@ class RoundCost:
         return self._cost.slowdown
 
     def begin(self) -> None:
-        """Start another text: what was measured in the last one keeps a small weight."""
+        """Begin another text: measurements of the last one keep a small weight."""
         share = _CARRIED * self.plain_s / self._seconds
         self._tokens, self._seconds = share * self._tokens, share * self._seconds
 
     def observe(self, record: RoundRecord, looks_s: float) -> float:
-        """Learn from a round whose looks took so long; returns the seconds it usually takes.
+        """Learn from a round with ``looks_s`` seconds of looks; return the seconds it usually
+        takes.
 
-        Modelled, not measured: one long pause must not look like a slow policy.
+        The result is modelled, not measured, so that one long pause does not look like a slow
+        policy.
         """
         self._cost.observe(record.rows, record.target_s)
         overhead = self._overhead(record.source if record.drafted else "")
@@ -71,15 +73,15 @@ class RoundCost:
         return seconds
 
     def seconds(self) -> list[float]:
-        """Seconds of a target pass over 1, 2, ... ``most + 1`` rows."""
+        """Return the seconds of a target pass over 1, 2, ... ``most + 1`` rows."""
         return [self._cost.at(rows) for rows in range(1, self._most + 2)]
 
     def price(self) -> float:
-        """Tokens a second is worth: what decoding makes of it, and plain decoding at least."""
+        """Return the tokens that a second is worth: current speed, at least plain decoding's."""
         return max(self._tokens / self._seconds, 1 / self.plain_s)
 
     def extra_s(self, name: str) -> float:
-        """Seconds outside the models that a round with this drafter takes beyond a plain one."""
+        """Return the additional seconds, outside the models, of a round with this drafter."""
         return max(0.0, self._overhead(name).value - self._overhead("").value)
 
     def _overhead(self, name: str) -> RunningMedian:
@@ -90,15 +92,16 @@ class RoundCost:
 
 
 class CatchUpCost:
-    """Whether a draft model that lags behind should read the text, which plain decoding need not.
+    """Decides whether a draft model that lags behind should read the text.
 
-    Weighs the cost of reading against the tokens to gain in what is left of the text.
+    It weighs the cost of reading, which plain decoding does not need, against the tokens to be
+    gained in the rest of the text.
 
     Args:
         draft_s: seconds of a draft model's pass over one row.
 
     Attributes:
-        tokens: that are read in this round.
+        tokens: number read in this round.
 
     """
 
@@ -111,7 +114,7 @@ class CatchUpCost:
         self.tokens = 0
 
     def begin(self, remaining: int) -> None:
-        """Start another text, of so many tokens at most."""
+        """Begin another text of at most ``remaining`` tokens."""
         if self._done:
             self._expected += _QUICK * (self._done - self._expected)
         self._remaining = remaining
@@ -128,10 +131,11 @@ class CatchUpCost:
         self._token_s.add(max(0.0, seconds) / self.tokens)
 
     def pays(self, behind: int, drafter: DrafterEstimate, rate: float) -> bool:
-        """Whether to read ``behind`` tokens for a drafter; ``rate``: plain tokens a second."""
+        """Return whether to read ``behind`` tokens for a drafter, at ``rate`` plain tokens/s."""
         self._asks += 1
         cost = rate * behind * self._token_s.value
-        # A text is taken to go on for as long as it has lasted; one that has begun is not over.
+        # A text is expected to go on for as long as it has lasted, but not to end right after it
+        # begins.
         left = min(self._remaining - self._done, max(self._expected - self._done, self._done, 8))
         rounds = left * self._asks / (self._rounds + 1)
         gain = max(0.0, drafter.start) * (1.0 if drafter.tried else _UNPROVEN)

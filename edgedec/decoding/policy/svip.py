@@ -13,14 +13,14 @@ _CAP = 40
 
 
 class Svip:
-    """Stops after a token drawn from a distribution with sqrt(0.15 H) > 0.3, H in nats.
+    """Policy that stops after a token drawn from a distribution with sqrt(0.15 H) > 0.3, H in nats.
 
     The token itself is kept, as in the authors' code: at the bound (H = 0.6 nats) the draft
     is right more often than not. Made for chains.
 
     Args:
         threshold: the bound on sqrt(0.15 H).
-        cap: drafted tokens at most.
+        cap: most drafted tokens.
 
     """
 

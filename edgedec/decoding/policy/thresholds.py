@@ -1,4 +1,4 @@
-"""When to look at the next token and when to draw it: dynamic programming over draft lengths."""
+"""Thresholds for looking at and drawing the next token, by dynamic programming over lengths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 _Grid = npt.NDArray[np.float64]
 _POINTS, _LEAST = 32, 0.005
-# Chances that a drafted path is accepted so far; steps of 19%.
+# Grid of chances that the drafted path is accepted so far, in steps of 19%.
 _REACH: _Grid = np.geomspace(_LEAST, 1.0, _POINTS)
 _STEP = -math.log(_LEAST) / (_POINTS - 1)
 _ROWS = np.arange(_POINTS)
@@ -21,7 +21,7 @@ _LOOKAHEAD = 4
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The best rule for a chain.
+    """The optimal thresholds for a chain.
 
     Attributes:
         peek: by tokens drafted so far, the least chance of reaching the next token at which
@@ -41,12 +41,12 @@ class Chain:
 def chain(
     chances: Sequence[float], met: Sequence[float], steps: Sequence[float], look: float
 ) -> Chain:
-    """Backward over draft lengths: the value of a state is a function of its reach.
+    """Compute backward over draft lengths; a state's value is a function of its reach.
 
-    Drawing token k + 1 on a path of reach x (its own chance included) is worth
-    x - steps[k] plus what can follow; looking is worth the mean of that over the
-    confidences met, where positive, less the look. Both grow with x, so one threshold
-    each is the whole policy; a curve that dips is seen through what follows.
+    Drawing token k + 1 on a path of reach x (its own chance included) is worth x - steps[k] plus
+    what can follow; looking is worth the mean of that over the bins met, if positive, less the
+    look. Both grow with x, so one threshold each is the whole policy; a curve that dips is handled,
+    since what follows is included.
 
     Args:
         chances: of a token to be accepted, by bin of its confidence.
@@ -68,7 +68,7 @@ def chain(
 
 
 def tree(steps: Sequence[float]) -> list[float]:
-    """A node is worth its chance; a few of a kind share a step of the curve."""
+    """Return, by nodes so far, the chance from which one more pays; cheap rows share a step."""
     return [
         min(total / count for count, total in enumerate(itertools.accumulate(ahead), 1))
         for ahead in (steps[k : k + _LOOKAHEAD] for k in range(len(steps)))
@@ -76,7 +76,7 @@ def tree(steps: Sequence[float]) -> list[float]:
 
 
 def _mean(chances: _Grid, weights: _Grid) -> _Grid:
-    """The matrix that turns values by reach into their mean after one more token."""
+    """Return the matrix that maps values by reach to their mean after one more token."""
     below = np.log(np.maximum(chances, 1e-9)) / _STEP
     whole = np.floor(below)
     # On a geometric grid a product is a shift, so a bin's share between points is one number.
@@ -91,7 +91,7 @@ def _mean(chances: _Grid, weights: _Grid) -> _Grid:
 
 
 def _crossings(worth: _Grid) -> list[float]:
-    """By row, the reach at which a growing function turns positive; inf when it never does."""
+    """Return, by row, the reach at which a growing function turns positive, inf if never."""
     places = (worth > 0).argmax(axis=1)
     rows = np.arange(len(worth))
     above, below = worth[rows, places], worth[rows, places - 1]

@@ -1,7 +1,7 @@
-"""From logits to the distribution a token is drawn from, row by row, on demand.
+"""Turns logits into the distribution a token is drawn from, row by row, on demand.
 
-``params`` says what the user may ask for, ``penalties`` and ``filters`` shape a row,
-``rows`` holds the lazy rows of one pass, ``sampler`` the state of one request.
+``params`` are the user's options, ``penalties`` and ``filters`` shape a row, ``rows`` holds the
+lazy rows of one pass, ``sampler`` the state of one request.
 """
 
 from edgedec.decoding.sampling.params import SamplingParams

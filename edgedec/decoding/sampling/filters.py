@@ -1,7 +1,7 @@
-"""Which tokens survive top-k, top-p and min-p.
+"""Filters tokens by top-k, top-p and min-p.
 
-All three keep the most likely tokens down to some rank, which is found without sorting
-the row as a whole.
+All three keep the most likely tokens down to some rank, which is found without sorting the whole
+row.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from edgedec.decoding.tree import FloatArray, IntArray
 
 
 def survivors(scores: FloatArray, params: SamplingParams) -> IntArray:
-    """Ids that keep their probability, ascending; ``scores`` are logits over temperature.
+    """Return the ids that keep their probability, ascending; ``scores`` are logits over
+    temperature.
 
-    None are left where the scores are NaN.
+    None are left if the scores are NaN.
     """
     ids: IntArray | None = None
     if 0 < params.top_k < len(scores):
@@ -39,7 +40,7 @@ def _within(ids: IntArray | None, places: IntArray) -> IntArray:
 
 
 def largest(scores: FloatArray, count: int) -> IntArray:
-    """Ids of the ``count`` largest scores, ascending; of equal scores the lower ids.
+    """Return the ids of the ``count`` largest scores, ascending; of equal scores the lower ids.
 
     Scores of ``-inf`` are never among them.
     """
@@ -55,17 +56,17 @@ def largest(scores: FloatArray, count: int) -> IntArray:
 
 
 def ranked(scores: FloatArray, count: int) -> IntArray:
-    """Ids of the ``count`` largest scores, best first, equal ones by id."""
+    """Return the ids of the ``count`` largest scores, best first, equal ones by id."""
     ids = largest(scores, count)
     return ids[np.argsort(-scores[ids], kind="stable")]
 
 
 def nucleus(scores: FloatArray, top_p: float) -> IntArray:
-    """The smallest set of most likely tokens that holds ``top_p``, ascending."""
+    """Return the smallest set of most likely tokens that holds ``top_p``, ascending."""
     weights: FloatArray = np.exp(scores - scores.max())
     total = float(weights.sum())
-    # All tokens below this together hold less than 1 - top_p. Of a language model's row
-    # little is left; the factor keeps rounding on the safe side.
+    # All tokens below this together hold less than 1 - top_p. Few tokens of a language model's row
+    # remain; the factor keeps rounding on the safe side.
     ids = np.flatnonzero(weights >= 0.999 * (1 - top_p) * total / len(weights))
     left = weights[ids]
     ordered = np.sort(left)[::-1]
@@ -77,7 +78,7 @@ def nucleus(scores: FloatArray, top_p: float) -> IntArray:
 
 
 def _down_to(scores: FloatArray, least: np.float32, count: int) -> IntArray:
-    """The ``count`` largest, given the smallest of them; of equal ones the lower places."""
+    """Return the ``count`` largest, given the smallest of them; of equal ones the lower places."""
     places: IntArray = np.flatnonzero(scores >= least)
     if len(places) > count:
         equal = np.flatnonzero(scores == least)

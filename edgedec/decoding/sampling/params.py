@@ -1,4 +1,4 @@
-"""What a user may ask of the sampler."""
+"""The user's sampling options."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LARGEST_LOGIT_CHANGE = 1e6
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How the next token is chosen. Checked on creation; errors are InputError.
+    """Options for choosing the next token. Checked on creation; errors are InputError.
 
-    Order, as everywhere in the field: logit bias, repetition / presence / frequency
-    penalties, temperature, top-k, top-p, min-p, draw. Each filter looks at the
-    probabilities that the filters before it left, renormalised; equal ones are kept in the
-    order of their ids, so that the sets have one meaning on every machine.
+    Order, as everywhere in the field: logit bias, repetition / presence / frequency penalties,
+    temperature, top-k, top-p, min-p, draw. Each filter takes the renormalised probabilities left by
+    the filters before it; equal ones are ordered by id, so that the sets are the same on every
+    machine.
 
     Attributes:
         temperature: 0 is greedy: the most likely token after bias and penalties.
@@ -32,7 +32,7 @@ class SamplingParams:
         presence_penalty, frequency_penalty: subtracted once, and per occurrence, from the
             logits of tokens already in the generated text (not the prompt).
         logit_bias: added to the logits of these token ids.
-        seed: of all random choices. None draws one, which is reported.
+        seed: of all random choices; None draws one, which is reported.
 
     """
 
@@ -67,12 +67,12 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        """Nothing is drawn."""
+        """True if nothing is drawn."""
         return self.temperature == 0
 
     @property
     def penalised(self) -> bool:
-        """A row depends on the text before it by more than the model's own logits."""
+        """True if a row depends on the earlier text by more than the model's own logits."""
         return (
             self.repetition_penalty != 1
             or self.presence_penalty != 0
@@ -81,7 +81,7 @@ class SamplingParams:
 
     @property
     def filtered(self) -> bool:
-        """Some tokens may lose all their probability."""
+        """True if some tokens may lose all their probability."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
 
@@ -92,10 +92,10 @@ def _check(name: str, value: object, low: float, high: float, expected: str) -> 
 
 
 def check_whole(name: str, value: object, *, none: bool = True) -> None:
-    """Refuse what is not a whole number; ``none``: None may stand for no choice.
+    """Refuse anything but a whole number; with ``none``, None is allowed, too.
 
     Raises:
-        InputError: ``name`` begins it.
+        InputError: its message begins with ``name``.
 
     """
     if not isinstance(value, int) and not (none and value is None):

@@ -1,4 +1,4 @@
-"""Bias and penalties, for the text so far and for the path that leads to a node."""
+"""Applies bias and penalties, for the text so far and for the path that leads to a node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgedec.decoding.tree import FloatArray, IntArray
 
 
 class Occurrences:
-    """How often each token occurred: ids and counts side by side, for sparse updates."""
+    """Number of occurrences of each token, as parallel ids and counts for sparse updates."""
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
@@ -19,7 +19,7 @@ class Occurrences:
         self._counts: FloatArray = np.zeros(64, dtype=np.float32)
 
     def add(self, tokens: Sequence[int]) -> None:
-        """These tokens follow."""
+        """Count these tokens."""
         for token in tokens:
             slot = self._slots.get(token)
             if slot is None:
@@ -50,7 +50,7 @@ class Occurrences:
 
 
 class Penalties:
-    """Logit bias and penalties of one request. Bias first, penalties on the sum."""
+    """Logit bias and penalties of one request: bias first, penalties on the sum."""
 
     def __init__(self, params: SamplingParams, prompt: Sequence[int]) -> None:
         self._repetition = np.float32(params.repetition_penalty)
@@ -65,13 +65,13 @@ class Penalties:
             self._all.add(prompt)
 
     def push(self, tokens: Sequence[int]) -> None:
-        """These tokens are now part of the generated text."""
+        """Add these tokens to the generated text."""
         if self._active:
             self._all.add(tokens)
             self._generated.add(tokens)
 
     def applied(self, logits: FloatArray, path: Sequence[int]) -> FloatArray:
-        """A changed copy of a row, ``[vocab]``, as if ``path`` had been generated already."""
+        """Return a changed copy of a row, ``[vocab]``, as if ``path`` were already generated."""
         row: FloatArray = logits.copy()
         row[self._bias_ids] += self._bias
         if not self._active:

@@ -18,14 +18,14 @@ from edgedec.errors import InputError
 
 
 class Sampler:
-    """What it takes to turn a pass into tokens, for one text.
+    """State for turning passes into tokens, for one text.
 
     Args:
         params: what the user asked for.
         vocab_size: columns of a logits row.
         prompt: the tokens before the text; the last one is the first root.
-        coupled: whether the draft draws with the target's own noise; the acceptance
-            rule says (``AcceptanceRule.coupled``).
+        coupled: whether the draft draws with the target's own noise, see
+            ``AcceptanceRule.coupled``.
 
     Attributes:
         history: all tokens, prompt and text; the last one is the current root.
@@ -60,26 +60,26 @@ class Sampler:
         self.inverse_temperature = np.float32(1 if params.greedy else 1 / params.temperature)
 
     def twin(self) -> Sampler:
-        """Another for the same text so far, which counts as its prompt, and the same seed.
+        """Return a sampler of the same seed and text so far, which counts as its prompt.
 
-        It shares nothing that changes, so that another thread may draw with it.
+        The two share no mutable state, so another thread may draw with it.
         """
         params = dataclasses.replace(self.params, seed=self.streams.seed)
         return Sampler(params, self.vocab_size, self.history, coupled=self.streams.coupled)
 
     @property
     def want(self) -> Want:
-        """What a pass must bring back for ``rows``."""
+        """Outputs a pass must return for ``rows``."""
         return Want.TOP if self.plain_greedy else Want.LOGITS
 
     def push(self, tokens: Sequence[int]) -> None:
-        """These tokens are now part of the text."""
+        """Add these tokens to the text."""
         self.history += tokens
         if self.penalties is not None:
             self.penalties.push(tokens)
 
     def rows(self, scored: Pass, tree: TokenTree, purpose: Purpose) -> Rows:
-        """Rows over a pass; a node of depth d predicts position ``len(history) + d``."""
+        """Return rows over a pass; a node of depth d predicts position ``len(history) + d``."""
         return Rows(self, scored, tree, purpose)
 
 
