@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -315,16 +314,3 @@ def test_chat_refuses_invalid_utf8_and_goes_on(start, bundle) -> None:
     refused, figures = errors.decode().splitlines()
     assert "not valid UTF-8" in refused
     assert "4 tokens" in figures
-
-
-# -- time ------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_help_is_quick() -> None:
-    def once() -> float:
-        started = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "edgedec", "--help"], check=True, capture_output=True)
-        return time.perf_counter() - started
-
-    assert min(once() for _ in range(5)) < 0.3

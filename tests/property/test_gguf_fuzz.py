@@ -5,7 +5,6 @@ child process, which may crash, and does on some of these files.
 """
 
 import struct
-import time
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -85,9 +84,7 @@ def test_the_sound_files_are_used(tmp_path: Path) -> None:
 def test_damaged_headers(tmp_path: Path, whole: bytes, data: st.DataObject) -> None:
     until = data.draw(st.sampled_from([32, 400, len(whole)]))
     (tmp_path / "a.gguf").write_bytes(data.draw(damaged(whole, until)))
-    started = time.process_time()
     uses(tmp_path / "a.gguf")
-    assert time.process_time() - started < 5
 
 
 @given(rest=st.binary(max_size=200), counts=st.tuples(SIZES, SIZES))

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -209,20 +209,24 @@ class TestOneAtATime:
 
 
 class TestWhileThePromptIsRead:
+    """A request that ends when the fifth chunk of its prompt has been read, at the latest."""
+
+    at_the_fifth: Callable[[], object]
+
     @pytest.fixture
     def chunks(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """Lengths of the target's chunks so far; the fifth takes its time."""
+        """Lengths of the target's chunks so far."""
         monkeypatch.setattr(OnnxSession, "prefill_chunk", 50)
         honest, seen = OnnxSession.prefill, list[int]()
 
-        def prefill(self: OnnxSession, tokens: Any, on_chunk: Any = None) -> None:
+        def prefill(session: OnnxSession, tokens: Any, on_chunk: Any = None) -> None:
             def counted(done: int, total: int) -> None:
                 seen.append(done)
                 if len(seen) == 5:
-                    threading.Event().wait(0.3)
+                    self.at_the_fifth()
                 on_chunk(done, total)
 
-            honest(self, tokens, counted if on_chunk else None)
+            honest(session, tokens, counted if on_chunk else None)
 
         monkeypatch.setattr(OnnxSession, "prefill", prefill)
         return seen
@@ -231,15 +235,17 @@ class TestWhileThePromptIsRead:
         self, pipeline: Pipeline, chunks: list[int], unharmed: Callable[[Pipeline], None]
     ) -> None:
         stream = pipeline.stream(LONG, OPTIONS)
-        threading.Timer(0.05, stream.cancel).start()
+        other = threading.Thread(target=stream.cancel)
+        self.at_the_fifth = lambda: (other.start(), other.join())
         self.ends_with(stream, "cancelled")
-        assert len(chunks) <= 5
+        assert len(chunks) == 5
         unharmed(pipeline)
 
     def test_timeout(
         self, pipeline: Pipeline, chunks: list[int], unharmed: Callable[[Pipeline], None]
     ) -> None:
         options = GenerateOptions(max_new_tokens=24, timeout_s=0.25)
+        self.at_the_fifth = lambda: sleep(0.25)
         begin = perf_counter()
         self.ends_with(pipeline.stream(LONG, options), "timeout")
         assert perf_counter() - begin >= 0.25
