@@ -1,1 +1,1 @@
-"""Measuring: workloads, raw records, reports."""
+"""Benchmarks: workloads, raw records, reports."""

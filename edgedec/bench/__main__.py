@@ -38,7 +38,7 @@ def main(
     threads: int | None,
     count: int,
 ) -> None:
-    """Measure what the project promises; all sections, or those that are named."""
+    """Measure what the project promises: all sections, or the named ones."""
     suite = Suite(Workshop(checkpoints, work), out, prompts, threads, count)
     try:
         for name in sections or SECTIONS:

@@ -1,4 +1,4 @@
-"""Decodes plainly in a process of its own and prints how fast; see ``busy``."""
+"""Decodes plainly in a child process and prints the speed; see ``busy``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WARM_UP = 4
 
 
 def main(bundle: str, tokens: str, spin_us: str) -> None:
-    """Print a JSON object: seconds a token, and what the process noticed of the load."""
+    """Print a JSON object: seconds per token, and the load that the process observed."""
     if spin_us:
         from edgedec.runtimes._ort import opening
 

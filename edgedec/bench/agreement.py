@@ -1,7 +1,7 @@
-"""The same model in several formats: whether they write the same text, token for token.
+"""Compares the texts of one model in several formats, token for token.
 
-Where two texts part, the gap between the two tokens is held against how much the formats'
-gaps differ elsewhere: a near-tie of arithmetic lies within the 99.9th percentile of those.
+Where two texts diverge, the gap between the two tokens is compared with how much the formats' gaps
+differ elsewhere: a near-tie lies within the 99.9th percentile of those differences.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def agreement(
     *,
     tokens: int = 128,
 ) -> list[Row]:
-    """Greedy texts of each model against those of the first.
+    """Compare each model's greedy texts with those of the first.
 
     Args:
         models: by name, what to open and how; the first is the reference.
@@ -74,7 +74,7 @@ def agreement(
 
 
 class _Crossing:
-    """Two models on the same texts: how far their gaps between likely tokens lie apart."""
+    """Two models on the same texts, and how much their gaps between likely tokens differ."""
 
     def __init__(self, one: Model, two: Model, prompts: Texts, texts: Texts) -> None:
         self._one, self._two = one, two
@@ -82,7 +82,7 @@ class _Crossing:
         self._changes: dict[int, FloatArray] = {}
 
     def divergence(self, number: int, other: list[int]) -> Row:
-        """Where a text parts from the reference, and whether that is a near-tie."""
+        """Return where a text diverges from the reference, and whether that is a near-tie."""
         text = self._texts[number]
         place = next(i for i, (a, b) in enumerate(zip(text, other, strict=True)) if a != b)
         row = replay(self._one, self._prompts[number], text[: place + 1], 1)[place]

@@ -1,4 +1,4 @@
-"""How fast a bundle decodes on this machine: every drafter against plain decoding."""
+"""Measures how fast a bundle decodes on this machine: every drafter against plain decoding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAIN = "plain"
 
 
 def entrants(common: OpenOptions, *, has_draft: bool) -> dict[str, OpenOptions]:
-    """Plain decoding at its fastest (no padding), then every drafter that can run."""
+    """Return plain decoding at its fastest (no padding), then every drafter that can run."""
     plain = replace(common, draft="none", row_invariant=False)
     drafters = ["auto", "lookup", "recycle"] + (["model", "tree"] if has_draft else [])
     return {PLAIN: plain, **{name: replace(common, draft=name) for name in drafters}}
@@ -28,7 +28,7 @@ def entrants(common: OpenOptions, *, has_draft: bool) -> dict[str, OpenOptions]:
 def opened(
     bundle: str | Path, entrants: Mapping[str, OpenOptions]
 ) -> Iterator[dict[str, Pipeline]]:
-    """Pipelines by name, closed at the end."""
+    """Open pipelines by name, and close them at the end."""
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(Pipeline.open(bundle, options))
@@ -62,13 +62,13 @@ def bench_bundle(
     common: OpenOptions | None = None,
     on_progress: OnProgress | None = None,
 ) -> Comparison:
-    """Every drafter on these prompts; raw records in ``out/bundle.jsonl``.
+    """Race every drafter on these prompts; raw records are in ``out/bundle.jsonl``.
 
     Args:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
         prompts, options: what to decode.
         out: the folder of the records.
-        common: of all entrants: threads, a draft model of its own, devices.
+        common: options of all entrants: threads, another draft model, devices.
         on_progress: see ``compare``.
 
     """

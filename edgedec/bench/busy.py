@@ -1,7 +1,7 @@
-"""How fast the grown target decodes while other processes compute, by how its threads wait.
+"""Measures decoding while other processes compute, by how the runtime's threads wait.
 
-Each run is a process of its own, since OpenMP reads its settings once. Settings take turns, with
-and without two busy processes; only ratios within one turn mean anything.
+Each run is a process, since OpenMP reads its settings once. Settings alternate, with and without
+two busy processes; only ratios within one round of settings are meaningful.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _BUSY = 2
 _LIMIT_S = 58  # no busy process outlives this
 _LOOP = f"import time; end = time.monotonic() + {_LIMIT_S}\nwhile time.monotonic() < end: pass"
 _USERS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-# What GNU's OpenMP does where nobody says anything.
+# GNU OpenMP's default.
 _LONG = {"GOMP_SPINCOUNT": "300000"}
 
 
 @dataclass(frozen=True, slots=True)
 class WaitSetting:
-    """How the threads of one runtime wait.
+    """How the threads of a runtime wait.
 
     Attributes:
         name: for the table.
         format: of the model.
-        environment: what the user would have set.
-        spin_us: of ONNX Runtime's threads; empty is the runtime's choice here.
+        environment: the user's settings.
+        spin_us: of ONNX Runtime's threads; empty is the runtime's own choice.
 
     """
 
@@ -62,7 +62,7 @@ SETTINGS = (
 
 
 def busy(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
-    """Plain decoding of the grown target while two other processes compute, and without them."""
+    """Measure plain decoding of the grown target with and without two computing processes."""
     from edgedec.bench.suite import GROWN
 
     shop = suite.shop
@@ -85,7 +85,7 @@ def busy(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
 
 
 def _row(name: str, seconds: Mapping[tuple[str, int], list[float]]) -> dict[str, Any]:
-    """Tokens a second in the median turn, alone and with the others."""
+    """Return tokens per second in the median round, alone and with other processes."""
     return {
         "setting": name,
         "tokens_per_second_alone": 1 / median(seconds[name, 0]),
@@ -95,7 +95,7 @@ def _row(name: str, seconds: Mapping[tuple[str, int], list[float]]) -> dict[str,
 
 @contextmanager
 def others(count: int) -> Iterator[None]:
-    """So many processes that compute and do nothing else; gone afterwards."""
+    """Run ``count`` processes that only compute, and end them afterwards."""
     running = [subprocess.Popen([sys.executable, "-c", _LOOP]) for _ in range(count)]
     try:
         yield
@@ -106,10 +106,10 @@ def others(count: int) -> Iterator[None]:
 
 
 def decode(setting: WaitSetting, bundle: Path) -> dict[str, Any]:
-    """One run in a process of its own.
+    """Decode once, in a child process.
 
     Raises:
-        EdgedecError: it failed.
+        EdgedecError: the child failed.
 
     """
     environment = {k: v for k, v in os.environ.items() if k not in _USERS} | dict(

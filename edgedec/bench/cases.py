@@ -1,7 +1,7 @@
-"""The ways of asking for a text that ``edgedec verify --matrix`` goes through.
+"""Cases of ``edgedec verify --matrix``: the sampling options that it compares texts under.
 
-What must really happen in a text (a stop string that occurs, an end-of-text token that is
-chosen, a bias that changes something) is chosen from what plain decoding wrote.
+Events that must occur in a text (a stop string, an end-of-text token, a bias that has an effect)
+are chosen from what plain decoding wrote.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgedec.pipeline import GenerateOptions, Generation
 
 # The case that near-ties are measured on.
 GREEDY = "greedy"
-# Hot enough that filters decide something on a confident model.
+# Hot enough for filters to have an effect on a confident model.
 HOT = 1.5
 FILTERS: dict[str, dict[str, Any]] = {
     "top-k": {"top_k": 4},
@@ -30,20 +30,19 @@ FILTERS: dict[str, dict[str, Any]] = {
 }
 # Long enough to span tokens, short enough to occur.
 _STOP_LENGTHS = (5, 4, 6, 3, 7, 8, 2)
-# A stop string that begins as the text does and then never comes.
+# A stop string whose beginning occurs in the text but never the whole.
 _NEVER = "\N{BLACK CHESS KNIGHT}"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way of asking for a text, for every prompt.
+    """Options of one text per prompt.
 
     Attributes:
         name: for tables.
         options: one for each prompt.
         ends: the finish reason that plain decoding must give for each prompt; None is any.
-        base: the case that this one's texts should differ from, where its option does
-            anything.
+        base: the case that this one's texts should differ from, if its option has an effect.
 
     """
 
@@ -54,21 +53,21 @@ class Case:
 
 
 def alike(name: str, options: GenerateOptions, count: int, base: str | None = None) -> Case:
-    """A case that asks the same of every prompt."""
+    """Return a case with the same options for every prompt."""
     return Case(name, (options,) * count, base=base)
 
 
 def sampled(asked: GenerateOptions, **changes: Any) -> GenerateOptions:
-    """``asked`` with these sampling parameters and no others but its temperature and seed."""
+    """Return ``asked`` with only these sampling parameters, its temperature and its seed."""
     params = SamplingParams(temperature=asked.sampling.temperature, seed=asked.sampling.seed)
     return replace(asked, sampling=replace(params, **changes))
 
 
 def by_options(asked: GenerateOptions, count: int) -> list[Case]:
-    """Cases that need no text to be made: sampling, filters, penalties, limits, logprobs.
+    """Return cases that need no existing text: sampling, filters, penalties, limits, logprobs.
 
     Args:
-        asked: length, temperature and seed; nothing else of it is used.
+        asked: length, temperature and seed; all else is ignored.
         count: of prompts.
 
     """
@@ -97,7 +96,7 @@ def by_options(asked: GenerateOptions, count: int) -> list[Case]:
 
 
 def biased(asked: GenerateOptions, plain: Sequence[Generation]) -> Case:
-    """The commonest tokens of the sampled texts are made less likely, others more likely."""
+    """Return a case that makes the sampled texts' commonest tokens less likely, others more."""
     options = []
     for text in plain:
         often = [token for token, _ in Counter(text.token_ids).most_common(4)]
@@ -107,7 +106,7 @@ def biased(asked: GenerateOptions, plain: Sequence[Generation]) -> Case:
 
 
 def everything(asked: GenerateOptions, count: int) -> Case:
-    """Filters, penalties and logprobs together, hot; stop strings are added from its text."""
+    """Return a hot case with filters, penalties and logprobs; stop strings come from its text."""
     filters = {name: value for one in FILTERS.values() for name, value in one.items()}
     penalties = {"repetition_penalty": 1.1, "presence_penalty": 0.3, "frequency_penalty": 0.2}
     params = {**filters, **penalties}
@@ -116,9 +115,9 @@ def everything(asked: GenerateOptions, count: int) -> Case:
 
 
 def stopped(name: str, case: Case, plain: Sequence[Generation]) -> Case:
-    """A case with stop strings that occur in its texts, across the edges of tokens.
+    """Return a case with stop strings that occur in its texts, across token boundaries.
 
-    Beside each stands one whose beginning occurs, so that text is held back and released.
+    Each comes with one of which only the beginning occurs, so that text is held back and released.
     """
     options, ends = [], []
     for asked, text in zip(case.options, plain, strict=True):
@@ -132,7 +131,7 @@ def stopped(name: str, case: Case, plain: Sequence[Generation]) -> Case:
 def ended(
     greedy: Case, plain: Sequence[Generation], logits: Sequence[FloatArray], eos: int
 ) -> list[Case]:
-    """The end-of-text token, respected and ignored, made to be chosen once by a bias.
+    """Return cases in which a bias makes the end-of-text token chosen once, respected and ignored.
 
     Args:
         greedy: the case the texts are of.
@@ -144,7 +143,7 @@ def ended(
     respected, ignored, ends = [], [], []
     for options, text, rows in zip(greedy.options, plain, logits, strict=True):
         bias = _bias_that_ends(rows, eos)
-        # A text that ends by itself needs no help.
+        # A text that ends by itself needs no bias.
         params = options.sampling if bias is None else SamplingParams(logit_bias={eos: bias})
         respected.append(replace(options, sampling=params, ignore_eos=False))
         ignored.append(replace(options, sampling=params, ignore_eos=True))
@@ -157,12 +156,12 @@ def ended(
 
 
 def _across_tokens(events: Sequence[Emission]) -> str | None:
-    """A string that first occurs as late as half of the text and spans an edge of tokens."""
+    """Return a string that first occurs by the middle of the text and spans a token boundary."""
     text = "".join(event.text for event in events)
     edges = set(itertools.accumulate(len(event.text) for event in events))
     half = len(text) // 2
     places = [*range(half, len(text)), *range(half - 1, 0, -1)]
-    # Best is one that begins and ends inside tokens; where tokens are characters there is none.
+    # Preferably one that begins and ends inside tokens; single-character tokens have none.
     for inside in (True, False):
         for start, length in itertools.product(places, _STOP_LENGTHS):
             end = start + length
@@ -176,10 +175,10 @@ def _across_tokens(events: Sequence[Emission]) -> str | None:
 
 
 def _bias_that_ends(rows: FloatArray, eos: int) -> float | None:
-    """What to add to a token's logit so that it is chosen first near the middle of a text.
+    """Return a bias by which a token is first chosen near the middle of a text.
 
-    None where it is chosen without. Half-way between what is enough there and what was enough
-    before, so that rounding does not decide.
+    None if it is chosen without one. The bias is half-way between what suffices there and what
+    would have sufficed before, so that rounding does not decide.
     """
     missing = (rows.max(axis=1) - rows[:, eos]).astype(np.float64)
     if missing.min() <= 0 or not np.isfinite(missing).all():

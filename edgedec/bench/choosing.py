@@ -1,7 +1,7 @@
-"""Prompts whose texts are worth reading: those that repeat themselves least.
+"""Finds prompts whose texts are worth reading: those that repeat themselves least.
 
-``python -m edgedec.bench.choosing`` lists one-line prompts for an example that is to be typed: how
-much faster than plainly each is decoded by default, and how much its greedy text repeats itself.
+``python -m edgedec.bench.choosing`` lists one-line prompts for an example to be typed: how much
+faster than plainly each is decoded by default, and how much its greedy text repeats itself.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from edgedec.bench.workloads import Prompt, heldout_prompts
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 
 _LOOKED_AT = 200
-_NGRAM = 4  # a reader notices what says itself again sooner than 8-grams do
+_NGRAM = 4  # readers notice shorter repetitions than 8-grams
 _SHOWN = 12
 _TOKENS = 96
 _RUNS = 3
 _LONGEST_LINE = 48
-# More of a text repeated than this bores a reader.
+# A larger repeated share bores a reader.
 _BORING = 0.25
 
 Decode = Callable[[str], Generation]
@@ -33,9 +33,9 @@ def least_repetitive(
     max_new_tokens: int,
     on_progress: OnProgress | None = None,
 ) -> list[Prompt]:
-    """The ``count`` prompts whose texts repeat the fewest 4-grams, in their own order.
+    """Return the ``count`` prompts whose texts repeat the fewest 4-grams, in their original order.
 
-    Texts that end early come last, however little of them is repeated.
+    Texts that end early come last, however little they repeat.
     """
     found = []
     for place, prompt in enumerate(prompts):
@@ -66,9 +66,9 @@ class Example:
 
 
 def examples(pipeline: Pipeline, plain: Pipeline, looked_at: int) -> list[Example]:
-    """One-line prompts whose texts run to their limit and are the same in every run.
+    """Return one-line prompts whose texts reach their limit and are the same in every run.
 
-    Those that hardly repeat themselves come first, and among them those that gain most.
+    The least repetitive come first, and among those the ones with the highest speed-up.
     """
     options = GenerateOptions(max_new_tokens=_TOKENS)
     heads = dict.fromkeys(prompt.head.strip() for prompt in heldout_prompts(looked_at))

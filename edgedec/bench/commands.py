@@ -1,4 +1,4 @@
-"""The command line from outside: seconds and peak memory of whole processes."""
+"""Measures whole commands: seconds and peak memory of their processes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PROMPT = "def read_lines(path):"
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """A finished process: what it printed, how long it took, the most memory it had."""
+    """A finished process: its output, its duration and its peak memory."""
 
     output: str
     seconds: float
     peak_bytes: int
 
 
-# A small process between this one and the command: a child's peak begins with what its parent
-# had at the fork, and this process may hold gigabytes.
+# A small process between this one and the command: a child's peak includes its parent's memory at
+# the fork, and this process may hold gigabytes.
 _TIMED = """
 import json, resource, subprocess, sys, time
 begin = time.perf_counter()
@@ -38,10 +38,11 @@ print(json.dumps([done.returncode, done.stdout, done.stderr, seconds, peak]))
 
 
 def run(*arguments: str | Path) -> CommandRun:
-    """CommandRun ``edgedec`` with these arguments.
+    """Run ``edgedec`` with these arguments.
 
     Raises:
-        InputError: it failed; the message is what it said.
+        InputError: it failed; the message is its output.
+
     """
     command = [sys.executable, "-m", "edgedec", *map(str, arguments)]
     timed = subprocess.run(
@@ -50,14 +51,14 @@ def run(*arguments: str | Path) -> CommandRun:
     code, output, said, seconds, peak = json.loads(timed.stdout)
     if code != 0:
         raise InputError(f"{' '.join(command)}: {said.strip()}")
-    # Kilobytes everywhere but on macOS.
+    # In kilobytes, except on macOS.
     return CommandRun(output, seconds, peak * (1 if sys.platform == "darwin" else 1024))
 
 
 def export(
     shop: Workshop, preset: str, recorder: Recorder, *arguments: str
 ) -> list[dict[str, object]]:
-    """Export of a grown target, parity included; to int4 unless the arguments say otherwise."""
+    """Measure the export of a grown target with parity, to int4 unless the arguments differ."""
     out = shop.work / "export-timed"
     run_ = run(
         *("export", shop.checkpoint("target", preset), "--out", out, "--overwrite", "--json"),
@@ -74,7 +75,7 @@ def export(
 
 
 def memory(bundle: Path, recorder: Recorder) -> list[dict[str, object]]:
-    """Peak memory of decoding against weights x 1.2 + cache + 200 MB."""
+    """Measure the peak memory of decoding against weights x 1.2 + cache + 200 MB."""
     found = json.loads(
         run(
             *("generate", PROMPT, "--bundle", bundle, "--json"),
@@ -95,7 +96,7 @@ def memory(bundle: Path, recorder: Recorder) -> list[dict[str, object]]:
 
 
 def first_token(bundle: str | Path, recorder: Recorder, runs: int = 7) -> list[dict[str, object]]:
-    """From the command typed to its end, after one token; the first run is not counted."""
+    """Time whole commands that decode one token; the first run is dropped."""
     ask = ("generate", PROMPT, "--bundle", bundle, "--max-new-tokens", "1")
     seconds = [run(*ask).seconds for _ in range(runs + 1)][1:]
     row: dict[str, object] = {"median_s": median(seconds), "worst_s": max(seconds), "runs": runs}

@@ -1,7 +1,7 @@
-"""Two or more ways to decode the same prompts, interleaved in one process.
+"""Compares ways of decoding the same prompts, interleaved in one process.
 
-The machines this runs on are shared and their speed drifts, so only ratios within one run
-mean anything: every prompt is decoded by every candidate in turn, and who goes first rotates.
+Machines are shared and their speed drifts, so only ratios within one run are meaningful: every
+prompt is decoded by every candidate in turn, and the candidate that goes first rotates.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from edgedec.pipeline import GenerateOptions, Generation, Prompt
 
 _LOSS = 0.98
 
-# Texts decoded so far, and how many there will be.
+# Texts decoded so far, and texts in total.
 OnProgress = Callable[[int, int], None]
 
 
 class Decodes(Protocol):
-    """What is compared: a ``Pipeline``, or one in a certain way."""
+    """A candidate: a ``Pipeline``, or one with certain options."""
 
     def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
         """Decode to the end."""
@@ -31,13 +31,14 @@ class Decodes(Protocol):
 
 @dataclass(slots=True)
 class Comparison:
-    """Seconds a token by candidate and prompt.
+    """Seconds per token by candidate and prompt.
 
     Attributes:
         baseline: name of the candidate others are compared with.
         tpot_s: candidate -> seconds per token after the first round, one per prompt.
-        identical: candidate -> how many texts equal the baseline's, token for token.
+        identical: candidate -> number of texts equal to the baseline's, token for token.
         prompts: their names, in the same order.
+
     """
 
     baseline: str
@@ -46,7 +47,7 @@ class Comparison:
     prompts: list[str] = field(default_factory=list)
 
     def add(self, prompt: str, runs: Mapping[str, Sequence[Generation]]) -> None:
-        """One prompt's runs by candidate; left out where one of them has no TPOT."""
+        """Add one prompt's runs by candidate; left out if one of them has no TPOT."""
         seconds = {name: median(g.metrics.tpot_s for g in some) for name, some in runs.items()}
         if not all(seconds.values()):
             return
@@ -57,21 +58,21 @@ class Comparison:
             self.identical[name] += all(g.token_ids == expected for g in generations)
 
     def speedup(self, name: str) -> float:
-        """Baseline seconds over candidate seconds, summed over prompts."""
+        """Return baseline seconds over candidate seconds, summed over prompts."""
         return sum(self.tpot_s[self.baseline]) / sum(self.tpot_s[name])
 
     def ratios(self, name: str) -> list[float]:
-        """The same ratio prompt by prompt."""
+        """Return the same ratio for each prompt."""
         pairs = zip(self.tpot_s[self.baseline], self.tpot_s[name], strict=True)
         return [plain / other for plain, other in pairs]
 
     def losses(self, name: str) -> list[str]:
-        """Prompts that took more than 2% longer than with the baseline."""
+        """Return prompts that took more than 2% longer than with the baseline."""
         ratios = zip(self.prompts, self.ratios(name), strict=True)
         return [prompt for prompt, ratio in ratios if ratio < _LOSS]
 
     def summary(self, name: str) -> dict[str, float | int]:
-        """What a table shows of one candidate."""
+        """Return a candidate's figures for a table."""
         ratios = self.ratios(name)
         return {
             "tokens_per_second": len(self.tpot_s[name]) / sum(self.tpot_s[name]),
@@ -98,16 +99,17 @@ def compare(
     Args:
         candidates: by name; opened by the caller, who also closes them.
         prompts: (name, prompt) pairs.
-        options: one for all prompts, or one for each.
+        options: for all prompts, or one for each.
         recorder: gets one record per run.
         repeats: runs of each; the median TPOT counts.
-        on_progress: is called after each text, those that warm up included.
+        on_progress: called after each text, including warm-up.
 
-    A prompt whose whole text some candidate writes in one round has no TPOT there: it is
+    A prompt for which some candidate decodes the whole text in one round has no TPOT there: it is
     recorded but not compared.
 
     Raises:
-        InputError: that is so for all prompts.
+        InputError: this applies to all prompts.
+
     """
     names = list(candidates)
     result = Comparison(names[0], {name: [] for name in names}, dict.fromkeys(names, 0))
@@ -117,12 +119,7 @@ def compare(
         pipeline.generate(prompts[0][1], each[0])
         done.add()
     for index, ((label, prompt), chosen) in enumerate(zip(prompts, each, strict=True)):
-        runs: dict[str, list[Generation]] = {name: [] for name in names}
-        for turn in range(repeats):
-            first = (index + turn) % len(names)
-            for name in names[first:] + names[:first]:
-                runs[name].append(candidates[name].generate(prompt, chosen))
-                done.add()
+        runs = _in_turn(candidates, prompt, chosen, range(index, index + repeats), done)
         for name, generations in runs.items():
             for generation in generations:
                 recorder.add(kind="run", candidate=name, prompt=label, **facts(generation))
@@ -140,8 +137,26 @@ def compare(
     return result
 
 
+def _in_turn(
+    candidates: Mapping[str, Decodes],
+    prompt: Prompt,
+    options: GenerateOptions,
+    turns: range,
+    done: _Count,
+) -> dict[str, list[Generation]]:
+    """Decode a prompt with every candidate in each turn; the turn decides which goes first."""
+    names = list(candidates)
+    runs: dict[str, list[Generation]] = {name: [] for name in names}
+    for turn in turns:
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            runs[name].append(candidates[name].generate(prompt, options))
+            done.add()
+    return runs
+
+
 class _Count:
-    """Counts texts for a listener."""
+    """Counts texts for a progress callback."""
 
     def __init__(self, total: int, on_progress: OnProgress | None) -> None:
         self._done, self._total, self._on_progress = 0, total, on_progress
@@ -153,7 +168,7 @@ class _Count:
 
 
 def facts(generation: Generation) -> dict[str, object]:
-    """The figures of one run, as recorded."""
+    """Return the figures of one run, as recorded."""
     metrics = generation.metrics
     return {
         "tokens": metrics.emitted,

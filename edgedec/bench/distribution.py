@@ -1,4 +1,4 @@
-"""Chi-squared of whole texts for each sampling rule, and for rules that must be flagged."""
+"""Tests texts by chi-squared for each sampling rule, and for broken rules that must be flagged."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from edgedec.decoding.tree import Draft
 
 
 def bushy() -> Fixed:
-    """Trees of seven nodes, two deep."""
+    """Return a policy for trees of seven nodes, two deep."""
     return Fixed(7, depth=2)
 
 
 class Wary(Fixed):
-    """Goes on by what it sees of the draft so far, which must not matter to any rule."""
+    """A policy that depends on the draft so far, which must not affect any rule's distribution."""
 
     def __init__(self, least: float) -> None:
         super().__init__(6, depth=4)
@@ -38,7 +38,7 @@ class Wary(Fixed):
 
 
 def _drawn_from_p(verdict: Verdict, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
-    """The verdict with another next token, drawn from p, where a draft was rejected."""
+    """Return the verdict with another next token, drawn from p, if a draft was rejected."""
     last = verdict.path[-1]
     if not draft.tree.children(last):
         return verdict
@@ -54,7 +54,7 @@ class KeepsTheResidual(SpeculativeSampling):
 
 
 class DrawsAgain(GumbelCoupling):
-    """Broken on purpose: where the draft missed the target's token, draws a new one."""
+    """Broken on purpose: draws a new token if the draft missed the target's."""
 
     def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
         return _drawn_from_p(super().accept(draft, rows, streams), draft, rows, streams)
@@ -92,7 +92,7 @@ FLAGGED = {
 
 
 def run(recorder: Recorder) -> list[dict[str, object]]:
-    """Every setting; the honest ones stay above the threshold, the others fall below."""
+    """Test every setting; correct ones stay above the threshold, broken ones fall below."""
     rows: list[dict[str, object]] = []
     for lossless, settings in ((True, HONEST), (False, FLAGGED)):
         for name, setting in settings.items():

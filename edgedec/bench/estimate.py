@@ -1,7 +1,7 @@
-"""The speed-up that a text estimates for itself, against plain decoding of the same prompt.
+"""Compares a text's own speed-up estimate with plain decoding of the same prompt.
 
-Both sides run at once with targets that are held to a pace, so that what else the machine does
-hardly shows: what is left is the error of the estimate itself.
+Both sides run at once with targets paced to a fixed pass time, so that other load hardly matters
+and the error of the estimate remains.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEMPERATURES = (0.0, 0.8)
 
 
 def estimate(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
-    """The estimated speed-up of a text against the real one, by prompt and temperature."""
+    """Compare estimated with actual speed-ups, by prompt and temperature."""
     return [_row(suite.prompts, temperature, recorder) for temperature in _TEMPERATURES]
 
 

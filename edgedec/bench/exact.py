@@ -1,10 +1,9 @@
-"""What exact text costs: passes padded so that a seed's text is the same whatever is drafted.
+"""Measures the cost of exact text: passes padded so that a seed's text ignores the drafts.
 
-Unless that is asked for, a row of quantised weights rounds as its pass has it, and a drafted text
-may part from the plain one where two tokens are nearly tied. Padded passes rule that out and cost
-most where a row is alone: in plain decoding, and in rounds that draft nothing. Each workload is
-decoded plainly and with drafts, padded and not, in turn in one process; losses are of processor
-time.
+Without padding, quantised rows round differently in passes of different widths, and a drafted text
+may diverge from the plain one where two tokens are nearly tied. Padding prevents that and costs
+most for single rows: in plain decoding, and in rounds that draft nothing. Each workload is decoded
+plainly and with drafts, padded and not, in turn in one process; losses are of processor time.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ EXACT, EXACT_PLAIN, EXACT_FILLED = "exact auto", "exact plain", "exact filled"
 _REPEATS = 2
 _LONG_CHARACTERS = 3000
 _CONTEXTS, _PASSES = (32, 128, 256, 1024), 40
-# What is compared with what it would take the place of.
+# What is compared with what it would replace.
 _INSTEAD_OF = ((EXACT_PLAIN, PLAIN), (EXACT, AUTO), (EXACT_FILLED, AUTO), (AUTO, PLAIN))
 
 
 def exact(suite: Suite, recorder: Recorder) -> list[Row]:
-    """What row-invariant passes cost, and how many texts are plain decoding's without them."""
+    """Measure the cost of row-invariant passes, and how many texts are identical without them."""
     ways = {
         PLAIN: suite.plain(),
         EXACT_PLAIN: suite.options(draft="none", row_invariant=True),
         AUTO: suite.options(row_invariant=False),
         EXACT: suite.options(row_invariant=True),
-        # Where nothing else is worth drafting, the likeliest successor rides in the padding.
+        # If nothing else is worth drafting, the likeliest successor uses the padding.
         EXACT_FILLED: suite.options(draft="adaptive", row_invariant=True),
     }
     rows: list[Row] = []
@@ -67,7 +66,7 @@ def exact(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def lone_rows(suite: Suite, recorder: Recorder) -> list[Row]:
-    """A row alone in its pass: not padded, with attention alone padded, and all of the pass."""
+    """Compare a single row's pass: not padded, with padded attention only, and fully padded."""
     from edgedec.bench.suite import GROWN
 
     shop = suite.shop
@@ -90,7 +89,7 @@ def lone_rows(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def _lone(sessions: Mapping[str, Session], tokens: int, recorder: Recorder) -> Row:
-    """Median processor time of a lone row after so many tokens, and its ratio to the first's."""
+    """Measure a single row's processor time after ``tokens`` tokens, absolute and relative."""
     spent: dict[str, list[float]] = {name: [] for name in sessions}
     for session in sessions.values():
         session.prefill([7 + place % 90 for place in range(session.length, tokens)])
@@ -107,7 +106,7 @@ def _lone(sessions: Mapping[str, Session], tokens: int, recorder: Recorder) -> R
 
 
 def _bundles(suite: Suite) -> list[tuple[str, Path]]:
-    """Both pairs at two sizes of blocks, and exported for it: attention alone is padded then."""
+    """Return both pairs at two block sizes, and exported row-invariant (pads attention only)."""
     from edgedec.bench.suite import GROWN
 
     shop = suite.shop
@@ -122,7 +121,7 @@ def _bundles(suite: Suite) -> list[tuple[str, Path]]:
 
 
 def _workloads(suite: Suite) -> list[PromptSet]:
-    """Text that drafts predict, briefly and after a long prompt, and text that none predicts."""
+    """Return text that drafts predict, after short and long prompts, and unpredictable text."""
     hot = [work for work in unpredictable(suite.prompts) if "1.6" in work.name]
     return [
         PromptSet("held-out code, greedy", suite.code(), SamplingParams()),
@@ -132,7 +131,7 @@ def _workloads(suite: Suite) -> list[PromptSet]:
 
 
 def _long(count: int) -> list[tuple[str, Prompt]]:
-    """The beginnings of held-out files."""
+    """Return the beginnings of held-out files."""
     texts: list[tuple[str, Prompt]] = []
     for path in heldout_files():
         text = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""One model in several formats: the same text, what each costs, and llama.cpp on its own.
+"""Compares formats of one model: equal text, costs, and llama.cpp's own programs.
 
 Sections of the suite (``edgedec.bench.suite``). They need the extra ``gguf``; those that race
 llama.cpp's own program need it built, see ``edgedec.bench.peers.llamacpp``.
@@ -33,7 +33,7 @@ GROWN = "target-0.5b"
 DRAFT_WEIGHTS = "q8_0"
 TARGETS = ("q4_0", "q4_k_m")
 LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8)
-# Its n-grams beside the draft model, at the length where its passes are cheapest.
+# Its n-grams together with the draft model, at the length where its passes are cheapest.
 _NGRAMS = (3, "ngram-simple,draft-simple")
 _PROGRAMS = Path("build/llama.cpp/bin")
 _TOKENS = 128
@@ -41,7 +41,7 @@ _PERPLEXITY_TOKENS = 4096
 
 
 def identity_formats(suite: Suite, recorder: Recorder) -> list[Row]:
-    """fp32 in every format: the same greedy text, plain and speculative."""
+    """Compare greedy texts of fp32 in every format, plain and speculative."""
     shop, threads = suite.shop, suite.threads
     onnx, draft = shop.bundle("fp32"), shop.gguf("draft", "f32")
     plain = OpenOptions(plan="none", draft="none", threads=threads)
@@ -54,7 +54,7 @@ def identity_formats(suite: Suite, recorder: Recorder) -> list[Row]:
         "gguf plain": (shop.gguf("target", "f32"), replace(plain, kv="f32", max_context=1024)),
         "gguf speculative": (shop.gguf("target", "f32"), speculative),
     }
-    with suppress(RuntimeUnavailable):  # without torch there is no such export
+    with suppress(RuntimeUnavailable):  # this export needs torch
         optimum = shop.alone("optimum", "target", "fp32")
         models["optimum plain"] = (optimum, plain)
         models["optimum speculative"] = (optimum, replace(plain, draft="lookup"))
@@ -62,13 +62,13 @@ def identity_formats(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Plain decoding through our session against llama.cpp's own loop, interleaved."""
+    """Compare plain decoding through our session with llama.cpp's own loop, interleaved."""
     threads = suite.threads or available_cores()
     rows = []
     for weights in TARGETS:
         path = suite.shop.gguf("target", weights, GROWN)
         loop = llamacpp.Loop(path, threads)
-        # As the loop has it; our default, which serves verification, is off.
+        # On, as in the loop; our default, which serves verification, is off.
         options = OpenOptions(
             plan="none", draft="none", threads=threads, max_context=1024, flash_attention=True
         )
@@ -105,7 +105,7 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def llamacpp_speculative(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Speculative decoding against llama.cpp's own program on the same GGUF pair."""
+    """Compare speculative decoding with llama.cpp's own program on the same GGUF pair."""
     rows = []
     for weights in TARGETS:
         race = _PeerRace(suite, weights)
@@ -121,7 +121,7 @@ def llamacpp_speculative(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 class _PeerRace:
-    """Ours and theirs on one pair, prompt by prompt."""
+    """Both programs on one pair, prompt by prompt."""
 
     def __init__(self, suite: Suite, weights: str) -> None:
         self._weights = weights
@@ -147,7 +147,7 @@ class _PeerRace:
         return self._stack
 
     def turn(self, prompt: str) -> list[tuple[str, float, Row]]:
-        """Each candidate once on a prompt: name, seconds a token, figures."""
+        """Decode a prompt with each candidate; return name, seconds per token and figures."""
         found: list[tuple[str, float, Row]] = []
         for name, pipeline in self._ours.items():
             run = _generate(pipeline, pipeline.tokenizer.encode(prompt))
@@ -165,7 +165,7 @@ class _PeerRace:
         return found
 
     def rows(self) -> list[Row]:
-        """A row a candidate: speed against our plain decoding, and perplexity."""
+        """Return a row per candidate: speed against our plain decoding, and perplexity."""
         plain = sum(self._seconds["edgedec none"])
         return [
             {
@@ -197,7 +197,7 @@ class _Contender:
 
 
 def formats(suite: Suite, recorder: Recorder) -> list[Row]:
-    """ONNX int4 and GGUF q4 of one model: size, perplexity, T(n), best speculative speed."""
+    """Compare ONNX int4 and GGUF q4 of one model: size, perplexity, T(n), best speed."""
     shop = suite.shop
     draft = shop.gguf("draft", DRAFT_WEIGHTS)
     contenders = [
@@ -249,7 +249,7 @@ def _measured(name: str, pipeline: Pipeline) -> Row:
 
 
 def gguf_export(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Export of the grown target to q4_k_m, parity included."""
+    """Measure the export of the grown target to q4_k_m, including parity."""
     from edgedec.bench import commands
 
     arguments = ("--format", "gguf", "--weights", "q4_k_m")

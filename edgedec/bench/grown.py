@@ -1,8 +1,8 @@
-"""Bundles for the benchmarks: the shipped pair as it is, and grown to a real model's cost.
+"""Makes benchmark bundles: the shipped pair as it is, and grown to a real model's cost.
 
-A grown model computes exactly what its small source does, at the cost of its size, so that
-acceptance is that of a trained pair (``edgedec.models.grow``). Made once, kept in ``work``
-under a name with the checkpoints' hash, so that what was trained anew is made anew.
+A grown model computes exactly the function of its small source, at the cost of its size, so that
+acceptance is that of a trained pair (``edgedec.models.grow``). Bundles are made once and kept in
+``work`` under a name with the checkpoints' hash, so that retraining makes new ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgedec.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """Where checkpoints come from and where what is made of them is kept.
+    """The folders of checkpoints and of models made from them.
 
     Attributes:
         checkpoints: folder with ``target`` and ``draft``, the shipped pair's checkpoints.
@@ -29,7 +29,7 @@ class Workshop:
     work: Path
 
     def checkpoint(self, role: str, preset: str | None = None) -> Path:
-        """A role's checkpoint folder, grown to a preset of ``edgedec.models.grow`` if given."""
+        """Return a role's checkpoint, grown to a preset of ``edgedec.models.grow`` if given."""
         source = self.checkpoints / role
         if not (source / "config.json").is_file():
             raise InputError(
@@ -54,13 +54,13 @@ class Workshop:
         block_size: int = 32,
         row_invariant: bool = False,
     ) -> Path:
-        """An exported pair; ``target`` and ``draft`` are presets to grow to."""
+        """Return an exported pair; ``target`` and ``draft`` are presets to grow to."""
         from edgedec.export import ExportOptions, export_bundle
 
         sources = "-".join(_digest(self.checkpoint(role)) for role in ("target", "draft"))
         kind = f"{weights}-{block_size}{'-invariant' if row_invariant else ''}"
         name = f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}"
-        # By schema: bundles of another version of edgedec are not opened.
+        # Named by schema, since bundles of another version of edgedec cannot be opened.
         out = self.work / f"schema-{SCHEMA_VERSION}" / name
         if not (out / "manifest.json").is_file():
             export_bundle(
@@ -77,7 +77,7 @@ class Workshop:
         return out
 
     def alone(self, format: str, role: str, weights: str, preset: str | None = None) -> Path:
-        """A role's model in a bundle of its own."""
+        """Return a bundle with a single role's model."""
         from edgedec.export import ExportOptions, export_bundle
 
         source = self.checkpoint(role, preset)
@@ -92,13 +92,13 @@ class Workshop:
         return out
 
     def gguf(self, role: str, weights: str, preset: str | None = None) -> Path:
-        """A role's model as a GGUF file."""
+        """Return a role's model as a GGUF file."""
         (file,) = (self.alone("gguf", role, weights, preset) / "target").glob("*.gguf")
         return file
 
 
 def _digest(checkpoint: Path) -> str:
-    """A short name of a checkpoint's contents."""
+    """Return a short name of a checkpoint's contents."""
     found = hashlib.sha256()
     for file in sorted([*checkpoint.glob("*.json"), *checkpoint.glob("*.safetensors")]):
         found.update(f"{file.name} {file.stat().st_size}\n".encode())

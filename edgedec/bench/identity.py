@@ -1,4 +1,4 @@
-"""Sections on whether speculative text is plain text, by weights, drafter and row invariance."""
+"""Compares speculative with plain text, by weights, drafter and row invariance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# What the matrix decodes: it takes fifty texts for each prompt.
+# Size of the matrix's texts: it decodes fifty for each prompt.
 _MATRIX_PROMPTS = 4
 _MATRIX_TEXT = GenerateOptions(48, SamplingParams(temperature=0.8, seed=0), ignore_eos=True)
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -29,13 +29,13 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def identity_fp32(suite: Suite, recorder: Recorder) -> list[Row]:
-    """fp32: speculative text against plain text, greedy and with a seed, every drafter."""
+    """Compare fp32 texts, greedy and with a seed, for every drafter."""
     # Identical without padding: rows differ by a millionth.
     return _identity(suite, recorder, "fp32", invariant=False)
 
 
 def identity_quantised(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The same with int8 and int4 weights, row-invariant and not."""
+    """Compare texts of int8 and int4 weights, row-invariant and not."""
     return [
         row
         for weights in ("int8", "int4")
@@ -45,9 +45,9 @@ def identity_quantised(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def near_ties(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The pair that ships, as it opens by default: texts that part from plain decoding's."""
-    # Lengths by measured cost depend on what else the machine does, and so do these counts; those
-    # of four tokens a round do not.
+    """Count texts of the shipped pair, as opened by default, that diverge from plain decoding."""
+    # Measured lengths depend on other load, and so do these counts; those of a fixed length of four
+    # do not.
     return [
         _recorded(
             recorder,
@@ -59,7 +59,7 @@ def near_ties(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def matrix(suite: Suite, recorder: Recorder) -> list[Row]:
-    """`edgedec verify --matrix` on the pair that ships, by default and row-invariant."""
+    """Run `edgedec verify --matrix` on the shipped pair, by default and row-invariant."""
     prompts = suite.code()[:_MATRIX_PROMPTS]
     rows = []
     for invariant in (None, True):
@@ -83,7 +83,7 @@ def _identity(suite: Suite, recorder: Recorder, weights: str, *, invariant: bool
 
 
 def _recorded(recorder: Recorder, found: Verification, names: Row) -> Row:
-    """The row of a table; everything goes to the record."""
+    """Return a table row; everything else goes to the record."""
     drafted = found.total("drafted_tokens")
     row: Row = {
         **names,

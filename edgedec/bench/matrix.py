@@ -1,8 +1,8 @@
-"""``edgedec verify --matrix``: every way of asking for a text, every drafter, every rule.
+"""Implements ``edgedec verify --matrix``: all cases, drafters and lossless rules.
 
-The drafter that was chosen goes through all cases. The other drafters, the lengths that are
-chosen by measured cost and the rule ``match`` go through a few that use most of the engine;
-``speculative`` promises a seed's text only where nothing is drawn.
+The chosen drafter runs all cases. The other drafters, measured draft lengths and the rule ``match``
+run a few that use most of the engine; ``speculative`` guarantees a seed's text only if nothing is
+drawn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 
-# Tokens to draft a round where the user leaves it open: measured cost may say none.
+# Draft length if the user leaves it open: measured cost may choose not to draft.
 DRAFT_LENGTH = 4
 _TREE = {"draft_length": 6, "draft_depth": 2}
 STOP, EVERYTHING = "stop strings", "all at once"
@@ -34,7 +34,7 @@ NOTHING_DRAWN = frozenset({GREEDY, "repetition penalty", STOP, "end of text"})
 
 @dataclass(slots=True)
 class _Plain:
-    """What plain decoding wrote.
+    """Texts of plain decoding.
 
     Attributes:
         cases: all that are compared.
@@ -62,11 +62,11 @@ def verify_matrix(
         bundle: see ``verify``.
         prompts: (name, prompt) pairs.
         asked: length, temperature and seed; the cases set everything else.
-        options: the drafter and the rule that go through all cases, and how to load.
+        options: the drafter and the rule of all cases, and load options.
         on_text: called with texts done and texts to do.
 
     Raises:
-        InputError: no prompts, or options that draft nothing or promise no text.
+        InputError: no prompts, or options that draft nothing or guarantee no text.
         BundleError: the bundle is damaged.
 
     """
@@ -75,11 +75,31 @@ def verify_matrix(
     progress = Progress(on_text)
     with Pipeline.open(bundle, plainly(options)) as pipeline:
         if pipeline.plan["row_invariant"]:
-            # All ways alike: a drafter that needs branches would do without.
+            # Opened alike for all drafters: one that needs branches would open without row
+            # invariance.
             options = replace(options, row_invariant=True)
         plain = _plain(pipeline, prompts, asked, progress)
         ways = list(_ways(options, _drafters(pipeline, options.draft)))
     progress.expect(sum(len(_of(way, plain.cases)) for way in ways) * len(prompts))
+    drafted, plan = _speculative(bundle, prompts, ways, plain, progress)
+    found = divergences(bundle, options, prompts, plain.cases, (plain.texts, drafted))
+    rows = [
+        row(way.name, case, drafted[way.name], found)
+        for way in ways
+        if way.name in drafted
+        for case in _of(way, plain.cases)
+    ]
+    notes = [*plain.notes, *_idle(rows)]
+    return Verification(rows, tokens_of(plain.texts), plan, found, notes)
+
+
+def _speculative(
+    bundle: str | Path, prompts: Prompts, ways: Sequence[Way], plain: _Plain, progress: Progress
+) -> tuple[dict[str, Texts], dict[str, Any]]:
+    """Decode each way's cases; return texts by way and the first way's plan.
+
+    A way that the pair does not support is left out with a note, unless it is the first.
+    """
     drafted: dict[str, Texts] = {}
     plan: dict[str, Any] = {}
     for way in ways:
@@ -92,25 +112,17 @@ def verify_matrix(
             if not drafted:
                 raise
             plain.notes.append(f"{way.name}: left out, {error}")
-    found = divergences(bundle, options, prompts, plain.cases, (plain.texts, drafted))
-    rows = [
-        row(way.name, case, drafted[way.name], found)
-        for way in ways
-        if way.name in drafted
-        for case in _of(way, plain.cases)
-    ]
-    notes = [*plain.notes, *_idle(rows)]
-    return Verification(rows, tokens_of(plain.texts), plan, found, notes)
+    return drafted, plan
 
 
 def _plain(
     pipeline: Pipeline, prompts: Prompts, asked: GenerateOptions, progress: Progress
 ) -> _Plain:
-    """The plain side: first the cases that need no text, then those made from texts."""
+    """Decode plainly: first cases that need no text, then those made from texts."""
     count = len(prompts)
     first = asking.by_options(asked, count)
     unstopped = asking.everything(asked, count)
-    # Four more are made below, and one that only serves to make them.
+    # Four more cases are made below, and one that only serves to make them.
     progress.expect((len(first) + 6) * count)
     texts = decode(pipeline, prompts, [*first, unstopped], progress)
     by_case = {case.name: [texts[case.name, n] for n in range(count)] for case in first}
@@ -139,19 +151,19 @@ def _plain(
 
 
 def _drafters(pipeline: Pipeline, draft: str) -> list[str]:
-    """Those that the models of this pipeline can run, but for the one that ``auto`` is."""
+    """Return the drafters that this pair can run, except the one ``auto`` stands for."""
     pair = pipeline.pair
     auto = drafting.default(with_model=pair.draft is not None)
     left_out = (PLAIN, auto) if draft == "auto" else (PLAIN,)
     names = [name for name in drafting.usable() if name not in left_out]
     if pair.draft is None:
         return [name for name in names if not drafting.info(name).needs_model]
-    # Drafting by text is for pairs whose tokenizers differ.
+    # Drafting by text is for pairs with different tokenizers.
     return [name for name in names if not (drafting.info(name).by_text and pair.shared_tokenizer)]
 
 
 def _ways(options: OpenOptions, drafters: Sequence[str]) -> Iterator[Way]:
-    """The chosen way first."""
+    """Yield the ways of drafting, the chosen one first."""
     open_length = options.draft_length == "auto"
 
     def fixed(**changes: object) -> OpenOptions:
@@ -174,7 +186,7 @@ def _ways(options: OpenOptions, drafters: Sequence[str]) -> Iterator[Way]:
 
 
 def _shape(drafter: str, open_length: bool) -> dict[str, int]:
-    """Trees are to branch, not to be a chain."""
+    """Return options that make trees branch."""
     return dict(_TREE) if open_length and drafting.info(drafter).needs_branches else {}
 
 
@@ -183,7 +195,7 @@ def _of(way: Way, cases: Sequence[Case]) -> list[Case]:
 
 
 def _without_effect(cases: Sequence[Case], texts: Texts, count: int) -> list[str]:
-    """Notes on cases that asked for something and got what they had without it."""
+    """Return notes on cases whose option had no effect."""
     notes = []
     for case in cases:
         if case.base is not None and all(
@@ -197,7 +209,7 @@ def _without_effect(cases: Sequence[Case], texts: Texts, count: int) -> list[str
 
 
 def _idle(rows: Sequence[VerificationRow]) -> list[str]:
-    """Notes on ways in which nothing was drafted."""
+    """Return notes on ways in which nothing was drafted."""
     ways = dict.fromkeys(one.way for one in rows)
     return [
         f"{way}: nothing was drafted, so nothing was compared"

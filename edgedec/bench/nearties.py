@@ -1,9 +1,9 @@
-"""Near-ties of arithmetic: what the width of a pass can change in a text, and what it cannot.
+"""Finds near-ties: divergences that the width of a pass can cause.
 
-A row's logits can depend on how many rows its pass has. How much they do is measured by
-decoding texts of other prompts, and the text in question, in passes of several rows, without
-any speculation. A different token is a **near-tie** when a change of that size makes plain
-decoding choose it as well, after penalties, filters and noise.
+A row's logits can depend on how many rows its pass has. The effect is measured by decoding texts of
+other prompts, and the text in question, in passes of several rows, without speculation. A different
+token is a **near-tie** if a change of that size also makes plain decoding choose it, after
+penalties, filters and noise.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from edgedec.decoding.tree import FloatArray, TokenTree
 PERCENTILE = 99.9
 # Prompts that the changes are measured on.
 SAMPLE = 8
-# A reported log-probability may differ by this many times the largest change measured.
+# Factor of the largest measured change by which a reported log-probability may differ.
 _LOGPROB_MARGIN = 2.0
-# Rounding changes less than this, in logits or nats; a runtime whose wide passes are wrong more.
+# Rounding changes less than this, in logits or nats; a runtime with incorrect wide passes changes
+# more.
 _ROUNDING = 1.0
 _LARGEST_GAP = 1e4
 _HALVINGS = 30
 
 
 class NearTies:
-    """Says how large a change of logits it takes to explain another token.
+    """Computes how large a change of logits is needed to explain another token.
 
     Args:
         model: the target, opened as plain decoding opens it.
@@ -48,19 +49,18 @@ class NearTies:
         self._changes: dict[int, WidthChanges] = {}
 
     def tolerance(self, number: int, text: Sequence[int]) -> float:
-        """By how many logits the width of a pass changes a gap between two tokens.
+        """Return how much the width of a pass changes a gap between two tokens, in logits.
 
-        The larger of two: the 99.9th percentile on the prompts other than this one (on this
-        one, if it is alone), and the largest change at the last token of ``text`` itself.
-        Rounding by the edge of a quantised activation is rare and large, so that other texts
-        alone may not show it.
+        It is the larger of the 99.9th percentile on the other prompts (on this one, if it is alone)
+        and the largest change at the last token of ``text`` itself. Rounding at the edge of a
+        quantised activation is rare and large, so other texts alone may not show it.
         """
         gaps = np.concatenate([one.gaps.ravel() for one in self._elsewhere(number)])
         own = width_changes(self._model, self._prompts[number], text).gaps[:, -1]
         return min(_ROUNDING, max(float(np.percentile(gaps, PERCENTILE)), float(own.max())))
 
     def logprob_tolerances(self, number: int, text: Sequence[int]) -> FloatArray:
-        """By how many nats the log-probabilities at each token of ``text`` may differ.
+        """Return how much the log-probabilities at each token of ``text`` may differ, in nats.
 
         Twice the largest change, measured on the same texts.
         """
@@ -76,17 +76,17 @@ class NearTies:
         text: Sequence[int],
         tokens: tuple[int, int],
     ) -> float | None:
-        """The smallest change of gaps between logits that turns one token into the other.
+        """Return the smallest change of gaps between logits that turns one token into the other.
 
         Args:
             params: how the token is chosen.
             prompt: the prompt's token ids.
             text: the tokens between the prompt and the two that differ.
-            tokens: what plain decoding chose there, and what the other side chose.
+            tokens: the choices of plain decoding and of the other side.
 
         Returns:
-            Logits; None where decoding the text again does not choose the first of them, and
-            where no change chooses the second.
+            Logits; None if decoding the text again does not choose the first of them, or no change
+            chooses the second.
 
         """
         row = replay(self._model, prompt, [*text, tokens[0]], 1)[-1]
@@ -111,7 +111,7 @@ class NearTies:
 
 
 def _smallest(explains: Callable[[float], bool]) -> float | None:
-    """The smallest change that explains, to a billionth of itself; None where none does."""
+    """Return the smallest change that explains, to a relative 1e-9; None if none does."""
     enough = 1e-6
     while not explains(enough):
         enough *= 2
@@ -128,10 +128,10 @@ def _smallest(explains: Callable[[float], bool]) -> float | None:
 
 
 def _changed(row: FloatArray, tokens: tuple[int, int], change: float) -> Iterator[FloatArray]:
-    """Rows in which no gap between two logits differs from the given row's by more.
+    """Yield rows in which no gap between two logits differs from the given row's by more.
 
-    Besides the two tokens' own logits, those of all likelier tokens move together: that is
-    what pushes a token over the edge of top-p or min-p.
+    Besides the two tokens' own logits, those of all likelier tokens move together, which is what
+    pushes a token over the edge of top-p or min-p.
     """
     ours, theirs = tokens
     step = np.float32(change)
@@ -145,7 +145,7 @@ def _changed(row: FloatArray, tokens: tuple[int, int], change: float) -> Iterato
 
 
 def _drawn(sampler: Sampler, row: FloatArray) -> int:
-    """What plain decoding chooses by this row."""
+    """Return what plain decoding chooses by this row."""
     best = np.array([[int(row.argmax())]])
     scored = Pass(0, best, row[best[0]][None], row[None])
     return sampler.rows(scored, TokenTree.chain([sampler.history[-1]]), Purpose.TARGET).draw(0)

@@ -1,12 +1,12 @@
-"""Never slower: what ``auto`` loses where nothing can be predicted, and leaves where much can.
+"""Measures what ``auto`` loses on unpredictable text, and misses on predictable text.
 
-Losses are of processor time, summed over threads, both ways decoded in turn in one process:
-what else the machine does meanwhile hardly shows in it. A request's whole time counts, with
-both models' reading of the prompt.
+Losses are of processor time, summed over threads, with both ways decoded in turn in one process, so
+that other load hardly matters. A request's whole time counts, including both models' reading of the
+prompt.
 
-Plain decoding is that of the same bundle with the same options, whose text is the same token for
-token. Where passes are padded to make it so, plain decoding without padding, which is faster and
-may part from it at near-ties, is recorded beside it.
+Plain decoding uses the same bundle and options, and its text is the same token for token. If passes
+are padded for that, plain decoding without padding, which is faster and may diverge at near-ties,
+is recorded as well.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class PromptSet:
-    """Prompts and how to go on from them."""
+    """Prompts and generation options."""
 
     name: str
     prompts: Sequence[tuple[str, Prompt]]
@@ -63,7 +63,7 @@ class PromptSet:
 
 
 def never_slower(suite: Suite, recorder: Recorder) -> list[Row]:
-    """``auto`` against plain where text cannot be predicted, by processor time."""
+    """Measure ``auto`` against plain decoding on unpredictable text, by processor time."""
     rows = []
     for pair, bundle in _pairs(suite):
         for work in unpredictable(suite.prompts):
@@ -74,7 +74,7 @@ def never_slower(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def best_fixed(suite: Suite, recorder: Recorder) -> list[Row]:
-    """``auto`` against every fixed setting where text can be predicted."""
+    """Measure ``auto`` against every fixed setting on predictable text."""
     rows = []
     for pair, bundle in _pairs(suite):
         drafters = ["lookup", "model", "recycle", "hybrid", "tree"]
@@ -84,7 +84,7 @@ def best_fixed(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def unpredictable(count: int) -> list[PromptSet]:
-    """Texts that a draft cannot predict; ``count`` prompts each."""
+    """Return texts that a draft cannot predict, with ``count`` prompts each."""
     texts: list[tuple[str, Prompt]] = [
         (f"random {i}", tokens) for i, tokens in enumerate(random_prompts(count, 4096))
     ]
@@ -97,13 +97,13 @@ def unpredictable(count: int) -> list[PromptSet]:
         PromptSet("another language, greedy", elsewhere, SamplingParams()),
         PromptSet("random tokens, temperature 1.6", texts, hot),
         PromptSet("another language, temperature 1.6", elsewhere, hot),
-        # Draft and target draw apart: what the draft draws is hardly ever right.
+        # Draft and target draw independently: the draft is hardly ever right.
         PromptSet("another language, temperature 1.6, uncoupled", elsewhere, hot, "match"),
     ]
 
 
 def loss(plain_s: Sequence[float], other_s: Sequence[float]) -> tuple[float, float]:
-    """Time lost against plain, as a share, and the upper end of its 95% interval (one-sided).
+    """Return the relative time lost against plain, and the upper end of its one-sided 95% interval.
 
     Bootstrap over prompts: sums of pairs that are drawn with replacement, from a fixed seed.
     """
@@ -138,10 +138,10 @@ def _race(
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One workload decoded in several ways, by name; a prompt an entry.
+    """One workload decoded in several ways, by name, with an entry per prompt.
 
     Attributes:
-        spent: processor time in seconds, all repeats together.
+        spent: processor time in seconds, of all repeats together.
         texts: tokens that were written.
 
     """
@@ -158,7 +158,7 @@ def in_turn(
     pair: str,
     repeats: int = _REPEATS,
 ) -> Decoded:
-    """One workload decoded each way in turn, prompt by prompt, in one process."""
+    """Decode a workload each way in turn, prompt by prompt, in one process."""
     found = Decoded({name: [] for name in ways}, {name: [] for name in ways})
     with opened(bundle, ways) as pipelines:
         options = GenerateOptions(_TOKENS, work.sampling, ignore_eos=True)
@@ -188,7 +188,7 @@ def _search(
     recorder: Recorder,
     pair: str,
 ) -> Row:
-    """Seconds of decoding by setting; ``auto`` and every drafter at every length."""
+    """Measure seconds of decoding by setting: ``auto`` and every drafter at every length."""
     options = GenerateOptions(_TOKENS, ignore_eos=True)
     spent: dict[str, float] = {}
     with opened(bundle, ways) as pipelines:

@@ -1,4 +1,4 @@
-"""How often the speed of a text that a plan was not made on lies in the plan's interval."""
+"""Measures how often the speed on another text lies in a plan's interval."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _OTHER_KINDS = 8
 _FEW, _DRAWS = 6, 6
 _WORKLOAD = Workload(prompt_tokens=120, new_tokens=128, max_context=512)
 _REPEATS, _AT_ONCE = 3, 4
-# What was printed before texts counted, for comparison.
+# The interval printed before spread between texts was included, for comparison.
 _NARROW = 0.07
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A text held against a plan's interval, in tokens per second.
+    """A text's speed compared with a plan's interval, in tokens per second.
 
     Attributes:
         found: its speed.
         interval, predicted: the plan's.
-        texts_alone: the interval without what measuring adds, which a replay does not have.
+        texts_alone: the interval without measurement error, which a replay does not have.
 
     """
 
@@ -63,19 +63,19 @@ class Held:
 
     @property
     def inside_texts_alone(self) -> bool | None:
-        """Likewise, without what measuring adds."""
+        """True if it lies in the interval without measurement error."""
         if self.texts_alone is None:
             return None
         return self.texts_alone[0] <= self.found <= self.texts_alone[1]
 
     @property
     def near(self) -> bool:
-        """Whether it lies as near to the prediction as the narrow interval says."""
+        """True if it lies in the narrow interval around the prediction."""
         return abs(self.found / self.predicted - 1) <= _NARROW
 
 
 def other_texts(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The pair that ships: texts beyond the plan's own, in its interval or not."""
+    """Compare other texts' speeds with the plan's interval, for the shipped pair."""
     prompts = [*_code(suite.prompts), *_prose(), *_hopeless()]
     profile = _profile(prompts)
     rows = []
@@ -89,11 +89,11 @@ def other_texts(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def _profile(prompts: Sequence[CalibrationPrompt]) -> Profile:
-    """Of the pair that ships, with all the prompts' texts, some at a time.
+    """Return a profile of the shipped pair with all the prompts' texts.
 
-    A profile records as many texts as half a minute allows.
+    They are recorded in parts, since a profile records as many texts as half a minute allows.
     """
-    # One place is enough, and a quarter of the plans: it is texts that differ here.
+    # One place is enough, and a quarter of the plans, since it is texts that differ here.
     place = Wanted(formats=("onnx",), threads=(1,))
     first = ProfileOptions(None, place, tuple(prompts[:_AT_ONCE]), refresh=True)
     profile = profiling.profile("demo", first)
@@ -109,13 +109,13 @@ def _code(count: int) -> list[CalibrationPrompt]:
 
 
 def _prose() -> list[CalibrationPrompt]:
-    """The longest topics of the running interpreter's own help."""
+    """Return the longest topics of the running interpreter's own help."""
     longest = sorted(topics.topics, key=lambda name: -len(topics.topics[name]))[:_OTHER_KINDS]
     return [CalibrationPrompt(f"{PROSE} {name}", topics.topics[name][:600]) for name in longest]
 
 
 def _hopeless() -> list[CalibrationPrompt]:
-    """The words of that prose in no order: what follows them cannot be foretold."""
+    """Return that prose's words in random order, which cannot be predicted."""
     words = [word for prompt in _prose() for word in prompt.text.split()]
     draw = random.Random(0)
     texts = (" ".join(draw.choices(words, k=60)) for _ in range(_OTHER_KINDS))
@@ -123,7 +123,7 @@ def _hopeless() -> list[CalibrationPrompt]:
 
 
 def _replayed(profile: Profile, workload: Workload) -> Iterator[tuple[str, list[Held]]]:
-    """Texts replayed in virtual time, by what the plan was made on."""
+    """Replay texts in virtual time; yield results by the texts that the plan was made on."""
     code = _names(profile, CODE)
     left_out = []
     for name in code:
@@ -172,9 +172,9 @@ def _texts_alone(decision: Decision) -> tuple[float, float]:
 def _measured(
     profile: Profile, prompts: Sequence[CalibrationPrompt]
 ) -> Iterator[tuple[str, float, list[Held]]]:
-    """Texts decoded for real, beside plain decoding text by text: machines drift.
+    """Decode texts for real, alternating with plain decoding, since machines drift.
 
-    A speed is the measured gain over plain decoding, of plain decoding's predicted speed.
+    A speed is the measured speed-up over plain decoding times plain decoding's predicted speed.
     """
     code = _names(profile, CODE)
     own, others = code[::2], code[1::2]
@@ -185,7 +185,7 @@ def _measured(
     texts = {prompt.name: prompt.text for prompt in prompts}
     with _open(chosen.plan) as drafting, _open(Plan(chosen.plan.target)) as plain:
         for pipeline in (drafting, plain):
-            _tpot_s(pipeline, texts[own[0]])  # warm caches
+            _tpot_s(pipeline, texts[own[0]])  # warms caches
         for kind, names in kinds.items():
             held = []
             for name in names:

@@ -1,4 +1,4 @@
-"""Two generations of one prompt, held against each other."""
+"""Compares two generations of one prompt."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class FirstDifference:
     """The first place where two generations of a prompt differ.
 
     Attributes:
-        case: how the text was asked for: ``greedy``, ``sampled`` or a case of the matrix.
+        case: the text's options: ``greedy``, ``sampled`` or a case of the matrix.
         way: how the other side drafted and accepted.
         prompt: its name.
-        what: ``tokens``, ``text``, ``finish_reason``, ``logprobs``, or ``ending`` where plain
-            decoding itself did not end as it must.
+        what: ``tokens``, ``text``, ``finish_reason``, ``logprobs``, or ``ending`` if plain decoding
+            itself did not end as it must.
         position: tokens before it.
-        plain, speculative: what either side has there: a token id, None where that text had
-            ended; a log-probability; a finish reason.
-        gap: how far apart the two are. For tokens, the smallest change of gaps between logits
-            that makes plain decoding choose the other one; for log-probabilities, their
-            difference. None where no number explains it.
+        plain, speculative: the two sides' values there: a token id, None if that text had ended; a
+            log-probability; a finish reason.
+        gap: the distance of the two. For tokens, the smallest change of gaps between logits that
+            makes plain decoding choose the other one; for log-probabilities, their difference. None
+            if no number explains it.
         tolerance: how much of that the width of a pass may change.
         near_tie: tokens differ, and ``gap <= tolerance``.
 
@@ -46,13 +46,13 @@ class FirstDifference:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was decoded.
+    """A decoded request.
 
     Attributes:
         case, way, prompt: names, for the divergence.
-        number: which of the prompts it is.
+        number: the prompt's index.
         tokens: the prompt's token ids.
-        params: how tokens were chosen.
+        params: sampling parameters.
 
     """
 
@@ -65,7 +65,7 @@ class Asked:
 
 
 def same(plain: Generation, other: Generation) -> bool:
-    """Whether tokens, text, its pieces, finish reason and log-probabilities are equal."""
+    """Return whether tokens, text, its pieces, finish reason and log-probabilities are equal."""
     return (plain.text, plain.finish_reason) == (other.text, other.finish_reason) and [
         _compared(event) for event in plain.events
     ] == [_compared(event) for event in other.events]
@@ -74,7 +74,7 @@ def same(plain: Generation, other: Generation) -> bool:
 def divergence(
     asked: Asked, plain: Generation, other: Generation, ties: NearTies
 ) -> FirstDifference | None:
-    """The first difference that matters; None where log-probabilities differ by rounding alone."""
+    """Return the first relevant difference; None if log-probabilities differ by rounding alone."""
 
     def found(
         what: str, position: int, one: object, two: object, **more: object
@@ -87,7 +87,7 @@ def divergence(
     bounds = _bounds(asked, plain, ties)
     for position in range(place):
         one, two = plain.events[position], other.events[position]
-        # The last token's text may be released by the end of its text.
+        # The last token's text may be released only at the end of the text.
         if one.text != two.text and position + 1 < min(len(ours), len(theirs)):
             return found("text", position, one.text, two.text)
         bound = float(bounds[position])
@@ -112,12 +112,12 @@ def divergence(
 
 
 def _compared(event: Emission) -> tuple[object, ...]:
-    """All of a token but who proposed it."""
+    """Return all of a token except the drafter that proposed it."""
     return event.token, event.text, event.logprob, event.top_logprobs
 
 
 def _bounds(asked: Asked, plain: Generation, ties: NearTies) -> Sequence[float]:
-    """How far log-probabilities may be apart at each token; they are not measured for nothing."""
+    """Return how far log-probabilities may differ at each token; measured only if needed."""
     if all(event.logprob is None for event in plain.events):
         return [0.0] * len(plain.events)
     bounds: list[float] = ties.logprob_tolerances(asked.number, plain.token_ids).tolist()
@@ -125,10 +125,10 @@ def _bounds(asked: Asked, plain: Generation, ties: NearTies) -> Sequence[float]:
 
 
 def _furthest(one: Emission, two: Emission, bound: float) -> tuple[float, float] | None:
-    """Two log-probabilities that should be one number and are further apart than ``bound``.
+    """Return the two log-probabilities that differ most, if by more than ``bound``.
 
-    The likeliest tokens are compared rank by rank and by their ids; a token that only one side
-    lists must nearly have been listed by the other.
+    The likeliest tokens are compared by rank and by id; a token that only one side lists must
+    nearly have been listed by the other.
     """
     if one.logprob is None or two.logprob is None:
         return None if one.logprob is two.logprob else (one.logprob or 0.0, two.logprob or 0.0)

@@ -1,10 +1,9 @@
-"""Draft while verifying against one after the other: on a second device, and on shared cores.
+"""Compares overlapped with sequential drafting, on a second device and on shared cores.
 
-The pair is grown, target and draft, so that a draft's pass costs about a third of the target's.
-The fair baseline has all cores for both models in turn: the draft model at its best fixed length,
-and with prompt lookup where the policy decides. The second device is a paced one: the draft as it
-ships, which says exactly what its grown form says, held to a third of the target's time without
-the processor.
+The pair is grown, target and draft, so that a draft's pass costs about a third of the target's. The
+baseline has all cores for both models in turn: the draft model at its best fixed length, and with
+prompt lookup if the policy decides. The second device is simulated: the shipped draft, which says
+exactly what its grown form says, paced to a third of the target's time without using the processor.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _TOKENS = 128
 _SHARE, _MORE = 1 / 3, 0.15
 _PACED = Place("onnx", device="paced")
 _WIDTHS = tuple(range(1, 18))
-# Few passes a turn: a draft that has thought of enough stops.
+# Few passes per measurement, since a draft stops when its tree is full.
 _TURNS, _PASSES = 12, 4
 _PROMPT = "def mean(values):\n    total = 0\n    for value in values:\n"
 
@@ -76,12 +75,12 @@ class ModelAlone:
 
 
 def overlap(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Overlapped against sequential with all cores: a paced second device, two shared cores."""
+    """Compare overlapped with sequential decoding: paced second device, two shared cores."""
     return _race(suite, recorder, SamplingParams())
 
 
 def overlap_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The same at temperature 0.8 with a seed, where the text repeats itself less."""
+    """Repeat that at temperature 0.8 with a seed, where the text repeats itself less."""
     return _race(suite, recorder, SamplingParams(temperature=0.8, seed=0))
 
 
@@ -120,7 +119,7 @@ def _race(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Ro
 
 
 def _shared() -> dict[str, Any]:
-    """The last core drafts, the others verify."""
+    """Return options by which the last core drafts and the others verify."""
     last = available_cores() - 1
     return {
         "schedule": OVERLAPPED,
@@ -136,7 +135,7 @@ def _paced_s(curve: CostCurve, rows: int) -> float:
 
 @contextmanager
 def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
-    """The target on all cores, and a draft that takes no time of theirs."""
+    """Open the target on all cores, and a draft that uses none of them."""
     small = suite.shop.bundle("int4", target=TARGET)
     clock = WallClock()
     with ExitStack() as stack:
@@ -163,10 +162,10 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
 
 
 def _slowed(pipeline: Pipeline) -> float:
-    """The target's pass time with the paced draft at work, over that without.
+    """Return the target's pass time while the paced draft works, over that without.
 
-    The device takes no time of the cores, but its host thread does: what the draft says is
-    computed here, and so is which of its tokens come next.
+    The device uses no core, but its host thread does: the draft's logits and next tokens are
+    computed here.
     """
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(_TURNS):
@@ -176,7 +175,7 @@ def _slowed(pipeline: Pipeline) -> float:
 
 
 def _pass_s(pipeline: Pipeline, *, working: bool) -> float:
-    """Seconds of a lone row, with the draft thinking ahead of a prompt or not."""
+    """Return the seconds of a single-row pass, with or without the draft working ahead."""
     target, drafter = pipeline.engine.target, pipeline.engine.drafter
     assert isinstance(drafter, LookaheadDrafter)
     prompt = pipeline.tokenizer.encode(_PROMPT)
@@ -196,7 +195,7 @@ def _pass_s(pipeline: Pipeline, *, working: bool) -> float:
 def _picks(
     bundle: Path, curve: CostCurve, slowed: float, temperature: float
 ) -> Iterator[tuple[str, Decision]]:
-    """What the planner decides without and with the second device."""
+    """Return what the planner decides without and with the second device."""
     wanted = Wanted(formats=("onnx",))
     profile = profiling.profile(bundle, ProfileOptions(wanted=wanted))
     work = Workload(new_tokens=_TOKENS, temperature=temperature)
@@ -213,7 +212,7 @@ def _picks(
 
 
 def _as_measured(profile: Profile, curve: CostCurve) -> Measured:
-    """The paced draft as a profile would have it."""
+    """Return the paced draft as a profile would record it."""
     like = profile.of("draft")[0]
     seconds = tuple(_paced_s(curve, rows) for rows in _WIDTHS)
     still = (0.0,) * len(_WIDTHS)
@@ -222,7 +221,7 @@ def _as_measured(profile: Profile, curve: CostCurve) -> Measured:
 
 
 def _verdict(world: str, drafters: Sequence[str], found: Comparison, decision: Decision) -> Row:
-    """Best overlapped over best sequential of these drafters, and what the planner picks."""
+    """Return best overlapped over best sequential of these drafters, and the planner's choice."""
 
     def best(kind: str) -> tuple[float, str]:
         names = (name for name in found.tpot_s if name.split()[0] == kind)

@@ -1,4 +1,4 @@
-"""A target held to the time of a larger one, so that a person can watch it decode."""
+"""Paces a target to the time of a larger one, so that a person can watch it decode."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from edgedec.testing.paced import PacedModel, PacedSession
 # (docs/measurements/formats.jsonl).
 _ROWS = (1, 2, 3, 4, 8, 16)
 _RATIOS = (1.0, 1.16, 1.38, 1.53, 2.32, 3.86)
-# Chunks of a prompt are larger, and are not held.
+# Chunks of a prompt are wider, and are not paced.
 _MOST_ROWS = 32
 
 
 def curve(one_row_s: float) -> CostCurve:
-    """What passes are held to, when one row takes ``one_row_s`` seconds."""
+    """Return the cost curve of passes whose single row takes ``one_row_s`` seconds."""
     return CostCurve(_ROWS, tuple(one_row_s * ratio for ratio in _RATIOS))
 
 
 def hold(pipeline: Pipeline, one_row_s: float) -> None:
-    """Hold a pipeline's target to ``curve(one_row_s)`` from now on.
+    """Pace a pipeline's target to ``curve(one_row_s)`` from now on.
 
-    A pass that takes longer by itself takes as long as it takes. A policy that knows
-    measured costs gets these.
+    A slower pass takes its own time. A policy of measured costs gets the paced ones.
     """
     engine, held = pipeline.engine, curve(one_row_s)
 

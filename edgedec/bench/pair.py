@@ -1,8 +1,4 @@
-"""The trained pair itself: how well it predicts, how much it repeats itself, other vocabularies.
-
-Sections of the suite (``edgedec.bench.suite``). They depend on the weights alone, not on the
-machine's speed.
-"""
+"""Measures the trained pair itself: prediction, repetition, other vocabularies."""
 
 from __future__ import annotations
 
@@ -26,13 +22,13 @@ _PERPLEXITY_TOKENS = 4096
 
 
 def repeated_share(tokens: Sequence[int], n: int = NGRAM) -> float:
-    """Share of the n-grams of a text that occurred in it before; 0 for a shorter text."""
+    """Return the share of a text's n-grams that occurred in it before; 0 for a shorter text."""
     grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 def pair(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Perplexity on held-out code and repetition of greedy texts, target and draft in fp32."""
+    """Measure perplexity on held-out code and repetition of greedy texts, both models in fp32."""
     rows = []
     for role in ("target", "draft"):
         options = OpenOptions(draft="none", threads=suite.threads, plan="none")
@@ -56,7 +52,7 @@ def pair(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def vocabularies(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Drafts of four by the pair's own draft and by one with another tokenizer, greedy."""
+    """Compare greedy drafts of four by the pair's own draft and by one with another tokenizer."""
     other = suite.shop.alone("onnx", "draft_bpe2048", "int4")
     entrants = {
         "own vocabulary": OpenOptions(draft="model"),

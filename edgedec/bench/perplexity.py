@@ -1,4 +1,4 @@
-"""How well a model predicts held-out text: a figure that belongs beside every speed."""
+"""Measures a model's perplexity on held-out text, which belongs beside every speed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROWS = 32
 
 
 def heldout_tokens(tokenizer: Tokenizer, count: int) -> list[int]:
-    """The first tokens of held-out source files, an equal share of each."""
+    """Return the first tokens of held-out source files, an equal share of each."""
     files = heldout_files()
     share = -(-count // max(1, len(files)))
     tokens: list[int] = []
@@ -28,7 +28,7 @@ def heldout_tokens(tokenizer: Tokenizer, count: int) -> list[int]:
 
 
 def perplexity(model: Model, tokens: Sequence[int], window: int = 512) -> float:
-    """Of every token but the first of its window: exp of the mean negative log likelihood.
+    """Return exp of the mean negative log likelihood of every token but each window's first.
 
     Windows follow one another, each read from an empty cache.
     """

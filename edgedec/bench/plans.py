@@ -1,4 +1,4 @@
-"""How well plans are predicted, and whether the planner chooses the best one there is."""
+"""Measures how well plans are predicted, and whether the planner chooses the best one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlan:
-    """What a plan gave, and plain decoding next to it: machines drift.
+    """A plan's measured speed, with plain decoding alternating, since machines drift.
 
     Attributes:
         rate: tokens per second as predictions count them, 1 / mean TPOT.
@@ -57,7 +57,7 @@ class MeasuredPlan:
 
 
 def planner(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Every plan of the shipped pair and of its grown form: predicted, and then measured."""
+    """Predict and measure every plan of the shipped pair and of its grown form."""
     from edgedec.bench.suite import GROWN
 
     pairs = [
@@ -79,7 +79,7 @@ def _examine(pair: _Pair, suite: Suite, recorder: Recorder) -> Row:
         for candidate in usable:
             measured = _measure(pair, candidate, plain, [text for _, text in texts])
             found[candidate.plan.label] = measured
-            # The planner replays those that are best by formula; here all of them are.
+            # The planner replays the best by formula; here all plans are replayed.
             replayed = predict(profile, candidate.plan, workload)
             predicted[candidate.plan.label] = replayed
             recorder.add(
@@ -98,7 +98,7 @@ def _examine(pair: _Pair, suite: Suite, recorder: Recorder) -> Row:
 
 
 def _some(usable: Sequence[Candidate], most: int) -> list[Candidate]:
-    """The best half, and of the others as many, evenly: large models take seconds a plan."""
+    """Return the best half and as many of the others, evenly, since plans take seconds each."""
     if len(usable) <= most:
         return list(usable)
     best, others = usable[: most // 2], usable[most // 2 :]
@@ -109,10 +109,10 @@ def _some(usable: Sequence[Candidate], most: int) -> list[Candidate]:
 
 
 def _options(texts: Sequence[tuple[str, str]]) -> ProfileOptions:
-    """Calibrated on the texts that are then decoded.
+    """Return options that calibrate on the texts to be decoded.
 
-    What is examined is what plans cost on a text. How much texts differ is another matter: with
-    few of them it is most of an error.
+    This bench examines the cost of plans on a given text. The spread between texts is measured
+    elsewhere; with few texts it dominates the error.
     """
     prompts = tuple(CalibrationPrompt(name, text) for name, text in texts)
     return ProfileOptions(prompts=prompts, refresh=True)
@@ -130,7 +130,7 @@ def _measure(
     opening = placed(OpenOptions(plan="none"), candidate.plan, _CONTEXT)
     options = GenerateOptions(_TOKENS, ignore_eos=True)
     with Pipeline.open(pair.bundle, opening) as pipeline:
-        pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warm caches
+        pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warms caches
         seconds = [
             [one.generate(text, options).metrics.tpot_s for one in (plain, pipeline)]
             for text in texts
@@ -142,7 +142,7 @@ def _measure(
 def _summary(
     decision: Decision, replayed: dict[str, Prediction], found: dict[str, MeasuredPlan]
 ) -> Row:
-    """Errors of the rates, and of how they compare with plain decoding on all cores."""
+    """Return errors of the rates, and of the speed-ups over plain decoding on all cores."""
     predicted = {label: one.tokens_per_second for label, one in replayed.items()}
     errors = [abs(predicted[label] / one.rate - 1) for label, one in found.items()]
     everywhere = next(label for label in found if label == f"plain on {_ALL_CORES.label}")
@@ -166,7 +166,7 @@ def _summary(
 
 
 def _costs(profile: Profile) -> Row:
-    """What was measured, without the texts."""
+    """Return the profile without its texts."""
     return {
         "measured": [to_json(one) for one in profile.measured],
         "contention": [to_json(one) for one in profile.contention],

@@ -1,4 +1,4 @@
-"""Raw records: one JSON object a line, each run with the machine it ran on."""
+"""Writes raw records: one JSON object per line, each run with its machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Recorder:
 
 @contextmanager
 def recording(folder: Path, benchmark: str) -> Iterator[Recorder]:
-    """A fresh ``<benchmark>.jsonl`` whose first record describes machine and versions."""
+    """Open a fresh ``<benchmark>.jsonl`` whose first record describes machine and versions."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{benchmark}.jsonl").open("w", encoding="utf-8") as file:
         recorder = Recorder(file, benchmark)
@@ -40,7 +40,7 @@ def recording(folder: Path, benchmark: str) -> Iterator[Recorder]:
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to know about where a figure was taken."""
+    """Return the facts of the machine that a reader of a figure needs."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "cpu": _cpu_name(),

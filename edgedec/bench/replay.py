@@ -1,4 +1,4 @@
-"""A text decoded again in passes of any width: what the width alone changes."""
+"""Decodes a text again in passes of any width, to show what the width alone changes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import InputError
 
 WIDTHS = (2, 3, 4, 5, 8)
-# Only the tokens that could win are compared.
+# Only tokens that could win are compared.
 CANDIDATES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class WidthChanges:
-    """How much passes of several rows change numbers of the likeliest tokens of one text.
+    """Changes in the likeliest tokens' values when passes have several rows, for one text.
 
     Attributes:
         gaps: absolute changes of each candidate's distance from the best token, in logits,
@@ -34,9 +34,9 @@ class WidthChanges:
 
 
 def replay(model: Model, prompt: Sequence[int], text: Sequence[int], width: int) -> FloatArray:
-    """Logits that predict each token of ``text``, in passes of ``width`` rows.
+    """Return logits that predict each token of ``text``, in passes of ``width`` rows.
 
-    Returns ``[len(text), vocab]`` float32.
+    Shape ``[len(text), vocab]``, float32.
     """
     inputs = [prompt[-1], *text[:-1]]
     session = model.open(len(prompt) + len(text) - 1)
@@ -56,7 +56,7 @@ def replay(model: Model, prompt: Sequence[int], text: Sequence[int], width: int)
 
 
 def width_changes(model: Model, prompt: Sequence[int], text: Sequence[int]) -> WidthChanges:
-    """What passes of several rows change in a text."""
+    """Return what passes of several rows change in a text."""
     single = replay(model, prompt, text, 1)
     best = np.argsort(-single, axis=1, kind="stable")[:, :CANDIDATES]
     gaps, logprobs = _gaps(single, best), _logprobs(single, best)

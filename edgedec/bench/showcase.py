@@ -1,4 +1,4 @@
-"""The same prompts decoded twice, plainly and speculatively, for people to look at."""
+"""Decodes prompts twice, plainly and speculatively, for people to watch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 PLAIN, SPECULATIVE = "plain", "speculative"
 WARM_UP_TOKENS = 48
 
-# Which side it came from, and the token.
+# The side and the token.
 OnToken = Callable[[str, Emission], None]
 
 
@@ -31,7 +31,7 @@ class Duel:
     Attributes:
         name: of the prompt.
         prompt: its text.
-        plain, speculative: what either side wrote.
+        plain, speculative: each side's text.
 
     """
 
@@ -42,12 +42,12 @@ class Duel:
 
     @property
     def identical(self) -> bool:
-        """Both sides wrote the same tokens."""
+        """True if both sides wrote the same tokens."""
         return self.plain.token_ids == self.speculative.token_ids
 
     @property
     def speedup(self) -> float:
-        """Plain TPOT over speculative TPOT; 0 where either has none."""
+        """Plain TPOT over speculative TPOT; 0 if either has none."""
         plain, other = self.plain.metrics.tpot_s, self.speculative.metrics.tpot_s
         return plain / other if plain and other else 0.0
 
@@ -57,10 +57,9 @@ class Showcase:
 
     Args:
         bundle: a bundle's folder, or ``demo``.
-        options: of the speculative side; the plain side differs in the drafter alone.
-            Both sides are row-invariant where the options and the drafter leave that open
-            and the runtime can, so that their tokens are the same also where two are nearly
-            tied.
+        options: of the speculative side; the plain side differs in the drafter alone. Both sides
+            are row-invariant if the options and the drafter leave that open and the runtime
+            supports it, so that their tokens are the same even at near-ties.
 
     Raises:
         InputError: no drafter.
@@ -75,7 +74,7 @@ class Showcase:
             )
         self._stack = ExitStack()
         if options.row_invariant is None and not drafting.info(options.draft).branches:
-            # A runtime without it refuses; any other fault shows again without it.
+            # A runtime without row invariance refuses; any other error occurs again without it.
             with suppress(InputError, RuntimeUnavailable):
                 self._open(bundle, dataclasses.replace(options, row_invariant=True))
                 return
@@ -90,29 +89,29 @@ class Showcase:
             self._stack = stack.pop_all()
 
     def warm_up(self, prompt: str) -> None:
-        """Decode a little, unseen: code is loaded and costs are measured then."""
+        """Decode a few tokens, unseen, to load code and measure costs."""
         for pipeline in self._sides.values():
             pipeline.generate(prompt, GenerateOptions(max_new_tokens=WARM_UP_TOKENS))
 
     def write(self, prompt: str, options: GenerateOptions) -> Generation:
-        """What both sides will write after a prompt, decoded unseen."""
+        """Return what both sides will write after a prompt, decoded unseen."""
         return self._sides[SPECULATIVE].generate(prompt, options)
 
     def hold(self, one_row_s: float) -> None:
-        """From now on hold both sides' targets to a pace: see ``pacing``."""
+        """Pace both sides' targets from now on, see ``pacing``."""
         for pipeline in self._sides.values():
             pacing.hold(pipeline, one_row_s)
 
     def duel(self, name: str, prompt: str, options: GenerateOptions, on_token: OnToken) -> Duel:
-        """Decode a prompt with both sides in turn; ``on_token`` hears each token as it comes."""
+        """Decode a prompt with both sides in turn; calls ``on_token`` with each token."""
         found = {side: self._decode(side, prompt, options, on_token) for side in self._sides}
         return Duel(name, prompt, found[PLAIN], found[SPECULATIVE])
 
     def race(self, name: str, prompt: str, options: GenerateOptions, on_token: OnToken) -> Duel:
-        """Decode a prompt with both sides at once, each in a thread of its own.
+        """Decode a prompt with both sides at once, in two threads.
 
-        Only fair where targets are held to a pace that leaves the processor idle most of the
-        time. ``on_token`` hears the tokens in the caller's thread.
+        Only fair if targets are paced so that the processor is idle most of the time. ``on_token``
+        is called in the caller's thread.
         """
         news: SimpleQueue[tuple[str, Emission | None]] = SimpleQueue()
         streams = {side: each.stream(prompt, options) for side, each in self._sides.items()}

@@ -1,8 +1,4 @@
-"""What the project promises, measured: one function a promise, raw records in JSONL.
-
-Run by ``make bench``. Needs a clone (the checkpoints are not in the wheel) and the extra
-``export``. Ratios are taken within one run; nothing here fails because a machine is slow.
-"""
+"""Measures what the project promises: one function per promise, raw records in JSONL."""
 
 from __future__ import annotations
 
@@ -43,7 +39,7 @@ class Suite:
         out: folder of the raw records.
         prompts: prompts of each section.
         threads: of each model; None is all cores.
-        count: damaged inputs that the section ``fuzz`` reads.
+        count: damaged inputs of the section ``fuzz``.
 
     """
 
@@ -54,57 +50,57 @@ class Suite:
     count: int = 100_000
 
     def run(self, name: str) -> list[Row]:
-        """One section; its rows are what a table shows, its records are in ``out``."""
+        """Run one section; its rows are for a table, its records are in ``out``."""
         with recording(self.out, name) as recorder:
             return SECTIONS[name](self, recorder)
 
     def code(self) -> list[tuple[str, Prompt]]:
-        """Held-out function heads."""
+        """Return held-out function heads."""
         return [(prompt.name, prompt.text) for prompt in heldout_prompts(self.prompts)]
 
     def options(self, **chosen: Any) -> OpenOptions:
-        """Options with this suite's threads."""
+        """Return options with this suite's threads."""
         return OpenOptions(threads=self.threads, plan="none", **chosen)
 
     def plain(self) -> OpenOptions:
-        """The baseline: plain decoding without padding, which is its fastest."""
+        """Return the baseline's options: plain decoding without padding, its fastest form."""
         return self.options(draft="none", row_invariant=False)
 
 
 def engine(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Cost of a round outside the models' passes."""
+    """Measure the cost of a round outside the models' passes."""
     from edgedec.bench import engine_cost
 
     return engine_cost.run(recorder)
 
 
 def distribution(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Chi-squared of whole texts over an enumerable toy model, with rules that are flagged."""
+    """Test a toy model's whole texts by chi-squared, with broken rules to be flagged."""
     from edgedec.bench import distribution as texts
 
     return texts.run(recorder)
 
 
 def papers(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Headline figures of papers, held against the engine and the scheduler in virtual time."""
+    """Compare papers' headline figures with the engine and the scheduler in virtual time."""
     from edgedec.bench.papers import section as reproduced
 
     return reproduced.run(recorder)
 
 
 def shipped(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The pair that ships, as it is: every drafter, greedy."""
+    """Measure the shipped pair as it is: every drafter, greedy."""
     return _speed(suite, recorder, suite.shop.bundle("int4"), SamplingParams(), _ALL)
 
 
 def grown(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The target grown to half a billion, the draft as it is, greedy."""
+    """Measure the target grown to half a billion parameters with the shipped draft, greedy."""
     names = ("auto", "model", "lookup", "recycle", "hybrid padded")
     return _speed(suite, recorder, suite.shop.bundle("int4", target=GROWN), SamplingParams(), names)
 
 
 def baselines(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Plain decoding of the grown target by weight format: which one is there to beat."""
+    """Measure plain decoding of the grown target by weight format, to find the baseline."""
     options = GenerateOptions(64, ignore_eos=True)
     with ExitStack() as stack:
         pipelines = {
@@ -118,20 +114,20 @@ def baselines(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def grown_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The same, sampled at temperature 0.8 with a seed."""
+    """Repeat ``grown`` at temperature 0.8 with a seed."""
     sampling = SamplingParams(temperature=0.8, seed=0)
     bundle = suite.shop.bundle("int4", target=GROWN)
     return _speed(suite, recorder, bundle, sampling, ("auto", "model", "hybrid padded"))
 
 
 def grown_both(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The target grown, and the draft grown to a tenth of it, greedy."""
+    """Measure the target grown, and the draft grown to a tenth of it, greedy."""
     bundle = suite.shop.bundle("int4", target=GROWN, draft=GROWN_DRAFT)
     return _speed(suite, recorder, bundle, SamplingParams(), ("auto", "model"))
 
 
 def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Text no draft can predict: sampled at temperature 1.6 after random tokens."""
+    """Measure text no draft can predict: sampled at temperature 1.6 after random tokens."""
     prompts: list[tuple[str, Prompt]] = [
         (f"random {i}", tokens) for i, tokens in enumerate(random_prompts(suite.prompts, 4096))
     ]
@@ -141,7 +137,7 @@ def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def whole(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Whole commands: export of the grown target, memory of decoding it, the first token."""
+    """Measure whole commands: export of the grown target, memory of decoding, first token."""
     from edgedec.bench import commands
 
     return [
@@ -152,7 +148,7 @@ def whole(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def fuzz(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Damaged inputs of every kind that comes from elsewhere: read, or refused in one line."""
+    """Read damaged inputs of every untrusted kind, which are read or refused in one line."""
     from edgedec.bench.fuzzing import run
 
     return run.run(recorder, suite.count, suite.out)
@@ -202,7 +198,7 @@ def _speed(
     prompts: list[tuple[str, Prompt]] | None = None,
     repeats: int = 1,
 ) -> list[Row]:
-    """Each candidate against plain decoding of the same bundle, interleaved."""
+    """Race each candidate against plain decoding of the same bundle, interleaved."""
     entrants = {PLAIN: suite.plain()}
     for name in names:
         entrants[name] = suite.options(**_OPENED.get(name, {"draft": name}))

@@ -1,8 +1,8 @@
-"""A model so small that the distribution of its whole texts can be written down.
+"""A model so small that the distribution of its whole texts can be enumerated.
 
-Four tokens, logits that depend on the last two, texts of four tokens: 256 texts. A draft
-that resembles the target only in part makes every rule reject often; a uniformly random one
-would not tell a right residual from a wrong one.
+Four tokens, logits that depend on the last two, texts of four tokens: 256 texts. The draft
+resembles the target in part, so that every rule rejects often; a uniformly random draft could not
+tell a right residual from a wrong one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VOCAB = 4
 HORIZON = 4
 PROMPT = [0, 1, 2, 0, 1, 3, 0, 1]  # repeats itself, so that lookup finds something
 CONTEXT = 2
-# One threshold for all: the right rules stay above it, their broken twins fall below.
+# One threshold for all: correct rules stay above it, broken ones fall below.
 SUSPICIOUS = 1e-3
 RUNS = 2000
 
@@ -60,7 +60,7 @@ DRAFT = Toy(seed=2, like=(TARGET, 0.3))
 
 @dataclass(frozen=True)
 class ToySetting:
-    """One way to decode: a drafter by name, how much it drafts, a rule, parameters.
+    """A setting of decoding: a drafter by name, a policy, a rule, parameters.
 
     With a ``translation`` the draft model's tokens are another vocabulary's.
     """
@@ -84,7 +84,7 @@ class ToySetting:
 
 
 def observed(setting: ToySetting, runs: int = RUNS) -> tuple[Floats, Metrics]:
-    """How often each text came, ``[VOCAB ** HORIZON]``, over the seeds 0, 1, ..."""
+    """Count each text over the seeds 0, 1, ..., ``[VOCAB ** HORIZON]``."""
     target, draft = TARGET.open(64), DRAFT.open(64)
     drafter = drafting.create(
         setting.drafter, DrafterParts(VOCAB, draft, translation=setting.translation)
@@ -102,7 +102,7 @@ def observed(setting: ToySetting, runs: int = RUNS) -> tuple[Floats, Metrics]:
 
 
 def place(tokens: Sequence[int]) -> int:
-    """A text's cell."""
+    """Return a text's index."""
     cell = 0
     for token in tokens:
         cell = cell * VOCAB + token
@@ -110,7 +110,7 @@ def place(tokens: Sequence[int]) -> int:
 
 
 def expected(setting: ToySetting) -> Floats:
-    """The probability of every text, ``[VOCAB ** HORIZON]``, straight from the definition."""
+    """Return the probability of every text by definition, ``[VOCAB ** HORIZON]``."""
     chances = np.ones(VOCAB**HORIZON)
     for text in itertools.product(range(VOCAB), repeat=HORIZON):
         for i, token in enumerate(text):
@@ -125,9 +125,9 @@ def expected(setting: ToySetting) -> Floats:
 
 
 def p_value(counts: Floats, chances: Floats) -> float:
-    """Chi-squared, cells below 5 expected texts put together; 0 for an impossible text.
+    """Return the chi-squared p-value, with cells below 5 merged; 0 for an impossible text.
 
-    The tail is Wilson and Hilferty's approximation (1931), good to a few percent here.
+    The tail is Wilson and Hilferty's approximation (1931), accurate to a few percent here.
     """
     if counts[chances == 0].sum() > 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""What the simulation says against what is then measured: paced devices, and disjoint cores."""
+"""Compares the simulation with measurements: paced devices, and disjoint cores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _TOKENS, _CAPACITY = 64, 1024
-# A target whose passes take 20 ms, and 2 more for each row, and drafts at shares of that.
+# A target whose passes take 20 ms, plus 2 ms per row, and drafts at shares of that.
 _TARGET_S, _ROW_S = 20e-3, 2e-3
 _SHARES = (1 / 8, 1 / 3, 1.0)
 _WIDTHS = tuple(range(1, 18))
@@ -50,7 +50,7 @@ _PLANS = (
 
 
 def simulation_trust(suite: Suite, recorder: Recorder) -> list[Row]:
-    """The simulation's tokens a second against those measured on the very same texts."""
+    """Compare simulated with measured tokens per second on the same texts."""
     rows = [*_paced(suite, recorder), *_cores(suite, recorder)]
     return [*rows, *_summaries(rows)]
 
@@ -66,7 +66,7 @@ def _summaries(rows: Sequence[Row]) -> Iterator[Row]:
         }
 
 
-# -- paced devices: whatever the cores do, the second device has a time of its own --------------
+# -- paced devices: the second device's time does not depend on the cores ----------------------
 
 
 def _paced(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -89,7 +89,7 @@ def _paced(suite: Suite, recorder: Recorder) -> list[Row]:
 
 @contextmanager
 def _models() -> Iterator[tuple[Model, Model, Any]]:
-    """Target and draft of the pair that ships, on a core each, and what encodes prompts."""
+    """Open the shipped pair on a core each; yield target, draft and the prompt encoder."""
     sources = every_format("demo", None)
     tokenizer = sources["target"][0].read_tokenizer()
 
@@ -109,13 +109,13 @@ def _models() -> Iterator[tuple[Model, Model, Any]]:
 def _trace(target: Model, draft: Model, name: str, tokens: list[int]) -> Trace:
     with ExitStack() as stack:
         first, second = (_open(stack, model) for model in (target, draft))
-        # Measured texts run on past an end as well.
+        # Measured texts continue past an end token as well.
         tracer = TraceRecorder(first, second, target.info.vocab_size, ())
         return tracer.record(name, tokens, 0.0, _TOKENS)
 
 
 def _overheads(target: Model, draft: Model, prompt: list[int]) -> tuple[float, float]:
-    """Python's own time, which no second device takes over."""
+    """Return Python's own time, which no second device takes over."""
     with ExitStack() as stack:
         first, second = (_open(stack, model) for model in (target, draft))
         return overheads(first, second, None, prompt, target.info.vocab_size)
@@ -132,7 +132,7 @@ def _seconds(share: float, rows: int) -> float:
 
 
 def _like(role: str, share: float, model: Model) -> Measured:
-    """What a profile of the paced model would hold."""
+    """Return the paced model's measurements as in a profile."""
     info = model.info
     seconds = tuple(_seconds(share, rows) for rows in _WIDTHS)
     return Measured(
@@ -158,14 +158,14 @@ def _like(role: str, share: float, model: Model) -> Measured:
 
 @dataclass(slots=True)
 class _Paced:
-    """The real loop in real time, over models whose passes are held to the setting's."""
+    """The real loop in real time, over models paced to the setting."""
 
     setting: ReplaySetting
     target: Model
     draft: Model
 
     def speed(self, plan: Plan, traces: Sequence[Trace]) -> float:
-        """Tokens a second of texts one after the other, as a pipeline would decode them."""
+        """Return tokens per second of texts decoded one after the other, as in a pipeline."""
         with ExitStack() as stack:
             engine = self._engine(plan, stack)
             vocab_size = self.target.info.vocab_size
@@ -175,7 +175,7 @@ class _Paced:
 
     def _engine(self, plan: Plan, stack: ExitStack) -> Engine:
         clock, share = WallClock(), _share(self.setting)
-        # Not closed with their sessions: the models are the caller's.
+        # Not closed with their sessions: the models belong to the caller.
         target = PacedModel(self.target, lambda rows, context: _seconds(1.0, rows), clock)
         draft = PacedModel(self.draft, lambda rows, context: _seconds(share, rows), clock)
         session = _open(stack, target)
@@ -192,11 +192,11 @@ def _share(setting: ReplaySetting) -> float:
     return setting.draft.times[0].seconds[0] / _TARGET_S
 
 
-# -- disjoint cores: two workers that share a machine's memory and caches ----------------------
+# -- disjoint cores: two workers that share memory and caches -----------------------------------
 
 
 def _cores(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Plans of the pair that ships, with a core set for each model."""
+    """Compare plans of the shipped pair with a core set for each model."""
     texts = [text for _, text in suite.code()]
     found = tuple(profiling.CalibrationPrompt(name, str(text)) for name, text in suite.code())
     options = profiling.ProfileOptions(prompts=found, refresh=True)
@@ -233,7 +233,7 @@ def _measure(plan: Plan, texts: Sequence[str]) -> float:
     options = GenerateOptions(_TOKENS, ignore_eos=True)
     opening = placed(OpenOptions(row_invariant=False, plan="none"), plan, _CAPACITY)
     with Pipeline.open("demo", opening) as pipeline:
-        pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warm caches
+        pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warms caches
         return 1 / mean(pipeline.generate(text, options).metrics.tpot_s for text in texts)
 
 

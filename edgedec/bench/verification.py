@@ -1,4 +1,4 @@
-"""What a verification compared, and what came of it."""
+"""The result of a verification."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ OnText = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to draft and accept.
+    """A way to draft and accept.
 
     Attributes:
         name: for tables.
         options: how the pipeline is opened.
-        cases: names of the cases it goes through; None is all.
+        cases: names of the cases it runs; None is all.
 
     """
 
@@ -31,7 +31,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRow:
-    """What came of one case decoded in one way.
+    """The result of one case decoded in one way.
 
     Attributes:
         way, case: their names.
@@ -56,12 +56,12 @@ class VerificationRow:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was compared and what came of it.
+    """The result of a verification.
 
     Attributes:
         rows: one for each way and case.
         tokens: tokens of the plain texts.
-        plan: of the speculative side; of the first way where there are several.
+        plan: of the speculative side; of the first way if there are several.
         divergences: one for each pair that differs.
         notes: what was left out or shows nothing, one line each.
 
@@ -74,22 +74,22 @@ class Verification:
     notes: list[str] = field(default_factory=list)
 
     def total(self, name: str) -> int:
-        """The sum of one of the rows' numbers."""
+        """Return the sum of one of the rows' numbers."""
         return sum(getattr(row, name) for row in self.rows)
 
     @property
     def near_ties(self) -> int:
-        """Divergences that arithmetic explains."""
+        """Number of divergences explained by arithmetic."""
         return self.total("near_ties")
 
     @property
     def holds(self) -> bool:
-        """Every text is identical up to a near-tie, and something was drafted."""
+        """True if every text is identical up to a near-tie, and something was drafted."""
         unexplained = [one for one in self.divergences if not one.near_tie]
         return not unexplained and self.total("drafted_tokens") > 0
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as a JSON object."""
+        """Return everything as a JSON object."""
         names = ("texts", "identical", "near_ties", "differ", "drafted_tokens", "accepted_tokens")
         totals = {name: self.total(name) for name in names}
         return {"holds": self.holds, **totals, **dataclasses.asdict(self)}
@@ -104,11 +104,11 @@ class Progress:
         self._done = 0
 
     def expect(self, texts: int) -> None:
-        """So many more are to be decoded."""
+        """Expect ``texts`` more texts."""
         self._total += texts
 
     def step(self) -> None:
-        """One is done."""
+        """Count one text as done."""
         self._done += 1
         if self._listener is not None:
             self._listener(self._done, self._total)

@@ -1,9 +1,9 @@
-"""Does speculative decoding write the same text as plain decoding, on this machine?
+"""Compares the text of speculative with that of plain decoding on this machine.
 
 Both sides decode the same prompts, and tokens, text, finish reason and log-probabilities are
-compared (with a seed the Gumbel coupling promises the same text when sampling as well). Where
-two texts part, arithmetic may be the reason: a row's logits can depend on how many rows its
-pass has. So the first divergence of a prompt, and no later one, may be a near-tie; see
+compared (with a seed, the Gumbel coupling guarantees the same text when sampling as well). Where
+two texts diverge, arithmetic may be the reason: a row's logits can depend on how many rows its pass
+has. So the first divergence of a prompt, and no later one, may be a near-tie; see
 ``edgedec.bench.nearties``.
 """
 
@@ -28,7 +28,7 @@ from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 
 Prompts = Sequence[tuple[str, Prompt]]
-# Generations by case and number of the prompt.
+# Generations by case and index of the prompt.
 Texts = dict[tuple[str, int], Generation]
 
 
@@ -47,14 +47,14 @@ def verify(
         bundle: a bundle's folder, or ``demo``, whose files are all hashed first; or a GGUF file.
         prompts: (name, prompt) pairs.
         asked: the second text of each prompt; the first is the same without its temperature,
-            filters, penalties and bias, and the only one where ``asked`` has none of them.
+            filters, penalties and bias, and the only one if ``asked`` has none of them.
             Default: 128 tokens at temperature 0.8, seed 0.
         options: of the speculative side; the plain side differs in the drafter alone.
         on_text: called with texts done and texts to do.
-        plain: keeps the plain texts for a next call that differs in the drafter alone.
+        plain: stores the plain texts for a next call that differs in the drafter alone.
 
     Raises:
-        InputError: no prompts, or options that draft nothing or promise no text.
+        InputError: no prompts, or options that draft nothing or guarantee no text.
         BundleError: the bundle is damaged.
 
     """
@@ -82,10 +82,10 @@ def verify(
 
 
 def plainly(options: OpenOptions) -> OpenOptions:
-    """The plain side of a comparison: it differs in the drafter alone.
+    """Return the options of the plain side of a comparison: only the drafter differs.
 
-    A drafter that needs branches opens a bundle without row invariance unless it is asked for,
-    so plain decoding does as well.
+    A drafter that needs branches opens a bundle without row invariance unless it is asked for, so
+    plain decoding does, too.
     """
     trees = options.row_invariant is None and drafting.info(options.draft).needs_branches
     return replace(options, draft=PLAIN, row_invariant=False if trees else options.row_invariant)
@@ -94,7 +94,7 @@ def plainly(options: OpenOptions) -> OpenOptions:
 def decode(
     pipeline: Pipeline, prompts: Prompts, cases: Sequence[Case], progress: Progress
 ) -> Texts:
-    """Every prompt of these cases."""
+    """Decode every prompt of these cases."""
     texts: Texts = {}
     for case in cases:
         for number, (_, prompt) in enumerate(prompts):
@@ -110,10 +110,10 @@ def divergences(
     cases: Sequence[Case],
     texts: tuple[Texts, Mapping[str, Texts]],
 ) -> list[FirstDifference]:
-    """The first one of each pair that differs, and plain texts that did not end as they must.
+    """Return the first difference of each pair, and plain texts with a wrong ending.
 
     Args:
-        bundle, options: opened once more, to decode plainly, where something differs.
+        bundle, options: opened once more, to decode plainly, if something differs.
         prompts: (name, prompt) pairs.
         cases: their names and options.
         texts: the plain ones, and the others by way.
@@ -147,7 +147,7 @@ def divergences(
 
 
 def row(way: str, case: Case, texts: Texts, found: Sequence[FirstDifference]) -> VerificationRow:
-    """What came of one case decoded in one way."""
+    """Return the result of one case decoded in one way."""
     there = [texts[key] for key in texts if key[0] == case.name]
     own = [one.near_tie for one in found if (one.way, one.case) == (way, case.name)]
     return VerificationRow(
@@ -163,7 +163,7 @@ def row(way: str, case: Case, texts: Texts, found: Sequence[FirstDifference]) ->
 
 
 def tokens_of(texts: Texts) -> int:
-    """Tokens of all of them together."""
+    """Return the total number of tokens."""
     return sum(len(one.events) for one in texts.values())
 
 
@@ -183,7 +183,7 @@ def _wrong_endings(case: Case, prompts: Prompts, plain: Texts) -> list[FirstDiff
 def check(
     bundle: str | Path, prompts: Prompts, asked: GenerateOptions, options: OpenOptions
 ) -> None:
-    """Refuse what cannot be compared, and a damaged bundle.
+    """Refuse options that cannot be compared, and a damaged bundle.
 
     Raises:
         InputError, BundleError.
@@ -194,7 +194,7 @@ def check(
     if options.draft == PLAIN:
         raise InputError("--draft none is what verify compares with: choose another drafter")
     accept = rule(options.accept or GumbelCoupling.name)
-    # A lossy rule may be looked at: how many texts it changes is a fair question.
+    # A lossy rule is allowed: how many texts it changes is a fair question.
     if accept.lossless and not isinstance(accept, GumbelCoupling):
         raise InputError(
             f"verify compares texts, and --accept {accept.name} promises their distribution "

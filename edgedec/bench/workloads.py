@@ -1,4 +1,4 @@
-"""Prompts to measure on, made where they are needed; none is stored in the repository."""
+"""Makes prompts to measure on; none is stored in the repository."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ __all__ = ["Prompt", "heldout_files", "heldout_prompts", "random_prompts"]
 def random_prompts(
     count: int, vocab_size: int, *, length: int = 24, seed: int = 0
 ) -> list[list[int]]:
-    """Prompts of random tokens: text no draft can predict, when sampled hot after them."""
+    """Return prompts of random tokens: text no draft can predict, when sampled hot after them."""
     rng = random.Random(seed)
     return [[rng.randrange(8, vocab_size) for _ in range(length)] for _ in range(count)]

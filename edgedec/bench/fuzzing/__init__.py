@@ -1,1 +1,1 @@
-"""Damaged inputs for every reader of what comes from elsewhere, by the hundred thousand."""
+"""Fuzzing with damaged inputs for every reader of untrusted files."""

@@ -1,4 +1,4 @@
-"""The inputs that come from elsewhere: a sound one of each kind, and what reads it."""
+"""Kinds of untrusted input: a valid one of each, and its reader."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Kind:
         name: for records.
         share: of all inputs.
         file: its name in the folder it is read from.
-        whole: a sound one.
-        make: a damaged one.
+        whole: a valid one.
+        make: makes a damaged one.
         read: reads the file at this path as a user's command would; raises an EdgedecError to
             refuse it.
 
@@ -43,7 +43,7 @@ class Kind:
 
 
 def kinds(folder: Path) -> list[Kind]:
-    """All kinds; ``folder`` is for making the sound ones."""
+    """Return all kinds; valid inputs are made in ``folder``."""
     manifest, tokenizer, gguf, onnx = _manifest(), _tokenizer(), _gguf(folder), _onnx()
     return [
         Kind("manifest", 0.30, MANIFEST, json_bytes(manifest), _json(manifest), _read_bundle),
@@ -57,7 +57,7 @@ def kinds(folder: Path) -> list[Kind]:
 
 
 def furnish(folder: Path) -> None:
-    """Put what sound inputs refer to into the folder they are read from."""
+    """Put files that valid inputs refer to into the folder they are read from."""
     (folder / "model").write_bytes(_DATA)
     (folder / "weights").write_bytes(bytes(64))
 
@@ -184,7 +184,7 @@ def _read_onnx(file: Path) -> None:
 
 
 def _tokenizer() -> dict[str, Any]:
-    """The demo's with its first tokens only: a byte each, and merges of two."""
+    """Return the demo's tokenizer with its first tokens only: bytes, and merges of two."""
     source = json.loads((Bundle.open("demo").target.tokenizer / "tokenizer.json").read_bytes())
     model = source["model"]
     kept = {tokenizer: id for tokenizer, id in model["vocab"].items() if id < 300}
@@ -196,7 +196,7 @@ def _tokenizer() -> dict[str, Any]:
 
 
 def _read_tokenizer(file: Path) -> None:
-    """First in the child, as a file that nobody opened yet; then here."""
+    """Read first in a child, as an unknown file; then here."""
     from edgedec.errors import BundleError
     from edgedec.text import tokenizer_check
     from edgedec.text.tokenizer import Tokenizer

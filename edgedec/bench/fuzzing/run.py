@@ -1,4 +1,4 @@
-"""Runs damaged inputs and counts what becomes of them; what should not happen is kept."""
+"""Runs damaged inputs, counts the outcomes and keeps failing inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Tally:
-    """What became of one kind's inputs.
+    """Outcomes of one kind's inputs.
 
     Attributes:
         outcomes: how many were ``accepted``, ``refused`` with an error of one line, or a
@@ -45,9 +45,8 @@ class Tally:
 def run(recorder: Recorder, count: int, out: Path, seed: int = SEED) -> list[Row]:
     """Read ``count`` damaged inputs of all kinds in turn.
 
-    An input is named by seed, kind and index. It is written to a file before it is read, so that
-    one that ends this process lies in ``out/fuzz-inputs`` afterwards, as do all failures.
-
+    An input is named by seed, kind and index. It is written to a file before it is read, so an
+    input that ends this process remains in ``out/fuzz-inputs``, as do all failures.
     """
     kept = out / "fuzz-inputs"
     kept.mkdir(parents=True, exist_ok=True)
@@ -56,7 +55,7 @@ def run(recorder: Recorder, count: int, out: Path, seed: int = SEED) -> list[Row
         folders = {kind.name: _folder(kept, kind) for kind in known}
         tallies = {kind.name: Tally() for kind in known}
         begin = time.perf_counter()
-        # Ctrl-C ends the run early; what was counted until then is recorded.
+        # Ctrl-C ends the run early; the counts so far are recorded.
         with suppress(KeyboardInterrupt):
             for kind, indices in _batches(known, count):
                 for index in indices:
@@ -82,12 +81,12 @@ def run(recorder: Recorder, count: int, out: Path, seed: int = SEED) -> list[Row
 
 
 def damaged(kind: Kind, seed: int, index: int) -> bytes:
-    """The input of this name."""
+    """Return the input of this name."""
     return kind.make(random.Random(f"{seed} {kind.name} {index}"))
 
 
 def _batches(known: list[Kind], count: int) -> Iterator[tuple[Kind, range]]:
-    """Indices of each kind in its share, in turns of about ``BATCH`` inputs."""
+    """Yield the indices of each kind in its share, in batches of about ``BATCH`` inputs."""
     totals = {kind.name: round(kind.share * count) for kind in known}
     at = dict.fromkeys(totals, 0)
     while any(at[name] < total for name, total in totals.items()):
@@ -100,7 +99,7 @@ def _batches(known: list[Kind], count: int) -> Iterator[tuple[Kind, range]]:
 
 
 def _one(kind: Kind, folder: Path, tally: Tally, seed: int, index: int) -> str:
-    """Why an input is a failure, else empty."""
+    """Return why an input is a failure, else ""."""
     file = folder / kind.file
     file.write_bytes(damaged(kind, seed, index))
     begin = time.process_time()
@@ -111,7 +110,7 @@ def _one(kind: Kind, folder: Path, tally: Tally, seed: int, index: int) -> str:
         outcome = "refused"
         if "\n" in str(error) or len(str(error)) > _MAX_MESSAGE:
             problem = f"its error is not one line: {str(error)[:200]!r}"
-    except Exception as error:  # what this bench is for
+    except Exception as error:  # the failures this bench looks for
         problem = f"{type(error).__name__}: {error}"[:500]
     seconds = time.process_time() - begin
     tally.seconds += seconds
@@ -134,11 +133,11 @@ def _row(name: str, tally: Tally) -> Row:
 
 
 def _folder(kept: Path, kind: Kind) -> Path:
-    """Where a kind's inputs are read, with what a sound one needs beside it."""
+    """Return the folder of a kind's inputs, with the files that a valid one needs."""
     folder = kept / f"current-{kind.name}"
     folder.mkdir(exist_ok=True)
     furnish(folder)
-    # A reader that refuses the sound input would show nothing.
+    # A reader that refuses the valid input would test nothing.
     (folder / kind.file).write_bytes(kind.whole)
     kind.read(folder / kind.file)
     return folder

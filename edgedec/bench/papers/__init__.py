@@ -1,1 +1,1 @@
-"""Headline figures of papers, held against the real engine in virtual time."""
+"""Compares headline figures of papers with the real engine in virtual time."""

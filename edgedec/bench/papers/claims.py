@@ -1,9 +1,8 @@
-"""Headline figures of papers, held against the real engine and scheduler in virtual time.
+"""Compares headline figures of papers with the real engine and scheduler in virtual time.
 
-A figure is reproduced when it lies in the range that the simulation gives over all corners of
-its inputs' ranges, and that range is within 20% either way of its middle. What the papers
-measured of their methods is never an input; what they measured of hardware, baselines and
-acceptance is.
+A figure is reproduced if it lies in the range of the simulation over all corners of its inputs'
+ranges, and that range is within 20% either way of its middle. The papers' measurements of their own
+methods are never inputs; those of hardware, baselines and acceptance are.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from edgedec.bench.papers.reproduction import Claim, ClaimRow, evaluate
 
 
 def claims() -> list[Claim]:
-    """All figures that are held against the simulation."""
+    """Return all figures that are compared with the simulation."""
     return [*theory.claims(), *dovetail_figures.claims(), *overlap.claims()]
 
 

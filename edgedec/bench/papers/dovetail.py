@@ -1,10 +1,10 @@
 """Dovetail (2412.18934): the target on a processor, the draft on a small GPU.
 
-Its draft is a tree of 16 nodes that grows 10 nodes a level, in 8 passes (its code: one pass
-over what was accepted, then ``depth`` = 7 more). Here the engine drafts a chain of 8 and is
-charged for the tree: each draft pass for 10 rows, each verification for all nodes of the tree.
-What is accepted follows the paper's accepted length, which its code counts with the target's
-own token. Its speeds count the reading of the prompt, so these do.
+Its draft is a tree of 16 nodes that grows 10 nodes a level, in 8 passes (its code: one pass over
+what was accepted, then ``depth`` = 7 more). Here the engine drafts a chain of 8 and is charged for
+the tree: each draft pass for 10 rows, each verification for all nodes of the tree. Acceptance
+follows the paper's accepted length, which its code counts with the target's own token. Its speeds
+include reading the prompt, so these do, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOKENS = 1500
 _CONTEXT = 256
 _WIDTH = 10
 
-# LLaMA-2-7B: what a row is multiplied with; the embedding is only looked up.
+# LLaMA-2-7B: parameters that a row is multiplied with; the embedding is only looked up.
 _LAYER = 4 * 4096**2 + 3 * 4096 * 11008
 _VOCABULARY = 32000 * 4096
 _LAYERS = 32
@@ -43,7 +43,7 @@ _GATES = 2 * 4096**2 + 2 * 4096 * 4096
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where it ran, and how.
+    """A machine and the settings of a run.
 
     Attributes:
         card: of the machine.
@@ -59,7 +59,7 @@ class Machine:
     passes: int
 
     def corner(self, values: Mapping[str, float]) -> Card:
-        """The card with these figures, and the bandwidth that plain decoding's speed asks for."""
+        """Return the card with these figures; bandwidth follows from plain decoding's speed."""
         known = self.card.figures()
         card = self.card.fixed({name: value for name, value in values.items() if name in known})
         if BASE not in values:
@@ -68,18 +68,18 @@ class Machine:
         cpu = card.device("cpu")
         launch_s, share = cpu.launch_s.middle, cpu.bandwidth_share.middle
         wanted = 1 / values[BASE] - self._prompt_s(card, values)
-        # One row waits for memory alone, so seconds beside the launch follow the bandwidth.
+        # A single row is bound by memory, so seconds without the launch scale with the bandwidth.
         share *= (moved - launch_s) / (wanted - launch_s)
         return card.fixed({"devices.cpu.bandwidth_share": share})
 
     def plain(self, values: Mapping[str, float]) -> float:
-        """Tokens a second on the processor alone."""
+        """Return tokens per second on the processor alone."""
         card = self.corner(values)
         one_s = Roofline(card, "cpu", self._target()).seconds(1, _CONTEXT)
         return 1 / (one_s + self._prompt_s(card, values))
 
     def speculative(self, values: Mapping[str, float]) -> float:
-        """Tokens a second with the draft."""
+        """Return tokens per second with the draft."""
         card, on_gpu = self.corner(values), int(values.get(ON_GPU, 0))
         cpu = Roofline(card, "cpu", self._target(_LAYERS - on_gpu))
         one_s, tree_s = cpu.seconds(1, _CONTEXT), cpu.seconds(self.nodes, _CONTEXT)
@@ -113,18 +113,18 @@ class Machine:
         )
 
     def _prompt_s(self, card: Card, values: Mapping[str, float]) -> float:
-        """Seconds of reading the prompt, shared out to the tokens of an answer."""
+        """Return the seconds of reading the prompt, per token of an answer."""
         flops = peak(card.device("cpu"), self.precision)
         return values[PROMPT] * 2 * self._target().parameters / flops / values[ANSWER]
 
 
 def draft_size(layers: float) -> ModelSize:
-    """The draft with so many decoder layers, fp16."""
+    """Return the fp16 draft with this many decoder layers."""
     return _fp16("draft", layers, int(layers * _LAYER) + _GATES + _VOCABULARY)
 
 
 def gpu_gigabytes(values: Mapping[str, float]) -> float:
-    """Of the draft, its embedding, its cache, and offloaded layers of the target with theirs."""
+    """Return the memory of the draft, its embedding and cache, and of offloaded target layers."""
     draft = draft_size(values[DRAFT_LAYERS])
     held = float(draft.weight_bytes + 2 * _VOCABULARY)
     held += draft.kv_bytes_per_token * values["tokens in the draft's cache"]
@@ -148,7 +148,7 @@ def _fp16(name: str, layers: float, parameters: int) -> ModelSize:
 
 
 def _flat(measured: Measured, one_s: float, more_s: float) -> Measured:
-    """Passes that cost the same whatever their rows, but for one row."""
+    """Return passes with one cost for a single row and another for any more."""
     times = PassTimes(_CONTEXT, (1, 2, 64), (one_s, more_s, more_s), (0.0,) * 3)
     return replace(measured, times=(times,), prefill_s=0.0)
 

@@ -1,4 +1,4 @@
-"""Dovetail's figures (2412.18934), with what they are simulated from."""
+"""Dovetail's figures (2412.18934), with the inputs of their simulation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""PEARL, Mirror-SD and LLMCad: the draft thinks while the target computes, or while it loads.
+"""PEARL, Mirror-SD and LLMCad: the draft works while the target computes, or while it loads.
 
-Times are in units of the target's pass where the papers give ratios. How often single drafted
-tokens are right is not known to us of any of the three, so that is a range, and the range is what
-their figures hang on.
+Times are in units of the target's pass if the papers give ratios. None of the three states how
+often single drafted tokens are right, so that is a range, on which their figures mostly depend.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from edgedec.simulation.roofline import Roofline, contention, parse
 from edgedec.simulation.synthetic import persistent, text
 
 _TOKENS = 600
-# A ratio of two speeds is told from another by a few percent: its texts are longer.
+# A ratio of two speeds differs from another by a few percent, so its texts are longer.
 _MANY = 3000
 _CONTEXT = 256
-# What the sequential rival may choose from, for each corner its best.
+# Draft lengths of the sequential baseline, which uses the best one at each corner.
 _LENGTHS = (2, 3, 4, 5, 6, 8, 10, 13, 16)
 
 PEARL, MIRROR, LLMCAD = "PEARL (2408.11850)", "Mirror-SD (2510.13161)", "LLMCad (2309.04255)"
@@ -69,7 +68,7 @@ def _pearl_pair(values: Mapping[str, float]) -> TimedPair:
 
 
 def _pearl(values: Mapping[str, float]) -> float:
-    """Over plain decoding; PEARL's draft length, and no thought of rejections."""
+    """Return the speed-up over plain decoding, at PEARL's draft length, without branches."""
     return _pearl_at(_pearl_pair(values), values[_ACCEPTED], values[_RUNS])
 
 
@@ -80,7 +79,7 @@ def _pearl_at(pair: TimedPair, accepted: float, runs: float) -> float:
 
 
 def _pearl_over_sequential(values: Mapping[str, float]) -> float:
-    """Over speculative decoding at its own best draft length."""
+    """Return the speed-up over speculative decoding at its own best draft length."""
     pair = _pearl_pair(values)
     trace = _text(values[_ACCEPTED], values[_RUNS], _MANY)
     best = max(pair.sequential(trace, length).tokens_per_second for length in _LENGTHS)
@@ -146,7 +145,7 @@ _LLMCAD_INPUTS = {
 
 
 def _llmcad(values: Mapping[str, float]) -> float:
-    """Over the target alone, which loads and then computes."""
+    """Return the speed-up over the target alone, which loads and then computes."""
     pair = TimedPair(1.0, values[_SMALL], load_share=values[_LOADING], slowed=values[_SLOWED])
     told = pair.overlapped(
         _text(values[_ACCEPTED], 0.0, _TOKENS), round(values[_EVERY]), branching=False
@@ -155,7 +154,7 @@ def _llmcad(values: Mapping[str, float]) -> float:
 
 
 def _llmcad_over_pipelined(values: Mapping[str, float]) -> float:
-    """Over the target that computes a part while the next one loads."""
+    """Return the speed-up over a target that computes one part while the next one loads."""
     return _llmcad(values) * max(values[_LOADING], 1 - values[_LOADING])
 
 

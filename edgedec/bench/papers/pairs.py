@@ -1,6 +1,6 @@
-"""A pair given by a few seconds, overlapped or one after the other, in virtual time.
+"""Runs a pair given by a few seconds, overlapped or sequential, in virtual time.
 
-For figures of papers, which name times and ratios where a profile has measurements.
+For figures of papers, which give times and ratios instead of a profile's measurements.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class TimedPair:
     Attributes:
         target_s: of the target's pass over one row.
         draft_s: of the draft's pass.
-        verify_s: of the target's pass over more rows; None is as long as over one.
-        load_share: of the target's passes, in which its weights are loaded.
-        slowed: by how much drafting slows the target while both run, and is slowed itself.
-        round_s: of a round beside passes.
+        verify_s: of the target's pass over more rows; None is the time of one row.
+        load_share: share of the target's passes in which weights load.
+        slowed: factor by which target and draft slow each other while both run.
+        round_s: of a round, outside passes.
 
     """
 
@@ -50,11 +50,11 @@ class TimedPair:
     round_s: float = 0.0
 
     def plain(self) -> float:
-        """Tokens a second of the target alone."""
+        """Return tokens per second of the target alone."""
         return 1 / self.target_s
 
     def sequential(self, text: Trace, draft_length: int) -> Metrics:
-        """A draft of so many tokens, its verification, and so on."""
+        """Draft ``draft_length`` tokens and verify them, in turn."""
         setting = ReplaySetting(
             self.measured(TARGET), self.measured(DRAFT), overhead_s=self.round_s
         )
@@ -65,16 +65,16 @@ class TimedPair:
         return told
 
     def overlapped(self, text: Trace, draft_length: int, *, branching: bool = True) -> Metrics:
-        """The draft thinks ahead while the target computes, or while it loads.
+        """Draft while the target computes, or while it loads.
 
         Args:
             text: to decode.
-            draft_length: verified at once, at most.
-            branching: whether it also thinks of what may follow a rejection (Mirror-SD); else
-                of what follows when all is accepted (PEARL).
+            draft_length: most tokens verified at once.
+            branching: whether the draft also expands what may follow a rejection (Mirror-SD); else
+                only what follows full acceptance (PEARL).
 
         """
-        # On the target's own device the draft works while the target's weights are loaded.
+        # On the target's own device, the draft works while the target's weights load.
         device = TARGET if self.load_share else DRAFT
         target_place, draft_place = Place("simulated", TARGET), Place("simulated", device)
         plan = Plan(target_place, draft_place, "model", draft_length, schedule=OVERLAPPED)
@@ -90,7 +90,7 @@ class TimedPair:
         return told
 
     def measured(self, role: str) -> Measured:
-        """As a profile has it."""
+        """Return a role's measurements as a profile has them."""
         one_s = self.target_s if role == TARGET else self.draft_s
         more_s = self.verify_s or one_s if role == TARGET else one_s
         times = PassTimes(0, (1, 2, _WIDEST), (one_s, more_s, more_s), (0.0,) * 3)

@@ -1,4 +1,4 @@
-"""A published figure, held against what a simulation gives over all that its inputs may be."""
+"""Compares a published figure with the simulation's range over all plausible inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgedec.simulation.figures import Figure
 
 # A range wider than this either way of its middle would contain anything.
 WIDEST = 0.2
-# Of the bisection for what an input would have to be: a hundredth of its range.
+# Resolution of the bisection for an implied input: a hundredth of its range.
 _STEPS = 7
 
 Model = Callable[[Mapping[str, float]], float]
@@ -24,12 +24,12 @@ class Claim:
 
     Attributes:
         paper: name and number.
-        figure: what it is of, with its unit.
+        figure: what it measures, with its unit.
         published: the figure.
         inputs: of the simulation, by name, each with its source. Never the paper's results.
         model: the simulation: the figure from one value of each input.
         remark: why it fits or does not, in whole sentences.
-        rounding: by how much the figure may be off as printed, where that is not nothing.
+        rounding: rounding error of the printed figure, if any.
 
     """
 
@@ -44,16 +44,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRow:
-    """What came of a claim.
+    """The result of a claim.
 
     Attributes:
         paper, figure, published, remark, rounding: the claim's.
         inputs: name, low, high, kind and source of each.
-        corners: points that were simulated: all ends of all ranges.
-        low, high: of what they gave.
-        blame: by input, the spread that it gives alone, all others at their middles.
-        implied: what the input that spreads most would have to be for the published figure, all
-            others at their middles; None where nothing within its range would do.
+        corners: simulated points: all ends of all ranges.
+        low, high: range of the results.
+        blame: by input, the spread that it causes alone, with all others at their middles.
+        implied: value of the input with the largest spread that gives the published figure, with
+            all others at their middles; None if no value in its range does.
 
     """
 
@@ -71,7 +71,7 @@ class ClaimRow:
 
     @property
     def widest(self) -> str | None:
-        """The input that spreads most; None where none is a range."""
+        """Input with the largest spread; None if none is a range."""
         return max(self.blame, key=lambda name: self.blame[name]) if self.blame else None
 
     @property
@@ -81,27 +81,27 @@ class ClaimRow:
 
     @property
     def spread(self) -> float:
-        """Half the produced range, as a share of its middle."""
+        """Half the range of results, relative to its middle."""
         return _spread(self.low, self.high)
 
     @property
     def inside(self) -> bool:
-        """True if the published figure lies in the produced range."""
+        """True if the published figure lies in the range of results."""
         return self.low - self.rounding <= self.published <= self.high + self.rounding
 
     @property
     def narrow(self) -> bool:
-        """True if the produced range is narrow enough to say something."""
+        """True if the range of results is narrow enough to be informative."""
         return self.spread <= WIDEST
 
     @property
     def passed(self) -> bool:
-        """Whether the figure is reproduced: inside, and narrow."""
+        """True if the figure is reproduced: inside a narrow range."""
         return self.inside and self.narrow
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The result in words."""
         if self.passed:
             return "reproduced"
         if self.inside:
@@ -109,7 +109,7 @@ class ClaimRow:
         return "does not fit"
 
     def to_json(self) -> dict[str, Any]:
-        """As a raw record holds it."""
+        """Return the raw record."""
         return {
             "paper": self.paper,
             "figure": self.figure,
@@ -144,7 +144,7 @@ def evaluate(claim: Claim) -> ClaimRow:
     """Simulate every corner of the inputs' ranges.
 
     Raises:
-        InputError: an input names no source, or how it was estimated.
+        InputError: an input has no source or no method of estimation.
 
     """
     for name, figure in claim.inputs.items():

@@ -1,4 +1,4 @@
-"""Headline figures of papers against the simulation: every claim with its inputs and range."""
+"""Compares papers' headline figures with the simulation: every claim with its inputs and range."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgedec.bench.records import Recorder
 
 
 def run(recorder: Recorder) -> list[dict[str, Any]]:
-    """One row a claim; the records hold the inputs with their sources."""
+    """Return one row per claim; the records hold the inputs with their sources."""
     rows = []
     for claim in claims():
         row = evaluate(claim)

@@ -1,4 +1,4 @@
-"""What theorems say, which a simulation must give: a check of the simulator, not of hardware."""
+"""Checks the simulator, not hardware, against results of theorems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ACCEPTED, _COST, _LENGTH = "acceptance", "draft pass / target pass", "draft len
 
 
 def expected(acceptance: float, cost: float, length: int) -> float:
-    """Theorem 3.8: the speed-up where a pass costs the same whatever its rows."""
+    """Return the speed-up of theorem 3.8, for passes whose cost is independent of their rows."""
     tokens = (1 - acceptance ** (length + 1)) / (1 - acceptance)
     return tokens / (length * cost + 1)
 
@@ -61,5 +61,5 @@ def _claim(acceptance: float, cost: float, length: int) -> Claim:
 
 
 def claims() -> list[Claim]:
-    """What is held against the theorem."""
+    """Return the figures that are compared with the theorem."""
     return [_claim(0.8, 0.05, 5), _claim(0.6, 0.2, 2)]

@@ -1,1 +1,1 @@
-"""Other runtimes on the same files, for comparison; each needs what its module names."""
+"""Other runtimes on the same files, for comparison; each needs the programs its module names."""

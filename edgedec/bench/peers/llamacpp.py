@@ -1,8 +1,4 @@
-"""llama.cpp on its own: its decoding loop, and its program for speculative decoding.
-
-The program is built from the sources inside llama-cpp-python's source package, so that both
-sides run the same version of the same kernels: ``python tools/build_llamacpp.py``.
-"""
+"""llama.cpp's own decoding loop, and its program for speculative decoding."""
 
 from __future__ import annotations
 
@@ -27,12 +23,13 @@ _TIMEOUT_S = 600
 
 @dataclass(frozen=True, slots=True)
 class PeerRun:
-    """What the program said of one prompt.
+    """Output of the program for one prompt.
 
     Attributes:
         tokens: emitted after the prompt.
-        seconds: for them, the prompt not counted.
+        seconds: for them, without the prompt.
         drafted, accepted: tokens.
+
     """
 
     tokens: int
@@ -57,13 +54,14 @@ def speculative(
         folder: where the program was built.
         target, draft: GGUF files.
         prompt: text.
-        draft_length: its largest; it also stops by its own probability floor.
+        draft_length: the largest; it also stops by its own probability threshold.
         tokens: to decode.
-        extra: further arguments: threads, and ``--spec-type``, what drafts.
+        extra: further arguments: threads, and ``--spec-type``, the kind of drafter.
 
     Raises:
         RuntimeUnavailable: the program is not there.
         InputError: it failed.
+
     """
     program = _program(folder, PROGRAM)
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
@@ -93,7 +91,7 @@ def speculative(
 
 
 def tokens_per_second(folder: Path, model: Path, threads: int, repeats: int = 3) -> float:
-    """What ``llama-bench`` says of plain decoding, 128 tokens from an empty cache."""
+    """Return ``llama-bench``'s speed of plain decoding, 128 tokens from an empty cache."""
     program = _program(folder, "llama-bench")
     arguments = f"-p 0 -n 128 -r {repeats} -t {threads} -o json".split()
     done = subprocess.run(
@@ -113,14 +111,14 @@ def _program(folder: Path, name: str) -> Path:
 
 
 class Loop:
-    """llama.cpp's plain greedy loop, call by call: decode one token, sample it, again."""
+    """llama.cpp's plain greedy loop: decode one token, sample it, repeat."""
 
     def __init__(self, path: Path, threads: int, capacity: int = 1024) -> None:
-        from edgedec.runtimes.llamacpp.library import api as llama_cpp  # its log is silent
+        from edgedec.runtimes.llamacpp.library import api as llama_cpp  # with its log silenced
 
         self._api: Any = llama_cpp
         options = llama_cpp.llama_model_default_params()
-        # As our runtime does, and for its reason.
+        # As in our runtime, for the same reason.
         options.use_extra_bufts = b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
         self._model = llama_cpp.llama_model_load_from_file(os.fsencode(path), options)
         params = llama_cpp.llama_context_default_params()
@@ -132,7 +130,7 @@ class Loop:
         self._sampler = chain
 
     def run(self, prompt: Sequence[int], count: int) -> tuple[list[int], float]:
-        """``count`` tokens after a prompt, and seconds for all but the first."""
+        """Return ``count`` tokens after a prompt, and the seconds of all but the first."""
         api = self._api
         api.llama_memory_clear(api.llama_get_memory(self._context), True)
         self._decode(prompt)
@@ -144,7 +142,7 @@ class Loop:
         return tokens, perf_counter() - begin
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self._api.llama_sampler_free(self._sampler)
         self._api.llama_free(self._context)
         self._api.llama_model_free(self._model)
