@@ -15,10 +15,10 @@ from edgedec.decoding.policy import Fixed
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.loading.engine import build_engine
 from edgedec.loading.sources import every_format
-from edgedec.overlap.clock import WallClock
 from edgedec.profiling.opened import opened
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
+from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import PacedModel
 
 DRAFT = Path(__file__).resolve().parents[3] / "models" / "demo" / "draft"
@@ -66,7 +66,7 @@ def test_a_draft_of_another_runtime(
 @pytest.fixture
 def beside() -> Iterator[Pipeline]:
     """The demo's target, and its draft held to another device's time."""
-    clock = WallClock()
+    clock = VirtualClock()
     with ExitStack() as stack:
         pipeline = stack.enter_context(Pipeline.open("demo", OPEN, draft="none"))
         (source,) = every_format("demo", None)["draft"]

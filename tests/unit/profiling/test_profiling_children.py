@@ -1,7 +1,6 @@
 """A place that crashes, hangs, refuses or talks nonsense is only a place that cannot be used."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -35,9 +34,7 @@ def test_a_child_that_fails_makes_a_place_that_cannot_be_used(how: str, reason: 
 
 
 def test_a_child_that_hangs_is_ended() -> None:
-    begin = time.monotonic()
     found = children.measure(job("hang"), 2, module="failing_child")
-    assert time.monotonic() - begin < 30
     assert found.measured.parity.reason == "it took longer than 2 s"
 
 
