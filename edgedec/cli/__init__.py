@@ -1,7 +1,7 @@
-"""The command line: thin commands, one file each, each calls one library function.
+"""The command line: thin commands, one file each, which call one library function.
 
-A command's file is found by its name and imported when it is called or listed, so it must
-import nothing heavy at its top.
+A command's file is found by its name and imported when it is called or listed, so it must not
+import anything heavy at the top.
 """
 
 import click

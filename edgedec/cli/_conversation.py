@@ -1,4 +1,4 @@
-"""A chat's history, in turns: a message and its answer."""
+"""The history of a chat, in turns: a message and its answer."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ Message = dict[str, str]
 
 
 class Conversation:
-    """The messages so far; the oldest turns can be left out, the last message may wait.
+    """The messages so far; the oldest turns can be dropped, and the last message may be pending.
 
     Args:
-        system: what the assistant is told first; every conversation begins with it.
+        system: the system message; every conversation begins with it.
 
     Attributes:
         waiting: a message without an answer, or None.
@@ -22,7 +22,7 @@ class Conversation:
         self.waiting: str | None = None
 
     def __len__(self) -> int:
-        """Turns that were answered."""
+        """Return the number of answered turns."""
         return len(self._turns)
 
     @property
@@ -34,19 +34,19 @@ class Conversation:
         return found
 
     def answer(self, text: str) -> None:
-        """The waiting message has this answer."""
+        """Add the answer to the waiting message."""
         assert self.waiting is not None, "answer() without a waiting message"
         self._turns.append((_message("user", self.waiting), _message("assistant", text)))
         self.waiting = None
 
     def drop(self, count: int) -> int:
-        """Leave out this many of the oldest turns; returns how many there were to leave out."""
+        """Drop the ``count`` oldest turns; return how many there were to drop."""
         dropped = min(count, len(self._turns))
         del self._turns[:dropped]
         return dropped
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Begin a new conversation."""
         self._turns.clear()
         self.waiting = None
 

@@ -1,4 +1,4 @@
-"""A decision as a table, with its reasons."""
+"""Prints a decision as a table with its reasons."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _HEADS = ("plan", "tokens/s", "vs plain", "first token", "memory")
 
 
 def show(decision: Decision, *, show_all: bool) -> None:
-    """Print the plans that were weighed, the choice, and why.
+    """Print the plans that were considered, the choice, and the reasons.
 
-    Only replayed figures are shown, which the reasons speak of; with ``show_all`` those of a
-    formula too, and marked.
+    Only replayed figures are shown, which the reasons refer to; with ``show_all`` also those of a
+    formula, marked.
     """
     usable = [one for one in decision.candidates if not one.refused]
     refused = [one for one in decision.candidates if one.refused]
@@ -72,5 +72,5 @@ def _row(one: Candidate, plain: float, chosen: bool) -> tuple[str, ...]:
 
 
 def speed(tokens_per_second: float) -> str:
-    """Tokens a second, with a decimal where there are few."""
+    """Format tokens per second, with a decimal for small numbers."""
     return f"{tokens_per_second:.{1 if tokens_per_second < 20 else 0}f}"

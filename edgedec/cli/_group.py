@@ -1,4 +1,4 @@
-"""The group of commands: one file each, and errors of one line."""
+"""The command group: one file per command, and one-line errors."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
 class FolderGroup(click.Group):
-    """Commands are the files of ``edgedec.cli``; a file ``bench.py`` holds ``command``."""
+    """The group whose commands are the files of ``edgedec.cli``; ``bench.py`` has ``command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The files that are not helpers."""
+        """Return the files that are not helpers."""
         import edgedec.cli as folder
 
         names = (module.name for module in pkgutil.iter_modules(folder.__path__))
@@ -54,15 +54,15 @@ class FolderGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with one_line_errors():
             result = super().invoke(ctx)
-            sys.stdout.flush()  # a full disk shows itself here, not at the interpreter's end
+            sys.stdout.flush()  # a full disk fails here, not at the interpreter's exit
             return result
 
 
 def check_package() -> None:
-    """Refuse to run where another project's ``edgedec`` has overwritten this package.
+    """Refuse to run if another project's ``edgedec`` has overwritten this package.
 
     Raises:
-        RuntimeUnavailable: it has, and how to mend it.
+        RuntimeUnavailable: it has; says how to fix it.
 
     """
     import edgedec
@@ -79,29 +79,29 @@ def check_package() -> None:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn every error that the user can mend into one line on stderr and an exit code."""
+    """Turn every error that the user can fix into one line on stderr and an exit code."""
     try:
         yield
     except BrokenPipeError:
-        raise  # click ends quietly: the reader went away
+        raise  # click ends quietly: the pipe's reader has gone
     except (EdgedecError, click.ClickException, OSError, KeyboardInterrupt) as error:
         if os.environ.get("EDGEDEC_DEBUG") or shows_itself(error):
             raise
         _end(*describe(error))
     except ImportError as error:
-        # Ctrl-C while a compiled module starts: its loader wraps the interrupt.
+        # Ctrl-C while a compiled module loads: its loader wraps the interrupt.
         if os.environ.get("EDGEDEC_DEBUG") or not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         _end(*describe(error.__cause__))
 
 
 def shows_itself(error: BaseException) -> bool:
-    """``edgedec`` without a command: click prints the help page."""
+    """Return whether click prints the error itself: ``edgedec`` alone shows the help page."""
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
 def describe(error: BaseException) -> tuple[str, int]:
-    """One line and the exit code."""
+    """Return the line and the exit code of an error."""
     if isinstance(error, EdgedecError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError) and error.ctx is not None:
@@ -122,6 +122,6 @@ def _end(message: str, code: int) -> NoReturn:
     click.echo(f"edgedec: error: {printable(' '.join(message.split()))}", err=True)
     try:
         sys.stdout.flush()
-    except OSError:  # nothing can be written there any more, now or at the interpreter's end
+    except OSError:  # nothing can be written there any more, now or at the interpreter's exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise click.exceptions.Exit(code)

@@ -1,4 +1,4 @@
-"""The model as the first argument of a command, and what else the words of a command line are.
+"""The arguments of a command: a model first, then a prompt.
 
 ::
 
@@ -44,7 +44,7 @@ def model(command: Callable[..., None]) -> Callable[..., None]:
 def model_and_prompt(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command MODEL and PROMPT, as ``bundle`` and ``prompt``, which may be None.
 
-    The prompt is not asked for where the values ``messages`` or ``prompts`` are given.
+    The prompt is not required if ``messages`` or ``prompts`` is given.
     """
 
     @functools.wraps(command)
@@ -60,7 +60,7 @@ def model_and_prompt(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
-    """The model and the prompt that the words of a command line mean.
+    """Return the model and the prompt that the words of a command line mean.
 
     Args:
         words: without the options.
@@ -98,17 +98,17 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
 
 
 def _like_a_path(word: str) -> bool:
-    """True if a word that names no model was probably meant as one."""
+    """Return whether a word that names no model was probably meant as one."""
     return is_hub_name(word) or word.startswith(("./", "../", "/", "~"))
 
 
 def _in_quotes(word: str) -> bool:
-    """True if a word must have been quoted, so that the one before it is the model."""
+    """Return whether a word must have been quoted, so that the one before it is the model."""
     return any(character.isspace() for character in word)
 
 
 def _check_there(model: str) -> None:
-    """Refuse a missing file before standard input is waited for."""
+    """Refuse a missing file before waiting for standard input."""
     if model != DEMO and not Path(model).exists():
         raise click.UsageError(f"{model}: no such file")
 
@@ -118,7 +118,7 @@ def _twice(model: str, named: str) -> click.UsageError:
 
 
 def _unquoted(before: list[str], words: Sequence[str]) -> click.UsageError:
-    """The prompt in quotes, as it can be pasted."""
+    """Return the error for an unquoted prompt, with the quoted one to paste."""
     prompt = " ".join(words)
     command = " ".join(["edgedec generate", *map(shlex.quote, before), shlex.quote(prompt)])
     what = "" if before else f"{shlex.quote(words[0])} is not a model ({_WHAT}), and "

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the types of their values."""
+"""Options shared by commands, and the types of their values."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+_OPEN_FIELDS = ("draft_length", "threads", "max_context", "kv_memory", "accept", "row_invariant",
+                "plan", "memory")  # fmt: skip
 
 
 def size(value: str | int) -> int:
-    """Bytes, as a person writes them: 512MB, 1.5GiB, 300000."""
+    """Parse bytes as people write them: 512MB, 1.5GiB, 300000."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", str(value).strip().upper())
     if match is None:
         raise click.BadParameter(f"{value!r}: expected a size such as 512MB or 1.5GiB")
@@ -33,7 +35,7 @@ def size(value: str | int) -> int:
 
 
 def draft_length(value: str | int) -> int | str:
-    """``auto`` or a number of tokens."""
+    """Parse ``auto`` or a number of tokens."""
     if value == "auto":
         return "auto"
     if not re.fullmatch(r"[0-9]{1,3}", str(value)):
@@ -42,12 +44,12 @@ def draft_length(value: str | int) -> int | str:
 
 
 def drafts() -> list[str]:
-    """The names that ``--draft`` takes."""
+    """Return the names that ``--draft`` takes."""
     return [drafting.AUTO, *drafting.names()]
 
 
 def draft(value: str | Path) -> str | Path:
-    """A drafter's name, or the file or folder of a draft model."""
+    """Parse a drafter's name, or the file or folder of a draft model."""
     text = str(value)
     is_file = "/" in text or is_gguf(text)
     if text == drafting.AUTO or (not is_file and drafting.known(text)):
@@ -55,13 +57,14 @@ def draft(value: str | Path) -> str | Path:
     if is_file or names_model(text) or Path(text).exists():
         return draft_model(text)
     near = difflib.get_close_matches(text, drafts(), 1)
-    expected = f"expected {', '.join(drafts())}, demo or a file"
-    meant = f"did you mean {near[0]}?" if near else expected
-    raise click.BadParameter(f"no drafter {text!r}: {meant}")
+    known = f"expected {', '.join(drafts())}, demo or a file"
+    raise click.BadParameter(
+        f"no drafter {text!r}: {f'did you mean {near[0]}?' if near else known}"
+    )
 
 
 def draft_model(value: str | Path) -> Path:
-    """The file or folder of a draft model."""
+    """Parse the file or folder of a draft model."""
     text = str(value)
     if text == DEMO or Path(text).exists():
         return Path(text)
@@ -71,7 +74,7 @@ def draft_model(value: str | Path) -> Path:
 
 
 class Listed(click.Choice):  # type: ignore[type-arg]
-    """One of the names that a function returns, which is called when they are first needed."""
+    """A choice of names returned by a function, which is called when they are first needed."""
 
     def __init__(self, names: Callable[[], list[str]]) -> None:
         self.case_sensitive = True
@@ -79,12 +82,11 @@ class Listed(click.Choice):  # type: ignore[type-arg]
 
     @property
     def choices(self) -> list[str]:  # type: ignore[override]
-        """The names."""
         return self._names()
 
 
 def formats(*others: str) -> Listed:
-    """A format of model files: the ``others``, and those that some runtime runs."""
+    """Return the type of a model format: the ``others``, and those that runtimes support."""
 
     def names() -> list[str]:
         from edgedec.runtimes import registry
@@ -111,7 +113,7 @@ OPEN = [
     click.option("--drafter", type=Listed(drafts), metavar="NAME",
                  help="How a draft model given as a file drafts; default: auto."),
     click.option("--draft-length", type=draft_length, default="auto", show_default=True,
-        metavar="auto|N",
+                 metavar="auto|N",
                  help="Tokens to draft in a round; auto decides by measured cost."),
     click.option("--accept", metavar="RULE",
                  help="Acceptance rule: coupling (default) and match give a seed's own text, "
@@ -161,7 +163,7 @@ class LoadCommand(click.Command):
     """A command with ``LOAD``, which also takes the options that runtimes declare."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Those of the runtimes before ``--verbose``, which ends ``LOAD``."""
+        """Return all options, with the runtimes' before ``--verbose``, which ends ``LOAD``."""
         own = super().get_params(ctx)
         names = {name for parameter in own for name in parameter.opts}
         runtimes = [option for option in _of_runtimes() if not names & {*option.opts}]
@@ -171,7 +173,7 @@ class LoadCommand(click.Command):
 
 @functools.cache
 def _of_runtimes() -> list[click.Option]:
-    """Imported for a command's own help, and when it runs, but not for the list of commands."""
+    """Import the runtimes, for a command's help and run, but not for the list of commands."""
     from edgedec.runtimes import registry
 
     found: dict[str, click.Option] = {}
@@ -214,9 +216,8 @@ def alone(option: str, allowed: Collection[str], advice: str) -> None:
 
     """
     context = click.get_current_context()
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if name not in allowed and source is click.core.ParameterSource.COMMANDLINE:
+    for name in {*context.params} - {*allowed}:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError(f"{option}: {advice}")
 
 
@@ -224,7 +225,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 
 
 def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
-    """Options for the prompts and lengths of commands that compare texts."""
+    """Return options for prompts and lengths, for commands that compare texts."""
     return [
         click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      metavar="FILE.jsonl",
@@ -238,7 +239,7 @@ def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
 
 
 def options(*groups: list[Callable[[F], F]]) -> Callable[[F], F]:
-    """All options of these groups, in their order."""
+    """Return a decorator that adds all options of these groups, in order."""
 
     def decorate(command: F) -> F:
         for option in reversed([option for group in groups for option in group]):
@@ -249,12 +250,11 @@ def options(*groups: list[Callable[[F], F]]) -> Callable[[F], F]:
 
 
 def open_options(chosen: dict[str, Any]) -> OpenOptions:
-    """``OpenOptions`` from the values of ``OPEN``; a lossy rule is noted on stderr."""
+    """Return ``OpenOptions`` from the values of ``OPEN``; notes a lossy rule on stderr."""
     from edgedec.decoding.acceptance import rule
     from edgedec.loading.build import OpenOptions
 
-    accept = chosen["accept"]
-    if accept is not None and not rule(accept).lossless:
+    if (accept := chosen["accept"]) is not None and not rule(accept).lossless:
         click.echo(f"note: --accept {accept} is not lossless: it changes the text", err=True)
     named = isinstance(chosen["draft"], str)
     if named and chosen["drafter"] is not None:
@@ -269,37 +269,26 @@ def open_options(chosen: dict[str, Any]) -> OpenOptions:
     options = OpenOptions(
         draft=drafter,
         draft_model=None if named else chosen["draft"],
-        draft_length=chosen["draft_length"],
-        threads=chosen["threads"],
         providers=tuple(chosen["providers"]),
-        max_context=chosen["max_context"],
-        kv_memory=chosen["kv_memory"],
-        accept=accept,
-        row_invariant=chosen["row_invariant"],
-        plan=chosen["plan"],
-        memory=chosen["memory"],
+        **{name: chosen[name] for name in _OPEN_FIELDS},
     )
     return load_options(options, chosen)
 
 
 def load_options(options: OpenOptions, chosen: dict[str, Any]) -> OpenOptions:
-    """``options`` with the values of ``LOAD`` and of runtimes' own options."""
+    """Return ``options`` with the values of ``LOAD`` and of the runtimes' options."""
     from edgedec.runtimes import registry
 
     if chosen.get("verbose"):
         logging.basicConfig(format="%(message)s")  # standard error
         logging.getLogger("edgedec").setLevel(logging.DEBUG)
-    given = {name: chosen[name] for name in ("format", "device") if chosen.get(name) is not None}
+    names = ("format", "device", *registry.options())
+    given = {name: chosen[name] for name in names if chosen.get(name) is not None}
     fields = {field.name for field in dataclasses.fields(options)}
-    added: dict[str, Any] = {}
-    for name in registry.options():
-        if chosen.get(name) is not None:
-            (given if name in fields else added)[name] = chosen[name]
+    added = {name: given.pop(name) for name in [*given] if name not in fields}
     options = dataclasses.replace(options, **given, runtime_options=added)
     draft = _of_draft(chosen)
-    if not draft:
-        return options
-    load = options.of_target(None).changed(**draft)
+    load = options.of_target(None).changed(**draft) if draft else None
     return dataclasses.replace(options, draft_load=load)
 
 

@@ -1,4 +1,4 @@
-"""The output of a generation: streamed text with a line of figures, or one JSON object."""
+"""Prints a generation: streamed text with a line of figures, or one JSON object."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from edgedec.cli._terminal import width as width_of
 from edgedec.cli._terminal import wrapped
 from edgedec.decoding.drafting import PLAIN
 
-# A thread that waits this share of the time for a core makes passes clearly slower; and passes
-# so much slower than at opening are worth a figure.
+# A thread that waits longer than this share of the time for a core slows passes noticeably; passes
+# slowed by more than this factor since opening are reported.
 _BUSY, _SLOWER = 0.15, 1.5
 
 if TYPE_CHECKING:
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 
 def tolerant_output() -> None:
-    """A terminal that cannot show a character gets an escape instead of a crash."""
+    """Make a terminal print escapes for characters it cannot show, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
 def print_json(record: object) -> None:
-    """One object on stdout."""
+    """Print one object on stdout."""
     click.echo(json.dumps(record, ensure_ascii=False))
 
 
 @contextmanager
 def cancelled_by_ctrl_c(stream: Stream) -> Iterator[StopFlag]:
-    """The first Ctrl-C ends the text after the running pass, a second one ends the program."""
+    """Let the first Ctrl-C end the text after the running pass, and a second one the program."""
     stopped = StopFlag()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -57,13 +57,13 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[StopFlag]:
 
 
 class StopFlag:
-    """True once Ctrl-C was pressed."""
+    """Whether Ctrl-C was pressed."""
 
     now = False
 
 
 def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
-    """Print the text as it comes and figures after it; also: whether Ctrl-C ended it."""
+    """Print the text as it comes and figures after it; also return whether Ctrl-C ended it."""
     written = 0
     with cancelled_by_ctrl_c(stream) as stopped:
         for event in stream:
@@ -72,7 +72,7 @@ def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
                 sys.stdout.flush()
                 written += len(event.text)
     result = finished(stream)
-    # What was held back as the possible beginning of a stop string.
+    # Text held back as the possible beginning of a stop string.
     sys.stdout.write(result.text[written:])
     if sys.stdout.isatty() and not result.text.endswith("\n"):
         sys.stdout.write("\n")
@@ -82,13 +82,13 @@ def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
 
 
 def show_figures(result: Generation, *, sampled: bool) -> None:
-    """The line of figures on stderr; in a terminal as many lines as it needs."""
+    """Print the line of figures on stderr; in a terminal, as many lines as needed."""
     for line in _packed(_figures(result, sampled=sampled), width_of(sys.stderr)):
         click.secho(line, err=True, dim=True)
 
 
 def collect(stream: Stream) -> tuple[Generation, bool]:
-    """Decode to the end in silence; also: whether Ctrl-C ended it."""
+    """Decode to the end without output; also return whether Ctrl-C ended it."""
     with cancelled_by_ctrl_c(stream) as stopped:
         for _ in stream:
             pass
@@ -96,7 +96,7 @@ def collect(stream: Stream) -> tuple[Generation, bool]:
 
 
 def finished(stream: Stream) -> Generation:
-    """The result of a stream that has ended."""
+    """Return the result of a stream that has ended."""
     result = stream.result
     if result is None:
         raise RuntimeError("the stream ended without a result")
@@ -108,12 +108,12 @@ _SEEDS_OWN = ("coupling", "match")
 
 
 def summary(result: Generation, *, sampled: bool) -> str:
-    """The figures in one line, the gain first; the seed where it decided anything."""
+    """Return the figures in one line, the speed-up first; the seed if it had an effect."""
     return ", ".join(_figures(result, sampled=sampled))
 
 
 def _figures(result: Generation, *, sampled: bool) -> list[str]:
-    """Short clauses that say how the text was decoded, and how much faster than plainly."""
+    """Return short clauses on how the text was decoded, and the speed-up over plain decoding."""
     metrics, plan = result.metrics, result.plan
     plain = plan.get("drafter") == PLAIN
     tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
@@ -151,7 +151,7 @@ def _accepted(metrics: Metrics) -> list[str]:
 
 
 def _busy(metrics: Metrics) -> list[str]:
-    """Describe what other work on the machine cost; empty where it hardly did."""
+    """Describe the cost of other load on the machine; empty if it is small."""
     if metrics.waited_share < _BUSY:
         return []
     if metrics.slowdown is not None and metrics.slowdown >= _SLOWER:
@@ -160,18 +160,18 @@ def _busy(metrics: Metrics) -> list[str]:
 
 
 def _exact(plan: Mapping[str, object]) -> list[str]:
-    """A clause where the text is plain decoding's to the last token, near-ties included."""
+    """Return a clause if the text equals plain decoding's to the last token, near-ties included."""
     drafts = plan.get("drafter") != PLAIN
     exact = plan.get("row_invariant") and plan.get("accept") in _SEEDS_OWN
     return ["its text exactly that of plain decoding"] if exact and drafts else []
 
 
 def _packed(parts: Iterable[str], room: int) -> list[str]:
-    """Clauses on lines of at most ``room`` characters, broken after a comma where possible."""
+    """Pack clauses into lines of at most ``room`` characters, broken after a comma if possible."""
     lines = [""]
     for part in parts:
         longer = f"{lines[-1]}, {part}" if lines[-1] else part
-        # One more than what stands there, for the comma after it.
+        # One more than the current length, for the comma after it.
         if len(longer) < room or not lines[-1]:
             lines[-1] = longer
         else:
@@ -181,7 +181,7 @@ def _packed(parts: Iterable[str], room: int) -> list[str]:
 
 
 def table(rows: Iterable[tuple[str, str]]) -> None:
-    """Names and values in two columns; in a terminal long values go on in their column."""
+    """Print names and values in two columns; a terminal wraps long values within theirs."""
     listed = [(name, printable(value)) for name, value in rows]
     width = max(len(name) for name, _ in listed)
     room = width_of(sys.stdout) - width - 2
@@ -193,7 +193,7 @@ def table(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def size(count: int | None) -> str:
-    """Bytes for people."""
+    """Format bytes for people."""
     if count is None:
         return "unknown"
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
@@ -218,7 +218,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
 
 @contextmanager
 def stages() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A bar on stderr for each stage of a listener ``(stage, done, total)``."""
+    """Return a listener ``(stage, done, total)`` with a bar on stderr for each stage."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -236,7 +236,7 @@ def stages() -> Iterator[Callable[[str, int, int], None] | None]:
         yield listen
 
 
-# How a figure of the comparison with the source is written; others by name and number.
+# Format of a parity figure; others are printed by name and number.
 _PARITY = {
     "tokens": "{:.0f} tokens",
     "kl_nats": "KL {:.2g} nats",
@@ -246,7 +246,7 @@ _PARITY = {
 
 
 def figures(facts: Mapping[str, object]) -> str:
-    """Numbers by name, in one line."""
+    """Format numbers by name, in one line."""
     numbers = [(k, v) for k, v in facts.items() if isinstance(v, (int, float))]
     written = (_PARITY.get(name, f"{name.replace('_', ' ')} {{:.4g}}") for name, _ in numbers)
     return ", ".join(text.format(value) for text, (_, value) in zip(written, numbers, strict=True))

@@ -1,4 +1,4 @@
-"""Calibration texts from a prompts file, for the commands that measure."""
+"""Reads calibration texts from a prompts file, for commands that measure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ option = click.option(
 
 
 def read(path: Path | None) -> tuple[CalibrationPrompt, ...] | None:
-    """The texts and conversations of a prompts file; None without one.
+    """Return the texts and conversations of a prompts file; None without one.
 
     Raises:
-        InputError: not such a file, or a prompt that is empty.
+        InputError: not a prompts file, or a prompt is empty.
 
     """
     if path is None:

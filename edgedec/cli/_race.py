@@ -1,4 +1,4 @@
-"""Plain and speculative decoding of one text on the screen, one above the other."""
+"""Shows plain and speculative decoding of one text, one above the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DRAFTED = "bold green"
 _FRAMES_PER_SECOND = 12
 _BAR = 24
 _MOST_LINES = 10
-# Lines of the screen that hold no text: two heads and some air.
+# Lines of the screen without text: two headings and blank lines.
 _HEADS = 6
 
 
@@ -33,13 +33,13 @@ class Track:
         self._began = self._last = 0.0
 
     def add(self, event: Emission, now: float) -> None:
-        """A token has come."""
+        """Add a token."""
         self._began = self._began or now
         self._tokens, self._last = self._tokens + 1, now
         self.text.append(event.text, _DRAFTED if event.source == "draft" else "")
 
     def head(self, name: str) -> Text:
-        """A bar, the tokens so far and how many a second."""
+        """Return a bar, the tokens so far and tokens per second."""
         from rich.text import Text
 
         done = round(_BAR * self._tokens / self._total)
@@ -52,7 +52,7 @@ class Track:
         )  # fmt: skip
 
     def tail(self, console: Console, lines: int) -> Text:
-        """The last lines of the text, as many as asked for, empty ones included."""
+        """Return the last lines of the text, exactly ``lines``, empty ones included."""
         from rich.text import Text
 
         wrapped = list(self.text.wrap(console, console.width, overflow="fold"))[-lines:]
@@ -60,7 +60,7 @@ class Track:
 
 
 class RaceView:
-    """Both sides while they write; leaves the finished text. A context manager."""
+    """The view of both sides while they write; leaves the finished text. A context manager."""
 
     def __init__(self, console: Console, total: int) -> None:
         from rich.live import Live
@@ -71,7 +71,7 @@ class RaceView:
         self._shown = 0.0
         self._live: Live | None = None
         if console.is_terminal:
-            # Drawn between tokens, by this thread: a thread of its own would compete.
+            # Redrawn between tokens, in this thread: another thread would compete for cores.
             self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> RaceView:
@@ -80,11 +80,11 @@ class RaceView:
         return self
 
     def __exit__(self, *details: object) -> None:
-        if self._live is not None:  # also after Ctrl-C: it gives the cursor back
+        if self._live is not None:  # also after Ctrl-C, to restore the cursor
             self._live.stop()
 
     def on_token(self, side: str, event: Emission) -> None:
-        """Append a token, and redraw now and then."""
+        """Append a token, and redraw occasionally."""
         now = time.monotonic()
         self._tracks[side].add(event, now)
         if self._live is not None and now - self._shown > 1 / _FRAMES_PER_SECOND:
@@ -92,7 +92,7 @@ class RaceView:
             self._live.update(self._both(), refresh=True)
 
     def end(self, duel: Duel) -> None:
-        """Leave the finished text on the screen: once, where both sides wrote the same."""
+        """Leave the finished text on the screen, once if both sides wrote the same."""
         for side in SIDES[duel.identical :]:
             if not duel.identical:
                 self._console.print(side, style="bold")
@@ -110,7 +110,7 @@ class RaceView:
 
 
 def verdict(duel: Duel) -> str:
-    """Both speeds, what was accepted and whether the texts are the same."""
+    """Return both speeds, the acceptance, and whether the texts are equal."""
     plain, other = duel.plain.metrics, duel.speculative.metrics
     same = "[green]identical tokens[/]" if duel.identical else "[bold red]TOKENS DIFFER[/]"
     return (

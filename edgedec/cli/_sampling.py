@@ -1,4 +1,4 @@
-"""Options of a text: how its tokens are chosen, and what ends it."""
+"""Options of a text: sampling, and what ends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 def bias(value: str | tuple[int, float]) -> tuple[int, float]:
-    """``ID=VALUE``: a token id and what is added to its logit."""
+    """Parse ``ID=VALUE``: a token id and the number added to its logit."""
     if isinstance(value, tuple):
         return value
     try:
@@ -30,21 +30,21 @@ def bias(value: str | tuple[int, float]) -> tuple[int, float]:
 
 
 def text(value: str) -> str:
-    """Words of the command line, which most terminals give as UTF-8 whatever the locale says."""
+    """Return command-line words as text: terminals send UTF-8 whatever the locale says."""
     try:
         value.encode("utf-8")
-    except UnicodeEncodeError:  # bytes that mean nothing in this locale stand there as escapes
+    except UnicodeEncodeError:  # bytes that are invalid in this locale appear as escapes
         with suppress(UnicodeError):
             return os.fsencode(value).decode("utf-8")
     return value
 
 
 def stop_text(value: str) -> str:
-    """A stop string, whose ``\\n``, ``\\t`` and ``\\\\`` mean what they do in most languages."""
+    """Parse a stop string, in which ``\\n``, ``\\t`` and ``\\\\`` are escapes."""
     return re.sub(r"\\([nt\\])", lambda found: ESCAPES[found[1]], text(value))
 
 
-# What bends the target's distribution.
+# Options that change the target's distribution.
 SHAPE = [
     click.option("--top-k", type=int, default=0, help="Keep the k most likely tokens."),
     click.option("--top-p", type=float, default=1.0,
@@ -79,7 +79,7 @@ SAMPLE = [
 
 
 def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
-    """``GenerateOptions`` from the values of ``SAMPLE``."""
+    """Return ``GenerateOptions`` from the values of ``SAMPLE``."""
     from edgedec.pipeline import GenerateOptions
 
     return GenerateOptions(
@@ -92,7 +92,7 @@ def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
 
 
 def sampling_params(chosen: dict[str, Any]) -> SamplingParams:
-    """``SamplingParams`` from the values of ``SHAPE``, a temperature and a seed."""
+    """Return ``SamplingParams`` from the values of ``SHAPE``, a temperature and a seed."""
     from edgedec.decoding.sampling import SamplingParams
 
     return SamplingParams(

@@ -10,7 +10,7 @@ import click
 
 from edgedec._support.model_path import how_to_fetch, is_hub_name, names_model
 
-# Names that other programs have for an option.
+# Names that other programs use for an option.
 _ELSEWHERE = {
     "--max-tokens": "--max-new-tokens", "--max-length": "--max-new-tokens",
     "--n-predict": "--max-new-tokens", "--num-predict": "--max-new-tokens",
@@ -28,7 +28,7 @@ _ARGUMENTS = {
 
 
 def for_command(name: str, known: Sequence[str]) -> str:
-    """A line for the name of a command that does not exist."""
+    """Return a suggestion for a command that does not exist, as a line."""
     if names_model(name):
         word = shlex.quote(name)
         return f'{word} is a model: edgedec generate {word} "PROMPT", or edgedec chat {word}'
@@ -40,12 +40,12 @@ def for_command(name: str, known: Sequence[str]) -> str:
 
 
 def _near(name: str, known: Sequence[str]) -> list[str]:
-    """Names that are spelt alike; where there is none, those that begin with ``name``."""
+    """Return similarly spelt names; without any, those that begin with ``name``."""
     return difflib.get_close_matches(name, known) or [one for one in known if one.startswith(name)]
 
 
 def for_option(name: str, context: click.Context) -> str:
-    """A line for an option that this command does not have."""
+    """Return a suggestion for an option that this command does not have, as a line."""
     if len(name) == 2 and not name[1].isalnum():
         return 'A text that begins with - goes after --, as in -- "- one"'
     known = [

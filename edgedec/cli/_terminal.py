@@ -1,4 +1,4 @@
-"""Tables, sentences and progress that fit the terminal they are read in."""
+"""Prints tables, sentences and progress that fit the terminal."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import TextIO
 
 import click
 
-# A first column is folded, but never to less than this.
+# A first column is wrapped, but never to less than this.
 _NARROWEST = 24
 
 
 def width(stream: TextIO) -> int:
-    """Characters on a line; unlimited without a terminal."""
+    """Return the characters per line; unlimited without a terminal."""
     return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 
 def wrapped(text: str, room: int, *, indent: str = "") -> list[str]:
-    """Lines of at most ``room`` characters, where words allow; at least one."""
+    """Return lines of at most ``room`` characters if words allow; at least one line."""
     if len(text) <= room:
         return [text]
     return textwrap.wrap(
@@ -35,13 +35,13 @@ def wrapped(text: str, room: int, *, indent: str = "") -> list[str]:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """A sentence on stdout, or on stderr, folded between words in a terminal."""
+    """Print a sentence on stdout or stderr, wrapped between words in a terminal."""
     for line in wrapped(text, width(sys.stderr if err else sys.stdout)):
         click.echo(line, err=err)
 
 
 def columns(rows: Iterable[Sequence[str]]) -> None:
-    """The first column to the left, the others to the right; a long first one is folded."""
+    """Print the first column left-aligned and wrapped if long, the others right-aligned."""
     listed = list(rows)
     widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
     figures = sum(widths[1:]) + 2 * len(widths[1:])
@@ -59,7 +59,7 @@ def columns(rows: Iterable[Sequence[str]]) -> None:
 def steps() -> Iterator[Callable[[str, int, int], None] | None]:
     """Return a progress bar as a listener ``(step, done, total)``; None without a terminal.
 
-    The steps are of one piece of work: the bar says which one runs and ends at 100%.
+    All steps share one bar, which names the running step and ends at 100%.
     """
     if not sys.stderr.isatty():
         yield None
@@ -77,7 +77,7 @@ def steps() -> Iterator[Callable[[str, int, int], None] | None]:
     columns = (what, BarColumn(bar_width=16), TaskProgressColumn())
     with Progress(*columns, console=console, expand=True) as bar:
         task = bar.add_task("planning", total=None)
-        # Removed at the end unless a step is reported: it would stay as a bar of nothing.
+        # Removed at the end unless a step is reported, since it would stay as an empty bar.
         bar.live.transient = True
 
         def listen(step: str, done: int, total: int) -> None:

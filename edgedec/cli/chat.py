@@ -57,7 +57,7 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
         if pipeline.tokenizer.chat_template is None:
             raise InputError(f"{bundle}: no chat template: use `edgedec generate` instead")
         talk = _Talk(pipeline, options, Conversation(system))
-        if isinstance(sys.stdin, io.TextIOWrapper):  # a line that is not UTF-8 is its own mistake
+        if isinstance(sys.stdin, io.TextIOWrapper):  # a line that is not UTF-8 is reported as such
             sys.stdin.reconfigure(errors="surrogateescape")
         if sys.stdin.isatty():
             _say(f"chat with {bundle}: /help lists the commands, Ctrl-D ends")
@@ -67,7 +67,7 @@ def command(bundle: str, system: str | None, **chosen: Any) -> None:
 
 
 class _Talk:
-    """Takes lines: commands, which begin with a slash, and messages."""
+    """Handles lines: commands, which begin with a slash, and messages."""
 
     def __init__(
         self, pipeline: Pipeline, options: GenerateOptions, conversation: Conversation
@@ -82,7 +82,7 @@ class _Talk:
         }
 
     def take(self, line: str) -> None:
-        """Obey a line; report what is wrong with it, and go on with the conversation."""
+        """Handle a line; report any error in it, and go on with the conversation."""
         name, _, rest = line.partition(" ")
         if name in self._commands:
             self._commands[name](rest.strip())
@@ -94,7 +94,7 @@ class _Talk:
             self._answer()
 
     def _answer(self) -> None:
-        """Answer the waiting message; where it cannot be answered, say why."""
+        """Answer the waiting message; if that is impossible, say why."""
         from edgedec.cli import _output
         from edgedec.errors import BundleError, InputError, PassFailed, PromptTooLong, SessionError
 
@@ -104,7 +104,7 @@ class _Talk:
             result, _ = _output.show(stream, sampled=not options.sampling.greedy)
         except PromptTooLong as error:
             self._too_long(error)
-        except PassFailed:  # there is nothing left to answer with
+        except PassFailed:  # no pipeline is left to answer with
             raise
         except (InputError, BundleError, SessionError) as error:
             talk.waiting = None
@@ -116,7 +116,7 @@ class _Talk:
                 talk.waiting = None
 
     def _too_long(self, error: PromptTooLong) -> None:
-        """The message waits where leaving out turns may help."""
+        """Keep the message pending if dropping turns may help."""
         talk, pipeline = self._conversation, self._pipeline
         if not len(talk):
             talk.waiting = None
@@ -148,7 +148,7 @@ class _Talk:
             self._answer()
 
     def _draft(self, name: str) -> None:
-        """Another drafter for the messages that follow."""
+        """Use another drafter for the following messages."""
         from edgedec.errors import InputError
 
         try:
@@ -162,14 +162,14 @@ class _Talk:
 
 
 def _say(text: str) -> None:
-    """One line that is not an answer of the model."""
+    """Print a line that is not the model's answer."""
     from edgedec._support.fields import printable
 
     click.echo(printable(text), err=True)
 
 
 def _read() -> str | None:
-    """The next message; None at the end."""
+    """Return the next message; None at the end."""
     if sys.stdin.isatty():
         click.echo("> ", nl=False, err=True)
     try:

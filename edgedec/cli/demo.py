@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     Race = Callable[[str, str, GenerateOptions, OnToken], Duel]
 
-# What the shipped pair's target is held to: its own half a millisecond is too quick to watch.
+# Pace of the shipped pair's target: its own half a millisecond is too quick to watch.
 _PACE_MS = 50.0
-# So many held-out functions are looked at for each that is shown.
+# Held-out functions considered for each one shown.
 _LOOKED_AT = 8
 
 
@@ -199,7 +199,7 @@ def _totals(duels: list[Duel]) -> Table:
 
 
 def _row(duels: list[Duel]) -> list[str]:
-    """The figures of some duels together."""
+    """Return the combined figures of some duels."""
     plain, other = ([getattr(d, side).metrics for d in duels] for side in ("plain", "speculative"))
     rates = [_rate(plain), _rate(other)]
     drafted, passes = (sum(m.drafted_tokens for m in other), sum(m.target_passes for m in other))
@@ -215,6 +215,6 @@ def _row(duels: list[Duel]) -> list[str]:
 
 
 def _rate(metrics: list[Metrics]) -> float:
-    """Tokens a second after the first rounds."""
+    """Return tokens per second after the first rounds."""
     seconds = sum(m.decode_s for m in metrics)
     return sum(m.emitted - m.first_round for m in metrics) / seconds if seconds else 0.0

@@ -1,4 +1,4 @@
-"""``edgedec devices``: what each runtime can compute on."""
+"""``edgedec devices``: lists what each runtime can compute on."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _table(found: Iterable[SurveyedDevice]) -> Table:
         device = one.device
         cells = [device.runtime, device.name, device.kind, _size(one)]
         cells += _rates(one.speed) if measured else []
-        # As text: what a driver calls its device is not markup.
+        # As plain text: a driver's device name is not markup.
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 

@@ -1,4 +1,4 @@
-"""``edgedec doctor``: what is installed, what is missing, how to get it."""
+"""``edgedec doctor``: reports what is installed, what is missing, and how to get it."""
 
 from __future__ import annotations
 

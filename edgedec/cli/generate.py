@@ -1,4 +1,4 @@
-"""``edgedec generate``: text after a prompt."""
+"""``edgedec generate``: continues a prompt."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def command(
     edgedec generate ./my-bundle --prompts in.jsonl --out out.jsonl
     """  # fmt: skip
     _check(prompts, out, system, as_json, chosen["logprobs"])
-    # Whatever is wrong with the question is said before a model is loaded.
+    # Errors in the request are reported before a model is loaded.
     jobs = _jobs(prompt, messages, prompts, system)
     options = _sampling.generate_options(chosen)
     from edgedec.batch import run
@@ -132,12 +132,12 @@ def _jobs(
 
 
 def user(text: str) -> list[dict[str, Any]]:
-    """A conversation that begins with this message."""
+    """Return a conversation that begins with this message."""
     return [{"role": "user", "content": text}]
 
 
 def with_system(messages: list[Any], system: str | None) -> list[Any]:
-    """A conversation that begins with a system message.
+    """Return a conversation that begins with a system message.
 
     Raises:
         InputError: it has such a message already.
@@ -153,7 +153,7 @@ def with_system(messages: list[Any], system: str | None) -> list[Any]:
 
 
 def read_text() -> str:
-    """Standard input as text.
+    """Return standard input as text.
 
     Raises:
         InputError: it is not UTF-8, or empty.
@@ -176,7 +176,7 @@ def read_text() -> str:
 
 
 def read_messages(path: Path) -> list[dict[str, Any]]:
-    """A conversation from a file; ``-`` is standard input.
+    """Read a conversation from a file; ``-`` is standard input.
 
     Raises:
         InputError: not a JSON list of messages.

@@ -1,4 +1,4 @@
-"""``edgedec plan``: where to run what, decided from measurements."""
+"""``edgedec plan``: decides from measurements where models run and how much to draft."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def command(
         return
     workload = Workload(**{each.name: chosen[each.name] for each in fields(Workload)})
     if out is not None:
-        decisions.check_out(out)  # before a minute of measuring
+        decisions.check_out(out)  # before measuring for a minute
     options = ProfileOptions(
         draft_model=draft_model,
         prompts=_prompts.read(prompts),
@@ -112,7 +112,7 @@ def command(
 
 
 def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: bool) -> None:
-    """Remember a decision, or say on stderr why it is not."""
+    """Store a decision, or say on stderr why not."""
     from edgedec.planning import remembered
 
     of = _identity(bundle, draft_model)

@@ -1,4 +1,4 @@
-"""``edgedec profile``: what a pair costs at every place it can run at here."""
+"""``edgedec profile``: measures a pair at every place where it can run here."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _HEADS = (
     "T(1) ms", *(f"T({rows})" for rows in ROWS), "spread", "read tok/s", "load s", "memory",
     "same first", "KL nats",
 )  # fmt: skip
-# What a narrow terminal can do without, first to go first.
+# Columns that a narrow terminal drops, the first one first.
 _LESS = ("load s", "spread", "KL nats", "T(16)")
-# A place may be folded to this, and no further.
+# A place may be wrapped to this, and no further.
 _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
 
 
@@ -105,10 +105,10 @@ def command(
 
 
 def show(profile: Profile) -> None:
-    """A table of what can be used, then what cannot and what was left out."""
+    """Print a table of usable places, then unusable ones and what was left out."""
     from rich.console import Console
 
-    # Nobody who reads a file or a pipe has a narrow terminal.
+    # A file or a pipe is not a narrow terminal.
     console = Console() if Console().is_terminal else Console(width=140)
     left_out: tuple[str, ...] = ()
     for count in range(len(_LESS) + 1):
@@ -124,7 +124,7 @@ def show(profile: Profile) -> None:
 
 
 def _widest(table: Table, console: Console) -> int:
-    """Characters of a line where nothing is folded but the places."""
+    """Return the width of a line in which only places are wrapped."""
     from rich.measure import Measurement
 
     table.columns[_PLACE].min_width = table.columns[_PLACE].max_width = _PLACE_WIDTH
@@ -142,7 +142,7 @@ def _table(profile: Profile, left_out: Collection[str]) -> Table:
     table.add_column("model", no_wrap=True)
     table.add_column("place", overflow="fold")
     for head in shown:
-        # A head may stand on two lines, a figure may not.
+        # A heading may take two lines, a figure may not.
         table.add_column(head.replace(" ", "\n"), justify="right", no_wrap=True)
     for measured in profile.measured:
         if measured.parity.usable:

@@ -1,4 +1,4 @@
-"""``edgedec simulate``: plan for a machine that is not here, from its device card."""
+"""``edgedec simulate``: plans for another machine, described by its device card."""
 
 from __future__ import annotations
 

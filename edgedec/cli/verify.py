@@ -1,4 +1,4 @@
-"""``edgedec verify``: is the speculative text the plain text?"""
+"""``edgedec verify``: checks that speculative text equals plain text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from edgedec.bench.verification import Verification
     from edgedec.pipeline import GenerateOptions, Prompt
 
-# What --matrix decodes unless other numbers are given.
+# Size of --matrix's texts unless given.
 MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
 # Divergences that are printed; all are in the JSON.
 _SHOWN = 20
-# Characters of a value in it.
+# Most characters of a value in a printed divergence.
 _VALUE = 20
 
 
@@ -96,7 +96,7 @@ def command(
 
 
 def _of_matrix(count: int, chosen: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """The matrix's own numbers where none were given; it sets all other sampling options."""
+    """Return the matrix's own sizes if none were given; it sets all other sampling options."""
     context = click.get_current_context()
 
     def given(name: str) -> bool:
@@ -143,7 +143,7 @@ def _asked(chosen: dict[str, Any]) -> GenerateOptions:
 
 
 def default_or_read(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
-    """(name, prompt) pairs from a file, or function heads that the demo pair never saw."""
+    """Return (name, prompt) pairs from a file, or function heads that the demo pair never saw."""
     from edgedec.batch.jobs import read_jobs
     from edgedec.bench.workloads import heldout_prompts
     from edgedec.errors import InputError
@@ -193,7 +193,7 @@ def _print(found: Verification, prompts: str) -> None:
 
 
 def _verdict(found: Verification) -> str:
-    """One sentence."""
+    """Return the verdict in one sentence."""
     texts, same, near = (found.total(name) for name in ("texts", "identical", "near_ties"))
     differ = sum(not one.near_tie for one in found.divergences)
     if differ:
@@ -224,6 +224,6 @@ def _print_divergences(found: Verification) -> None:
 
 
 def _value(value: object) -> str:
-    """A token id, a number or a text, short."""
+    """Format a token id, a number or a text briefly."""
     shown = f"{value:.6g}" if isinstance(value, float) else repr(value)
     return shown if len(shown) <= _VALUE else shown[: _VALUE - 3] + "..."
