@@ -413,4 +413,13 @@ def test_a_smaller_context(target, out):
 
 def test_the_report_can_be_written_as_json(target, out):
     report = export(target, out, "q8_0")
-    json.dumps({**dataclasses.asdict(report), "path": str(report.path)})
+    told = {**dataclasses.asdict(report), "path": str(report.path)}
+    read = json.loads(json.dumps(told, allow_nan=False))
+    (model,) = read["models"]
+    assert (read["path"], read["size_bytes"]) == (str(out), report.size_bytes)
+    assert model["files"] == ["target/model.gguf"]
+    assert model["errors"] == report.models[0].errors
+    assert "blk.0.ffn_up.weight" in model["errors"]
+    written = Bundle.open(out).manifest["roles"]["target"]["variants"]["gguf"]
+    assert model["parity"] == written["parity"]
+    assert model["parity"]["same_tokens"] == 1.0

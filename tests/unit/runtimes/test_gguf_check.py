@@ -13,6 +13,7 @@ from gguf_files import Tensor, gguf_bytes
 from tiny_llama import GOOD, TENSORS, TOKENS, VOCABULARY
 
 from edgedec._support.vetted import cache_file
+from edgedec.decoding.tree import TokenTree
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
@@ -95,7 +96,10 @@ def test_a_name_that_is_no_utf8(good: Path, children: list[Path]) -> None:
     except OSError:
         pytest.skip("this file system has no such names")
     first_open(named)
-    registry.adapter("llamacpp").load(named, LoadOptions()).close()
+    assert children == [named]
+    model = registry.adapter("llamacpp").load(named, LoadOptions())
+    assert model.open(8).forward(TokenTree(1)).top_ids.shape[0] == 1
+    model.close()
 
 
 def test_a_user_without_a_home(
@@ -319,7 +323,7 @@ def said(good: Path, folder: Path, source: str) -> str:
 
 
 def test_nothing_beside_the_file_is_imported(
-    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    good: Path, children: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder of downloads may hold a json.py."""
     (tmp_path / "json.py").write_text("raise SystemExit('imported')")
@@ -328,3 +332,4 @@ def test_nothing_beside_the_file_is_imported(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     first_open(Path(good.name))
+    assert [path.name for path in children] == [good.name]
