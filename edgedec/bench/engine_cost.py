@@ -6,25 +6,30 @@ whatever time a round takes is ours. Draft and target agree with a given probabi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from statistics import median
+from time import perf_counter
 from typing import BinaryIO
 
 import numpy as np
 
+from edgedec.bench import pacing
 from edgedec.bench.records import Recorder
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.policy import Fixed, RoundRecord
+from edgedec.decoding.policy import DraftPolicy, Fixed, MeasuredCost, RoundRecord
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk, Pass, Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import StateError
 
-_SHEETS = 64
+_SHEETS = 32
+# A half-billion decoder's passes and a small draft's, for policies that weigh them.
+_CURVE, _DRAFT_S = pacing.curve(20e-3), 2e-3
 
 
 class InstantModel:
@@ -32,7 +37,9 @@ class InstantModel:
 
     def __init__(self, vocab_size: int, *, agreement: float = 1.0, seed: int = 0) -> None:
         rng = np.random.default_rng(0)
-        logits = rng.standard_normal((_SHEETS, vocab_size)).astype(np.float32) * 3
+        # As likely as a language model's: about rank ** -1.5, 2.6 nats of entropy.
+        ranks = rng.permuted(np.tile(np.arange(1, vocab_size + 1), (_SHEETS, 1)), axis=1)
+        logits = -1.5 * np.log(ranks).astype(np.float32)
         off = np.random.default_rng(seed).random(_SHEETS) > agreement
         logits[off] = np.roll(logits[off], 1, axis=1)
         # Twice over, so that any run of rows is one view and no pass copies anything.
@@ -98,72 +105,86 @@ class InstantSession:
         """Nothing to give back."""
 
 
+class _OfADevice(MeasuredCost):
+    """Learns from passes that take a device's time, while those here take none."""
+
+    def __init__(self) -> None:
+        super().__init__(_CURVE, _DRAFT_S)
+
+    def observe(self, record: RoundRecord) -> None:
+        """Add the time that the passes would have taken."""
+        target_s, draft_s = _CURVE.at(record.rows), _DRAFT_S * record.drafted
+        total_s = record.total_s + target_s + draft_s
+        draft_s += record.draft_s
+        super().observe(record._replace(target_s=target_s, draft_s=draft_s, total_s=total_s))
+
+
+POLICIES: dict[str, Callable[[], DraftPolicy]] = {"fixed": lambda: Fixed(4), "measured": _OfADevice}
+
+
 def round_cost_us(
     vocab_size: int,
     *,
     drafter: str = "model",
-    draft_length: int = 4,
+    policy: str = "fixed",
     sampling: SamplingParams | None = None,
     rounds: int = 400,
 ) -> list[float]:
-    """Microseconds of each round, a chain of ``draft_length``, 80% agreement."""
-    sampling = sampling or SamplingParams()
-    target = InstantModel(vocab_size)
-    draft = InstantModel(vocab_size, agreement=0.8, seed=1)
+    """Microseconds of each round, with 80% agreement; the policy's own time counts."""
+    target, draft = _model(vocab_size, 1.0), _model(vocab_size, 0.8)
     rule = acceptance.rule("coupling")
-    prompt = list(range(16))
-    capacity = 16 + rounds * (draft_length + 2)
-    sampler = Sampler(sampling, vocab_size, prompt, coupled=rule.coupled)
-    parts = drafting.create(drafter, DrafterParts(vocab_size, draft.open(capacity)))
-    engine = Engine(target.open(capacity), parts, Fixed(draft_length), rule)
-    stop = StopRule(eos_ids=(), max_new_tokens=rounds * (draft_length + 1))
-    metrics = _Timed()
-    for _ in engine.run(Request(prompt, sampler, stop), metrics):
-        if metrics.target_passes >= rounds:
+    prompt, most = list(range(16)), rounds * 17
+    sampler = Sampler(sampling or SamplingParams(), vocab_size, prompt, coupled=rule.coupled)
+    parts = drafting.create(drafter, DrafterParts(vocab_size, draft.open(16 + most)))
+    engine = Engine(target.open(16 + most), parts, POLICIES[policy](), rule)
+    micros, last = [], perf_counter()
+    stop = StopRule(eos_ids=(), max_new_tokens=most)
+    for _ in engine.run(Request(prompt, sampler, stop), Metrics()):
+        now = perf_counter()
+        micros.append((now - last) * 1e6)
+        last = now
+        if len(micros) == rounds:
             break
-    return metrics.micros[rounds // 10 :]
+    return micros[rounds // 10 :]
 
 
-class _Timed(Metrics):
-    """Metrics that also keep every round's time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.micros: list[float] = []
-
-    def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
-        """Add one round."""
-        super().observe(record, total_s, lone_row_s)
-        self.micros.append(total_s * 1e6)
+@functools.lru_cache(maxsize=2)
+def _model(vocab_size: int, agreement: float) -> InstantModel:
+    return InstantModel(vocab_size, agreement=agreement, seed=round(10 * agreement))
 
 
 def run(recorder: Recorder) -> list[dict[str, object]]:
-    """The draft model's chain under three samplings and two vocabularies; each other drafter."""
+    """Plain rounds and the draft model's at the vocabularies of models; each other drafter."""
     rows: list[dict[str, object]] = []
-    for vocab_size in (4096, 32768):
+    for vocab_size in (4096, 32_000, 128_256, 151_936, 262_144):
         for name, sampling in (
             ("greedy", SamplingParams()),
             ("temperature 0.8", SamplingParams(temperature=0.8, seed=1)),
             ("top-p 0.9", SamplingParams(temperature=0.8, top_p=0.9, seed=1)),
         ):
-            rows.append(_row(recorder, vocab_size, "model", name, sampling))
+            for drafter, policy in (("none", "fixed"), ("model", "fixed"), ("model", "measured")):
+                micros = round_cost_us(
+                    vocab_size, drafter=drafter, policy=policy, sampling=sampling
+                )
+                rows.append(_add(recorder, micros, vocab_size, drafter, policy, name))
     for drafter in drafting.built_in():
         # Neither model here has a tokenizer, so a drafter that drafts by text has nothing to do.
-        if drafter != "model" and not drafting.info(drafter).by_text:
-            rows.append(_row(recorder, 4096, drafter, "greedy", SamplingParams()))
+        if drafter not in ("none", "model") and not drafting.info(drafter).by_text:
+            micros = round_cost_us(4096, drafter=drafter)
+            rows.append(_add(recorder, micros, 4096, drafter, "fixed", "greedy"))
     return rows
 
 
-def _row(
-    recorder: Recorder, vocab_size: int, drafter: str, name: str, sampling: SamplingParams
+def _add(
+    recorder: Recorder, micros: list[float], vocab_size: int, drafter: str, policy: str, name: str
 ) -> dict[str, object]:
-    micros = sorted(round_cost_us(vocab_size, drafter=drafter, sampling=sampling))
     row: dict[str, object] = {
         "vocab_size": vocab_size,
         "drafter": drafter,
+        "policy": policy,
         "sampling": name,
         "median_us": median(micros),
-        "p90_us": micros[int(len(micros) * 0.9)],
+        "p90_us": sorted(micros)[int(len(micros) * 0.9)],
         "rounds": len(micros),
     }
     recorder.add(kind="round", **row)
