@@ -8,15 +8,14 @@ import pytest
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
-from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import Fixed, MeasuredCost, calibrate
-from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Session
-from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import StateError
 from edgedec.testing import FakeModel
+from edgedec.testing.decoding import decode, request
 
 VOCAB = 40
 PROMPT = [1, 2, 3, 4, 1, 2, 3]
@@ -51,11 +50,8 @@ def text(
 
     policy = MeasuredCost(calibrate(session), 1e-4) if measured else Fixed(60, depth=5)
     session.forward = noted  # type: ignore[method-assign, assignment]
-    sampler = Sampler(SAMPLED, VOCAB, PROMPT)
     engine = Engine(session, drafter, policy, acceptance.rule())
-    for _ in engine.run(Request(PROMPT, sampler, StopRule(max_new_tokens=80)), Metrics()):
-        pass
-    return sampler.history, widest
+    return decode(engine, request(SAMPLED, VOCAB, PROMPT, max_new_tokens=80)).tokens, widest
 
 
 @pytest.mark.parametrize("measured", [False, True])

@@ -14,12 +14,11 @@ from edgedec.decoding.engine import Emission, Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Streams
-from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
+from edgedec.decoding.sampling import Rows, SamplingParams
 from edgedec.decoding.session import OnChunk, Want
-from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft
 from edgedec.errors import InputError, Interrupted, PromptTooLong
-from edgedec.testing import FakeModel
+from edgedec.testing import FakeModel, decoding
 
 PROMPT = [3, 1, 4, 1, 5]
 DRAFTERS = ["none", "model", "tree", "lookup", "recycle", "hybrid", "adaptive"]
@@ -51,9 +50,7 @@ class Harness:
         self.engine = Engine(self.target.open(400), self.drafter, Fixed(draft_length), self.rule)
 
     def request(self, sampling: SamplingParams, prompt: Sequence[int], **stop: object) -> Request:
-        rules: dict[str, object] = {"eos_ids": (), "max_new_tokens": 60, **stop}
-        sampler = Sampler(sampling, 16, prompt, coupled=self.rule.coupled)
-        return Request(prompt, sampler, StopRule(**rules), logprobs=3)  # type: ignore[arg-type]
+        return decoding.request(sampling, 16, prompt, coupled=self.rule.coupled, logprobs=3, **stop)
 
     def run(
         self, sampling: SamplingParams, prompt: Sequence[int] = PROMPT, **stop: object

@@ -10,14 +10,14 @@ import pytest
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.acceptance import AcceptanceRule, GumbelCoupling, Verdict
 from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, DraftStep
-from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy, Fixed, RoundRecord
 from edgedec.decoding.randomness import Streams
-from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
-from edgedec.decoding.stopping import StopRule
+from edgedec.decoding.sampling import Rows, SamplingParams
 from edgedec.decoding.tree import Draft
 from edgedec.testing import FakeModel
+from edgedec.testing.decoding import decode, request
 
 VOCAB = 12
 PROMPT = [1, 2, 3, 4, 1, 2, 3]
@@ -81,10 +81,8 @@ def text(
     draft = DRAFT.open(200)
     built = drafting.create(drafter, DrafterParts(VOCAB, draft, branches=None if branching else 1))
     engine = Engine(TARGET.open(200), built, policy, rule or acceptance.rule())
-    sampler, metrics = Sampler(params, VOCAB, PROMPT), Metrics()
-    for _ in engine.run(Request(PROMPT, sampler, StopRule(max_new_tokens=60)), metrics):
-        pass
-    return sampler.history[len(PROMPT) :], metrics
+    metrics = Metrics()
+    return decode(engine, request(params, VOCAB, PROMPT), metrics).tokens, metrics
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

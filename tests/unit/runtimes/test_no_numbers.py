@@ -10,18 +10,17 @@ import tiny_models
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
-from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import Fixed
-from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Model
-from edgedec.decoding.stopping import StopRule
 from edgedec.errors import SessionError
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.onnx.model import OnnxModel
+from edgedec.testing.decoding import decode, request
 
 SAMPLERS = {
     "greedy": SamplingParams(),
@@ -76,12 +75,11 @@ def llama_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> 
 MODELS = {"onnx": onnx_model, "optimum": optimum_model, "llama.cpp": llama_model}
 
 
-def decode(model: Model, params: SamplingParams, drafter: str) -> int:
+def emitted(model: Model, params: SamplingParams, drafter: str) -> int:
     size = model.info.vocab_size
     draft = drafting.create(drafter, DrafterParts(size, branches=model.capabilities.branches))
     engine = Engine(model.open(64), draft, Fixed(3), acceptance.rule())
-    request = Request(PROMPT, Sampler(params, size, PROMPT), StopRule(max_new_tokens=6))
-    return sum(len(emissions) for emissions in engine.run(request, Metrics()))
+    return len(decode(engine, request(params, size, PROMPT, max_new_tokens=6)).tokens)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -95,7 +93,7 @@ def test_logits_that_are_no_numbers_are_named(
                 np.errstate(invalid="ignore"),
                 pytest.raises(SessionError, match="the target's logits are NaN or -inf"),
             ):
-                decode(model, params, drafter)
+                emitted(model, params, drafter)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -103,4 +101,4 @@ def test_finite_logits_are_not(kind: str, tmp_path: Path, monkeypatch: pytest.Mo
     model = MODELS[kind](tmp_path, monkeypatch, 1.0)
     for params in SAMPLERS.values():
         for drafter in ("none", "lookup", "recycle"):
-            assert decode(model, params, drafter) == 6
+            assert emitted(model, params, drafter) == 6
