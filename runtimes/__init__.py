@@ -1,1 +1,1 @@
-"""Adapters that compute: one module or package a runtime, found by name in the registry."""
+"""Adapters of runtimes: one module or package each, found by name in the registry."""

@@ -1,4 +1,4 @@
-"""From a runtime's name, or a format of model files, to its adapter.
+"""Finds the adapter of a runtime or of a model file's format.
 
 A runtime is a module or package of this one with an ``INFO``, or an installed package that names
 one in its entry points::
@@ -6,10 +6,10 @@ one in its entry points::
     [project.entry-points."edgedec.runtimes"]
     mine = "my_package:INFO"
 
-``INFO`` is imported whenever something is chosen, and so needs nothing that is not installed. The
-functions stand in the module it names, which is imported when they are first needed: a runtime that
-is not installed costs nothing and breaks nothing. A module here whose name begins with an
-underscore holds what several adapters share.
+``INFO`` is imported whenever something is chosen, and so must not need anything that may not be
+installed. The functions are in the module it names, which is imported when they are first needed: a
+runtime that is not installed costs nothing and breaks nothing. A module here whose name begins with
+an underscore holds what several adapters share.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ GROUP = "edgedec.runtimes"
 
 
 class Adapter(Protocol):
-    """What a runtime's module offers.
+    """The interface of a runtime's module.
 
-    It may offer three functions more. ``problems() -> list[str]`` says what is installed to give
-    it more devices and does not load, a line each. ``admit(path, files)`` raises a BundleError
-    where the main file of a model from elsewhere is damaged, or names others than ``files``.
-    ``measure(device, threads) -> Speed`` takes about a second to find what a device reaches, and
-    raises RuntimeUnavailable where that is gone or cannot compute a product.
+    It may have three more functions. ``problems() -> list[str]`` lists installed device packages
+    that do not load, a line each. ``admit(path, files)`` raises a BundleError if the main file of
+    an untrusted model is damaged, or names files outside ``files``. ``measure(device, threads) ->
+    Speed`` measures a device in about a second, and raises RuntimeUnavailable if it is gone or
+    cannot compute a product.
     """
 
     def load(self, path: Path, options: LoadOptions) -> Model:
         """Load a model.
 
         Args:
-            path: the model's file, or the folder it stands in.
-            options: what was chosen for it; of others only what ``INFO`` declares.
+            path: the model's file, or its folder.
+            options: its load options; only those that all runtimes take and those that ``INFO``
+                declares.
 
         Raises:
-            InputError: choices that exclude each other.
+            InputError: options that exclude each other.
             BundleError: the file is missing, damaged, or not one of this runtime.
             RuntimeUnavailable: a provider or device that was asked for is not there.
 
@@ -60,16 +61,16 @@ class Adapter(Protocol):
         ...
 
     def devices(self) -> list[Device]:
-        """What this runtime can compute on here."""
+        """Return the devices of this runtime on this machine."""
         ...
 
 
-# -- what there is ------------------------------------------------------------------------------
+# -- listing runtimes ---------------------------------------------------------------------------
 
 
 @functools.cache
 def _found() -> tuple[Mapping[str, AdapterInfo], tuple[str, ...]]:
-    """Runtimes by name, the fastest first, and a line for each that a package fails to add."""
+    """Return runtimes by name, fastest first, and a line for each that a package fails to add."""
     from edgedec._support import plugins
 
     found = {info.name: info for info in _built_in()}
@@ -91,7 +92,7 @@ def _built_in() -> list[AdapterInfo]:
 
 
 def _wrong(info: object, others: Collection[AdapterInfo]) -> str:
-    """Why a package's runtime cannot stand beside the others; empty where it can."""
+    """Return why a package's runtime conflicts with the others; empty if it does not."""
     if not isinstance(info, AdapterInfo):
         return f"expected an AdapterInfo, got {info!r:.60}"
     if info.name in (other.name for other in others):
@@ -108,43 +109,43 @@ def _wrong(info: object, others: Collection[AdapterInfo]) -> str:
 
 
 def infos() -> Mapping[str, AdapterInfo]:
-    """All runtimes by name, installed or not, in the order in which they are chosen."""
+    """Return all runtimes by name, installed or not, in order of preference."""
     return _found()[0]
 
 
 def problems() -> tuple[str, ...]:
-    """A line for each runtime that an installed package should add, and does not."""
+    """Return a line for each runtime that an installed package fails to add."""
     return _found()[1]
 
 
 def added() -> dict[str, AdapterInfo]:
-    """The runtimes that installed packages add."""
+    """Return the runtimes that installed packages add."""
     own = {info.name for info in _built_in()}
     return {name: info for name, info in infos().items() if name not in own}
 
 
 def names() -> list[str]:
-    """The runtimes there is an adapter for, installed or not."""
+    """Return the names of all runtimes, installed or not."""
     return sorted(infos())
 
 
 def formats() -> list[str]:
-    """All formats of model files, in the order in which they are chosen."""
+    """Return all formats of model files, in order of preference."""
     return [format for info in infos().values() for format in info.formats]
 
 
 def options() -> dict[str, LoadOption]:
-    """What runtimes take beyond what all of them do, by name."""
+    """Return, by name, load options that only some runtimes take."""
     return {option.name: option for info in infos().values() for option in info.options}
 
 
 def packages() -> set[str]:
-    """The distributions that compute: see ``AdapterInfo``."""
+    """Return the distributions that compute, see ``AdapterInfo``."""
     return {package for info in infos().values() for package in info.packages}
 
 
 def of_format(format: str) -> AdapterInfo:
-    """The runtime that runs a format.
+    """Return the runtime of a format.
 
     Raises:
         InputError: there is none.
@@ -156,11 +157,11 @@ def of_format(format: str) -> AdapterInfo:
     raise InputError(f"no runtime for the format {format!r}: expected {', '.join(formats())}")
 
 
-# -- one of them --------------------------------------------------------------------------------
+# -- one runtime --------------------------------------------------------------------------------
 
 
 def installed(name: str) -> bool:
-    """Whether an adapter can be imported here."""
+    """Return whether an adapter can be imported here."""
     try:
         adapter(name)
     except (InputError, RuntimeUnavailable):
@@ -169,7 +170,7 @@ def installed(name: str) -> bool:
 
 
 def adapter(name: str) -> Adapter:
-    """The adapter of a runtime, imported now.
+    """Import and return the adapter of a runtime.
 
     Raises:
         InputError: there is no such adapter.
@@ -192,7 +193,7 @@ def adapter(name: str) -> Adapter:
         ) from error
     except EdgedecError:
         raise
-    except Exception as error:  # whatever a package does while it is imported
+    except Exception as error:  # any error of a package during its import
         raise RuntimeUnavailable(
             f"the runtime {name!r} does not load: {one_line(str(error))}"
         ) from error
@@ -220,7 +221,7 @@ def load(format: str, path: Path, options: LoadOptions) -> Model:
     """Load a model by the runtime of its format.
 
     Raises:
-        InputError: no runtime for the format, or one that does not have an option chosen.
+        InputError: no runtime for the format, or it does not take one of the options.
         BundleError, RuntimeUnavailable: see ``Adapter.load``.
 
     """
@@ -238,10 +239,10 @@ def load(format: str, path: Path, options: LoadOptions) -> Model:
 
 
 def refuse_others(info: AdapterInfo, options: LoadOptions) -> None:
-    """Refuse what was chosen and a runtime does not have, and values that make no sense.
+    """Refuse options that a runtime does not take, and invalid values.
 
     Raises:
-        InputError: which, and what it is called on the command line.
+        InputError: names the option as on the command line.
 
     """
     own = {option.name: option for option in info.options}

@@ -1,7 +1,7 @@
-"""What the adapters over ONNX Runtime share: files, opening, passes, a session's state.
+"""Code shared by the adapters over ONNX Runtime: files, opening, passes, session state.
 
-No adapter itself, as its underscore says; it imports none of them.
+It is not an adapter, as its underscore says, and imports none.
 """
 
-# Other builds of ONNX Runtime, and the providers that plug into it, carry names of this form.
+# Other builds of ONNX Runtime, and its provider plug-ins, have names of this form.
 PACKAGES = ("onnxruntime", "onnxruntime-*")

@@ -1,4 +1,4 @@
-"""The devices that this ONNX Runtime's execution providers can use, and the choice of some."""
+"""Finds and chooses the devices of this ONNX Runtime's execution providers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CPU = "CPUExecutionProvider"
 _SUFFIX = "ExecutionProvider"
 # Not a device: it sends its work to a service.
 _REMOTE = {"AzureExecutionProvider"}
-# Of the providers that do not tell their devices: those that are not for graphics cards.
+# Of the providers that do not list their devices, those that are not for graphics cards.
 _KINDS = {
     "CoreMLExecutionProvider": "npu",
     "DnnlExecutionProvider": "cpu",
@@ -34,19 +34,19 @@ def _openvino_options(threads: int) -> dict[str, str]:
     return {"load_config": json.dumps({"CPU": {"INFERENCE_NUM_THREADS": str(threads)}})}
 
 
-# Providers that compute on the processor's cores and do not take the session's thread count.
+# Providers that compute on the processor's cores and ignore the session's thread count.
 _THREADED: dict[str, Callable[[int], dict[str, str]]] = {
     "OpenVINOExecutionProvider": _openvino_options,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A device, and how ONNX Runtime is told to use it.
+class OrtDevice:
+    """A device as ONNX Runtime uses it.
 
     Attributes:
-        device: as adapters list it, but for the runtime.
-        handle: ONNX Runtime's own; None for a provider that is taken by its name.
+        device: as adapters list it, but without the runtime.
+        handle: ONNX Runtime's own; None for a provider that is chosen by name.
 
     """
 
@@ -55,26 +55,26 @@ class Offer:
 
     @property
     def provider(self) -> str:
-        """The execution provider's name."""
+        """Name of the execution provider."""
         return self.device.provider or CPU
 
     @property
     def label(self) -> str:
-        """For messages."""
+        """Name for messages."""
         return f"{self.device.name} ({self.provider})"
 
 
 def find_devices(runtime: str) -> list[Device]:
-    """What the adapter ``runtime`` can compute on; the processor first."""
+    """Return the devices that the adapter ``runtime`` can use, the processor first."""
     return [
         Device(runtime, offer.device.name, offer.device.kind, offer.device.description,
                offer.device.provider)
-        for offer in offers()
+        for offer in available_devices()
     ]  # fmt: skip
 
 
-def offers() -> list[Offer]:
-    """What is here, with the providers of all installed packages; the processor first."""
+def available_devices() -> list[OrtDevice]:
+    """Return the devices of all installed packages' providers, the processor first."""
     plugins.register()
     available = ort.get_available_providers()
     handles = [handle for handle in _handles() if not _virtual(handle.ep_name, available)]
@@ -87,7 +87,7 @@ def offers() -> list[Offer]:
         elif kind != "cpu":
             name = f"{base}{numbers[base]}"
             numbers[base] += 1
-        found.append(Offer(Device("", name, kind, _describe(handle), handle.ep_name), handle))
+        found.append(OrtDevice(Device("", name, kind, _describe(handle), handle.ep_name), handle))
     told = {handle.ep_name for handle in handles}
     for provider in available:
         if provider in told or _virtual(provider, available):
@@ -95,16 +95,16 @@ def offers() -> list[Offer]:
         kind = _KINDS.get(provider, "gpu")
         name = _short(provider)
         text = f"chosen by the provider (onnxruntime {ort.__version__})"
-        found.append(Offer(Device("", name, kind, text, provider), None))
+        found.append(OrtDevice(Device("", name, kind, text, provider), None))
     return sorted(found, key=lambda offer: offer.provider != CPU)
 
 
-def choose(device: str | None, providers: Sequence[str]) -> list[Offer]:
-    """The devices for a session, most wanted first.
+def choose(device: str | None, providers: Sequence[str]) -> list[OrtDevice]:
+    """Return the devices for a session, most wanted first.
 
     Args:
-        device: a name of ``find_devices``; None is the processor where a provider can use it,
-            else the provider's first device.
+        device: a name of ``find_devices``; None is the processor if a provider can use it, else the
+            provider's first device.
         providers: execution providers, most wanted first; none is the device's own.
 
     Raises:
@@ -112,15 +112,15 @@ def choose(device: str | None, providers: Sequence[str]) -> list[Offer]:
 
     """
     if device in (None, PROCESSOR) and set(providers) <= {CPU}:
-        # The plain case: no package of a provider is loaded for it.
-        return [Offer(Device("", PROCESSOR, "cpu", "", CPU), None)]
-    here = offers()
+        # The common case, in which no provider package is loaded.
+        return [OrtDevice(Device("", PROCESSOR, "cpu", "", CPU), None)]
+    here = available_devices()
     if not providers:
         named = [offer for offer in here if offer.device.name == device]
         if not named:
             raise RuntimeUnavailable(f"no device {device!r} in this onnxruntime: {_list(here)}")
         return named
-    chosen: list[Offer] = []
+    chosen: list[OrtDevice] = []
     for provider in providers:
         own = [offer for offer in here if offer.provider == provider]
         if not own:
@@ -128,25 +128,25 @@ def choose(device: str | None, providers: Sequence[str]) -> list[Offer]:
                 f"provider {provider!r} is not in this onnxruntime: {_list(here)}"
             )
         named = [offer for offer in own if _is(offer, device)]
-        # What stands in for a provider, after the first, need not have the device.
+        # Fallback providers, after the first, need not have the device.
         if device and not named and not chosen:
             raise RuntimeUnavailable(f"no device {device!r} of {provider}: {_list(own)}")
         chosen.append((named or own)[0])
     return chosen
 
 
-def _is(offer: Offer, device: str | None) -> bool:
-    """Whether this is the device of one provider; no name and ``cpu`` are the processor."""
+def _is(offer: OrtDevice, device: str | None) -> bool:
+    """Return whether this is the device of one provider; no name and ``cpu`` are the processor."""
     if device in (None, PROCESSOR):
         return offer.device.kind == "cpu"
     return offer.device.name == device
 
 
-def put_into(options: ort.SessionOptions, chosen: Sequence[Offer], threads: int) -> list[str]:
-    """Tell a session's options of the devices.
+def put_into(options: ort.SessionOptions, chosen: Sequence[OrtDevice], threads: int) -> list[str]:
+    """Add the devices to a session's options.
 
     Returns:
-        Providers for the session to be made with, by name; none where the options name all.
+        Names of providers to create the session with; none if the options name all.
 
     Raises:
         InputError: ONNX Runtime cannot combine these.
@@ -175,7 +175,7 @@ def _handles() -> list[Any]:
 
 
 def _virtual(provider: str, available: Sequence[str]) -> bool:
-    """Whether it only chooses among others' devices, as ``OpenVINOExecutionProvider.AUTO``."""
+    """Return whether it only chooses among others' devices, as OpenVINO's ``AUTO`` does."""
     base, dot, _ = provider.rpartition(".")
     return provider in _REMOTE or (bool(dot) and base in available)
 
@@ -200,5 +200,5 @@ def _short(provider: str) -> str:
     return provider.removesuffix(_SUFFIX).lower()
 
 
-def _list(found: Sequence[Offer]) -> str:
+def _list(found: Sequence[OrtDevice]) -> str:
     return f"it has {', '.join(offer.label for offer in found)}"

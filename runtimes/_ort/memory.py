@@ -1,4 +1,4 @@
-"""Memory that is reserved at once and used as it is written."""
+"""Memory that is reserved at once and allocated as it is written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import mmap
 
 
 def reserve(size: int) -> mmap.mmap | None:
-    """Address space whose pages take memory when they are written; None where there is none."""
+    """Reserve address space whose pages are allocated when written; None if that fails."""
     if not hasattr(mmap, "MAP_PRIVATE"):
         return None
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
@@ -19,9 +19,9 @@ def reserve(size: int) -> mmap.mmap | None:
 
 
 def give_back(reserved: mmap.mmap) -> None:
-    """Free reserved memory: now, or where an array still shows it, when that is dropped.
+    """Free reserved memory: now, or when the last array that views it is dropped.
 
-    The traceback of an interrupt keeps the arrays of its frames, and closing what they show
+    An interrupt's traceback keeps its frames' arrays alive, and closing memory that they view
     raises BufferError, which would hide the interrupt.
     """
     with contextlib.suppress(BufferError):

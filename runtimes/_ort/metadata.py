@@ -1,4 +1,4 @@
-"""What an exporter wrote into a graph's metadata, believed only where it adds up."""
+"""Reads an exporter's facts from a graph's metadata, with checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METADATA_KEY = "edgedec"
 
 
 def parse(metadata: Mapping[str, str], where: str, version: int) -> dict[str, Any]:
-    """The exporter's facts.
+    """Return the exporter's facts.
 
     Args:
         metadata: of the file.
@@ -40,15 +40,15 @@ def parse(metadata: Mapping[str, str], where: str, version: int) -> dict[str, An
 
 
 def damaged(where: str) -> BundleError:
-    """The error for facts that are missing or make no sense."""
+    """Return the error for facts that are missing or make no sense."""
     return BundleError(f"{where}: its metadata is damaged: export it again")
 
 
 def positive(value: object) -> int:
-    """A count.
+    """Return a positive count.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
 
     """
     if type(value) is not int or value < 1:

@@ -1,4 +1,4 @@
-"""What a model on ONNX Runtime is, whatever its graph looks like."""
+"""The model class shared by all graph styles on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Graph = TypeVar("Graph")
 
 
 class OrtModel(Generic[Graph]):
-    """A file and its loaded graph, given back on ``close``.
+    """A file and its loaded graph, released on ``close``.
 
     Attributes:
         info: facts about the model; set by the graph style.
@@ -29,7 +29,7 @@ class OrtModel(Generic[Graph]):
 
     @property
     def graph(self) -> Graph:
-        """What is run.
+        """The loaded graph.
 
         Raises:
             StateError: the model is closed.
@@ -41,9 +41,9 @@ class OrtModel(Generic[Graph]):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """What a saved state must be of."""
+        """Identifier of the model in saved states."""
         return fingerprint(self._file)
 
     def close(self) -> None:
-        """Give the weights back; they go when the last session is closed too."""
+        """Release the weights, which are freed when the last session is closed, too."""
         self._graph = None

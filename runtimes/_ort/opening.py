@@ -1,4 +1,4 @@
-"""Opens a graph that was found sound: threads, providers, session options."""
+"""Opens a checked graph: threads, providers, session options."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import onnxruntime as ort
 from edgedec._support.model_path import utf8
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.hardware.device import available_cores
-from edgedec.runtimes._ort.devices import CPU, Offer, choose, put_into
+from edgedec.runtimes._ort.devices import CPU, OrtDevice, choose, put_into
 
 _SPIN_US = 100
 _BYTES_PER_THREAD = 1_500_000
 
 
 def model_file(path: Path | str, name: str) -> Path:
-    """The graph's file, given that or the folder where it stands by this name."""
+    """Return the graph's file, given that or its folder."""
     file = Path(path)
     return file / name if file.is_dir() else file
 
@@ -30,13 +30,13 @@ def open_inference(
     Args:
         file: the graph's.
         threads: for one pass.
-        providers: execution providers, most wanted first. The CPU stands in for operators
-            that another one lacks.
+        providers: execution providers, most wanted first. The CPU runs operators that another one
+            lacks.
         device: a name of ``devices.find_devices``; None is the provider's.
 
     Raises:
-        BundleError: ONNX Runtime does not take it.
-        RuntimeUnavailable: a provider or device is not there, or did not load it.
+        BundleError: ONNX Runtime refuses it.
+        RuntimeUnavailable: a provider or device is not there, or failed to load it.
 
     """
     chosen = choose(device, providers)
@@ -58,18 +58,18 @@ class SessionFailed(Exception):
 
 
 def open_session(
-    model: str | bytes, options: ort.SessionOptions, chosen: Sequence[Offer], threads: int
+    model: str | bytes, options: ort.SessionOptions, chosen: Sequence[OrtDevice], threads: int
 ) -> ort.InferenceSession:
-    """A session on the devices chosen, and on no other but for what they lack.
+    """Return a session on the chosen devices, with others only for operators that they lack.
 
     Raises:
-        SessionFailed: it cannot be made.
+        SessionFailed: it cannot be created.
         RuntimeUnavailable: a provider did not load.
 
     """
     names = put_into(options, chosen, threads)
     try:
-        # What the options name is taken only if no provider is named here.
+        # Providers in the options are only used if none is named here.
         inference = ort.InferenceSession(model, options, names or None, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's own errors share no public base
         raise SessionFailed(one_line(error)) from error
@@ -80,27 +80,27 @@ def open_session(
 
 
 def one_line(error: Exception) -> str:
-    """An error of ONNX Runtime without its place in the source, which says nothing to users."""
+    """Return an ONNX Runtime error without its source location, which users do not need."""
     words = (str(error).strip() or type(error).__name__).splitlines()[0]
     return words.rpartition(" : FAIL : ")[2] if words.startswith("/") else words
 
 
 def session_options(threads: int) -> ort.SessionOptions:
-    """How all sessions here compute."""
+    """Return the options of all sessions here."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what goes wrong is raised
-    # Not by the file's name: what was checked is the ONNX format, not ONNX Runtime's own.
+    options.log_severity_level = 4  # errors are raised
+    # Not by the file's name: the checked format is ONNX, not ONNX Runtime's own.
     options.add_session_config_entry("session.load_model_format", "ONNX")
-    # Every pass has another total length: a pattern for each is memory that never comes back.
+    # Every pass has another total length, and a memory pattern kept for each would leak.
     options.enable_mem_pattern = False
-    # A pool that never spins is not faster than one thread (waking costs more than a small
-    # product takes); one that spins for long steals the core from the other model's pool.
+    # A pool that never spins is no faster than one thread (waking costs more than a small product
+    # takes); one that spins for long takes the core from the other model's pool.
     options.add_session_config_entry("session.intra_op.spin_duration_us", str(_SPIN_US))
     return options
 
 
 def default_threads(weight_bytes: int) -> int:
-    """One thread per core this process may use, but none for a share that is not worth it."""
+    """Return one thread per core this process may use, fewer if a thread's share is too small."""
     return max(1, min(available_cores(), weight_bytes // _BYTES_PER_THREAD))

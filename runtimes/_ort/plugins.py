@@ -1,7 +1,7 @@
-"""Execution providers that come in packages of their own, beside onnxruntime's.
+"""Execution providers in separate packages.
 
-Such a package is called ``onnxruntime_ep_...`` (Qualcomm's is older than that) and says where
-its library and what its provider is, so that none of them need be known here.
+Such a package is called ``onnxruntime_ep_...`` (Qualcomm's is older than that) and names its
+library and its provider, so none need be known here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _OTHERS = {"onnxruntime_qnn"}
 
 @functools.cache
 def register() -> dict[str, str]:
-    """Make the providers of all such packages known to ONNX Runtime, once.
+    """Register the providers of all such packages with ONNX Runtime, once.
 
     Returns:
-        Packages that are there and did not load, and why.
+        Installed packages that did not load, and why.
 
     """
     if not hasattr(ort, "register_execution_provider_library"):
@@ -33,7 +33,7 @@ def register() -> dict[str, str]:
             provider = package.get_ep_name()
             if provider not in ort.get_available_providers():
                 ort.register_execution_provider_library(provider, package.get_library_path())
-        except Exception as error:  # whatever another's package and library do
+        except Exception as error:  # any error of another project's package or library
             failed[name] = (str(error).strip() or type(error).__name__).splitlines()[0]
     return failed
 

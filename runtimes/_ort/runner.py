@@ -27,12 +27,12 @@ class Terminate:
         self._options.terminate = False
 
     def is_set(self) -> bool:
-        """Whether a pass is to stop."""
+        """Return whether a stop is requested."""
         return bool(self._options.terminate)
 
 
 class Runner(ABC):
-    """An inference session as one sequence uses it: one pass at a time.
+    """Runs an inference session for one sequence, one pass at a time.
 
     Attributes:
         options: of every pass.
@@ -43,18 +43,18 @@ class Runner(ABC):
     def __init__(self, inference: ort.InferenceSession) -> None:
         self.options = ort.RunOptions()
         self.stop = Terminate(self.options)
-        self.options.log_severity_level = 4  # an interrupted pass is not worth a log line
-        # "No graph capture" said aloud: asking for an entry that is not there throws inside
-        # onnxruntime's Python, 35 microseconds a pass.
+        self.options.log_severity_level = 4  # an interrupted pass should not be logged
+        # Explicitly "no graph capture": looking up a missing entry throws inside onnxruntime's
+        # Python, which costs 35 microseconds a pass.
         self.options.add_run_config_entry("gpu_graph_id", "-1")
         self._closed = False
         self._busy = threading.Lock()
         self._run: Callable[[ort.IOBinding, ort.RunOptions], None] = inference.run_with_iobinding
 
     def close(self) -> None:
-        """Stop a pass that another thread runs; forget the bindings and the weights."""
+        """Stop a pass that another thread runs; release the bindings and the weights."""
         self.stop.set()
-        with self._busy:  # the cache must not go while a pass writes to it
+        with self._busy:  # the cache must not be freed while a pass writes to it
             if not self._closed:
                 self._closed = True
                 del self._run
@@ -62,7 +62,7 @@ class Runner(ABC):
 
     @abstractmethod
     def _release(self) -> None:
-        """Drop what holds the weights or the cache."""
+        """Drop references to the weights and the cache."""
 
     def _check_open(self) -> None:
         if self._closed:

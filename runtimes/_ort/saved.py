@@ -1,4 +1,4 @@
-"""A session's committed rows as bytes, and what tells one model from another."""
+"""Stores a session's committed rows as bytes, and identifies models."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy.typing as npt
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.errors import SnapshotError
 
-# Of each file of weights: enough to tell two trainings of one architecture apart.
+# Bytes read of each file of weights: enough to tell two trainings of one architecture apart.
 _SAMPLE = 1 << 20
 
 Rows = npt.NDArray[Any]
 
 
 def fingerprint(file: Path) -> str:
-    """Of the graph, whole, and of the beginning of its weights; the same wherever they stand."""
+    """Hash the whole graph and the beginning of its weights, independently of their location."""
     digest = hashlib.sha256(file.read_bytes())
     for location in sorted({stored[0] for stored in read_model_file(file).stored}):
         with (file.parent / location).open("rb") as weights:
@@ -29,7 +29,7 @@ def fingerprint(file: Path) -> str:
 
 
 def token_bytes(groups: Sequence[Rows]) -> int:
-    """What a token takes in caches ``[entries, kv_heads, slots, width]``."""
+    """Return the bytes of a token in caches ``[entries, kv_heads, slots, width]``."""
     return sum(
         entries * heads * width * rows.dtype.itemsize
         for rows in groups
@@ -38,15 +38,15 @@ def token_bytes(groups: Sequence[Rows]) -> int:
 
 
 def rows_of(groups: Sequence[Rows], length: int) -> list[bytes]:
-    """The first ``length`` tokens of caches ``[entries, kv_heads, slots, width]``."""
+    """Return the first ``length`` tokens of caches ``[entries, kv_heads, slots, width]``."""
     return [rows[:, :, :length].tobytes() for rows in groups]
 
 
 def rows_from(payload: bytearray, groups: Sequence[Rows], length: int) -> list[Rows]:
-    """What ``rows_of`` gave back for caches like ``groups``, as views of the payload.
+    """Return the rows from ``rows_of`` for caches like ``groups``, as views of the payload.
 
     Raises:
-        SnapshotError: the payload is not of so many tokens.
+        SnapshotError: the payload has another number of tokens.
 
     """
     shapes = [(*rows.shape[:2], length, rows.shape[3]) for rows in groups]

@@ -1,4 +1,4 @@
-"""A session on ONNX Runtime, whatever its graph looks like."""
+"""The session class shared by all graph styles on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgedec.runtimes._ort.saved import Rows, rows_from, rows_of, token_bytes
 
 
 class Saveable(Protocol):
-    """What a session must know of its model."""
+    """Properties of a model that its sessions need."""
 
     @property
     def info(self) -> ModelInfo:
@@ -23,12 +23,12 @@ class Saveable(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What its sessions can do."""
+        """Features of its sessions."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the model that a saved state belongs to."""
+        """Identifier of the model in saved states."""
         ...
 
 
@@ -36,7 +36,7 @@ class OrtSession(SessionBase):
     """A cache of rows that a runner's passes fill; a graph style adds the methods below.
 
     Args:
-        model: whose weights it shares.
+        model: owner of the weights.
         capacity: tokens that fit.
         runner: of its passes.
 
@@ -47,21 +47,23 @@ class OrtSession(SessionBase):
         self._saveable = model
         self._runner = runner
 
-    # -- what a graph style adds ----------------------------------------------------------------
+    # -- implemented by a graph style -----------------------------------------------------------
 
     @abstractmethod
     def _held(self) -> list[Rows]:
-        """The cache, ``[entries, kv_heads, slots, width]`` each; committed rows come first."""
+        """Return the caches, ``[entries, kv_heads, slots, width]``, committed rows first."""
 
     @abstractmethod
     def _take_over(self, rows: Sequence[Rows], length: int) -> None:
-        """Let the cache begin with these, shaped as ``_held`` but of ``length`` slots."""
+        """Replace the cache's beginning by these rows, shaped as ``_held`` but with ``length``
+        slots.
+        """
 
     @abstractmethod
     def _give_back(self) -> None:
-        """Give the cache's memory back."""
+        """Free the cache's memory."""
 
-    # -- what all share -------------------------------------------------------------------------
+    # -- shared ---------------------------------------------------------------------------------
 
     def _fingerprint(self) -> str:
         return self._saveable.fingerprint

@@ -1,9 +1,9 @@
-"""What a device reaches, measured through ONNX Runtime.
+"""Measures a device's speed through ONNX Runtime.
 
 The graphs are written here, without the onnx package: a message of the protobuf wire format is a
-sequence of fields, whose numbers are from onnx.proto3. So that hardly anything travels between
-host and device, the rows are made there, as ``column x``, and come back as one, ``y = row (column
-x) W1 W2 ... Wn``. All shapes are fixed, since neural processors know no others.
+sequence of fields, whose numbers are from onnx.proto3. To move little between host and device, the
+rows are made there, as ``column x``, and come back as one, ``y = row (column x) W1 W2 ... Wn``. All
+shapes are fixed, since neural processors require that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edgedec.hardware.speed import (
     one_row,
     take_speed,
 )
-from edgedec.runtimes._ort.devices import CPU, Offer, choose
+from edgedec.runtimes._ort.devices import CPU, OrtDevice, choose
 from edgedec.runtimes._ort.opening import SessionFailed, one_line, open_session, session_options
 
 _IR_VERSION, _OPSET = 8, 17
@@ -48,11 +48,11 @@ def measure(device: Device, threads: int) -> Speed:
 
 
 @contextmanager
-def _ready(offer: Offer, threads: int, weights: str, count: int, rows: int) -> Iterator[Ready]:
+def _ready(offer: OrtDevice, threads: int, weights: str, count: int, rows: int) -> Iterator[Ready]:
     """See ``edgedec.hardware.speed.Prepare``."""
     dtypes: list[DTypeLike] = [np.float16 if weights == "f16" else np.float32]
     if weights == "int4" and offer.device.kind != "cpu":
-        dtypes.insert(0, np.float16)  # activations of single precision may do as well
+        dtypes.insert(0, np.float16)  # single-precision activations may work as well
     reasons = []
     for dtype in dtypes:
         try:
@@ -65,11 +65,11 @@ def _ready(offer: Offer, threads: int, weights: str, count: int, rows: int) -> I
     raise reasons[0]
 
 
-def _opened(offer: Offer, threads: int, weights: dict[str, Array], rows: int) -> Ready:
-    """A session, which ran once."""
+def _opened(offer: OrtDevice, threads: int, weights: dict[str, Array], rows: int) -> Ready:
+    """Open a session and run it once."""
     options = session_options(threads)
     if offer.provider != CPU:
-        # Else ONNX Runtime would compute on the processor what the device cannot.
+        # Otherwise ONNX Runtime would run operators that the device lacks on the processor.
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     values = [ort.OrtValue.ortvalue_from_numpy(weight) for weight in weights.values()]
     options.add_external_initializers(list(weights), values)
@@ -95,7 +95,7 @@ def _opened(offer: Offer, threads: int, weights: dict[str, Array], rows: int) ->
 
 
 def _matrices(weights: str, count: int, dtype: DTypeLike) -> dict[str, Array]:
-    """Initializers by name, each with memory of its own, or caches would hold the one."""
+    """Return initializers by name, each with its own memory, which caches must not share."""
     if weights != "int4":
         return {f"w{n}": matrix().T.astype(dtype, order="C") for n in range(count)}
     packed = (codes()[:, ::2] | codes()[:, 1::2] << 4).reshape(SIDE, SIDE // BLOCK, BLOCK // 2)
@@ -108,7 +108,7 @@ def _matrices(weights: str, count: int, dtype: DTypeLike) -> dict[str, Array]:
 
 
 def graph(weights: dict[str, Array], feeds: dict[str, Array]) -> bytes:
-    """A serialised ModelProto; the data of its weights are handed over beside it."""
+    """Return a serialised ModelProto; the weights' data are passed separately."""
     op, parts, more = "MatMul", "w", b""
     if "s0" in weights:
         op, parts = "MatMulNBits", "ws"
@@ -133,7 +133,7 @@ def graph(weights: dict[str, Array], feeds: dict[str, Array]) -> bytes:
 
 
 def _tensor(name: str, values: Array) -> bytes:
-    """A TensorProto without data, which must say that they are elsewhere."""
+    """Return a TensorProto whose data are external."""
     location = _message((1, "location"), (2, "memory"))
     dims = ((1, size) for size in values.shape)
     return _message(*dims, (2, _KINDS[values.dtype.name]), (8, name), (13, location),
@@ -141,14 +141,14 @@ def _tensor(name: str, values: Array) -> bytes:
 
 
 def _value(name: str, values: Array) -> bytes:
-    """A ValueInfoProto of the same type and shape."""
+    """Return a ValueInfoProto of the same type and shape."""
     shape = _message(*((1, _message((1, size))) for size in values.shape))
     tensor = _message((1, _KINDS[values.dtype.name]), (2, shape))
     return _message((1, name), (2, _message((1, tensor))))
 
 
 def _message(*fields: tuple[int, int | str | bytes]) -> bytes:
-    """A message with these fields, each a number and a value."""
+    """Return a message with these fields, each a number and a value."""
     parts = []
     for number, value in fields:
         if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What runs in the child process of `check`: a bound on its memory, then llama.cpp."""
+"""Runs in the child process of `check`: bounds its memory, then opens a file."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import numpy as np
 from edgedec._support import _confined_child
 from edgedec._support._confined_child import Refusal
 
-# Beside the file itself: Python, the libraries, and what a context of few tokens takes.
+# In addition to the file: Python, the libraries, and a context of few tokens.
 SPARE_BYTES = 4 << 30
 
 
 def main(task: Mapping[str, Any]) -> None:
-    """Open one file; where that fails, what llama.cpp wrote to standard error says why."""
+    """Open one file; if that fails, llama.cpp's standard error says why."""
     path = Path(task["path"])
     try:
         import llama_cpp
-    except Exception as error:  # whatever a broken installation raises
+    except Exception as error:  # any error of a broken installation
         raise Refusal("unavailable", str(error)) from None
     if not llama_cpp.llama_supports_gpu_offload():
         bound_memory(path)
@@ -33,9 +33,9 @@ def main(task: Mapping[str, Any]) -> None:
 
 
 def bound_memory(path: Path) -> None:
-    """No more address space than the file can need.
+    """Limit the address space to what the file can need.
 
-    With a graphics processor the drivers reserve address space beyond any bound.
+    With a graphics processor there is no limit, since drivers reserve arbitrary address space.
     """
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
@@ -59,7 +59,7 @@ def _decodes(path: Path) -> bool:
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = 0
     params.check_tensors = True
-    # As the runtime does: AMX kernels of some builds end the process whatever the file.
+    # As in the runtime: AMX kernels of some builds end the process, whatever the file.
     params.use_extra_bufts = b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:

@@ -1,4 +1,4 @@
-"""The devices that this build of llama.cpp computes on, as ggml knows them."""
+"""Lists the devices of this build of llama.cpp, as ggml knows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgedec.records.place import CPU
 from edgedec.runtimes.llamacpp.library import FOLDER, forget, reason, version
 
 _PROCESSOR, _CARD, _SHARED_CARD, _HELPER = 0, 1, 2, 3  # ggml_backend_dev_type
-# Neural processors call themselves cards too; Qualcomm's and Huawei's by these names.
+# Neural processors also report as cards; these are the names of Qualcomm's and Huawei's.
 _NEURAL = ("HTP", "CANN")
 
 
@@ -26,7 +26,7 @@ class InitParams(ctypes.Structure):
     _fields_ = (("mem_size", _size), ("mem_buffer", _pointer), ("no_alloc", ctypes.c_bool))
 
 
-# What is called of ggml: results and arguments.
+# Result and argument types of the ggml functions called.
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "ggml_backend_load_all_from_path": (None, [_text]),
     "ggml_backend_reg_count": (_size, []),
@@ -66,9 +66,9 @@ class Backend:
 
     Attributes:
         name: as ``LoadOptions.device`` takes it.
-        description: the maker's.
-        takes_layers: a graphics device; the processor and what helps it need no layers sent.
-        pointer: ggml's; 0 where the library does not tell its devices.
+        description: the vendor's.
+        takes_layers: a graphics device; the processor and its accelerators need no layers sent.
+        pointer: ggml's; 0 if the library does not list its devices.
 
     """
 
@@ -79,14 +79,14 @@ class Backend:
 
     @property
     def kind(self) -> str:
-        """As in ``hardware.device.Device``."""
+        """Kind, as in ``hardware.device.Device``."""
         if not self.takes_layers:
             return "cpu"
         return "npu" if self.name.startswith(_NEURAL) else "gpu"
 
     @property
     def memory(self) -> tuple[int, int] | None:
-        """Bytes of its own memory: free, total; None where it does not say."""
+        """Return bytes of its own memory: free, total; None if it does not report them."""
         if not self.pointer:
             return None
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
@@ -96,10 +96,10 @@ class Backend:
 
 @functools.cache
 def ggml() -> Any:
-    """The library behind llama.cpp, with the types of what is called of it.
+    """Return the library behind llama.cpp, with the types of the functions called.
 
     Raises:
-        AttributeError: its functions stand in another library, as on Windows.
+        AttributeError: its functions are in another library, as on Windows.
 
     """
     from llama_cpp import _ggml
@@ -113,13 +113,13 @@ def ggml() -> Any:
 
 @functools.cache
 def load_plugins() -> str | None:
-    """Make backends known that are libraries of their own, once.
+    """Load backends that are separate libraries, once.
 
-    They stand beside llama.cpp's library where it was built so, or where ``GGML_BACKEND_PATH``
-    says; never in the current folder, where llama.cpp itself would look too.
+    They are beside llama.cpp's library if it was built that way, or at ``GGML_BACKEND_PATH``; never
+    in the current folder, where llama.cpp itself would look, too.
 
     Returns:
-        Why the one that was asked for did not load; None where all did.
+        Why the requested one did not load; None if all did.
 
     """
     wanted = os.environ.get("GGML_BACKEND_PATH")
@@ -136,7 +136,7 @@ def load_plugins() -> str | None:
 
 
 def find_backends() -> list[Backend]:
-    """All of them, the processor's helpers among them."""
+    """Return all backends, including the processor's accelerators."""
     load_plugins()
     try:
         library = ggml()
@@ -153,7 +153,7 @@ def find_backends() -> list[Backend]:
 
 
 def find_devices() -> list[Device]:
-    """What a model can be put on, the processor first; its helpers stand with it."""
+    """Return the devices for a model, the processor, with its accelerators, first."""
     backends = find_backends()
     helpers = [b.name for b in backends if not b.takes_layers and b.name != "CPU"]
     devices: list[Device] = []

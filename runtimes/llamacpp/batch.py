@@ -1,4 +1,4 @@
-"""What a pass is given: arrays that are allocated once and filled through numpy."""
+"""The input of a pass: arrays that are allocated once and filled through numpy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Batch:
         self._tokens = np.zeros(tokens, np.int32)
         self._positions = np.zeros(tokens, np.int32)
         self._steps = np.arange(tokens, dtype=np.int32)
-        # Chains belong to sequence 0; what a tree's nodes belong to is written each time.
+        # Chains belong to sequence 0; the sequences of a tree's nodes are written each time.
         self._one = np.ones(tokens, np.int32)
         self._counts = np.ones(tokens, np.int32)
         self._members = np.zeros((tokens, sequences), np.int32)
@@ -39,7 +39,7 @@ class Batch:
         self._tree = self._struct(self._counts, self._to_members, self._all)
 
     def chain(self, tokens: Sequence[int], position: int, *, head: bool) -> Params:
-        """Tokens that follow one another from ``position`` on; ``head``: with logits."""
+        """Return a batch of consecutive tokens from ``position`` on; ``head``: with logits."""
         count = len(tokens)
         self._tokens[:count] = tokens
         np.add(self._steps[:count], position, out=self._positions[:count])
@@ -50,7 +50,7 @@ class Batch:
     def branches(
         self, tokens: Sequence[int], positions: Sequence[int], members: Sequence[Sequence[int]]
     ) -> Params:
-        """Nodes of a tree, each with the sequences it belongs to; all with logits."""
+        """Return a batch of a tree's nodes, each with its sequences; all with logits."""
         count = len(tokens)
         self._tokens[:count] = tokens
         self._positions[:count] = positions

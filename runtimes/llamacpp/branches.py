@@ -1,10 +1,10 @@
-"""Which sequences hold which nodes of a pending tree that branches.
+"""Assigns sequences to the nodes of a branching pending tree.
 
-llama.cpp knows no trees, only sequences that share cells: a token sees the cells of its own
-sequence at lower positions. So every leaf is a sequence, a node belongs to the sequences of all
-leaves below it, and a branch that starts later takes over the cells of its path. Sequence 0 is
-the text. Copying a long text's membership costs more than a small pass, so the others keep
-what they share with it from one tree to the next and are brought up to date when used.
+llama.cpp has no trees, only sequences that share cells: a token sees the cells of its own sequence
+at lower positions. So every leaf is a sequence, a node belongs to the sequences of all leaves below
+it, and a branch that starts later takes over the cells of its path. Sequence 0 is the text. Copying
+a long text's membership costs more than a small pass, so the other sequences keep what they share
+with it from one tree to the next and are updated when used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Members = list[list[int]]
 
 @dataclass(slots=True)
 class Mark:
-    """Where the sequences stood before a pass.
+    """State of the sequences before a pass.
 
     Attributes:
         used: sequences in use.
@@ -41,7 +41,7 @@ class Branches:
     """The sequences of one session.
 
     Args:
-        most: sequences there can be.
+        most: largest number of sequences.
 
     """
 
@@ -54,7 +54,7 @@ class Branches:
 
     @property
     def pending(self) -> bool:
-        """Whether pending nodes were placed, rather than computed as a chain."""
+        """True if pending nodes were placed, rather than computed as a chain."""
         return bool(self._via)
 
     # -- growing --------------------------------------------------------------------------------
@@ -62,14 +62,14 @@ class Branches:
     def place(
         self, context: Context, tree: TokenTree, start: int, end: int, length: int
     ) -> Members:
-        """The sequences of ``nodes[start:end]``; those that begin here have their path already.
+        """Return the sequences of ``nodes[start:end]``; new ones already hold their path.
 
         Raises:
             StateError: more branches than there are sequences.
 
         """
         parents, depths = tree.parents, tree.depths
-        if len(self._via) < start:  # what is pending is a chain, and of the text's sequence
+        if len(self._via) < start:  # the pending nodes are a chain in the text's sequence
             self._via = [0] * start
             self._ends = {start - 1: 0}
         if start == 0:
@@ -98,7 +98,7 @@ class Branches:
         return members
 
     def _fork(self, context: Context, parent: int, length: int, depth: int) -> int:
-        """A new sequence that has the text and the path to a pending node."""
+        """Return a new sequence that holds the text and the path to a pending node."""
         sequence = self._used
         if sequence == len(self._held):
             raise StateError(f"a tree of more than {sequence} branches: draft fewer nodes")
@@ -114,11 +114,11 @@ class Branches:
             self._held[sequence] = length
 
     def mark(self) -> None:
-        """Remember where the sequences stand, for ``go_back``."""
+        """Remember the sequences' state, for ``go_back``."""
         self._mark = Mark(self._used, len(self._via), dict(self._ends))
 
     def go_back(self, context: Context, length: int) -> None:
-        """A pass failed: what was written since ``mark`` goes."""
+        """Undo a failed pass: remove what was written since ``mark``."""
         mark = self._mark
         for sequence in range(mark.used, self._used):
             context.remove(sequence, length)
@@ -131,7 +131,7 @@ class Branches:
     # -- ending ---------------------------------------------------------------------------------
 
     def keep(self, context: Context, path: Sequence[int], length: int) -> None:
-        """Leave the text and this path, in sequence 0; the tree's other nodes go."""
+        """Keep the text and this path, in sequence 0; drop the tree's other nodes."""
         winner = self._via[path[-1]] if path else 0
         end = length + len(path)
         for sequence in range(self._used):
@@ -144,20 +144,20 @@ class Branches:
         self.forget()
 
     def forget(self) -> None:
-        """No tree is pending any more."""
+        """Forget the pending tree."""
         self._used = 1
         self._ends.clear()
         self._via.clear()
 
     def cut(self, length: int) -> None:
-        """The text is this short now, in all sequences."""
+        """Cut the text to ``length`` in all sequences."""
         self._held = [min(held, length) for held in self._held]
         self.forget()
 
     def hold(self, context: Context, length: int) -> None:
-        """Let another sequence hold the whole text too, after its state was put somewhere.
+        """Let another sequence hold the whole text, too, after its state was restored.
 
-        Cells of two sequences are never taken for new tokens, not even when they have left a
-        sliding window; with a state put back llama.cpp would begin with the oldest ones.
+        Cells of two sequences are never reused for new tokens, even when they have left a sliding
+        window; after restoring a state llama.cpp would otherwise begin with the oldest ones.
         """
         self._catch_up(context, 1, length)

@@ -1,7 +1,7 @@
-"""The first look at an untrusted GGUF: in a child process, since llama.cpp may end its own.
+"""Checks untrusted GGUF files in a child process, since llama.cpp may abort.
 
-No validation of the header can rule that out, so a file nobody opened yet is opened by llama.cpp
-in a child first, which decodes one token. What opened is remembered by its sha256.
+No validation of the header can rule that out, so an unknown file is first opened in a child, which
+decodes one token. Files that opened are remembered by their sha256.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from edgedec.runtimes.llamacpp import INFO
 
 PACKAGE = INFO.packages[0]
 CHILD = "edgedec.runtimes.llamacpp._check_child"
-# Enough for an SD card: a minute, and as long as its bytes take at 10 MB a second.
+# Enough for an SD card: a minute, plus the file's bytes at 10 MB a second.
 BASE_TIMEOUT_S = 60.0
 BYTES_PER_SECOND = 10 << 20
 _QUIET_AND_SMALL = {
     "GGML_NO_BACKTRACE": "1",  # an abort would start a debugger to print one
-    # Each thread and arena reserves address space, which the child bounds.
+    # Each thread and arena reserves address space, which is limited in the child.
     "OPENBLAS_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "2",
 }
 
 
 def first_open(path: str | Path, *, timeout_s: float | None = None) -> GgufHeader:
-    """Make sure that llama.cpp can open a file without harm to this process.
+    """Ensure that llama.cpp can open a file without harm to this process.
 
-    A file that opened before with the installed llama.cpp is not opened again, nor is it read
-    whole again while its path, size, time and inode stay the same.
+    A file that opened before with the installed llama.cpp is not opened again, nor hashed again
+    while its path, size, time and inode stay the same.
 
     Args:
         path: a GGUF file, or the first part of a split one.
@@ -87,7 +87,7 @@ def _open_in_child(path: Path, timeout_s: float) -> None:
 
 
 def _last_error(output: bytes) -> str:
-    """The last line that says what went wrong, without the folders of a source file."""
+    """Return the last line that states an error, without the folders of a source file."""
     text = output.decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower() or "GGML_ASSERT" in line]

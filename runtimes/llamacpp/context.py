@@ -1,4 +1,4 @@
-"""One ``llama_context``: a cache, a place for logits, and passes over them."""
+"""Wraps a ``llama_context``: a cache, a buffer for logits, and passes over them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from edgedec.runtimes.llamacpp.library import (
 )
 
 CHUNK = 128
-# The place for logits is taken at once and written to, for a context's whole life: a row for
-# each sequence, since llama.cpp ties the two. Every pass compares all sequences with each other:
-# 64 cost it 5 microseconds, 128 cost 15.
+# The buffer for logits is allocated and written at once, for a context's whole life: a row for each
+# sequence, since llama.cpp ties the two. Every pass compares all sequences with each other: 64 cost
+# it 5 microseconds, 128 cost 15.
 _LEAST_ROWS, _MOST_ROWS = 32, 64
 _LOGITS_BYTES = 32 << 20
 _CELLS = 256
@@ -37,7 +37,7 @@ KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # ggml_type
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What all contexts of a model share.
+    """Settings shared by all contexts of a model.
 
     Attributes:
         kv: a key of ``KV_TYPES``.
@@ -58,12 +58,12 @@ class Settings:
 
 
 def head_rows(vocab_size: int) -> int:
-    """Rows of logits that one decode may bring."""
+    """Return the most rows of logits of one decode."""
     return max(_LEAST_ROWS, min(_MOST_ROWS, _LOGITS_BYTES // (4 * vocab_size)))
 
 
 def cells_for(tokens: int) -> int:
-    """Cells of a context for so many tokens: a pass may be padded by one, then whole blocks."""
+    """Return the cells of a context for ``tokens`` tokens: padding by one, then whole blocks."""
     return -(-(tokens + 1) // _CELLS) * _CELLS
 
 
@@ -75,7 +75,7 @@ class _Owner:
 
 
 def _free(pointer: Pointer, weights: Weights, stop: StopFlag) -> None:
-    """The weights and the flag are arguments so that they outlive the context."""
+    """Free a context; the weights and the flag are arguments so that they outlive it."""
     api.llama_free(pointer)
 
 
@@ -83,10 +83,10 @@ class Context:
     """A cache for one text, freed when the last reference goes, views of its logits included.
 
     Args:
-        weights: that it computes with.
-        settings: how.
+        weights: to compute with.
+        settings: of all contexts of the model.
         cells: tokens that fit.
-        stop: ends a running decode; None makes one.
+        stop: ends a running decode; None creates one.
 
     Attributes:
         cells: as given.
@@ -95,7 +95,7 @@ class Context:
         rows: most rows of logits of one decode, and most sequences.
 
     Raises:
-        SessionError: llama.cpp could not make it: too little memory, mostly.
+        SessionError: llama.cpp could not create it, usually for lack of memory.
 
     """
 
@@ -130,7 +130,7 @@ class Context:
         """Compute a batch into the cache.
 
         Raises:
-            Interrupted: ``stop`` was set; what the batch wrote may be there in part.
+            Interrupted: ``stop`` was set; the batch may be partly written.
             PassFailed: llama.cpp failed; likewise.
 
         """
@@ -146,7 +146,7 @@ class Context:
         raise PassFailed(f"llama.cpp could not run a pass: {reason()}")
 
     def run(self, tokens: Sequence[int], position: int, *, head: bool) -> None:
-        """Compute tokens that follow one another into sequence 0; ``head``: with logits.
+        """Compute consecutive tokens into sequence 0; ``head``: with logits.
 
         Raises:
             Interrupted, PassFailed: as ``decode``.
@@ -160,9 +160,9 @@ class Context:
             self.decode(self.batch.chain(tokens, position, head=head))
 
     def logits(self, count: int) -> FloatArray:
-        """The rows of the last decode, ``[count, vocab]``; valid until the next.
+        """Return the rows of the last decode, ``[count, vocab]``; valid until the next.
 
-        The array keeps the context alive, so that reading it late is never an error.
+        The array keeps the context alive, so reading it late is safe.
         """
         address = ctypes.addressof(api.llama_get_logits(self.pointer).contents)
         if address != self._address:
@@ -176,26 +176,26 @@ class Context:
     # -- the cache ------------------------------------------------------------------------------
 
     def remove(self, sequence: int, start: int, end: int = -1) -> bool:
-        """Take a sequence (-1: all) out of the tokens at positions ``start`` to ``end``.
+        """Remove a sequence (-1: all) from the tokens at positions ``start`` to ``end``.
 
-        False when this kind of cache cannot; then nothing has changed.
+        Returns False, without any change, if this kind of cache cannot.
         """
         return bool(api.llama_memory_seq_rm(self.memory, sequence, start, end))
 
     def share(self, source: int, target: int, start: int, end: int) -> None:
-        """Let ``target`` hold the tokens of ``source`` from ``start`` to ``end`` too."""
+        """Let ``target`` also hold the tokens of ``source`` from ``start`` to ``end``."""
         api.llama_memory_seq_cp(self.memory, source, target, start, end)
 
     def keep_only(self, sequence: int) -> None:
-        """Remove all tokens that are not of this sequence."""
+        """Remove all tokens of other sequences."""
         api.llama_memory_seq_keep(self.memory, sequence)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         api.llama_memory_clear(self.memory, False)
 
     def span(self, sequence: int = 0) -> tuple[int, int]:
-        """The first and the last position that a sequence holds; (-1, -1) for none."""
+        """Return the first and the last position of a sequence; (-1, -1) if it is empty."""
         return (
             int(api.llama_memory_seq_pos_min(self.memory, sequence)),
             int(api.llama_memory_seq_pos_max(self.memory, sequence)),
@@ -204,7 +204,7 @@ class Context:
     # -- its state ------------------------------------------------------------------------------
 
     def state(self) -> npt.NDArray[np.uint8]:
-        """Everything in the cache, pending nodes included, as bytes.
+        """Return the whole cache, including pending nodes, as bytes.
 
         Raises:
             SessionError: llama.cpp could not write it.
@@ -218,17 +218,17 @@ class Context:
         return data
 
     def put(self, data: npt.NDArray[np.uint8]) -> bool:
-        """Take over all of a state, with its sequences; False where llama.cpp refuses it."""
+        """Restore a whole state with its sequences; False if llama.cpp refuses it."""
         forget()
         read = api.llama_state_set_data(self.pointer, _bytes_at(data), data.size)
         return bool(read == data.size)
 
     def empty(self, cells: int) -> Context:
-        """An empty context of so many cells, that stops as this one."""
+        """Return an empty context of ``cells`` cells with the same stop flag."""
         return Context(self.weights, self._settings, cells, self.stop)
 
     def larger(self, cells: int) -> Context:
-        """A context of more cells that holds, and stops, as this one.
+        """Return a context of more cells with the same contents and stop flag.
 
         Raises:
             SessionError: too little memory.
@@ -240,13 +240,13 @@ class Context:
         return other
 
     def restore(self, data: npt.NDArray[np.uint8], length: int) -> bool:
-        """Put back the first ``length`` tokens of sequence 0 of a state.
+        """Restore the first ``length`` tokens of sequence 0 of a state.
 
-        False, with an empty cache, where llama.cpp refuses it or finds other tokens in it.
+        Returns False, with an empty cache, if llama.cpp refuses it or it has other tokens.
         """
         good = self.put(data)
         if good and length:
-            if self.span()[1] >= length:  # what is beyond belonged to a pending tree
+            if self.span()[1] >= length:  # the rest belonged to a pending tree
                 good = self.remove(-1, length)
                 self.keep_only(0)
             good = good and self.span()[1] == length - 1
@@ -261,8 +261,8 @@ def _bytes_at(data: npt.NDArray[np.uint8]) -> Params:
 
 def _params(settings: Settings, cells: int, rows: int) -> Params:
     params: Params = api.llama_context_default_params()
-    # llama.cpp rounds up itself, but first makes batches as small as the context: too small for
-    # the rows it reserves then.
+    # llama.cpp rounds up, but first makes batches as small as the context: too small for the rows
+    # it then reserves.
     params.n_ctx = cells_for(cells)
     params.n_batch = params.n_ubatch = CHUNK
     params.n_seq_max = params.n_outputs_max = rows
@@ -270,7 +270,7 @@ def _params(settings: Settings, cells: int, rows: int) -> Params:
     params.type_k = params.type_v = KV_TYPES[settings.kv]
     chosen = settings.flash_attention
     params.flash_attn_type = -1 if chosen is None else int(chosen)
-    # Branches share the cells of their common path. A sliding window keeps what leaves it: a
+    # Branches share the cells of their common path. A sliding window keeps what leaves it, since a
     # rejected draft brings it back.
     params.kv_unified = params.swa_full = True
     params.no_perf = True

@@ -1,4 +1,4 @@
-"""What is to be known of a model before its first session."""
+"""Measures facts of a model before its first session."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from edgedec.errors import SessionError
 from edgedec.runtimes.llamacpp.context import Context, cells_for
 from edgedec.runtimes.llamacpp.library import Weights, api
 
-# Of each token a state holds: its position, how many sequences have it, and which (one).
+# A state holds for each token: its position, its number of sequences, and their ids.
 _CELL_BYTES = 12
 _PLACE_BYTES = 12
-_PLACED = {8, 24, 40}  # rotary embeddings of images: a token has a place, too
+_PLACED = {8, 24, 40}  # rotary embeddings of images, where tokens also have a place
 _UNUSED = 1 << 1  # llama_token_attr
 _SAMPLES, _SAMPLE = 16, 1 << 16
 _REPACKED, _GUESSED = {2, 14, 15}, 1024  # llama_ftype: Q4_0, Q4_K_S, Q4_K_M
@@ -22,12 +22,12 @@ _REPACKED, _GUESSED = {2, 14, 15}, 1024  # llama_ftype: Q4_0, Q4_K_S, Q4_K_M
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a short pass tells.
+    """Facts from a short pass.
 
     Attributes:
-        rollback: whether tokens can be taken out of the cache.
+        rollback: whether tokens can be removed from the cache.
         kv_bytes_per_token: of all layers, keys and values, as stored.
-        state_bytes: what does not grow with the text.
+        state_bytes: size of a state without its tokens.
 
     """
 
@@ -37,10 +37,10 @@ class Facts:
 
 
 def measure(context: Context) -> Facts:
-    """Run two tokens and see what they take; heads and widths may differ between layers.
+    """Measure the memory of two tokens; heads and widths may differ between layers.
 
     Args:
-        context: an empty one.
+        context: empty.
 
     Raises:
         SessionError: llama.cpp cannot run this model.
@@ -56,7 +56,7 @@ def measure(context: Context) -> Facts:
         rollback = Rollback.NONE
         context.clear()
         one = _state_size(context, [0])
-    # One more sequence on one token adds four bytes in each of the model's caches.
+    # One more sequence on a token adds four bytes in each of the model's caches.
     context.share(0, 1, 0, 1)
     caches = (api.llama_state_get_size(context.pointer) - one) // 4
     placed = api.llama_model_rope_type(context.weights.pointer) in _PLACED
@@ -72,7 +72,7 @@ def _state_size(context: Context, tokens: list[int]) -> int:
 
 
 def eos_ids(weights: Weights) -> tuple[int, ...]:
-    """All tokens that end a text or a turn."""
+    """Return all tokens that end a text or a turn."""
     vocab, ends = weights.vocab, api.llama_vocab_is_eog
     found = {t for t in range(api.llama_vocab_n_tokens(vocab)) if ends(vocab, t)}
     found |= {int(api.llama_vocab_eos(vocab)), int(api.llama_vocab_eot(vocab))}
@@ -80,7 +80,7 @@ def eos_ids(weights: Weights) -> tuple[int, ...]:
 
 
 def first_padding(weights: Weights) -> int:
-    """Where the vocabulary's tokens end; unused ones that follow fill up the matrix."""
+    """Return where the vocabulary's tokens end; unused ones after them pad the matrix."""
     vocab, attributes = weights.vocab, api.llama_vocab_get_attr
     end = int(api.llama_vocab_n_tokens(vocab))
     while end > 1 and attributes(vocab, end - 1) & _UNUSED:
@@ -89,20 +89,20 @@ def first_padding(weights: Weights) -> int:
 
 
 def in_fours(weights: Weights) -> bool:
-    """Whether the kernels take four rows at once, and what is left one by one.
+    """Return whether the kernels compute four rows at once and the rest one by one.
 
-    So they do where a build repacks weights of these types for the processor. One thread, ms
-    for 1 to 4 rows: 20, 31, 39, 25 (Q4_0) and 15, 24, 31, 26 (Q4_K_M).
+    They do if a build repacks weights of these types for the processor. One thread, ms for 1 to 4
+    rows: 20, 31, 39, 25 (Q4_0) and 15, 24, 31, 26 (Q4_K_M).
     """
     kind = int(api.llama_model_ftype(weights.pointer)) & ~_GUESSED
     return kind in _REPACKED and b"REPACK = 1" in api.llama_print_system_info()
 
 
 def least_cells(weights: Weights, capacity: int) -> int:
-    """Cells that a context for so many tokens needs from its beginning.
+    """Return the cells that a context of this capacity needs from its beginning.
 
-    Some models turn by other angles in contexts beyond a first training's (longrope), and
-    llama.cpp decides by the context's size, not by the text's: no session may change sides.
+    Some models rotate by other angles in contexts longer than the original training's (longrope),
+    and llama.cpp decides by the context's size, not the text's: no session may cross that limit.
     """
     key = f"{weights.text('general.architecture')}.rope.scaling.original_context_length"
     trained = int(weights.text(key) or 0)
@@ -110,7 +110,7 @@ def least_cells(weights: Weights, capacity: int) -> int:
 
 
 def fingerprint(file: Path) -> str:
-    """Of a file's size and of samples all over it."""
+    """Return a hash of a file's size and of samples spread over it."""
     size = file.stat().st_size
     digest = hashlib.sha256(str(size).encode())
     with file.open("rb") as stream:

@@ -1,8 +1,8 @@
-"""Whether a row's numbers are the same whatever is computed beside it.
+"""Tests whether a row's logits are independent of the other rows of its pass.
 
-llama.cpp has kernels for a lone row that add in another order: for matrices of floats, and for
-attention over many tokens. A token computed together with a copy of itself never meets them.
-K-quants have further kernels by the number of rows, which pairs do not avoid; so it is tried.
+llama.cpp has kernels for single rows that add in another order: for matrices of floats, and for
+attention over many tokens. A token computed together with a copy of itself never uses them.
+K-quants have further kernels by the number of rows, which pairs do not avoid; so it is tested.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from edgedec.runtimes.llamacpp.context import Context
 
 _PROMPT_TOKENS, _TEXT_TOKENS = 11, 9
 PROBE_CELLS = 32
-# How the text is cut into passes. What fails most often comes first.
+# How the text is cut into passes; the most likely failures come first.
 _CUTS = ((8, 1), (2, 7), (4, 5), (1, 1, 1, 1, 1, 1, 3))
 
 
 def rows_hold(context: Context) -> bool:
-    """Whether the same tokens give the same bits, however they are cut into passes.
+    """Return whether the same tokens give the same bits, however they are cut into passes.
 
     Args:
-        context: an empty one, whose tokens can be removed.
+        context: empty, and able to remove tokens.
 
     """
     rng = np.random.default_rng(0)

@@ -1,7 +1,7 @@
-"""llama.cpp's shared library: its log, and who owns what it allocates.
+"""Loads llama.cpp's shared library: its log, and the ownership of its objects.
 
-llama.cpp says much on stderr. Here all of it goes to the logger ``edgedec.llamacpp`` at level
-DEBUG, which is silent unless somebody listens; the lines of errors are kept for messages.
+llama.cpp writes much to stderr. Here all of it goes to the logger ``edgedec.llamacpp`` at level
+DEBUG, which is silent by default; error lines are kept for messages.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ try:
     with suited_to_the_load():
         import llama_cpp
         from llama_cpp import llama_cpp as _api
-except (RuntimeError, OSError, AttributeError) as error:  # a library of another machine or age
+# a library for another machine or of another version
+except (RuntimeError, OSError, AttributeError) as error:
     raise RuntimeUnavailable(
         f"llama-cpp-python does not load: {str(error).splitlines()[0]}: install it again"
     ) from error
 
 api: Any = _api
-FOLDER = Path(llama_cpp.__file__).parent / "lib"  # where its libraries stand
-Params = Any  # ctypes structures, whose fields no type checker sees
+FOLDER = Path(llama_cpp.__file__).parent / "lib"  # folder of its libraries
+Params = Any  # ctypes structures, whose fields type checkers do not see
 Pointer = Any
 
 logger = logging.getLogger("edgedec.llamacpp")
@@ -52,7 +53,7 @@ _log = _Log()
 def _on_log(level: int, text: bytes, _: object) -> None:
     if level != _CONTINUED:
         _log.level = level
-    # Its own debugging says thousands of lines a load: below what DEBUG asks for here.
+    # Its own debug output is thousands of lines a load, too many for DEBUG here.
     python_level = logging.DEBUG if _log.level > _DEBUG else logging.DEBUG - 1
     if _log.level < _WARNING and not logger.isEnabledFor(python_level):
         return
@@ -69,19 +70,19 @@ api.llama_backend_init()
 
 
 def forget() -> None:
-    """Before a call whose failure is to be explained."""
+    """Clear the log before a call whose failure must be explained."""
     _log.errors.clear()
     _log.warnings.clear()
 
 
 def warned(word: str) -> bool:
-    """Whether a warning since then has this word."""
+    """Return whether a warning since then contains this word."""
     return any(word in line for line in _log.warnings)
 
 
 def reason() -> str:
-    """Why the last call failed, in llama.cpp's own words; one line."""
-    # The first line says what is wrong, the ones after it what could not be done therefore.
+    """Return why the last call failed, in llama.cpp's own words, in one line."""
+    # The first line states the cause, the following ones its consequences.
     line = next(iter(_log.errors), "it gives no reason")
     place, _, words = line.partition(": ")
     return words if words and " " not in place else line
@@ -90,13 +91,13 @@ def reason() -> str:
 # -- interruption -------------------------------------------------------------------------------
 
 _c_library = ctypes.CDLL("msvcrt" if os.name == "nt" else None)
-# The graph asks after every node whether to stop. A Python function would cost a microsecond
-# and the interpreter's lock each time; strlen of a two-byte text that is empty or not is free.
+# The graph asks after every node whether to stop. A Python function would cost a microsecond and
+# the interpreter's lock each time; strlen of a two-byte text, empty or not, is free.
 _asks = api.ggml_abort_callback(ctypes.cast(_c_library.strlen, ctypes.c_void_p).value or 0)
 
 
 class StopFlag:
-    """Set from any thread; a running graph sees it."""
+    """A flag set from any thread that stops a running graph."""
 
     def __init__(self) -> None:
         self._text = (ctypes.c_ubyte * 2)()
@@ -110,25 +111,25 @@ class StopFlag:
         self._text[0] = 0
 
     def is_set(self) -> bool:
-        """Whether a pass is to stop."""
+        """Return whether a stop is requested."""
         return self._text[0] != 0
 
     def put_into(self, params: Params) -> None:
-        """Make a context look at this flag, which must outlive it."""
+        """Make a context use this flag, which must outlive it."""
         params.abort_callback = _asks
         params.abort_callback_data = ctypes.addressof(self._text)
 
 
 def reorders_weights() -> bool:
-    """Whether weights may be held in an order of their kernels' own.
+    """Return whether weights may be stored in their kernels' own order.
 
-    Built by gcc 12, say, AMX kernels load a tile configuration that was never written (the
-    intrinsic names 8 of its 64 bytes as its input) and the process dies. No build tells.
+    In builds by gcc 12, for instance, AMX kernels load a tile configuration that was never written
+    (the intrinsic declares 8 of its 64 bytes as input) and the process dies. Builds do not say so.
     """
     return b"AMX_INT8 = 1" not in api.llama_print_system_info()
 
 
-# -- what llama.cpp allocates -------------------------------------------------------------------
+# -- objects that llama.cpp allocates -----------------------------------------------------------
 
 
 class Weights:
@@ -140,12 +141,12 @@ class Weights:
         weakref.finalize(self, api.llama_model_free, pointer)
 
     def text(self, key: str) -> str | None:
-        """A value of the file's metadata; None where there is none."""
+        """Return a value of the file's metadata; None if there is none."""
         buffer = ctypes.create_string_buffer(512)
         size = api.llama_model_meta_val_str(self.pointer, key.encode(), buffer, len(buffer))
         return buffer.value.decode("utf-8", "replace") if size >= 0 else None
 
 
 def version() -> str:
-    """The version of llama.cpp itself."""
+    """Return the version of llama.cpp itself."""
     return f"{api.llama_version().decode()}, llama-cpp-python {llama_cpp.__version__}"

@@ -42,10 +42,10 @@ class LlamaModel:
 
     Attributes:
         info: facts about the model.
-        capabilities: what its sessions can do.
+        capabilities: features of its sessions.
         session: the class of its sessions.
         first_padding: the column where tokens end and padding begins.
-        state_bytes: of a saved state, beside what each token adds.
+        state_bytes: of a saved state without its tokens.
 
     """
 
@@ -80,22 +80,21 @@ class LlamaModel:
     def load(cls, path: Path | str, options: LoadOptions | None = None) -> LlamaModel:
         """Load a GGUF model.
 
-        Keys and values are f16 unless chosen. Flash attention is llama.cpp's choice, but off on
-        a processor, where only quantised keys and values need it.
-        Sliding-window layers keep all tokens, so that
-        every rejected draft can be taken back. One pass is run, which also brings mapped
-        weights into memory. Rows are made independent of each other only when that is asked
-        for, since a token computed as a pair can cost twice a lone one.
+        Keys and values are f16 by default. Flash attention is llama.cpp's choice, but off on a
+        processor, where only quantised keys and values need it. Sliding-window layers keep all
+        tokens, so that every rejected draft can be rolled back. One pass is run, which also brings
+        mapped weights into memory. Rows are independent of each other only if that is asked for,
+        since a pair can cost twice a single token.
 
         Args:
-            path: the file, the first part of one that is split, or the folder of one.
-            options: choices; its own are ``edgedec.runtimes.llamacpp.OPTIONS``.
+            path: the file, the first part of a split one, or its folder.
+            options: load options; its own are ``edgedec.runtimes.llamacpp.OPTIONS``.
 
         Raises:
-            InputError: choices that exclude each other.
+            InputError: options that exclude each other.
             BundleError: the file is missing, damaged, or holds no decoder.
-            RuntimeUnavailable: a device or locked memory is not there, or row invariance was
-                asked for and pairs do not give it.
+            RuntimeUnavailable: a device or locked memory is not available, or row invariance was
+                asked for and pairs do not achieve it.
 
         """
         options = options or LoadOptions()
@@ -120,7 +119,7 @@ class LlamaModel:
 
     @property
     def weights(self) -> Weights:
-        """What is computed with.
+        """The loaded weights.
 
         Raises:
             StateError: the model is closed.
@@ -132,25 +131,25 @@ class LlamaModel:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """What a saved state must be of: the same weights, keys and values of the same type."""
+        """Identifier in saved states: of the weights, and of the types of keys and values."""
         kinds = f"{self._settings.kv} {self._settings.flash_attention}"
         return f"{fingerprint(self._file)} {kinds} {api.llama_version().decode()}"
 
     def least_cells(self, capacity: int) -> int:
-        """With how many cells a session of this capacity may begin."""
+        """Return the cells of a new session of this capacity."""
         return least_cells(self.weights, capacity)
 
     def new_context(self, cells: int) -> Context:
-        """A context for one session."""
+        """Return a context for one session."""
         return Context(self.weights, self._settings, cells)
 
     def open(self, capacity: int) -> LlamaSession:
-        """A new, empty session, whose cache grows with its text."""
+        """Return a new, empty session, whose cache grows with its text."""
         check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity)
 
     def close(self) -> None:
-        """Give the weights back; they go when the last session is closed too."""
+        """Release the weights, which are freed when the last session is closed, too."""
         self._weights = None
 
 
@@ -161,7 +160,7 @@ def _check(options: LoadOptions) -> None:
 
 
 def default_threads(weight_bytes: int) -> int:
-    """One thread per core this process may use, but none for a share that is not worth it.
+    """Return one thread per core this process may use, fewer if a thread's share is too small.
 
     All threads meet after every node of the graph; a small model waits more than it computes.
     """
@@ -172,7 +171,8 @@ def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
     threads = options.threads or default_threads(weight_bytes)
     kv, flash_attention = options.own.get("kv", DEFAULT_KV), options.own.get("flash_attention")
     if flash_attention is None and kv in ("f32", "f16") and opening.on_processor(options):
-        # There it takes half as long again for a few rows after a long text, and rounds more.
+        # On a processor, flash attention takes half as long again for a few rows after a long text,
+        # and rounds more.
         flash_attention = False
     batch_threads = options.own.get("batch_threads", threads)
     return Settings(kv, flash_attention, threads, batch_threads, bool(options.row_invariant))

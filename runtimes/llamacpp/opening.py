@@ -1,4 +1,4 @@
-"""From a path and choices to weights that llama.cpp has loaded."""
+"""Finds a GGUF file and loads its weights with llama.cpp."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _AUTO, _READ, _MAP, _LOCK, _MAP_AND_LOCK = -1, 0, 1, 2, 3  # llama_load_mode
 
 
 def find_file(path: Path) -> Path:
-    """The file itself, or the one GGUF file of a folder.
+    """Return the file itself, or the only GGUF file of a folder.
 
     Raises:
-        BundleError: there is none, or more than one, or it is no GGUF.
+        BundleError: there is none, or more than one, or it is not GGUF.
 
     """
     if path.is_dir():
@@ -55,7 +55,7 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
 
     Raises:
         BundleError: llama.cpp cannot load it, or it is not a decoder.
-        RuntimeUnavailable: the device, or locked memory, is not there.
+        RuntimeUnavailable: the device, or locked memory, is not available.
 
     """
     load_plugins()
@@ -84,7 +84,7 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
 
 
 def on_processor(options: LoadOptions) -> bool:
-    """Whether no layer goes to a graphics device."""
+    """Return whether all layers stay on the processor."""
     if options.own.get("gpu_layers") == 0:
         return True
     if options.device is not None:
@@ -106,7 +106,7 @@ def _load_mode(options: LoadOptions) -> int:
 
 
 def _choose(options: LoadOptions) -> list[Backend]:
-    """The device that layers go to; none for the processor alone."""
+    """Return the device of the layers; none for the processor alone."""
     layers = options.own.get("gpu_layers")
     if options.device is None and not layers:
         return []

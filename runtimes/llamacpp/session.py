@@ -1,4 +1,4 @@
-"""One sequence on llama.cpp: a context of its own, on weights that are shared."""
+"""One sequence on llama.cpp: its own context on shared weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgedec.runtimes.llamacpp.state import State, cells_of, most_bytes
 if TYPE_CHECKING:
     from edgedec.runtimes.llamacpp.model import LlamaModel
 
-# llama.cpp takes a cache from memory at once and writes to all of it: begin with a small one.
+# llama.cpp allocates a cache at once and writes to all of it, so it begins small.
 _FIRST_CELLS = 1024
 
 
@@ -28,7 +28,7 @@ class LlamaSession(SessionBase):
     """Implements ``edgedec.decoding.session.Session``; made by ``LlamaModel.open``.
 
     Args:
-        model: whose weights it shares.
+        model: owner of the weights.
         capacity: tokens that fit.
 
     """
@@ -70,7 +70,7 @@ class LlamaSession(SessionBase):
         return Scored(start, logits, self._top_k, want)
 
     def _run(self, context: Context, tree: TokenTree, start: int) -> FloatArray:
-        """The logits of ``nodes[start:]``; when it fails, nothing of them is left."""
+        """Return the logits of ``nodes[start:]``; if a pass fails, none of them remain."""
         count, most = len(tree), context.rows
         if count - start <= most and tree.is_chain:
             tokens = tree.tokens[start:] if start else tree.tokens
@@ -79,7 +79,7 @@ class LlamaSession(SessionBase):
         parts: list[FloatArray] = []
         self._branches.mark()
         try:
-            # More rows than one decode brings: the tree grows a part at a time.
+            # More rows than one decode returns: the tree grows in parts.
             for part in range(start, count, most):
                 end = min(part + most, count)
                 if tree.is_chain:
@@ -97,7 +97,7 @@ class LlamaSession(SessionBase):
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def _decode(self, context: Context, tokens: Sequence[int], position: int) -> None:
-        """A chain, in the text's own sequence."""
+        """Compute a chain, in the text's own sequence."""
         try:
             context.run(tokens, position, head=True)
         except BaseException:
@@ -105,7 +105,7 @@ class LlamaSession(SessionBase):
             raise
 
     def _branch(self, context: Context, tree: TokenTree, start: int, end: int) -> None:
-        """Nodes of a branching tree, whose rows see their own ancestors only."""
+        """Compute nodes of a branching tree, whose rows see their own ancestors only."""
         members = self._branches.place(context, tree, start, end, self._length)
         positions = [self._length + depth for depth in tree.depths[start:end]]
         context.decode(context.batch.branches(tree.tokens[start:end], positions, members))
@@ -115,7 +115,7 @@ class LlamaSession(SessionBase):
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         context = self._open_context()
         length = self._length + len(path)
-        if self._branches.pending:  # not every tree that branches by now did when computed
+        if self._branches.pending:  # a tree that branches now may have been a chain when computed
             self._branches.keep(context, path, self._length)
         elif len(path) < self._pending and not context.remove(0, length):
             raise self._cannot(length, self._length + self._pending)
@@ -159,10 +159,10 @@ class LlamaSession(SessionBase):
         self._put(np.frombuffer(payload, np.uint8), length)
 
     def _put(self, state: State, length: int) -> None:
-        """Replace the cache by a state of so many tokens.
+        """Replace the cache by a state of ``length`` tokens.
 
-        Bytes that are as they were saved are llama.cpp's own; if it refuses them all the same,
-        the session is empty afterwards.
+        The bytes are as saved, so they are llama.cpp's own; if it refuses them anyway, the session
+        is empty afterwards.
         """
         context = self._open_context()
         cells = cells_of(state, self._model, length)
@@ -180,9 +180,11 @@ class LlamaSession(SessionBase):
     # -- ending ---------------------------------------------------------------------------------
 
     def _release(self) -> None:
-        """The cache goes once no pass of another thread and no view of logits needs it."""
+        """Drop the cache; it is freed once no pass of another thread and no view of logits needs
+        it.
+        """
         self._stop.set()
-        self._context = None  # a pass of another thread holds on to it until it has stopped
+        self._context = None  # a pass of another thread holds a reference until it has stopped
 
     # -- helpers --------------------------------------------------------------------------------
 
@@ -192,21 +194,21 @@ class LlamaSession(SessionBase):
         return self._context
 
     def _room_for(self, count: int) -> Context:
-        """The context, or one of twice the cells that holds the same."""
+        """Return the context, or one of twice the cells with the same contents."""
         context, needed = self._open_context(), self._length + count
         if needed <= context.cells:
             return context
         larger = context.larger(min(self.capacity, max(needed + CHUNK, 2 * context.cells)))
         if not self._keeps_all:
             self._branches.hold(larger, self._length)
-        self._open_context()  # closed meanwhile?
+        self._open_context()  # raises if closed meanwhile
         self._context = larger
         return larger
 
     def _take_back(self, context: Context, length: int) -> None:
-        """After a pass that failed: what it wrote to sequence 0 goes."""
+        """Undo a failed pass: remove what it wrote to sequence 0."""
         if not context.remove(0, length):
-            # A recurrent state has moved on: only the beginning is left.
+            # A recurrent state has moved on and can only be emptied.
             context.clear()
             self._emptied()
 

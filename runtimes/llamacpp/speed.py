@@ -1,4 +1,4 @@
-"""What a device reaches, measured through llama.cpp's own products."""
+"""Measures a device's speed through llama.cpp's own products."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from edgedec.runtimes.llamacpp.backends import Backend, InitParams, find_backend
 from edgedec.runtimes.llamacpp.library import reorders_weights
 
 _KINDS = {"f32": 0, "f16": 1, "int4": 2}  # ggml_type; int4 is Q4_0
-# Kernels that want weights in an order of their own, which llama.cpp gives them while it loads.
+# Kernels with their own order of weights, into which llama.cpp converts them at load.
 _REORDERED = b"REPACK"
 _SetThreads = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
 _BuffersOf = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
@@ -51,7 +51,7 @@ def measure(device: Device, threads: int) -> Speed:
 def ready(backend: Backend, threads: int, weights: str, count: int, rows: int) -> Iterator[Ready]:
     """See ``edgedec.hardware.speed.Prepare``; the rows stay on the device."""
     reasons = []
-    # As llama.cpp loads weights: in an order of the device's own where it has one for them.
+    # As llama.cpp loads weights: in the device's own order, if it has one for them.
     for buffers in [*_reordered(backend), ggml().ggml_backend_dev_buffer_type(backend.pointer)]:
         with ExitStack() as stack:
             try:
@@ -78,7 +78,7 @@ class _Chain:
             _SetThreads(set_threads)(self._device, threads)
 
     def put(self, weights: str, buffers: int, count: int) -> int:
-        """Put the matrices into such buffers; returns their bytes."""
+        """Put the matrices into such buffers; return their bytes."""
         library, kind = ggml(), _KINDS[weights]
         context = self._context(count)
         matrices = [library.ggml_new_tensor_2d(context, kind, SIDE, SIDE) for _ in range(count)]
@@ -115,7 +115,7 @@ class _Chain:
         return pointer
 
     def _context(self, tensors: int) -> int:
-        """Where ggml notes tensors and a graph, without their data."""
+        """Create a ggml context for tensors and a graph, without their data."""
         size = tensors * ggml().ggml_tensor_overhead() + ggml().ggml_graph_overhead()
         made = ggml().ggml_init(InitParams(size, None, True))
         return self._own(made, ggml().ggml_free, "no memory")
@@ -126,10 +126,10 @@ class _Chain:
 
 
 def _stored(weights: str) -> NDArray[Any]:
-    """A matrix as ggml stores it."""
+    """Return a matrix as ggml stores it."""
     if weights != "int4":
         return matrix().astype({"f32": np.float32, "f16": np.float16}[weights])
-    # Blocks of a half-precision scale and 32 codes, of which a byte holds one of each half.
+    # Blocks of a half-precision scale and 32 codes; each byte holds one code of each half.
     halves = codes().reshape(-1, 2, BLOCK // 2)
     layout = np.dtype([("scale", np.float16), ("codes", np.uint8, (BLOCK // 2,))])
     stored = np.empty(len(halves), layout)
@@ -139,7 +139,7 @@ def _stored(weights: str) -> NDArray[Any]:
 
 
 def _reordered(backend: Backend) -> list[int]:
-    """Kinds of buffers that hold weights in an order of the device's own."""
+    """Return the buffer types that hold weights in the device's own order."""
     buffers_of = _function(backend, b"ggml_backend_dev_get_extra_bufts")
     if not buffers_of or not reorders_weights():
         return []
@@ -151,7 +151,7 @@ def _reordered(backend: Backend) -> list[int]:
 
 
 def _function(backend: Backend, name: bytes) -> int | None:
-    """The address of a function that only this kind of backend has."""
+    """Return the address of a function that only this kind of backend has."""
     library = ggml()
     registry = library.ggml_backend_dev_backend_reg(backend.pointer)
     address: int | None = library.ggml_backend_reg_get_proc_address(registry, name)

@@ -1,4 +1,4 @@
-"""How large a session's saved state may be, in bytes and in cells."""
+"""Limits on a saved state's size, in bytes and in cells."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _BYTES = 1 << 16
 
 
 def most_bytes(model: LlamaModel, capacity: int) -> int:
-    """Bytes that a state of at most ``capacity`` tokens may have."""
+    """Return the most bytes of a state of at most ``capacity`` tokens."""
     bytes_per_token = model.info.kv_bytes_per_token + _BYTES_PER_TOKEN
     return bytes_per_token * (capacity + CHUNK) + model.state_bytes + _BYTES
 
 
 def cells_of(state: State, model: LlamaModel, length: int) -> int:
-    """Cells that a state may need: it holds nodes that were pending, too."""
+    """Return the cells that a state may need, including pending nodes."""
     each = model.info.kv_bytes_per_token
     return max(length, state.size // each if each else 0)

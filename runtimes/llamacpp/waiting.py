@@ -1,9 +1,9 @@
-"""How long llama.cpp's threads wait awake for each other, chosen before the library is loaded.
+"""Chooses how long llama.cpp's threads spin while waiting, before the library is loaded.
 
 GNU's OpenMP reads its settings once, when it is loaded. By default a waiting thread spins for
-milliseconds before it sleeps: best where every thread has a core to itself, and several times
-slower where other work competes for the cores, since a thread that spins keeps one from the
-thread it waits for.
+milliseconds before it sleeps: best if every thread has a core to itself, and several times slower
+if other work competes for the cores, since a spinning thread keeps a core from the thread it waits
+for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from edgedec.hardware.contention import machine_is_busy
 
 SPIN_COUNT = "GOMP_SPINCOUNT"
-# Some microseconds of spinning: enough for threads that meet on time.
+# Some microseconds of spinning: enough for threads that arrive on time.
 _SHORT = "1000"
 _USERS = (SPIN_COUNT, "OMP_WAIT_POLICY")
 _MAPS = Path("/proc/self/maps")
@@ -25,10 +25,10 @@ _MAPS = Path("/proc/self/maps")
 
 @contextmanager
 def suited_to_the_load() -> Iterator[None]:
-    """Load OpenMP within this: on a busy machine its threads wait awake for a short time only.
+    """Load OpenMP within this context: on a busy machine its threads spin only briefly.
 
-    The environment is afterwards as it was. What the user set stays, and an OpenMP that is
-    loaded already cannot be changed any more.
+    The environment is restored afterwards. The user's own settings stay, and an OpenMP that is
+    already loaded cannot be changed any more.
     """
     chosen = _can_choose() and machine_is_busy()
     if chosen:
@@ -41,7 +41,7 @@ def suited_to_the_load() -> Iterator[None]:
 
 
 def _can_choose() -> bool:
-    """Whether GNU's OpenMP may come and the user has not decided."""
+    """Return whether GNU's OpenMP may be loaded and the user has not configured it."""
     if not sys.platform.startswith("linux") or any(name in os.environ for name in _USERS):
         return False
     try:

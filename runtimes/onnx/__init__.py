@@ -1,4 +1,4 @@
-"""Decoders on ONNX Runtime: the KV cache in place, trees by bias and positions."""
+"""Decoders on ONNX Runtime: KV cache in place, trees by attention bias and positions."""
 
 from edgedec.records.adapter import AdapterInfo
 from edgedec.runtimes import _ort

@@ -1,4 +1,4 @@
-"""The keys and values of one sequence, in memory that is reserved at once and used as written."""
+"""The keys and values of one sequence, in memory that is reserved at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KvCache:
         self.rows: Rows = np.frombuffer(buffer, dtype).reshape(shape)
 
     def move(self, sources: Sequence[int], to: int) -> None:
-        """Bring the tokens at these slots, in ascending order, to ``to`` and following."""
+        """Move the tokens of these slots, in ascending order, to ``to`` and following."""
         in_place = 0
         for source in sources:
             if source != to + in_place:
@@ -44,11 +44,11 @@ class KvCache:
             self.rows[:, :, first : first + len(left)] = self.rows[:, :, left]
 
     def copy_from(self, other: KvCache, length: int) -> None:
-        """Take over the first ``length`` tokens of another cache."""
+        """Copy the first ``length`` tokens of another cache."""
         self.rows[:, :, :length] = other.rows[:, :, :length]
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.rows = np.zeros((0, 0, 0, 0), self.rows.dtype)
         if self._map is not None:
             give_back(self._map)

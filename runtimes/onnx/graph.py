@@ -1,4 +1,4 @@
-"""A graph that was loaded, and its facts."""
+"""A loaded graph, and its facts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KV_TYPES: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:
-    """What the exporter wrote into the graph's metadata."""
+    """Facts that the exporter wrote into the graph's metadata."""
 
     name: str
     layers: int
@@ -60,7 +60,8 @@ class Graph:
         inference: the session.
         facts: from the metadata.
         kv_dtype, kv_width: of the cache.
-        own_rows: attention computes the rows ``attention_rows`` names, so it alone can be padded.
+        own_rows: attention computes the rows given by ``attention_rows``, so it alone can be
+            padded.
 
     """
 
@@ -72,10 +73,10 @@ class Graph:
 
     @classmethod
     def of(cls, inference: ort.InferenceSession, facts: GraphFacts, where: str) -> Graph:
-        """Check that inputs and outputs are those of the contract, and read the cache's type.
+        """Check that inputs and outputs follow the contract, and read the cache's type.
 
         Raises:
-            BundleError: they are not.
+            BundleError: they do not.
 
         """
         nodes = [*inference.get_inputs(), *inference.get_outputs()]
@@ -102,12 +103,12 @@ class Graph:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Cache bytes of one token, all layers, keys and values."""
+        """Cache bytes of one token: all layers, keys and values."""
         facts = self.facts
         return 2 * facts.layers * facts.kv_heads * self.kv_width * self.kv_dtype.itemsize
 
     def new_cache(self, slots: int) -> KvCache:
-        """An empty cache."""
+        """Return an empty cache."""
         facts = self.facts
         return KvCache((2 * facts.layers, facts.kv_heads, slots, self.kv_width), self.kv_dtype)
 

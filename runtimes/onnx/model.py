@@ -36,7 +36,7 @@ class OnnxModel(OrtModel[Graph]):
 
     Attributes:
         info: facts about the model.
-        capabilities: what its sessions can do.
+        capabilities: features of its sessions.
         padding: of its sessions' passes.
         session: the class of its sessions.
 
@@ -77,23 +77,22 @@ class OnnxModel(OrtModel[Graph]):
         """Load a graph that ``edgedec export`` wrote.
 
         Args:
-            path: ``model.onnx``, or the folder it stands in.
+            path: ``model.onnx``, or its folder.
             threads: for one pass; None is one per core this process may use, fewer for a
                 model of a few megabytes.
-            providers: execution providers, most wanted first; none is the CPU's. It stands
-                in for operators that another one lacks.
+            providers: execution providers, most wanted first; none is the CPU's. The CPU runs
+                operators that another one lacks.
             device: a device's name as ``edgedec devices`` lists it.
-            row_invariant: pad passes so that a row's numbers do not depend on how many rows
-                are computed with it, bit for bit, for chains. None pads attention alone, in
-                graphs that were exported for it, and claims invariance where that or no
-                padding gives it: padding all of a pass would make rounds that draft nothing
-                slower than plain decoding. A draft model wants False, since only the target's
-                numbers decide the text.
+            row_invariant: pad passes so that a row's bits do not depend on how many rows are
+                computed with it, for chains. None pads attention alone, in graphs exported for it,
+                and claims invariance if that or no padding gives it: full padding would make rounds
+                without a draft slower than plain decoding. For a draft model use False, since only
+                the target's logits decide the text.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
-            RuntimeUnavailable: a provider did not load or computes wrongly, or row invariance
-                was asked for and no padding gives it here.
+            RuntimeUnavailable: a provider did not load or computes incorrectly, or row invariance
+                was asked for and no padding achieves it here.
 
         """
         file = model_file(path, MODEL_FILE)
@@ -114,7 +113,7 @@ class OnnxModel(OrtModel[Graph]):
         return cls(file, graph, stored.weight_bytes, padding, threads)
 
     def open(self, capacity: int) -> OnnxSession:
-        """A new, empty session."""
+        """Return a new, empty session."""
         check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity, self.padding)
 

@@ -1,12 +1,12 @@
-"""How many rows a pass gets, so that a row's numbers do not depend on the rows beside it.
+"""Pads passes so that a row's bits do not depend on the other rows of its pass.
 
-Matrix kernels have a variant for a row that is left alone: it adds in another order, so the
-same token gets other low bits (and, where activations are quantised, other digits) in a pass
-of 1 row than in one of 5. A padded pass never leaves a row alone. Which padding is enough
-depends on the kernels of this machine and the weights' format, so it is tried, not assumed.
+Matrix kernels have a variant for a single remaining row that adds in another order, so the same
+token gets other low bits (and, if activations are quantised, other digits) in a pass of 1 row than
+in one of 5. A padded pass never leaves a single row. Which padding suffices depends on this
+machine's kernels and the weights' format, so it is tested, not assumed.
 
-What is promised holds for chains. In a branching tree a token's ancestors stand in other
-slots than they will have in the text, and the softmax over them adds in another order.
+The guarantee is for chains. In a branching tree a token's ancestors have other slots than they will
+have in the text, and the softmax over them adds in another order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from edgedec.decoding.tree import FloatArray
 
 _PROMPT_TOKENS = 11
-# How a text of so many tokens is cut into passes. What fails most often comes first.
+# How a text of this many tokens is cut into passes; the most likely failures come first.
 _TEXT_TOKENS = 9
 _CUTS: Sequence[Sequence[int]] = ((8, 1), (2, 7), (4, 5), (1, 1, 1, 1, 1, 1, 3))
 PROBE_SLOTS = 32
@@ -35,8 +35,8 @@ class Padding:
     Attributes:
         name: for reports.
         multiple: rows are a multiple of this.
-        never_one_over: and never one more than a multiple of this (0: no such rule). Kernels
-            work on blocks of rows; one over leaves a row alone.
+        never_one_over: and never one more than a multiple of this (0: no such rule). Kernels work
+            on blocks of rows; one more leaves a single row.
         attention_only: rows are added for attention, and for nothing else.
 
     """
@@ -48,17 +48,17 @@ class Padding:
 
     @property
     def slack(self) -> int:
-        """Rows that may be added at most."""
+        """Most rows added."""
         return max(self.multiple - 1, 1 if self.never_one_over else 0)
 
     def rows(self, count: int) -> int:
-        """Rows of a pass over ``count`` nodes, at its widest."""
+        """Return the rows of a pass over ``count`` nodes, including padding."""
         if self.never_one_over and count % self.never_one_over == 1:
             return count + 1
         return -(-count // self.multiple) * self.multiple
 
     def pad(self, tokens: Sequence[int]) -> Sequence[int]:
-        """The tokens, the last one repeated until there are enough."""
+        """Return the tokens, with the last one repeated as padding."""
         if self.attention_only:
             return tokens
         more = self.rows(len(tokens)) - len(tokens)
@@ -74,7 +74,7 @@ PADDINGS = (
     Padding("even", multiple=2),
     Padding("multiple of 4", multiple=4),
 )
-# Those that nobody has to ask for.
+# Those that are used without being asked for.
 CHEAP_PADDINGS = PADDINGS[:2]
 
 Run = Callable[[Padding, Sequence[int], int], Rows]
@@ -83,7 +83,7 @@ Run = Callable[[Padding, Sequence[int], int], Rows]
 def find_padding(
     run: Run, vocab_size: int, paddings: Sequence[Padding] = PADDINGS
 ) -> Padding | None:
-    """The first padding under which the same tokens give the same bits, however cut.
+    """Return the first padding under which the same tokens give the same bits, however cut.
 
     Args:
         run: ``run(padding, tokens, past)`` is a padded pass over one cache; it returns the

@@ -17,22 +17,22 @@ from edgedec.runtimes.onnx.graph import Graph
 _FIRST_ROWS = 256
 _FIRST_HEAD_ROWS = 16
 _MAX_BINDINGS = 64
-# Before 1.31 TopK divides by zero when there are no rows: one is computed for nobody then.
+# Before 1.31 TopK divides by zero if there are no rows, so one unused row is computed.
 _LEAST_ROWS = 0 if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 31) else 1
 
 
 class Passes(Runner):
-    """Runs passes over one cache. Inputs and outputs stand in memory that is bound once.
+    """Runs passes over one cache, with inputs and outputs in memory that is bound once.
 
-    A binding is kept for each number of rows; between passes only the shape of the attention
-    bias is bound anew, since its last dimension must be the total length exactly.
+    A binding is kept for each number of rows; between passes only the shape of the attention bias
+    is bound anew, since its last dimension must be exactly the total length.
     """
 
     def __init__(self, graph: Graph, cache: KvCache) -> None:
         super().__init__(graph.inference)
         self._graph, self._cache = graph, cache
         self._bindings: dict[tuple[int, int, bool], ort.IOBinding] = {}
-        # What bindings point to: rows of attention by how many are computed.
+        # Memory of the bindings: rows of attention by their number.
         self._repeated: dict[tuple[int, int], IntArray] = {}
         self._past_length = np.zeros(1, np.int32)
         self._total = np.zeros((), np.int32)
@@ -126,7 +126,7 @@ class Passes(Runner):
         self.top_ids: IntArray = np.empty((rows, facts.top_k), np.int64)
 
     def _bind(self, count: int, rows: int, head: bool) -> ort.IOBinding:
-        """Bind everything but the attention bias for this many rows, and rows of attention."""
+        """Bind all but the attention bias for these numbers of rows and of attention rows."""
         if rows > len(self._ids):
             self._make_inputs(2 * rows)
         wanted = count if head else _LEAST_ROWS
@@ -161,7 +161,7 @@ class Passes(Runner):
 
 
 def _attention_rows(count: int, rows: int) -> IntArray:
-    """Rows that attention computes of ``count``: all of them, the last one repeated."""
+    """Return which of ``count`` rows attention computes: all, with the last one repeated."""
     chosen: IntArray = np.minimum(np.arange(rows, dtype=np.int64), count - 1)
     return chosen
 

@@ -1,7 +1,7 @@
 """One sequence on ONNX Runtime.
 
-Slots 0..length of the cache are committed; a pending tree's nodes follow in their own order,
-so a chain that is accepted lies where it belongs already.
+Slots 0..length of the cache are committed; a pending tree's nodes follow in their own order, so an
+accepted chain is already in place.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class OnnxSession(OrtSession):
     """Implements ``edgedec.decoding.session.Session``; made by ``OnnxModel.open``.
 
     Args:
-        model: whose weights it shares.
+        model: owner of the weights.
         capacity: tokens that fit.
-        padding: how many rows a pass gets; rows added repeat the last token and are never
-            seen.
+        padding: number of rows of a pass; added rows repeat the last token and are never attended
+            to.
 
     """
 
@@ -66,17 +66,17 @@ class OnnxSession(OrtSession):
         return Pass(start, passes.top_ids[:rows], passes.top_logits[:rows], logits)
 
     def _first(self, tree: TokenTree, want: Want) -> Pass:
-        """With an empty cache the kernel reads the first position only: the root goes alone."""
+        """Compute the root alone: with an empty cache the kernel reads the first position only."""
         self._run(tree.tokens[:1], 0)
         root = [a[:1].copy() for a in self._outputs()]
-        # The cache is as after any other root, if not yet committed.
+        # The cache is as after any other root, though not committed.
         self._branches(tree, 1)
         rest = [a[: len(tree) - 1] for a in self._outputs()]
         ids, top, logits = (np.concatenate(both) for both in zip(root, rest, strict=True))
         return Pass(0, ids, top, logits if want & Want.LOGITS else None)
 
     def _branches(self, tree: TokenTree, start: int) -> None:
-        """A pass whose rows see their own ancestors only."""
+        """Run a pass whose rows see their own ancestors only."""
         length = self._length
         self._run(
             tree.tokens[start:],
@@ -94,7 +94,7 @@ class OnnxSession(OrtSession):
         positions: Sequence[int] | None = None,
         mask: tuple[int, FloatArray] | None = None,
     ) -> None:
-        """A padded pass; rows that were added come last, at the last position."""
+        """Run a padded pass; added rows come last, at the last position."""
         padded = self._padding.pad(tokens)
         if positions is not None:
             positions = [*positions, *[positions[-1]] * (len(padded) - len(tokens))]
@@ -102,12 +102,12 @@ class OnnxSession(OrtSession):
         self._passes.run(padded, past, head=head, positions=positions, mask=mask, rows=rows)
 
     def _ancestors(self, tree: TokenTree, start: int) -> FloatArray:
-        """0 for ancestors and the node itself, -inf elsewhere: ``[count - start, count]``.
+        """Return 0 for ancestors and the node itself, -inf elsewhere: ``[count - start, count]``.
 
-        Rows are kept while the tree is pending, so that one that grows costs its new nodes.
+        Rows are kept while the tree is pending, so growing it costs only its new nodes.
         """
         count = len(tree)
-        self._masked = min(self._masked, start)  # a pass that failed may have left more
+        self._masked = min(self._masked, start)  # a failed pass may have left more
         if count > len(self._mask):
             self._mask = np.full((2 * count, 2 * count), -np.inf, np.float32)
             self._masked = 0

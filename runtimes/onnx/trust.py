@@ -1,7 +1,7 @@
-"""Whether a provider keeps this graph's cache as it must: in place, rows where they were put.
+"""Checks that a provider updates this graph's cache in place and at the right rows.
 
-The CPU's kernels do. Another provider's may return keys and values in an order of their own,
-or lose what came before: the text would be nonsense and nothing would say so.
+The CPU's kernels do. Another provider's may return keys and values in another order, or lose
+earlier ones: the text would be nonsense without any error.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from edgedec.runtimes.onnx.padding import PROBE_SLOTS
 from edgedec.runtimes.onnx.passes import Passes
 
 _TOKENS = 6
-# Between logits of the same row, as a share of their spread: half-precision kernels err by a
-# hundredth or two, another row's logits by more than one.
+# Difference of two rows' logits relative to their spread: half-precision kernels err by a hundredth
+# or two, another row's logits by more than one.
 _TOLERANCE = 0.25
 
 
 def cache_holds(graph: Graph) -> bool:
-    """Whether tokens read one by one give what the same tokens give in one pass."""
+    """Return whether tokens read one by one give the same logits as in one pass."""
     slots = min(PROBE_SLOTS, graph.facts.max_context)
     tokens = [(7 * n + 3) % graph.facts.vocab_size for n in range(min(_TOKENS, slots))]
     cache = graph.new_cache(slots)

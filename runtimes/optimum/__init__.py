@@ -1,7 +1,7 @@
-"""Decoders as optimum-onnx exports them: keys and values go in and come out in every pass.
+"""Decoders exported by optimum-onnx: keys and values go in and come out in every pass.
 
-Any architecture that optimum knows, at a price: a pass copies the whole cache, and there are no
-branching trees.
+This supports any architecture that optimum knows, at a price: a pass copies the whole cache, and
+there are no branching trees.
 """
 
 from edgedec.records.adapter import AdapterInfo

@@ -1,9 +1,9 @@
-"""Keys and values between two passes, in two buffers that take turns.
+"""Keys and values between two passes, in two alternating buffers.
 
-A pass reads all that is held and writes it again with its own rows behind, so past and present
-cannot share memory. Dropping rows at the end means moving what stays (a head's rows are one
-block, and the blocks follow one another): it is put off until a pass needs it, and done once
-for whatever was dropped meanwhile.
+A pass reads the whole cache and writes it again followed by its own rows, so past and present
+cannot share memory. Dropping rows at the end moves the remaining ones (a head's rows are one
+contiguous block, followed by the next head's): that is deferred until a pass needs it, and done
+once.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Group:
 
     @property
     def numbers(self) -> int:
-        """Numbers they keep of a token, all together."""
+        """Numbers that all of them keep of a token."""
         return len(self.names) * self.heads * self.width
 
     def shape(self, length: int) -> tuple[int, int, int, int]:
-        """All of them as one array."""
+        """Return the shape of all of them as one array."""
         return len(self.names), self.heads, length, self.width
 
 
@@ -73,7 +73,7 @@ class PastCache:
         self.rows: list[Rows] = self._views(0, 0)
 
     def keep(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens, so that nothing lies between them."""
+        """Drop all but the first ``length`` tokens, and make them contiguous."""
         if length < self.held:
             kept = self._views(1, length)
             for to, rows in zip(kept, self.rows, strict=True):
@@ -81,16 +81,16 @@ class PastCache:
             self._turn(length)
 
     def take(self, rows: Sequence[Rows], length: int) -> None:
-        """Hold these instead, shaped as ``rows`` but of ``length`` tokens."""
+        """Replace the contents by these, shaped as ``rows`` but with ``length`` tokens."""
         for to, source in zip(self._views(1, length), rows, strict=True):
             to[...] = source
         self._turn(length)
 
     def addresses(self, turn: int, length: int) -> list[int]:
-        """Where each entry begins, group by group.
+        """Return where each entry begins, group by group.
 
         Args:
-            turn: 0 for what is held, 1 for the other buffer.
+            turn: 0 for the current buffer, 1 for the other one.
             length: tokens it has there.
 
         """
@@ -102,11 +102,11 @@ class PastCache:
         return [base + at * itemsize for at in found]
 
     def written(self, length: int) -> None:
-        """The other buffer has been filled with ``length`` tokens: it is held now."""
+        """Switch to the other buffer, which has been filled with ``length`` tokens."""
         self._turn(length)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.rows, self._buffers = [], []
         for map_ in self._maps:
             if map_ is not None:

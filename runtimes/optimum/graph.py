@@ -1,4 +1,4 @@
-"""A graph with its cache as inputs and outputs, and its facts."""
+"""A loaded graph with its cache as inputs and outputs, and its facts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INPUTS = ("input_ids", "attention_mask")
 
 @dataclass(frozen=True, slots=True)
 class PastGraphFacts:
-    """What the exporter wrote into the graph's metadata."""
+    """Facts that the exporter wrote into the graph's metadata."""
 
     name: str
     vocab_size: int
@@ -59,7 +59,7 @@ class PastGraph:
     """An inference session and the facts of its graph; shared by all sessions of a model.
 
     Attributes:
-        inference: what runs it.
+        inference: its ONNX Runtime session.
         facts: from its metadata.
         groups: its caches.
         kv_dtype: of their numbers.
@@ -104,23 +104,23 @@ class PastGraph:
 
     @property
     def numbers(self) -> int:
-        """Numbers the caches keep of a token."""
+        """Numbers that the caches keep of a token."""
         return sum(group.numbers for group in self.groups)
 
     @property
     def names(self) -> list[tuple[str, str, Group]]:
-        """Input, output and group of each entry, in the order of ``PastCache.addresses``."""
+        """Return input, output and group of each entry, in the order of ``PastCache.addresses``."""
         return [
             (_PAST + name, _PRESENT + name, group) for group in self.groups for name in group.names
         ]
 
     def new_cache(self, slots: int) -> PastCache:
-        """An empty cache."""
+        """Return an empty cache."""
         return PastCache(self.groups, slots, self.kv_dtype)
 
 
 def _groups(names: list[str], shapes: Iterable[list[Any]], where: str) -> tuple[Group, ...]:
-    """Caches of equal shape ``[batch, kv_heads, past, width]`` together."""
+    """Group the caches of equal shape ``[batch, kv_heads, past, width]``."""
     found: dict[tuple[int, int], list[str]] = {}
     for name, shape in zip(names, shapes, strict=True):
         sizes = [shape[axis] for axis in (1, 3)] if len(shape) == 4 else []

@@ -24,7 +24,7 @@ class OptimumModel(OrtModel[PastGraph]):
     Attributes:
         info: facts about the model. A token takes its cache's bytes twice, since a pass reads
             one copy and writes another.
-        capabilities: what its sessions can do.
+        capabilities: features of its sessions.
         session: the class of its sessions.
 
     """
@@ -58,10 +58,10 @@ class OptimumModel(OrtModel[PastGraph]):
         device: str | None = None,
         row_invariant: bool | None = None,
     ) -> OptimumModel:
-        """Load a graph that ``edgedec export`` had optimum write.
+        """Load a graph written by ``edgedec export`` with optimum.
 
         Args:
-            path: ``optimum.onnx``, or the folder it stands in.
+            path: ``optimum.onnx``, or its folder.
             threads: for one pass; None is one per core this process may use, fewer for a
                 model of a few megabytes.
             providers: execution providers, most wanted first; none is the CPU's.
@@ -88,6 +88,6 @@ class OptimumModel(OrtModel[PastGraph]):
         return cls(file, graph, stored.weight_bytes, threads)
 
     def open(self, capacity: int) -> OptimumSession:
-        """A new, empty session."""
+        """Return a new, empty session."""
         check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity)

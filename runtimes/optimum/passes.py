@@ -1,4 +1,4 @@
-"""One session's passes: every one reads the whole cache and writes it anew."""
+"""One session's passes, each of which reads the whole cache and writes it again."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FIRST_ROWS = 16
 
 
 class PastPasses(Runner):
-    """Runs passes over one cache; shapes and places are bound anew each time."""
+    """Runs passes over one cache; shapes and addresses are bound anew each time."""
 
     def __init__(self, graph: PastGraph, cache: PastCache, slots: int) -> None:
         super().__init__(graph.inference)
         self._graph, self._cache = graph, cache
         self._names = graph.names
-        # Two bindings, since an output that is bound is computed.
+        # Two bindings, since a bound output is always computed.
         self._bindings = {head: graph.inference.io_binding() for head in (True, False)}
         self._ids = np.zeros(slots, np.int64)
         self._seen = np.ones(slots, np.int64)
@@ -31,7 +31,7 @@ class PastPasses(Runner):
         self._make_logits(_FIRST_ROWS)
 
     def run(self, tokens: Sequence[int], past: int, *, head: bool) -> None:
-        """Compute these tokens after the first ``past`` held ones; what follows them goes.
+        """Compute these tokens after the first ``past`` held ones; later ones are dropped.
 
         Args:
             tokens: one a row.
@@ -52,7 +52,7 @@ class PastPasses(Runner):
             self._ids[:count] = tokens
             binding = self._bindings[head]
             self._bind(binding, count, past, head)
-            # A prompt's rows have no use for the head, the largest product of a small model.
+            # A prompt's rows do not need the head, the largest product of a small model.
             self.options.only_execute_path_to_fetches = not head
             self._execute(binding)
             self._cache.written(past + count)

@@ -1,4 +1,4 @@
-"""One sequence on a graph that hands its cache back.
+"""One sequence on a graph that returns its cache.
 
 The cache holds the committed tokens, then the pending ones, then dropped ones, which the next
 pass leaves out.
@@ -24,7 +24,7 @@ class OptimumSession(OrtSession):
     """Implements ``edgedec.decoding.session.Session``; made by ``OptimumModel.open``.
 
     Args:
-        model: whose weights it shares.
+        model: owner of the weights.
         capacity: tokens that fit.
 
     """
@@ -52,7 +52,7 @@ class OptimumSession(OrtSession):
         self._passes.run(tokens, self._length, head=False)
 
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """A chain's rows lie where they belong."""
+        """Do nothing: a chain's rows are already in place."""
 
     def _held(self) -> list[Rows]:
         return self._cache.rows

@@ -13,7 +13,7 @@ from edgedec.hardware import speed as taking
 from edgedec.hardware.device import Device
 from edgedec.hardware.speed import SIDE, CannotCompute
 from edgedec.runtimes._ort import devices, speed
-from edgedec.runtimes._ort.devices import CPU, find_devices, offers
+from edgedec.runtimes._ort.devices import CPU, available_devices, find_devices
 from edgedec.runtimes.onnx import adapter
 
 PROCESSOR = find_devices("onnx")[0]
@@ -27,7 +27,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ready(weights: str, count: int, rows: int) -> Any:
-    return speed._ready(offers()[0], 1, weights, count, rows)
+    return speed._ready(available_devices()[0], 1, weights, count, rows)
 
 
 def test_the_processor_is_measured(small: None) -> None:
@@ -106,7 +106,7 @@ def test_a_card_without_halves_is_taken_with_singles(
     small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The processor stands for the card; its float16 product is said to be missing."""
-    card = devices.Offer(Device("onnx", "card", "gpu", "", CPU), offers()[0].handle)
+    card = devices.OrtDevice(Device("onnx", "card", "gpu", "", CPU), available_devices()[0].handle)
     monkeypatch.setattr(speed, "choose", lambda *_: [card])
     assert adapter.measure(card.device, 1).weights == "f16"
     real = speed._opened
