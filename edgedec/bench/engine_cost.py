@@ -129,23 +129,28 @@ def round_cost_us(
     policy: str = "fixed",
     sampling: SamplingParams | None = None,
     rounds: int = 400,
-) -> list[float]:
-    """Microseconds of each round, with 80% agreement; the policy's own time counts."""
+) -> tuple[list[float], float]:
+    """Microseconds of each round with 80% agreement, the policy's own time among them.
+
+    Returns:
+        The times, and the mean number of drafted tokens.
+
+    """
     target, draft = _model(vocab_size, 1.0), _model(vocab_size, 0.8)
     rule = acceptance.rule("coupling")
     prompt, most = list(range(16)), rounds * 17
     sampler = Sampler(sampling or SamplingParams(), vocab_size, prompt, coupled=rule.coupled)
     parts = drafting.create(drafter, DrafterParts(vocab_size, draft.open(16 + most)))
     engine = Engine(target.open(16 + most), parts, POLICIES[policy](), rule)
-    micros, last = [], perf_counter()
+    metrics, micros, last = Metrics(), [], perf_counter()
     stop = StopRule(eos_ids=(), max_new_tokens=most)
-    for _ in engine.run(Request(prompt, sampler, stop), Metrics()):
+    for _ in engine.run(Request(prompt, sampler, stop), metrics):
         now = perf_counter()
         micros.append((now - last) * 1e6)
         last = now
         if len(micros) == rounds:
             break
-    return micros[rounds // 10 :]
+    return micros[rounds // 10 :], metrics.drafted_tokens / len(micros)
 
 
 @functools.lru_cache(maxsize=2)
@@ -163,26 +168,31 @@ def run(recorder: Recorder) -> list[dict[str, object]]:
             ("top-p 0.9", SamplingParams(temperature=0.8, top_p=0.9, seed=1)),
         ):
             for drafter, policy in (("none", "fixed"), ("model", "fixed"), ("model", "measured")):
-                micros = round_cost_us(
-                    vocab_size, drafter=drafter, policy=policy, sampling=sampling
-                )
-                rows.append(_add(recorder, micros, vocab_size, drafter, policy, name))
+                cost = round_cost_us(vocab_size, drafter=drafter, policy=policy, sampling=sampling)
+                rows.append(_add(recorder, cost, vocab_size, drafter, policy, name))
     for drafter in drafting.built_in():
         # Neither model here has a tokenizer, so a drafter that drafts by text has nothing to do.
         if drafter not in ("none", "model") and not drafting.info(drafter).by_text:
-            micros = round_cost_us(4096, drafter=drafter)
-            rows.append(_add(recorder, micros, 4096, drafter, "fixed", "greedy"))
+            cost = round_cost_us(4096, drafter=drafter)
+            rows.append(_add(recorder, cost, 4096, drafter, "fixed", "greedy"))
     return rows
 
 
 def _add(
-    recorder: Recorder, micros: list[float], vocab_size: int, drafter: str, policy: str, name: str
+    recorder: Recorder,
+    cost: tuple[list[float], float],
+    vocab_size: int,
+    drafter: str,
+    policy: str,
+    name: str,
 ) -> dict[str, object]:
+    micros, drafted = cost
     row: dict[str, object] = {
         "vocab_size": vocab_size,
         "drafter": drafter,
         "policy": policy,
         "sampling": name,
+        "drafted": drafted,
         "median_us": median(micros),
         "p90_us": sorted(micros)[int(len(micros) * 0.9)],
         "rounds": len(micros),

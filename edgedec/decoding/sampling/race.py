@@ -16,6 +16,8 @@ import numpy as np
 from edgedec.decoding.randomness import LARGE_FROM, Noise
 from edgedec.decoding.tree import FloatArray, IntArray
 
+# Up to this vocabulary the noise of all is made as fast, and it serves draft and target alike.
+_SMALL = 8192
 # With more contenders than this share of the vocabulary the whole row is as fast, and it is
 # kept for the next who asks.
 _FEW = 0.1
@@ -40,14 +42,16 @@ def race(
         the score alone. Where the row has NaN so do they.
 
     """
-    ids, scores = noise.large_ids, row[noise.large_ids] * scale
-    large = scores + noise.large
+    if len(row) <= _SMALL:
+        return None, row * scale + noise.all()
+    ids = noise.large_ids
+    large = row[ids] * scale + noise.large
     least = max(_least(large, count), _least_of_likely(row, scale, noise, likely, count))
     least -= _ROUNDING * (abs(least) + LARGE_FROM + 1)
     hopeless = row < (least - LARGE_FROM) / float(scale)
     may_win = np.logical_not(hopeless, out=hopeless)  # so that NaN may
     may_win[ids] = False
-    small_ids = np.flatnonzero(may_win)
+    small_ids = may_win.nonzero()[0]
     if not len(small_ids) < _FEW * len(row):
         return None, row * scale + noise.all()
     able = large >= least

@@ -16,6 +16,11 @@ from edgedec.decoding.tree import FloatArray
 SIZES = (1, 2, 7, 32, 257, 4096, 20_000)
 
 
+@pytest.fixture(autouse=True)
+def _no_vocabulary_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "_SMALL", 0)
+
+
 def row_of(rng: np.random.Generator, size: int, spread: float, *, ties: bool) -> FloatArray:
     row = (rng.standard_normal(size) * spread).astype(np.float32)
     return np.round(row) if ties else row
