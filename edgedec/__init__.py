@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edgedec.loading.build import OpenOptions
     from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
-# Imported when first asked for: `edgedec --help` needs none of them.
+# Imported when first used: `edgedec --help` needs none of them.
 _HOMES = {
     "Bundle": "edgedec.bundle",
     "EdgedecError": "edgedec.errors",

@@ -1,4 +1,4 @@
-"""``python -m edgedec``, and what the installed command ``edgedec`` calls."""
+"""``python -m edgedec``, and the entry point of the command ``edgedec``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; an interrupt while it is imported ends it in one line as well."""
+    """Run the command line; an interrupt during its import also ends in one line."""
     try:
         from edgedec.cli import main as commands
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Everything edgedec raises on purpose.
+"""All errors that edgedec raises on purpose.
 
 ::
 
@@ -70,11 +70,11 @@ class RuntimeUnavailable(EdgedecError):
 
 
 class MemoryBudgetError(EdgedecError):
-    """What was asked for does not fit the memory that was given."""
+    """The request does not fit in the given memory."""
 
 
 class PlacementError(EdgedecError):
-    """Where models run could not be measured or decided."""
+    """The placement of models could not be measured or decided."""
 
 
 class ProfileError(PlacementError):
@@ -114,7 +114,7 @@ class SnapshotError(SessionError):
 
 
 class PassFailed(SessionError):
-    """The device or provider could not compute a pass; another place may go on."""
+    """The device or provider could not compute a pass; another place may continue."""
 
 
 class Interrupted(SessionError):

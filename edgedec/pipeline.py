@@ -1,4 +1,4 @@
-r"""The pipeline: opens a bundle with a few choices and decodes texts with it.
+r"""The pipeline: opens a bundle with options and decodes texts with it.
 
 ::
 
@@ -43,14 +43,14 @@ __all__ = ["GenerateOptions", "Generation", "Message", "Pipeline", "Plan", "Prom
 class Pipeline:
     """A target, a drafter and a tokenizer, ready to decode.
 
-    One text at a time: a stream that is read while another one is half read raises
-    StateError. When a device fails in the middle of a text, the pipeline opens its models
-    elsewhere, or decodes without the draft, logs one warning (logger ``edgedec``), and goes
-    on with the text so far. Another device may round differently, so that what follows can
-    leave the text of the first one at a near-tie.
+    One text at a time: reading a stream while another one is unfinished raises StateError. If a
+    device fails in the middle of a text, the pipeline opens its models elsewhere, or decodes
+    without the draft, logs one warning (logger ``edgedec``), and continues the text. Another device
+    may round differently, so the continuation can diverge from the first device's at a near-tie.
 
     Attributes:
         notes: those warnings, one line each.
+
     """
 
     def __init__(self, opener: Opener) -> None:
@@ -59,7 +59,7 @@ class Pipeline:
 
     @property
     def notes(self) -> list[str]:
-        """Return one line for each failure after which the pipeline decoded otherwise."""
+        """One line for each failure after which the pipeline decoded in another way."""
         return list(self._opener.notes)
 
     def _use(self, parts: build.Parts) -> None:
@@ -77,7 +77,7 @@ class Pipeline:
         options: OpenOptions | None = None,
         **changes: Unpack[OpenChanges],
     ) -> Pipeline:
-        """Load a target and, where there is one, a draft.
+        """Load a target and, if there is one, a draft.
 
         Args:
             bundle: a bundle's folder, ``"demo"`` for the pair that ships, or a GGUF file.
@@ -87,6 +87,7 @@ class Pipeline:
         Raises:
             BundleError, RuntimeUnavailable, MemoryBudgetError, PlanError, InputError.
             TypeError: ``options`` is something else, or there is no option of a name.
+
         """
         if isinstance(path := changes.get("draft_model"), str):
             changes["draft_model"] = Path(path)
@@ -106,10 +107,10 @@ class Pipeline:
     ) -> Stream:
         """Decode after ``prompt`` (text, or token ids); yields events as they come.
 
-        The events raise StateError while another stream of this pipeline is half read.
+        The events raise StateError while another stream of this pipeline is unfinished.
 
         Args:
-            prompt: what the text goes on from.
+            prompt: the text to continue.
             options: choices; ``changes`` overrides single ones by name, those of
                 ``options.sampling`` as well, as in ``max_new_tokens=10, temperature=0.8``.
 
@@ -117,6 +118,7 @@ class Pipeline:
             TypeError: there is no option of a name.
             InputError: an empty prompt, or an option or a token id out of range.
             PromptTooLong: when the prompt does not fit the context.
+
         """
         options = with_changes(options or GenerateOptions(), changes)
         request = self._request(self._tokens(prompt), options)
@@ -125,7 +127,7 @@ class Pipeline:
         )
 
     def _request(self, tokens: list[int], options: GenerateOptions) -> Request:
-        """The engine's request for a text after these tokens."""
+        """Return the engine's request for a text after these tokens."""
         try:
             room = self.engine.room(tokens)
         except PromptTooLong:
@@ -139,7 +141,7 @@ class Pipeline:
         )
         stop = StopRule(
             eos_ids=() if options.ignore_eos else self.target.info.eos_ids,
-            # The end of the context is a limit like any other: text that was held back is shown.
+            # The end of the context is a limit like any other, at which held-back text is shown.
             max_new_tokens=min(options.max_new_tokens, room),
             stop_strings=options.stop,
             stream=self.tokenizer.stream(tokens),
@@ -147,7 +149,7 @@ class Pipeline:
         deadline = perf_counter() + options.timeout_s if options.timeout_s else None
         request = Request(tokens, sampler, stop, options.logprobs, deadline)
         if options.draft is not None or options.draft_length is not None:
-            # The name of a composite drafter allows every drafter that it is made of.
+            # A composite drafter's name allows all of its parts.
             only = None if options.draft == self.engine.drafter.name else options.draft
             request.policy = for_request(
                 self.engine.policy, drafter=only, draft_length=options.draft_length
@@ -173,15 +175,16 @@ class Pipeline:
         options: GenerateOptions | None = None,
         **changes: Unpack[TextOptions],
     ) -> Stream:
-        """The assistant's next message, by the bundle's chat template; see ``stream``.
+        """Stream the assistant's next message, by the bundle's chat template; see ``stream``.
 
         Raises:
             InputError: the bundle has no chat template, or the messages do not fit it.
+
         """
         return self.stream(self.tokenizer.encode_chat(messages), options, **changes)
 
     def close(self) -> None:
-        """Give back sessions, caches and weights."""
+        """Release sessions, caches and weights."""
         self._parts.close()
 
     def __enter__(self) -> Pipeline:
@@ -196,7 +199,7 @@ class Pipeline:
         self.close()
 
     def _rounds(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
-        """The engine's rounds; after a device's failure another engine's, with the same text."""
+        """Yield the engine's rounds; after a device failure, another engine's for the same text."""
         before, began = waiting_times(), perf_counter()
         while True:
             try:
@@ -215,7 +218,7 @@ class Pipeline:
         if isinstance(prompt, (bytes, bytearray, memoryview)):
             raise InputError("the prompt is bytes: expected text, as prompt.decode() gives it")
         try:
-            # Plain integers, whatever the caller's are: numpy's overflow in hashes of n-grams.
+            # Plain integers, since numpy's would overflow in the n-grams' hashes.
             return [operator.index(token) for token in prompt]
         except TypeError:
             raise InputError("the prompt: expected text or a sequence of token ids") from None

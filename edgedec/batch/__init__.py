@@ -1,1 +1,1 @@
-"""Many prompts from one file, their texts into another."""
+"""Decodes many prompts from one file into another."""

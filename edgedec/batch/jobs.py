@@ -1,7 +1,7 @@
-"""Prompts from a file: one JSON object a line.
+"""Reads prompts from a file with one JSON object per line.
 
-Each has ``prompt`` (text) or ``messages``, and optionally ``id``, ``draft`` and
-``draft_length``, which are for this prompt alone.
+Each has ``prompt`` (text) or ``messages``, and optionally ``id``, ``draft`` and ``draft_length``,
+for this prompt alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Job:
     draft_length: int | None = None
 
     def stream(self, pipeline: Pipeline, options: GenerateOptions) -> Stream:
-        """Start decoding it.
+        """Start decoding the prompt.
 
         Raises:
             InputError: the id is not valid UTF-8, as an escape in JSON may leave it; or an option
@@ -57,10 +57,10 @@ class Job:
 
 
 def read_jobs(path: Path) -> list[Job]:
-    """All lines of a prompts file.
+    """Read all lines of a prompts file.
 
     Raises:
-        InputError: not such a file, naming the line; or an id that occurs twice.
+        InputError: not a prompts file, naming the line; or an id that occurs twice.
 
     """
     jobs = [_job(path, number, line) for number, line in _lines(path)]

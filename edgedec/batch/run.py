@@ -1,6 +1,6 @@
-"""Many prompts from one file into another, line by line; a run that was cut short goes on.
+"""Decodes many prompts from one file into another, line by line; resumes an interrupted run.
 
-Output: one JSON object a line, each on the disk before the next prompt starts.
+Output: one JSON object per line, each on the disk before the next prompt starts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from edgedec.decoding.engine import Emission
 from edgedec.errors import BundleError, InputError, Interrupted, PassFailed, SessionError
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
-# A last line without an end is cut off only if it is ours.
+# A last line without an end is cut off only if this program wrote it.
 _BEGINS = b'{"id": "'
 
 
 def record(result: Generation) -> dict[str, Any]:
-    """One generation as a JSON object; times in seconds, memory in bytes."""
+    """Return one generation as a JSON object; times in seconds, memory in bytes."""
     metrics = result.metrics
     found = {
         "text": result.text,
@@ -64,9 +64,9 @@ def _logprob(event: Emission) -> dict[str, Any]:
 
 
 def peak_memory_bytes() -> int | None:
-    """Most resident memory of this process so far; None where the system does not say."""
+    """Return the peak resident memory of this process; None if the system does not report it."""
     try:
-        # getrusage would count the process that started this one as well.
+        # getrusage would include the process that started this one.
         for line in Path("/proc/self/status").read_text("ascii").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -88,21 +88,21 @@ class Sink(Protocol):
     done: set[str]
 
     def add(self, job: Job, fields: dict[str, Any]) -> None:
-        """Take one result."""
+        """Add one result."""
         ...
 
     def close(self) -> None:
-        """No more results."""
+        """End the output."""
         ...
 
 
 class Results:
-    """The output file: appended to, repaired when its last line was torn.
+    """The output file, which is appended to; a torn last line is repaired.
 
     Args:
-        path: created where missing.
-        settings: what decides the text. Lines written under other settings are refused, so
-            that one file never mixes two runs.
+        path: created if missing.
+        settings: settings that decide the text. Lines of other settings are refused, so that one
+            file never mixes two runs.
 
     Attributes:
         done: ids that are in the file.
@@ -117,7 +117,7 @@ class Results:
         self._settings = digest(settings)
         self.done: set[str] = set()
         self._file: IO[bytes] = path.open("ab")
-        # A pipe or a device cannot be read back, and keeps nothing to go on from.
+        # A pipe or a device cannot be read back, so there is nothing to resume.
         self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         if self._regular:
             try:
@@ -152,7 +152,7 @@ class Results:
         return found
 
     def add(self, job: Job, fields: dict[str, Any]) -> None:
-        """Write one line through to the disk; after a failure the file is as it was."""
+        """Write one line through to the disk; after a failure the file is unchanged."""
         whole = {"id": job.id, **fields, "settings": self._settings}
         line = as_line(whole)  # begins with _BEGINS
         before = os.fstat(self._file.fileno()).st_size
@@ -170,9 +170,9 @@ class Results:
         self.done.add(job.id)
 
     def _undo(self, length: int) -> None:
-        """Back to the lines that were whole."""
+        """Cut the file back to its complete lines."""
         with contextlib.suppress(OSError):
-            self._file.close()  # tries to write what is left in its buffer, and fails again
+            self._file.close()  # tries to write the rest of its buffer, and fails again
         if self._regular:
             os.truncate(self._path, length)
 
@@ -182,7 +182,7 @@ class Results:
 
 
 def as_line(fields: dict[str, Any]) -> str:
-    """One line of JSON that UTF-8 can hold: half a surrogate pair in it stays an escape."""
+    """Return one line of JSON that UTF-8 can encode: a lone surrogate stays an escape."""
     line = json.dumps(fields, ensure_ascii=False)
     try:
         line.encode("utf-8")
@@ -192,7 +192,7 @@ def as_line(fields: dict[str, Any]) -> str:
 
 
 def digest(settings: dict[str, Any]) -> str:
-    """A short name of these settings."""
+    """Return a short name of these settings."""
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -204,21 +204,21 @@ def run(
     options: GenerateOptions,
     decode: Callable[[Stream], tuple[Generation, bool]],
 ) -> tuple[int, bool]:
-    """Decode what is not done yet.
+    """Decode the prompts that are not done yet.
 
     A prompt that cannot be decoded (too long, refused by the chat template) gets a line with
-    ``error``; one that was interrupted, or met a device that failed with nothing to go on with,
-    gets none and is decoded again by the next run.
+    ``error``; one that was interrupted, or whose device failed without a fallback, gets none and is
+    decoded again by the next run.
 
     Args:
         pipeline: open.
         jobs: all of them.
-        results: where they go.
+        results: receives the results.
         options: for each.
-        decode: runs a stream to its end and says whether the user stopped it.
+        decode: runs a stream to its end and returns whether the user stopped it.
 
     Returns:
-        How many lines hold an error, and whether the user stopped.
+        The number of lines with an error, and whether the user stopped.
 
     """
     failed = 0
@@ -227,7 +227,7 @@ def run(
             continue
         try:
             result, stopped = decode(job.stream(pipeline, options))
-        except (PassFailed, Interrupted):  # nothing that this prompt is to blame for
+        except (PassFailed, Interrupted):  # not this prompt's fault
             raise
         except (InputError, BundleError, SessionError) as error:
             results.add(job, {"error": str(error)})
@@ -246,6 +246,6 @@ def settings_of(pipeline: Pipeline, options: GenerateOptions, accept: str | None
     decisive = {k: v for k, v in asdict(options).items() if k not in ("draft", "draft_length")}
     target = pipeline.pair.target.hashes()
     limits = {"accept": accept, "max_context": pipeline.plan["max_context"]}
-    # Only where it was chosen: of an earlier version's files it was not.
+    # Only if it was chosen: files of earlier versions lack it.
     kept = {} if pipeline.plan["kv"] is None else {"kv": pipeline.plan["kv"]}
     return {"target": target, **limits, **kept, **decisive}

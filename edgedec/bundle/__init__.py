@@ -1,4 +1,4 @@
-"""The artifact: one folder that an export writes and every runtime reads."""
+"""Bundles: folders that an export writes and every runtime reads."""
 
 from edgedec.bundle.folder import Bundle, Role
 

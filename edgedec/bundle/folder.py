@@ -1,4 +1,4 @@
-"""The artifact: one folder that an export writes and every runtime reads.
+"""A bundle: one folder that an export writes and every runtime reads.
 
 ::
 
@@ -33,8 +33,8 @@ from edgedec.bundle.manifest import (
 )
 from edgedec.errors import BundleError, InputError
 
-# Files up to this size are hashed whenever a bundle is opened: tens of milliseconds at most.
-# Larger ones would delay the first token; `inspect` and `verify` hash all.
+# Files up to this size are hashed whenever a bundle is opened: tens of milliseconds at most. Larger
+# ones would delay the first token; `inspect` and `verify` hash all.
 SMALL_FILE_BYTES = 64 << 20
 # Not imported from edgedec.models: a bundle stands below the models.
 _DEMO = Path(__file__).parents[1] / "models" / "demo" / "bundle"
@@ -88,10 +88,10 @@ class Role:
     variants: Mapping[str, Variant]
 
     def variant(self, format: str) -> Variant:
-        """The model in this format.
+        """Return the model in this format.
 
         Raises:
-            InputError: the bundle has it in others only.
+            InputError: the bundle has other formats only.
 
         """
         if format not in self.variants:
@@ -108,7 +108,7 @@ class Bundle:
 
     Attributes:
         path: the folder, absolute.
-        manifest: the whole manifest, for showing.
+        manifest: the whole manifest, for display.
         target: the model whose text is wanted.
         draft: the smaller model, if there is one.
         generation: defaults the checkpoint came with (temperature, top_p and so on).
@@ -134,8 +134,8 @@ class Bundle:
             verify: hash all files, which reads every byte.
 
         Raises:
-            BundleError: no bundle, another schema, a manifest that makes no sense, a path
-                that leaves the folder, a file that is missing or altered.
+            BundleError: not a bundle, another schema, an invalid manifest, a path outside the
+                folder, or a missing or altered file.
 
         """
         root = _DEMO if str(path) == "demo" else Path(path)
@@ -166,7 +166,7 @@ class Bundle:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Formats that every model of the bundle is there in."""
+        """Formats in which every model of the bundle is available."""
         return tuple(
             format
             for format in self.target.variants
@@ -175,7 +175,7 @@ class Bundle:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files but the manifest."""
+        """Bytes of all files except the manifest."""
         return sum(fact.size_bytes for fact in self.files.values())
 
     @property
@@ -184,7 +184,7 @@ class Bundle:
         return unlisted(self.path, self.files)
 
     def read(self, name: str, limit: int) -> bytes | None:
-        """A listed file's bytes, which have the sha256 of the manifest; None where none is.
+        """Return a listed file's bytes, checked against the manifest's sha256; None if not listed.
 
         Raises:
             BundleError: it was altered, is larger than ``limit``, or is not a regular file

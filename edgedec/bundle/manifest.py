@@ -1,6 +1,6 @@
-"""The manifest of a bundle and the files it names, read with suspicion.
+"""Reads the manifest of a bundle and the files it names, as untrusted input.
 
-A bundle comes from elsewhere: types are checked, sizes bounded, and no path leaves the folder.
+Types are checked, sizes bounded, and no path leaves the folder.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MAX_UNLISTED = 100
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """What the manifest says about a file."""
+    """The manifest's facts about a file."""
 
     sha256: str
     size_bytes: int
 
 
 def sha256_of(file: Path) -> str:
-    """Hexadecimal sha256 of a regular file's bytes."""
+    """Return the hexadecimal sha256 of a regular file's bytes."""
     try:
         with open_regular(file) as stream:
             return _sha256(stream)
@@ -51,7 +51,7 @@ def _sha256(stream: BinaryIO) -> str:
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
-    """The manifest of a folder as JSON."""
+    """Read the manifest of a folder as JSON."""
     file = root / MANIFEST
     try:
         if not root.is_dir():
@@ -72,7 +72,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
 
 
 def check_version(manifest: Fields) -> None:
-    """Refuse what an older or a newer version wrote."""
+    """Refuse the manifest of an older or newer version."""
     version = manifest.size("schema_version")
     if version > SCHEMA_VERSION:
         raise BundleError(
@@ -87,7 +87,7 @@ def check_version(manifest: Fields) -> None:
 
 
 def listed_files(root: Path) -> dict[str, FileFact]:
-    """What a bundle's manifest says about its files, whether or not they are there.
+    """Return a bundle manifest's facts about its files, whether or not they exist.
 
     Older schemas list them in the same way.
 
@@ -103,7 +103,7 @@ def listed_files(root: Path) -> dict[str, FileFact]:
 
 
 def file_fact(facts: Fields) -> FileFact:
-    """Hash and size of a file, as the manifest states them."""
+    """Return hash and size of a file, as the manifest states them."""
     digest = facts.text("sha256")
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise facts.wrong("sha256", "64 hexadecimal digits")
@@ -111,12 +111,12 @@ def file_fact(facts: Fields) -> FileFact:
 
 
 def check_file(root: Path, name: str, fact: FileFact, *, hashed: bool) -> None:
-    """Check that a file is what the manifest says.
+    """Check a file against the manifest.
 
     Args:
         root: the bundle's folder.
         name: the file's path in it.
-        fact: what the manifest says.
+        fact: its facts in the manifest.
         hashed: compare the sha256 as well as the size.
 
     Raises:
@@ -130,7 +130,7 @@ def check_file(root: Path, name: str, fact: FileFact, *, hashed: bool) -> None:
 
 
 def read_file(root: Path, name: str, fact: FileFact) -> bytes:
-    """A file's bytes, which have the sha256 that the manifest says.
+    """Return a file's bytes, checked against the manifest's sha256.
 
     Raises:
         BundleError: as ``check_file``.
@@ -145,7 +145,7 @@ def read_file(root: Path, name: str, fact: FileFact) -> bytes:
 
 @contextmanager
 def _opened(root: Path, name: str, fact: FileFact) -> Iterator[BinaryIO]:
-    """A file of the bundle with its size; opened once, so that it stays the one checked."""
+    """Open a file of the bundle with its size, once, so that the checked file is the one read."""
     parts = _parts(root, name)
     file = root.joinpath(*parts)
     try:
@@ -176,7 +176,7 @@ def _altered(root: Path, name: str) -> BundleError:
 
 
 def _parts(root: Path, name: str) -> tuple[str, ...]:
-    """The steps to the file of this name; BundleError when it is not a path inside."""
+    """Return the parts of the path to a file; BundleError if it is not a path inside the folder."""
     pure = PurePosixPath(name)
     plain = name == str(pure) and not pure.is_absolute() and ".." not in pure.parts
     if not plain or name == "." or any(c in name for c in "\\:") or one_line(name) != name:
@@ -185,9 +185,9 @@ def _parts(root: Path, name: str) -> tuple[str, ...]:
 
 
 def unlisted(root: Path, files: Collection[str]) -> tuple[str, ...]:
-    """Paths of what is in a bundle's folder though its manifest does not list it.
+    """Return paths of files in a bundle's folder that its manifest does not list.
 
-    At most ``MAX_UNLISTED``; a folder counts only by what is in it. Nothing reads these files.
+    At most ``MAX_UNLISTED``; of a folder only its files are listed. Nothing reads these files.
     """
     found: list[str] = []
     for folder, folders, names in os.walk(root):
@@ -202,7 +202,7 @@ def unlisted(root: Path, files: Collection[str]) -> tuple[str, ...]:
 
 
 def listed(root: Path, where: Fields, name: str, files: Mapping[str, FileFact]) -> Path:
-    """The absolute path of a file that the manifest lists."""
+    """Return the absolute path of a file that the manifest lists."""
     if name not in files:
         raise BundleError(f"{where.where}: {one_line(name)!r} is not among the files")
     return root / name

@@ -1,4 +1,4 @@
-"""Reads what a runtime must know of an ONNX file before it trusts it, without the onnx package.
+"""Reads the facts that a runtime checks of an ONNX file, without the onnx package.
 
 A walk over the protobuf wire format (field numbers from onnx.proto3) finds the metadata, the
 bytes of the weights and the files that hold them. Nothing is copied and no tensor is read.
@@ -15,7 +15,7 @@ from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
 from edgedec.errors import BundleError
 
-# Which fields lead from a message to a tensor. Tensors also stand in node attributes.
+# Fields that lead from a message to a tensor; node attributes contain tensors, too.
 _CHILDREN: dict[str, dict[int, str]] = {
     "model": {7: "graph", 14: "property", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
@@ -28,7 +28,7 @@ _CHILDREN: dict[str, dict[int, str]] = {
 _TENSOR_DATA = {4, 5, 6, 7, 9, 10, 11}
 _EXTERNAL_DATA = 13
 _MAX_DEPTH = 16
-# Of metadata and of a path to weights; they are copied, and weights are not.
+# Largest size of metadata and of a path to weights, which are copied, unlike weights.
 _MAX_ENTRY_BYTES = 1 << 20
 
 
@@ -40,7 +40,7 @@ class ModelFile:
         metadata: its metadata_props.
         stored: ranges of bytes that hold weights, ``(file, offset, length)``; two tensors
             may share one.
-        inline_bytes: bytes of the weights that stand in the file itself.
+        inline_bytes: bytes of the weights inside the file itself.
 
     """
 
@@ -55,10 +55,10 @@ class ModelFile:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Walk over the file, and check that its external data is there and stands beside it.
+    """Walk over the file, and check that its external data exists in the same folder.
 
     Raises:
-        BundleError: missing, damaged, or leading out of its folder.
+        BundleError: missing, damaged, or pointing out of its folder.
 
     """
     try:
@@ -79,7 +79,7 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 def check_listed(path: Path, files: Iterable[Path]) -> None:
-    """Check that a file of a bundle reads no other file than those.
+    """Check that a bundle's model file refers to no unlisted file.
 
     Args:
         path: the model's main file.
@@ -139,7 +139,7 @@ def _tensor(view: memoryview, found: ModelFile) -> None:
 
 
 def _entry(view: memoryview) -> tuple[str, str]:
-    """A StringStringEntryProto."""
+    """Parse a StringStringEntryProto."""
     if len(view) > _MAX_ENTRY_BYTES:
         raise _Damaged
     parts = {n: bytes(v).decode() for n, v in _fields(view) if isinstance(v, memoryview)}
@@ -147,11 +147,12 @@ def _entry(view: memoryview) -> tuple[str, str]:
 
 
 def _fields(view: memoryview) -> Iterator[tuple[int, memoryview | None]]:
-    """Fields of a message: their number, and their bytes where they have a length."""
+    """Yield the fields of a message: their number, and their bytes if they have a length."""
     at, size = 0, len(view)
     while at < size:
         tag, at = _varint(view, at)
-        # ONNX Runtime keeps the lower 32 bits: what would be unknown here is a field there.
+        # ONNX Runtime keeps the lower 32 bits, so a number that is unknown here could be a field
+        # there.
         if not 8 <= tag < 1 << 32:
             raise _Damaged
         wire = tag & 7

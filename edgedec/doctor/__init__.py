@@ -1,1 +1,1 @@
-"""What this machine and this installation have, for ``edgedec doctor`` and ``edgedec devices``."""
+"""Facts of this machine and installation, for ``edgedec doctor`` and ``edgedec devices``."""

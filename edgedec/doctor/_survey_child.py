@@ -1,4 +1,4 @@
-"""What runs in the child process of ``survey``: one device is measured."""
+"""Measures one device in the child process of ``survey``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgedec.hardware.device import Device
 
 
 def main(task: Mapping[str, Any]) -> Any:
-    """Measure ``device`` with ``threads`` on ``cores``; the answer is a ``Speed``."""
+    """Measure ``device`` with ``threads`` on ``cores``; return a ``Speed``."""
     device = from_json(Device, task["device"], "device", ProfileError)
     cores = None if task["cores"] is None else tuple(task["cores"])
     return to_json(measure_one(device, task["threads"], cores))

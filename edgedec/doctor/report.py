@@ -1,4 +1,4 @@
-"""What this installation and this machine have: facts for ``edgedec doctor``."""
+"""Facts of this installation and this machine, for ``edgedec doctor``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgedec.hardware.clusters import clusters
 from edgedec.hardware.device import available_cores
 from edgedec.runtimes import registry
 
-# Beside what runtimes need: what decoding needs, and what exporting does, with what it is for.
+# In addition to the runtimes' packages: those of decoding, and of exporting with their purpose.
 NEEDED = ("click", "jinja2", "numpy", "rich", "tokenizers")
 EXPORT = {
     "export": (
@@ -27,7 +27,7 @@ EXPORT = {
         "exports architectures without a spec, by way of torch",
     ),
 }
-# What int4 and int8 kernels look for, by the names of /proc/cpuinfo.
+# CPU features used by int4 and int8 kernels, by their names in /proc/cpuinfo.
 CPU_FEATURES = (
     "avx2", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8",
     "asimd", "asimddp", "i8mm", "bf16", "sve",
@@ -35,7 +35,7 @@ CPU_FEATURES = (
 
 
 def examine() -> dict[str, Any]:
-    """All facts as a JSON object; ``problems`` says what is wrong and how to mend it."""
+    """Return all facts as a JSON object; ``problems`` lists problems and how to fix them."""
     facts: dict[str, Any] = {
         "edgedec": __version__,
         "python": platform.python_version(),
@@ -55,20 +55,20 @@ def examine() -> dict[str, Any]:
 
 
 def needed() -> list[str]:
-    """What the plain install brings."""
+    """Return the packages of the plain installation."""
     infos, added = registry.infos(), registry.added()
     own = [info for name, info in infos.items() if name not in added and not info.extra]
     return sorted({*NEEDED, *(info.packages[0] for info in own)})
 
 
 def extras() -> dict[str, tuple[tuple[str, ...], str]]:
-    """What each extra brings, and for what."""
+    """Return each extra's packages and purpose."""
     infos = registry.infos().values()
     return {info.extra: (info.packages, info.purpose) for info in infos if info.extra} | EXPORT
 
 
 def added_runtimes() -> dict[str, Any]:
-    """What other packages bring."""
+    """Return the runtimes that other packages add."""
     return {
         name: {"formats": info.formats, "packages": {one: _version(one) for one in info.packages}}
         for name, info in registry.added().items()
@@ -90,7 +90,7 @@ def _extra(extra: str, names: tuple[str, ...], purpose: str) -> dict[str, Any]:
 
 
 def cpu() -> dict[str, Any]:
-    """Name, cores this process may use, and the features that matter to quantised kernels."""
+    """Return the name, the cores this process may use, and features used by quantised kernels."""
     fields = machine.cpu_fields()
     flags = set(fields.get("flags", fields.get("features", "")).split())
     return {
@@ -102,7 +102,7 @@ def cpu() -> dict[str, Any]:
 
 
 def memory() -> dict[str, int | None]:
-    """Bytes: all there is, what is free now, and the container's limit if there is one."""
+    """Return bytes in total, free now, and the container's limit if there is one."""
     found = machine.memory()
     return {
         "total_bytes": found.total,
@@ -112,7 +112,7 @@ def memory() -> dict[str, int | None]:
 
 
 def demo() -> dict[str, Any]:
-    """The pair that ships: whether every byte of it is as the manifest says."""
+    """Return whether every file of the shipped pair matches its manifest."""
     from edgedec.bundle import Bundle
 
     try:

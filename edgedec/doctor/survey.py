@@ -1,4 +1,4 @@
-"""Every device of every runtime, with its cores or memory and its speed: ``edgedec devices``."""
+"""Lists every runtime's devices, with cores or memory and speed, for ``edgedec devices``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from edgedec.hardware.pinning import pinned
 from edgedec.records.place import CPU
 from edgedec.runtimes import registry
 
-# A driver may start slowly the first time; one that hangs must not hold up the others.
+# A driver may start slowly the first time, but one that hangs must not hold up the others.
 _PATIENCE_S = 90.0
 _CHILD = "edgedec.doctor._survey_child"
-# Runnable programs for each core, from which on they share it with what is measured.
+# Runnable programs per core, from which on they share it with the measurement.
 _BUSY = 0.5
 Listener = Callable[[str, int, int], None]
 
@@ -33,9 +33,9 @@ class SurveyedDevice:
     Attributes:
         device: as the runtime lists it.
         cluster: of the processor's cores; None for another device.
-        threads: it was measured with; 0 where that is not counted.
-        speed: None where it was not measured.
-        problem: why it could not be measured, in one line; None where it could.
+        threads: number used to measure it; 0 if not counted.
+        speed: None if it was not measured.
+        problem: why it could not be measured, in one line; None if it could.
 
     """
 
@@ -48,14 +48,13 @@ class SurveyedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What this machine offers.
+    """Devices of this machine.
 
     Attributes:
         memory: of the machine.
         clusters: of its cores.
         found: devices by runtime, in the runtimes' order.
-        problems: runtimes that are missing, parts that do not load, other programs that
-            disturb; a line each.
+        problems: missing runtimes, parts that do not load, interfering programs; a line each.
 
     """
 
@@ -66,12 +65,11 @@ class Survey:
 
 
 def survey(*, measure: bool = True, on_progress: Listener | None = None) -> Survey:
-    """Look at all devices; none of them can keep the others from being listed.
+    """List all devices; an error of one does not affect the others.
 
     Args:
-        measure: also take their speed, about two seconds each.
-        on_progress: called with what is measured next, how many are done and how many there
-            are.
+        measure: also measure their speed, about two seconds each.
+        on_progress: called with the next device, the number done and the total.
 
     """
     groups = tuple(clusters())
@@ -83,7 +81,7 @@ def survey(*, measure: bool = True, on_progress: Listener | None = None) -> Surv
             listed = adapter.devices()
             told: list[str] = getattr(adapter, "problems", list)()
             problems += [text for text in told if text not in problems]
-        except Exception as error:  # whatever a driver does while it is asked
+        except Exception as error:  # any error of a driver
             problems.append(f"{name}: {_line(error)}")
             continue
         found += [one for device in listed for one in _places(device, groups)]
@@ -94,7 +92,7 @@ def survey(*, measure: bool = True, on_progress: Listener | None = None) -> Surv
 
 
 def _disturbance() -> list[str]:
-    """A line that says so where other programs take the processor."""
+    """Return a line if other programs use the processor."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     cores = available_cores()
     if load < _BUSY * cores:
@@ -103,7 +101,7 @@ def _disturbance() -> list[str]:
 
 
 def _places(device: Device, groups: tuple[Cluster, ...]) -> list[SurveyedDevice]:
-    """The processor once for each cluster, where threads can be kept on one."""
+    """Return the processor once per cluster, if threads can be pinned, and other devices once."""
     if device.kind != "cpu":
         return [SurveyedDevice(device, None, 0)]
     if len(groups) > 1 and not can_pin():
@@ -115,7 +113,7 @@ def _places(device: Device, groups: tuple[Cluster, ...]) -> list[SurveyedDevice]
 
 
 def _measured(found: list[SurveyedDevice], on_progress: Listener | None) -> list[SurveyedDevice]:
-    """With speeds; what two runtimes compute with the same function is measured once."""
+    """Return devices with speeds; runtimes with one measuring function share a measurement."""
     known: dict[Any, SurveyedDevice] = {}
     keys = [
         (_measure_of(one.device), replace(one.device, runtime=""), one.cluster) for one in found
@@ -136,7 +134,7 @@ def _measured(found: list[SurveyedDevice], on_progress: Listener | None) -> list
 
 
 def _measure_of(device: Device) -> Callable[[Device, int], Speed] | None:
-    """The function of the device's runtime; None where it does not measure."""
+    """Return the measuring function of the device's runtime; None if it has none."""
     return getattr(registry.adapter(device.runtime), "measure", None)
 
 
@@ -147,12 +145,12 @@ def _with_speed(one: SurveyedDevice) -> SurveyedDevice:
         # The processor's own kernels are trusted; a driver may end or hang the process.
         own = one.device.name == CPU
         return replace(one, speed=_here(one) if own else _in_child(one))
-    except Exception as error:  # one device must not keep the others from being listed
+    except Exception as error:  # an error of one device does not affect the others
         return replace(one, problem=_line(error))
 
 
 def _here(one: SurveyedDevice) -> Speed:
-    """In a thread of its own: those that a runtime starts in it inherit its cores."""
+    """Measure in a thread, whose cores are inherited by threads that a runtime starts in it."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(measure_one, one.device, one.threads, _cores(one)).result()
 
@@ -162,7 +160,7 @@ def _cores(one: SurveyedDevice) -> tuple[int, ...] | None:
 
 
 def measure_one(device: Device, threads: int, cores: tuple[int, ...] | None) -> Speed:
-    """A device's speed, with the calling thread and what it starts kept on some cores.
+    """Return a device's speed, with the calling thread and those it starts pinned to some cores.
 
     Raises:
         RuntimeUnavailable: the device cannot compute.
@@ -175,7 +173,7 @@ def measure_one(device: Device, threads: int, cores: tuple[int, ...] | None) -> 
 
 
 def _in_child(one: SurveyedDevice) -> Speed:
-    """In a process of its own.
+    """Measure in a child process.
 
     Raises:
         RuntimeUnavailable: the device cannot compute, or ends or hangs the process.

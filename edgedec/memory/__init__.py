@@ -1,1 +1,1 @@
-"""Bytes and tokens: what fits into the memory that was given."""
+"""Sizes caches to fit in memory."""

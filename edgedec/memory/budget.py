@@ -1,4 +1,4 @@
-"""A byte limit on the key/value caches of target and draft."""
+"""Limits the key/value caches of target and draft to a number of bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgedec.decoding.session import ModelInfo
 from edgedec.errors import MemoryBudgetError
 
 _SMALLEST_CONTEXT = 16
-# What bounds a context, and what helps where it is too short.
+# Limits of a context, and advice where it is too short.
 TRAINED, MAX_CONTEXT, KV_MEMORY, MEMORY = "trained", "max_context", "kv_memory", "memory"
 _HELP = {
     TRAINED: "shorten it, the model was not trained for more",
@@ -25,7 +25,8 @@ class CachePlan:
     Attributes:
         capacity: tokens per session.
         kv_bytes: of all sessions together, when full.
-        bound: what bounds the capacity: ``TRAINED``, ``MAX_CONTEXT`` or ``KV_MEMORY``.
+        bound: the limit on the capacity: ``TRAINED``, ``MAX_CONTEXT`` or ``KV_MEMORY``.
+
     """
 
     capacity: int
@@ -34,7 +35,7 @@ class CachePlan:
 
 
 def bound_by(bound: str) -> str:
-    """Advice for a prompt that is longer than this bound."""
+    """Return advice for a prompt longer than this limit."""
     return _HELP[bound]
 
 
@@ -53,17 +54,18 @@ def check_context(max_context: int | None, trained: int, name: str) -> None:
 def plan_caches(
     target: ModelInfo, draft: ModelInfo | None, *, max_context: int | None, kv_memory: int | None
 ) -> CachePlan:
-    """The largest context that the model, the user and the byte limit allow.
+    """Return the largest context that the model, the user and the byte limit allow.
 
     Args:
-        target, draft: facts of the models; both hold the same tokens, as far as the draft's
-            own context reaches.
+        target, draft: facts of the models; both hold the same tokens, up to the draft's own
+            context.
         max_context: tokens the user asked for; None is the model's own limit.
         kv_memory: bytes for both caches together; None sets no limit.
 
     Raises:
         MemoryBudgetError: the limit does not hold even a short context, or not the
             ``max_context`` that was asked for.
+
     """
     check_context(max_context, target.max_context, target.name)
     capacity = max_context or target.max_context
@@ -87,18 +89,18 @@ def plan_caches(
 
 
 def _bytes_of(tokens: int, target: ModelInfo, draft: ModelInfo | None) -> int:
-    """Bytes of both caches for a text of this many tokens."""
+    """Return the bytes of both caches for a text of this many tokens."""
     drafted = min(tokens, draft.max_context) * draft.kv_bytes_per_token if draft else 0
     return tokens * target.kv_bytes_per_token + drafted
 
 
 def _fitting(kv_memory: int, target: ModelInfo, draft: ModelInfo | None) -> int:
-    """The most tokens whose caches take no more than so many bytes."""
+    """Return the most tokens whose caches fit in ``kv_memory`` bytes."""
     both = target.kv_bytes_per_token + (draft.kv_bytes_per_token if draft else 0)
     fits = kv_memory // both
     if draft is None or fits <= draft.max_context:
         return fits
-    # Beyond the draft's context the target's cache alone grows.
+    # Beyond the draft's context only the target's cache grows.
     return (kv_memory - draft.max_context * draft.kv_bytes_per_token) // target.kv_bytes_per_token
 
 

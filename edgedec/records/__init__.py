@@ -1,1 +1,1 @@
-"""The records that the rooms hand each other: places, profiles, recorded texts, plans."""
+"""Records shared by the rooms: places, profiles, recorded texts, plans."""

@@ -1,4 +1,4 @@
-"""What a runtime says about itself and the options it takes, before its library is imported."""
+"""Facts of a runtime and its options, available before its library is imported."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ class LoadOption:
         name: as a keyword.
         type: ``bool``, ``int`` or ``str``.
         help: a sentence for ``--help``.
-        default: what holds where nobody chose; None leaves it to the runtime.
-        choices: the texts that are allowed; empty is any.
+        default: used if nothing is chosen; None leaves it to the runtime.
+        choices: the allowed texts; empty is any.
         least, most: bounds of a number; None sets none.
         flag: on the command line, without the dashes in front; empty is the name.
-        draft_help: the sentence for the option that chooses it for the draft alone; empty
-            makes none.
+        draft_help: help of the option for the draft alone; empty means there is none.
 
     """
 
@@ -36,14 +35,14 @@ class LoadOption:
 
     @property
     def on_command_line(self) -> str:
-        """As ``--kv-type``."""
+        """Name on the command line, as ``--kv-type``."""
         return f"--{self.flag or self.name.replace('_', '-')}"
 
     def check(self, value: object) -> None:
-        """Refuse a value that makes no sense.
+        """Refuse an invalid value.
 
         Raises:
-            InputError: what was expected.
+            InputError: says what was expected.
 
         """
         if self.type is int:
@@ -65,20 +64,20 @@ class LoadOption:
 
 @dataclass(frozen=True, slots=True)
 class AdapterInfo:
-    """What is known of a runtime before its library is imported.
+    """Facts of a runtime, available before its library is imported.
 
     Attributes:
         name: of the runtime.
         module: the module with its functions (``edgedec.runtimes.registry.Adapter``), which
             is imported when they are first needed.
         formats: of the model files that it loads.
-        order: among runtimes, where a model is there in several formats: the lowest that can
-            run is taken. By decoding speed (docs/measurements/formats.jsonl).
-        packages: distributions that compute, the one it needs first; a profile holds for
-            their versions. Others may end in ``*``.
-        extra: of this distribution, that installs them; empty: they are installed with it.
+        order: preference among runtimes if a model has several formats: the lowest usable one is
+            taken. By decoding speed (docs/measurements/formats.jsonl).
+        packages: distributions that compute, the required one first; a profile is valid for their
+            versions. Others may end in ``*``.
+        extra: of this distribution, which installs them; empty if they come with it.
         purpose: of that extra, for ``edgedec doctor``.
-        options: that it takes beyond those of every runtime.
+        options: options beyond those of every runtime.
         providers: whether it has execution providers, of which ``LoadOptions`` may name some.
 
     """

@@ -1,4 +1,4 @@
-"""How one model is put on one device: what a runtime's adapter is asked for."""
+"""Options for loading one model onto one device."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from edgedec.errors import InputError
 
 @dataclass(frozen=True, slots=True, init=False)
 class LoadOptions:
-    """Choices for one model; None or empty leaves a choice to the runtime.
+    """Load options of one model; None or empty leaves a choice to the runtime.
 
-    A choice that a runtime does not have is refused where a model is loaded, never ignored.
+    An option that a runtime does not take is refused at load, never ignored.
 
     Attributes:
         threads: for a pass.
-        row_invariant: make a row's numbers independent of how many rows are computed with
-            it; None lets the runtime do so where it costs nothing or the file was made for it.
+        row_invariant: make a row's logits independent of how many rows are computed with it; None
+            lets the runtime do so if it costs nothing or the file was exported for it.
         providers: execution providers of the runtime, most wanted first.
         device: a device's name as ``edgedec devices`` lists it.
-        cores: that its threads are kept on, whatever the runtime; None is any.
+        cores: to which its threads are pinned, whatever the runtime; None is any.
         own: other options by name, which the runtime declares (``AdapterInfo.options``); they
             are given by keyword like the rest.
+
     """
 
     threads: int | None
@@ -51,16 +52,16 @@ class LoadOptions:
             object.__setattr__(self, own_field.name, value)
 
     def changed(self, **changes: Any) -> LoadOptions:
-        """The same with some choices changed."""
+        """Return a copy with some options changed."""
         names = ("threads", "row_invariant", "providers", "device", "cores")
         return LoadOptions(**{name: getattr(self, name) for name in names} | self.own | changes)
 
 
 def check_threads(name: str, value: object) -> None:
-    """Refuse a number of threads that makes no sense.
+    """Refuse an invalid number of threads.
 
     Raises:
-        InputError: ``name`` begins it.
+        InputError: its message begins with ``name``.
 
     """
     check_whole(f"{name} is", value)

@@ -12,13 +12,13 @@ CPU = "cpu"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One way to run one model.
+    """A way to run one model.
 
     Attributes:
         format: of the model's files; decides the runtime.
         device: ``cpu``, or a device's name as ``edgedec devices`` lists it.
-        threads: that compute; 0 where the device does not count them.
-        cores: that they are kept on; None is any this process may use.
+        threads: number that compute; 0 if the device does not count them.
+        cores: to which they are pinned; None is any this process may use.
         provider: an execution provider of the runtime; None is the runtime's own choice.
 
     """
@@ -31,13 +31,13 @@ class Place:
 
     @classmethod
     def of(cls, format: str, load: LoadOptions) -> Place:
-        """Where such options put a model of this format."""
+        """Return the place where these options put a model of this format."""
         provider = next(iter(load.providers), None)
         return cls(format, load.device or CPU, load.threads or 0, load.cores, provider)
 
     @property
     def label(self) -> str:
-        """A short name for tables, such as ``onnx cpu:0-1 x2``."""
+        """Short name for tables, such as ``onnx cpu:0-1 x2``."""
         where = self.provider or self.device
         if self.cores is not None:
             where += ":" + ",".join(map(str, self.cores))
@@ -54,7 +54,7 @@ class Place:
         )
 
     def apart_from(self, other: Place) -> bool:
-        """True if the two can compute at once without sharing cores or a device."""
+        """Return whether the two can compute at once without sharing cores or a device."""
         if self.device != CPU or other.device != CPU:
             return self.device != other.device
         if self.cores is None or other.cores is None:

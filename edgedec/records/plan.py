@@ -1,4 +1,4 @@
-"""A plan: where target and draft run, who drafts and how, and what that is expected to give."""
+"""Plans: where target and draft run, what drafts and how much, with predictions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SEQUENTIAL, OVERLAPPED = "sequential", "overlapped"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One way to decode.
+    """A way to decode.
 
     Attributes:
         target: where it runs.
-        draft: where the draft model runs; None where the drafter has none.
+        draft: where the draft model runs; None if the drafter has none.
         drafter: a drafter's name; ``none`` is plain decoding.
-        draft_length: drafted tokens a round; None lets the policy decide each round.
+        draft_length: drafted tokens per round; None lets the policy decide each round.
         depth: longest path of a drafted tree; None is ``draft_length``.
         schedule: ``sequential``, or ``overlapped``: draft while verifying.
 
@@ -39,12 +39,12 @@ class Plan:
 
     @property
     def kind(self) -> str:
-        """The key of a round's overhead: the drafter, and whether each round is decided."""
+        """Key of a round's overhead: the drafter, and whether each round is decided."""
         return self.drafter + (" auto" if self.draft_length is None else "")
 
     @property
     def label(self) -> str:
-        """A short name for tables."""
+        """Short name for tables."""
         if self.plain:
             return f"plain on {self.target.label}"
         length = "auto" if self.draft_length is None else str(self.draft_length)
@@ -55,13 +55,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The speed, latency and memory that a plan is expected to have.
+    """The predicted speed, latency and memory of a plan.
 
     Attributes:
         tokens_per_second: after the first round (1 / TPOT).
         ttft_s: of a prompt of the workload's length.
         peak_bytes: of everything the plan holds.
-        block_efficiency: emitted tokens a target pass.
+        block_efficiency: emitted tokens per target pass.
         texts: tokens per second of each text it was predicted from; empty by formula.
 
     """
@@ -80,7 +80,7 @@ class Candidate:
     Attributes:
         plan, prediction: the two.
         refused: why it cannot be chosen, else empty.
-        replayed: whether the prediction is a replay's; else it is a formula's, and rougher.
+        replayed: whether the prediction is a replay's rather than a formula's, which is rougher.
 
     """
 
@@ -97,20 +97,20 @@ class Decision:
     Attributes:
         schema: of this record, as a plan file holds it.
         machine, bundle, versions: of the profile it was made from.
-        memory: bytes that were given; None is all there is.
-        max_context: tokens a text may have with its prompt.
+        memory: bytes that were given; None is no limit.
+        max_context: most tokens of a text with its prompt.
         chosen: the plan to use.
-        fallbacks: plans to go on with when a place fails, best first; the last is plain.
-        candidates: all that were weighed: replayed ones, those by formula, those refused; each
+        fallbacks: plans to use when a place fails, best first; the last is plain.
+        candidates: all that were considered: replayed ones, those by formula, those refused; each
             best first.
         reasons: in whole sentences, for the user.
         interval: tokens per second between which nine of ten other texts should lie, of the
             kind that the plan was made on; see ``planning.spread``.
-        texts: what it was made on, in words.
+        texts: the texts it was made on, in words.
         busy: share of the processor that other programs used while the profile was measured, 0
             to 1; None where it is unknown.
-        disturbed: why that is too much to rely on the plan, in words; empty where it is not.
-        models: names of the target and of the draft, where there is one.
+        disturbed: why that is too much to rely on the plan, in words; empty if it is not.
+        models: names of the target and of the draft, if there is one.
 
     """
 

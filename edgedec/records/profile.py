@@ -15,7 +15,7 @@ NOT_AT_ONCE = "how much the two slow each other was not measured"
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """Seconds of a pass by its rows, with so many tokens in the cache.
+    """Seconds of a pass by its rows, at one length of the cache.
 
     Attributes:
         context: tokens in the cache.
@@ -32,13 +32,13 @@ class PassTimes:
 
     @property
     def curve(self) -> CostCurve:
-        """Return the cost curve as a policy takes it."""
+        """Return the cost curve in the form a policy takes."""
         return CostCurve(self.widths, self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """A comparison of a place's numbers with those of the reference place.
+    """A comparison of a place's logits with those of the reference place.
 
     Attributes:
         agreement: share of rows with the same first choice.
@@ -63,17 +63,17 @@ class Measured:
         name: the model's.
         place: where it ran.
         times: by context, ascending.
-        prefill_s: seconds a token of a long prompt.
-        launch_s: of a pass that is not computing: what a pass over no weights would take.
+        prefill_s: seconds per token of a long prompt.
+        launch_s: per-pass overhead: seconds of a pass over no weights.
         transfer_s: to bring one row of results back from the device.
         load_s: seconds to load it and open a session.
-        rss_bytes: that the process grew by, weights, buffers and a short cache.
+        rss_bytes: growth of the process: weights, buffers and a short cache.
         weight_bytes, kv_bytes_per_token, max_context, vocab_size: as ``ModelInfo``.
         row_widths, branches: as ``Capabilities``.
-        parity: of its numbers.
+        parity: of its logits.
         steady: False when the machine was too busy to measure.
-        rolls_back: False for a recurrent model, which cannot take back a rejected token.
-        process_bytes: of a process that has the runtime and no model yet.
+        rolls_back: False for a recurrent model, which cannot roll back a rejected token.
+        process_bytes: of a process with the runtime but no model.
 
     """
 
@@ -103,7 +103,8 @@ class Measured:
         return self.branches != 1
 
     def graph_widths(self, rows: int) -> list[int]:
-        """Rows that are computed in truth, by pass: those asked for, or those of static graphs.
+        """Return the rows that are actually computed, by pass: as given, or as static graphs
+        require.
 
         Rows beyond the widest graph take further passes of it; the rest is padded to the next
         graph.
@@ -116,9 +117,9 @@ class Measured:
         return [widest] * whole + padded
 
     def seconds(self, rows: int, context: int) -> float:
-        """Of computing so many rows, in as many passes as ``graph_widths`` tells.
+        """Return the seconds of computing ``rows`` rows, in the passes of ``graph_widths``.
 
-        Between measured contexts a straight line, beyond them the last one's.
+        Interpolated linearly between measured contexts; beyond them as at the last one.
         """
         return sum(self._pass_s(width, context) for width in self.graph_widths(rows))
 
@@ -151,26 +152,26 @@ class Contention:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """All that is known of a pair on a machine.
+    """Measurements of a pair on a machine.
 
     Attributes:
         schema: of this record.
-        machine: facts that must not change for it to hold.
+        machine: facts that must not change for it to be valid.
         bundle: hash of the models' files.
         versions: of the runtimes, by package.
-        measured: every model at every place, those that cannot be used as well.
-        contention: of places that are apart, as far as it was measured; see ``at_once``.
-        traces: what the pair says on calibration texts.
-        overhead_s: of a round beside passes, on this machine.
-        draft_overhead_s: beside passes, more for each token that a draft model drafts.
-        prompts: what the traces are of: ``built-in``, or the hash of the user's own.
+        measured: every model at every place, including unusable ones.
+        contention: of separate places, as far as measured; see ``at_once``.
+        traces: the pair's outputs on calibration texts.
+        overhead_s: seconds of a round outside passes.
+        draft_overhead_s: likewise, additional for each token that a draft model drafts.
+        prompts: the traces' prompts: ``built-in``, or the hash of the user's own.
         thorough: whether more places, widths and contexts were measured than usual.
         notes: what was left out and why, one line each.
-        rounds: seconds that a round takes beyond its passes, by ``Plan.kind``; where a kind is
-            missing, ``overhead_s`` and a drafter's usual share stand in.
-        texts: what the traces are of, in words for the user.
-        busy: share of the processor that other programs used while it was measured, 0 to 1;
-            None where the system does not say.
+        rounds: seconds of a round outside its passes, by ``Plan.kind``; for a missing kind
+            ``overhead_s`` and the drafter's usual share are used.
+        texts: the traces' prompts, in words for the user.
+        busy: share of the processor that other programs used while it was measured, 0 to 1; None if
+            unknown.
 
     """
 
@@ -192,19 +193,19 @@ class Profile:
 
     @property
     def models(self) -> str:
-        """The names of the target and of the draft, where there is one."""
+        """The names of the target and of the draft, if there is one."""
         names = {one.role: one.name for one in self.measured}
         return " + ".join(names[role] for role in ("target", "draft") if role in names)
 
     def of(self, role: str) -> list[Measured]:
-        """The places a role can be used at."""
+        """Return the places at which a role can be used."""
         return [m for m in self.measured if m.role == role and m.parity.usable]
 
     def at(self, role: str, place: Place) -> Measured:
-        """Return what was measured of a role at a place.
+        """Return the measurements of a role at a place.
 
         Raises:
-            ProfileError: nothing was.
+            ProfileError: there are none.
 
         """
         for measured in self.measured:
@@ -215,8 +216,8 @@ class Profile:
     def at_once(self, target: Place, draft: Place) -> Contention | None:
         """Return the slowdown of the models at two places when both compute.
 
-        Not every pair is measured: of another the worst is assumed that was met among pairs
-        on the processor. None where that is not known either.
+        Not every pair is measured: for others the worst value among pairs on the processor is
+        assumed. None if there is none.
         """
         labels = target.label, draft.label
         for met in self.contention:

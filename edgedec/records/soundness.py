@@ -10,7 +10,7 @@ from edgedec.records.profile import Measured, PassTimes, Profile
 from edgedec.records.trace import Choices, Trace
 
 ROLES = ("target", "draft")
-# Nothing measured lies beyond these: a pass of less than a millionth of a nanosecond, of months.
+# Bounds of any measurement: a pass takes between a millionth of a nanosecond and months.
 _LEAST_S, _MOST_S = 1e-15, 1e7
 _MOST_BYTES, _MOST_TOKENS, _MOST_COUNT = 1 << 60, 1 << 40, 1 << 20
 _LEAST_FACTOR, _MOST_FACTOR = 1e-3, 1e6
@@ -20,7 +20,7 @@ _ROUNDED = 1e-6
 
 
 def check(profile: Profile) -> None:
-    """Raise where a number is none that measuring gives, so that planning need not ask.
+    """Refuse numbers that no measurement can give, so that planning need not check them.
 
     Raises:
         ProfileError: names the first one that is wrong.
@@ -57,7 +57,7 @@ def _check_measured(one: Measured) -> None:
         _within("cores", core, 0, _MOST_COUNT)
     if one.place.cores == ():
         raise ProfileError("cores: expected one or more")
-    # A place that failed has none of the rest.
+    # A failed place has no other figures.
     least = 1 if one.parity.usable else 0
     _within("max_context", one.max_context, least, _MOST_TOKENS)
     _within("vocab_size", one.vocab_size, least, _MOST_TOKENS)

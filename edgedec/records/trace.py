@@ -1,8 +1,8 @@
 """Traces: a pair's outputs on a text, recorded once, enough to replay any drafter.
 
-A drafted token counts only while every token before it was right, so the draft's choices
-after each prefix of the target's own text say what any drafter, length or tree would have had
-accepted, without running either model again.
+A drafted token counts only while every token before it was right, so the draft's choices after each
+prefix of the target's own text determine what any drafter, length or tree would have had accepted,
+without running either model again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 class Choices:
     """A model's first choices after each token of a text, best first.
 
-    With a temperature the order is that of log p plus the seed's noise, which is what would be
-    drawn; the probabilities are without it.
+    With a temperature the order is that of log p plus the seed's noise, which decides the draw; the
+    probabilities are without noise.
 
     Attributes:
         ids: ``[tokens, k]``; row i is after ``tokens[:prompt + i]``.
@@ -34,11 +34,11 @@ class Trace:
     Attributes:
         name: of the prompt.
         temperature: it was written with; 0 is greedy.
-        prompt: how many of ``tokens`` are the prompt.
+        prompt: number of ``tokens`` that are the prompt.
         tokens: prompt and text.
         target: the target's choices after ``tokens[: prompt + i]``; the first of row i is
             token ``prompt + i``.
-        draft: the draft's at the same places; None where there is no draft model.
+        draft: the draft's at the same places; None without a draft model.
 
     """
 

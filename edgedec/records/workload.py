@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from edgedec.errors import InputError
 
-# A rate is one after the first token, and so needs another; contexts below this hold nothing
-# worth a plan.
+# A rate is measured after the first token, so it needs another; shorter contexts are not worth a
+# plan.
 LEAST_NEW_TOKENS, LEAST_CONTEXT = 2, 16
 _MOST_TOKENS = 10**9
 
@@ -19,13 +19,13 @@ class Workload:
 
     Attributes:
         prompt_tokens: of its prompt.
-        new_tokens: that are written; 2 or more.
+        new_tokens: new tokens; 2 or more.
         temperature: 0 is greedy.
-        max_context: tokens that a text may have with its prompt; None leaves it to the
-            planner: the model's own limit, or less where memory does not hold it. 16 or more.
+        max_context: most tokens of a text with its prompt, 16 or more; None leaves it to the
+            planner: the model's own limit, or less if memory requires.
 
     Raises:
-        InputError: one of them cannot be.
+        InputError: one of them is invalid.
 
     """
 
@@ -65,5 +65,5 @@ class Workload:
 
     @property
     def middle(self) -> int:
-        """Tokens in the cache half-way through the text: where a pass takes its mean time."""
+        """Tokens in the cache midway through the text, where a pass takes its mean time."""
         return self.prompt_tokens + self.new_tokens // 2

@@ -1,1 +1,1 @@
-"""Device cards and what-if: what a plan would give on a machine that is not here."""
+"""Simulates plans on other machines, described by device cards."""

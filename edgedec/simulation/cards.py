@@ -1,6 +1,6 @@
-"""Device cards: what is known of machines that are not here, every figure with its source.
+"""Device cards: descriptions of other machines, every figure with its source.
 
-A card is a TOML file. Its figures are values or ranges, and say where they are from::
+A card is a TOML file. Its figures are values or ranges with their sources::
 
     [devices.gpu.bandwidth]
     value = 112e9  # or range = [low, high]
@@ -28,8 +28,8 @@ else:
 
 PRECISIONS = ("fp32", "fp16", "int8")
 MOST_BYTES = 1 << 17
-# Figures beyond these are slips of a unit; within them seconds stay numbers. Bytes or
-# operations a second and bytes, shares of a peak, seconds.
+# Figures beyond these are unit errors; within them seconds stay finite. Bytes or operations per
+# second and bytes, shares of a peak, seconds.
 _RATE = {"least": 1e3, "most": 1e18}
 _SHARE = {"least": 1e-3, "most": 1.0}
 _TIME = {"least": 1e-12, "most": 60.0}
@@ -43,14 +43,14 @@ class DeviceCard:
     Attributes:
         name: on its card.
         kind: ``cpu``, ``gpu`` or ``npu``.
-        description: the maker's name for it.
+        description: the vendor's name for it.
         shared: its memory is the machine's; else its own.
         memory_bytes: that it can use.
-        bandwidth: of its memory, bytes a second, peak.
+        bandwidth: of its memory, bytes per second, peak.
         bandwidth_share: of that peak which a pass over one row reaches, 0..1.
-        flops: multiplications and additions a second, peak, by precision.
+        flops: multiplications and additions per second, peak, by precision.
         flops_share: of that peak which a pass over many rows reaches, 0..1.
-        launch_s: seconds of a pass that is neither reading weights nor computing.
+        launch_s: per-pass overhead, in seconds.
 
     """
 
@@ -66,12 +66,12 @@ class DeviceCard:
     launch_s: Figure
 
     def figures(self) -> dict[str, Figure]:
-        """All of them, by name; those of ``flops`` as ``flops.fp16``."""
+        """Return all figures by name; those of ``flops`` as ``flops.fp16``."""
         plain = {name: getattr(self, name) for name in DEVICE_FIGURES}
         return plain | {f"flops.{name}": figure for name, figure in self.flops.items()}
 
     def replaced(self, figures: Mapping[str, Figure]) -> DeviceCard:
-        """The same device with these figures, by name, instead of its own."""
+        """Return the same device with these figures, by name, instead of its own."""
         get = figures.get
         return replace(
             self,
@@ -93,8 +93,8 @@ class Link:
 
     Attributes:
         between: their names.
-        bandwidth: bytes a second, one way.
-        latency_s: seconds of the smallest transfer, with what starts it.
+        bandwidth: bytes per second, one way.
+        latency_s: seconds of the smallest transfer, including its start.
 
     """
 
@@ -104,7 +104,7 @@ class Link:
 
     @property
     def label(self) -> str:
-        """Its ends, in one word."""
+        """Name of its two ends."""
         return "-".join(self.between)
 
 
@@ -117,7 +117,7 @@ class Card:
         description: the machine in words.
         devices: by name.
         links: between devices.
-        storage: bytes a second read from its disk or flash; None where no one needs it.
+        storage: bytes per second read from its disk or flash; None if not needed.
 
     """
 
@@ -128,10 +128,10 @@ class Card:
     storage: Figure | None = field(default=None)
 
     def device(self, name: str) -> DeviceCard:
-        """One of its devices.
+        """Return one of its devices.
 
         Raises:
-            InputError: it has none of this name.
+            InputError: there is none of this name.
 
         """
         if name not in self.devices:
@@ -141,10 +141,10 @@ class Card:
         return self.devices[name]
 
     def link(self, one: str, other: str) -> Link:
-        """Between two devices.
+        """Return the link between two devices.
 
         Raises:
-            InputError: the card knows none.
+            InputError: the card has none.
 
         """
         for link in self.links:
@@ -153,7 +153,7 @@ class Card:
         raise InputError(f"card {self.name} has no link between {one} and {other}")
 
     def figures(self) -> dict[str, Figure]:
-        """All figures, by where they stand on the card."""
+        """Return all figures, by their path on the card."""
         found = {
             f"devices.{device.name}.{name}": figure
             for device in self.devices.values()
@@ -165,10 +165,11 @@ class Card:
         return found | ({} if self.storage is None else {"storage": self.storage})
 
     def fixed(self, values: Mapping[str, float]) -> Card:
-        """The same machine with some figures known exactly: a corner of their ranges.
+        """Return the same machine with some figures known exactly, such as a corner of their
+        ranges.
 
         Args:
-            values: by where they stand on the card, as ``figures`` names them.
+            values: by their path on the card, as in ``figures``.
 
         Raises:
             InputError: there is no such figure.
@@ -199,16 +200,15 @@ class Card:
 
 
 def names() -> list[str]:
-    """Cards that come with the package."""
+    """Return the names of the cards in the package."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
 def load(name_or_path: str | Path) -> Card:
-    """A card that comes with the package, by its name, or one from a file.
+    """Return a card of the package by its name, or one from a file.
 
     Raises:
-        InputError: there is none, it is larger than a card can be, or something on it is
-            missing, unknown or no figure.
+        InputError: there is none, it is too large, or an entry is missing, unknown or not a figure.
 
     """
     path = Path(name_or_path)
@@ -223,7 +223,7 @@ def load(name_or_path: str | Path) -> Card:
 
 
 def _parse(path: Path) -> dict[str, object]:
-    if not path.is_file():  # a pipe would be waited for
+    if not path.is_file():  # a pipe would block
         raise InputError(f"cannot read the card {one_line(str(path))}: there is no such file")
     try:
         with path.open("rb") as file:
@@ -236,7 +236,7 @@ def _parse(path: Path) -> dict[str, object]:
         )
     try:
         found: dict[str, object] = tomllib.loads(raw.decode("utf-8"))
-    # A file of brackets only goes deeper than the parser follows.
+    # Deeply nested brackets exceed the parser's recursion limit.
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(

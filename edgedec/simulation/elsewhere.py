@@ -1,4 +1,4 @@
-"""A profile of a machine that is not here: pass times of a card, texts that were recorded here."""
+"""Makes the profile of another machine: pass times of a card, texts recorded here."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Models:
     """The models that run there.
 
     Attributes:
-        target, draft: their sizes; no draft where there is none.
-        target_devices, draft_devices: names of devices they may be put on; empty is all.
+        target, draft: their sizes; the draft may be None.
+        target_devices, draft_devices: names of devices they may run on; empty is all.
 
     """
 
@@ -38,7 +38,7 @@ class RecordedOutputs:
 
     Attributes:
         traces: of the pair, or of another that stands for it.
-        overhead_s, draft_overhead_s: as ``Profile``; a card says nothing of Python.
+        overhead_s, draft_overhead_s: as ``Profile``; which cards do not contain.
 
     """
 
@@ -88,7 +88,7 @@ def span(
 
 
 def corner(card: Card, *, fast: bool) -> Card:
-    """The card with every range at one end, but for memory: what fits does not change."""
+    """Return the card with every range at one end, except memory, so that the same plans fit."""
 
     def more(figure: Figure) -> Figure:
         return figure.fixed(figure.high if fast else figure.low)
@@ -123,7 +123,7 @@ def _measured(
 ) -> list[Measured]:
     for name in names:
         card.device(name)
-    # The texts' tokens must be tokens of the model's.
+    # The texts' token ids must be in the model's vocabulary.
     size = replace(size, vocab_size=max(size.vocab_size, columns))
     chosen = [device for device in card.devices.values() if not names or device.name in names]
     found, missing = [], []
@@ -140,7 +140,7 @@ def _measured(
 
 
 def memory_of(card: Card) -> int:
-    """Bytes of all its memories; one that devices share counts once."""
+    """Return the bytes of all memories; a shared one counts once."""
     shared = [d.memory_bytes.middle for d in card.devices.values() if d.shared]
     own = [d.memory_bytes.middle for d in card.devices.values() if not d.shared]
     return int(sum(own) + max(shared, default=0.0))

@@ -1,4 +1,4 @@
-"""A figure with its source, and how one is read from a card."""
+"""Figures with their sources, and their reader."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ KINDS = ("datasheet", "measured", "derived", "estimate")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number, or the range it lies in, and who says so.
+    """A number, or the range it lies in, with its source.
 
     Attributes:
-        low, high: the range; equal where the number is known.
+        low, high: the range; equal if the number is known.
         kind: ``datasheet``, ``measured``, ``derived`` from other figures, or ``estimate``.
         source: title of the data sheet, measurement or paper.
         url: of it.
@@ -32,16 +32,16 @@ class Figure:
 
     @property
     def middle(self) -> float:
-        """The middle of the range."""
+        """Middle of the range."""
         return (self.low + self.high) / 2
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """The ends of the range, or the one number."""
+        """The ends of the range, or the single number."""
         return (self.low,) if self.low == self.high else (self.low, self.high)
 
     def fixed(self, value: float) -> Figure:
-        """The same figure taken to be this number."""
+        """Return the same figure with this exact value."""
         return replace(self, low=value, high=value)
 
 
@@ -52,18 +52,18 @@ class CardFields(Fields):
     kind = "a table"
 
     def tables(self, name: str) -> list[tuple[str, CardFields]]:
-        """A table of tables, by name."""
+        """Return a table of tables, by name."""
         for key in self.object(name).raw:
             if not key.isprintable() or not key.strip() or len(key) > 40:
                 raise self.wrong(name, "tables with short names")
         return self.objects(name)
 
     def figure(self, name: str, *, least: float, most: float) -> Figure:
-        """A figure with its source.
+        """Return a figure with its source.
 
         Raises:
-            InputError: it is not a number or range from ``least`` to ``most``, or what must be
-                said of a figure of its kind is not there.
+            InputError: it is not a number or range from ``least`` to ``most``, or an entry required
+                for its kind is missing.
 
         """
         reader = self.object(name)

@@ -1,12 +1,12 @@
-"""Pass times on a device that is not here: by its bandwidth, its peak, and what a pass moves.
+"""Estimates pass times on a device from its bandwidth, its peak and the bytes of a pass.
 
 A pass reads all weights and the cache once, whatever its rows, and computes each row (Williams,
 Waterman and Patterson, 2009)::
 
     launch + max((weights + cache) / bandwidth, rows * operations / peak) + transfer
 
-With weights that do not fit a device's memory, what is missing is read from storage in every
-pass first (2309.04255).
+If the weights do not fit in a device's memory, every pass first reads the rest from storage
+(2309.04255).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from edgedec.records.place import CPU, Place
 from edgedec.records.profile import Contention, Measured, Parity, PassTimes
 from edgedec.simulation.cards import Card, DeviceCard
 
-# Bits of a stored weight with its share of scales, and the precision that it is computed in.
+# Bits of a stored weight with its share of scales, and the precision of its products.
 FORMATS = {
     "fp32": (32.0, "fp32"),
     "fp16": (16.0, "fp16"),
     "int8": (8.5, "int8"),
     "int4": (4.5, "int8"),
 }
-# What stands for a runtime in places of a card.
+# Stands for a runtime in places of a card.
 FORMAT = "card"
 _COMPUTED = {"int8": ("int8", "fp16", "fp32"), "fp16": ("fp16", "fp32"), "fp32": ("fp32",)}
 _PARAMETERS = re.compile(r"(\d+(?:\.\d+)?)\s*([BM])", re.IGNORECASE)
@@ -35,7 +35,7 @@ _WIDTHS = (*range(1, 18), 20, 24, 28, 32, 48, 64)
 _CONTEXTS = (32, 512, 2048, 8192, 32768)
 _PREFILL_CHUNK = 256
 _VOCABULARY, _CONTEXT = 32000, 4096
-# Best tokens and their logits, which are all that comes back of a row.
+# Best tokens and their logits, which are all that is returned per row.
 _ROW_BYTES = 64
 # A decoder has about 12 h^2 parameters a layer, and models of all sizes are about 128 times as
 # wide as they are deep (LLaMA, 2302.13971, table 2).
@@ -48,12 +48,12 @@ class ModelSize:
 
     Attributes:
         name: of the model.
-        parameters: that a row is multiplied with.
+        parameters: number that a row is multiplied with.
         weight_bytes: as stored.
         kv_bytes_per_token: of all layers.
         layers, hidden: of the decoder.
-        precision: that products are computed in: ``fp32``, ``fp16`` or ``int8``; where a
-            device does not have it, the next wider one that it has.
+        precision: of products: ``fp32``, ``fp16`` or ``int8``; a device without it uses the next
+            wider one.
         vocab_size, max_context: as ``ModelInfo``.
 
     """
@@ -69,15 +69,15 @@ class ModelSize:
     max_context: int = _CONTEXT
 
     def operations(self, context: int) -> float:
-        """Multiplications and additions of one row with so many tokens in the cache."""
+        """Return a row's multiplications and additions with ``context`` tokens in the cache."""
         return 2.0 * self.parameters + 4.0 * self.layers * self.hidden * context
 
 
 def parse(text: str) -> ModelSize:
-    """A size as ``7B int4``; of layers and cache what is usual, with 16 bits a number.
+    """Parse a size as ``7B int4``; layers and cache are the usual ones, with 16 bits per number.
 
     Raises:
-        InputError: it says no size, or a format that is not known.
+        InputError: there is no size, or the format is unknown.
 
     """
     words = text.split()
@@ -108,12 +108,12 @@ class Roofline:
     """One model on one device of a card.
 
     Args:
-        card: the machine. Of figures that are ranges the middle is taken; a card whose figures
-            were ``fixed`` gives any other corner.
+        card: the machine. Ranges count with their middle; a card with ``fixed`` figures gives any
+            other corner.
         device: a device's name.
         size: of the model.
-        host: the device that the engine runs on; what the model says comes back to it. None is
-            the processor, or the card's first device where that is not on it.
+        host: the device that the engine runs on, to which results return. None is the processor, or
+            the card's first device if it has none.
 
     Raises:
         InputError: the card has no such device, or no link to it.
@@ -127,7 +127,7 @@ class Roofline:
         host = host or (CPU if CPU in card.devices else next(iter(card.devices)))
         if device != host:
             link = card.link(device, host)
-            # Tokens go there and choices come back.
+            # Tokens are sent, and choices return.
             self._latency_s = 2 * link.latency_s.middle
             self._row_s = _ROW_BYTES / link.bandwidth.middle
         self._bandwidth = self.device.bandwidth.middle * self.device.bandwidth_share.middle
@@ -135,23 +135,23 @@ class Roofline:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes of the weights that do not fit the device's memory."""
+        """Bytes of the weights that do not fit in the device's memory."""
         return max(0, int(self.size.weight_bytes - self.device.memory_bytes.middle))
 
     @property
     def loading_s(self) -> float:
-        """Seconds of each pass in which weights come from storage; inf where there is none."""
+        """Seconds of each pass in which weights load from storage; inf without storage."""
         if not self.missing_bytes:
             return 0.0
         return math.inf if self.card.storage is None else self.missing_bytes / self.storage
 
     @property
     def storage(self) -> float:
-        """Bandwidth of the storage, in bytes a second; 0 where the card has none."""
+        """Bandwidth of the storage, in bytes per second; 0 without storage."""
         return 0.0 if self.card.storage is None else self.card.storage.middle
 
     def seconds(self, rows: int, context: int) -> float:
-        """Seconds of a pass over ``rows`` rows after ``context`` tokens."""
+        """Return the seconds of a pass over ``rows`` rows after ``context`` tokens."""
         size = self.size
         moved = size.weight_bytes + size.kv_bytes_per_token * context
         computed = rows * size.operations(context)
@@ -160,7 +160,7 @@ class Roofline:
         return self.device.launch_s.middle + busy + transfer + self.loading_s
 
     def measured(self, role: str) -> Measured:
-        """Return pass times as a profile has them; unusable where the weights do not fit."""
+        """Return pass times as in a profile; unusable if the weights do not fit."""
         size, usable = self.size, math.isfinite(self.loading_s)
         contexts = [c for c in _CONTEXTS if c <= max(size.max_context, _CONTEXTS[0])]
         times = tuple(
@@ -202,7 +202,7 @@ class Roofline:
 
 
 def peak(device: DeviceCard, precision: str) -> float:
-    """Operations a second in this precision, or the next wider one the device has.
+    """Return operations per second in this precision, or the next wider one the device has.
 
     Raises:
         InputError: it has none.

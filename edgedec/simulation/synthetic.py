@@ -1,4 +1,4 @@
-"""Synthetic texts on which a draft is right at a given acceptance rate."""
+"""Makes synthetic texts on which a draft is right at a given rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SURE, _UNSURE = 0.9, 0.1
 
 
 def text(right: Sequence[bool], seed: int = 0) -> Trace:
-    """A trace whose draft's first choice is the target's wherever ``right`` says so.
+    """Return a trace whose draft's first choice is the target's where ``right`` is True.
 
     Elsewhere the target's token is the draft's second choice.
     """
@@ -37,15 +37,15 @@ def text(right: Sequence[bool], seed: int = 0) -> Trace:
 
 
 def independent(acceptance: float, tokens: int, seed: int = 0) -> list[bool]:
-    """Right with this chance at each token, whatever came before."""
+    """Return independent outcomes, right with this probability."""
     return persistent(acceptance, 0.0, tokens, seed)
 
 
 def persistent(acceptance: float, persistence: float, tokens: int, seed: int = 0) -> list[bool]:
-    """Right with this chance on average; easy and difficult tokens come in runs.
+    """Return outcomes right at this rate on average; easy and difficult tokens come in runs.
 
     Args:
-        acceptance: share of tokens, which the text has as nearly as its length allows.
+        acceptance: share of right tokens, met as closely as the length allows.
         persistence: correlation of a token with the one before; 0 is independent of it.
         tokens: of the text.
         seed: of what is drawn.

@@ -55,9 +55,7 @@ class OrtSession(SessionBase):
 
     @abstractmethod
     def _take_over(self, rows: Sequence[Rows], length: int) -> None:
-        """Replace the cache's beginning by these rows, shaped as ``_held`` but with ``length``
-        slots.
-        """
+        """Begin the cache with these rows, shaped as ``_held`` but with ``length`` slots."""
 
     @abstractmethod
     def _give_back(self) -> None:

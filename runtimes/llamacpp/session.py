@@ -180,9 +180,7 @@ class LlamaSession(SessionBase):
     # -- ending ---------------------------------------------------------------------------------
 
     def _release(self) -> None:
-        """Drop the cache; it is freed once no pass of another thread and no view of logits needs
-        it.
-        """
+        """Drop the cache; it is freed once no pass or view of logits needs it any more."""
         self._stop.set()
         self._context = None  # a pass of another thread holds a reference until it has stopped
 
