@@ -1,8 +1,8 @@
 """Random numbers keyed by (seed, absolute position, purpose, token), never by call order.
 
-A counter-based generator (splitmix64 over a keyed counter) gives any token's
-number without the others', the same whoever asks first: the draft and the target see the
-same noise at the same position, which is what the Gumbel coupling needs.
+A counter-based generator (splitmix64 over a keyed counter) gives any token's number without the
+others', in any order: the draft and the target see the same noise at the same position, which the
+Gumbel coupling needs.
 
 The tokens of a position whose noise is large can be listed without looking at the others, since
 nearly always one of those or one of the likeliest is drawn. Which they are is drawn first: each
@@ -10,9 +10,8 @@ token is one of them with probability 1/256 and independently, so that the gaps 
 geometric (the skips of Vitter's sequential sampling, 1984). Each token's noise then follows from
 a number of its own below or above that quantile, and is standard Gumbel noise as a whole.
 
-Logarithms are taken in float64 and rounded to float32: machines whose mathematics libraries
-differ in the last bit of a float64 then still agree on the noise, up to one case in about a
-hundred million.
+Logarithms are taken in float64 and rounded to float32: machines whose mathematics libraries differ
+in the last bit of a float64 then agree on the noise, except in about one case in a hundred million.
 """
 
 from __future__ import annotations

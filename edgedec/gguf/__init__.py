@@ -1,4 +1,4 @@
-"""A GGUF file as it was downloaded: its header and its tokenizer."""
+"""Reads a downloaded GGUF file: its header and its tokenizer."""
 
 from edgedec.gguf.describe import describe
 from edgedec.gguf.header import GgufHeader, TensorInfo

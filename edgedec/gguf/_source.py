@@ -1,4 +1,4 @@
-"""Reading from a file whose every length is a claim: nothing is allocated before it is checked."""
+"""Reads a file whose lengths are untrusted: nothing is allocated before it is checked."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _U64 = struct.Struct("<Q")
 
 
 class ByteSource:
-    """The bytes of a file from its beginning on, each read once.
+    """The bytes of a file, read once from the beginning.
 
     Args:
         file: opened for reading, at its beginning.
         size: bytes the file has.
-        where: how messages name it.
+        where: its name in messages.
 
     """
 
@@ -38,23 +38,23 @@ class ByteSource:
 
     @property
     def position(self) -> int:
-        """Bytes read so far."""
+        """Number of bytes read so far."""
         return self._before + self._at
 
     @property
     def left(self) -> int:
-        """Bytes the file still has."""
+        """Number of bytes left in the file."""
         return self._size - self.position
 
     def wrong(self, message: str) -> BundleError:
-        """An error that names the file."""
+        """Return an error that names the file."""
         return BundleError(f"{one_line(str(self._where))}: {message}")
 
     def check(self, count: int, what: str) -> None:
-        """Refuse a claim of ``count`` more bytes that the file does not have.
+        """Refuse a length of ``count`` bytes beyond the end of the file.
 
         Raises:
-            BundleError: it does not.
+            BundleError: the file is shorter.
 
         """
         if count > self.left:
@@ -69,28 +69,28 @@ class ByteSource:
             )
 
     def take(self, count: int, what: str) -> bytes:
-        """The next ``count`` bytes."""
+        """Return the next ``count`` bytes."""
         self._need(count, what)
         found = self._buffer[self._at : self._at + count]
         self._at += count
         return found
 
     def u32(self, what: str) -> int:
-        """An unsigned number of 4 bytes."""
+        """Return an unsigned number of 4 bytes."""
         value: int = _U32.unpack(self.take(4, what))[0]
         return value
 
     def u64(self, what: str) -> int:
-        """An unsigned number of 8 bytes."""
+        """Return an unsigned number of 8 bytes."""
         value: int = _U64.unpack(self.take(8, what))[0]
         return value
 
     def numbers(self, count: int, kind: str, what: str) -> npt.NDArray[np.generic]:
-        """``count`` numbers of a numpy type, [count]."""
+        """Return ``count`` numbers of a numpy type, [count]."""
         return np.frombuffer(self.take(count * np.dtype(kind).itemsize, what), kind)
 
     def text(self, what: str, limit: int) -> str:
-        """A length and so many bytes of UTF-8; invalid ones become lone surrogates."""
+        """Return a length-prefixed UTF-8 text; invalid bytes become lone surrogates."""
         length = self.u64(what)
         if length > limit:
             self.check(length, what)
@@ -98,7 +98,7 @@ class ByteSource:
         return self.take(length, what).decode("utf-8", "surrogateescape")
 
     def texts(self, count: int, what: str) -> list[str]:
-        """``count`` texts; quick, since a vocabulary has hundreds of thousands."""
+        """Return ``count`` texts; fast, since a vocabulary has hundreds of thousands."""
         self.check(8 * count, what)
         unpack = _U64.unpack_from
         found: list[str] = []
@@ -116,7 +116,7 @@ class ByteSource:
         return found
 
     def _need(self, count: int, what: str) -> None:
-        """Have the next ``count`` bytes in the buffer."""
+        """Load the next ``count`` bytes into the buffer."""
         there = len(self._buffer) - self._at
         if there >= count:
             return

@@ -1,4 +1,4 @@
-"""The facts in a GGUF header, for ``edgedec inspect``."""
+"""Describes a GGUF header, for ``edgedec inspect``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgedec.gguf.header import GgufHeader
 
 
 def describe(header: GgufHeader) -> list[tuple[str, str]]:
-    """Rows of a name and a value, each one line and bounded, whatever the file says."""
+    """Return rows of a name and a value, each one line of bounded length."""
     licence = header.text("general.license") or "unstated"
     shares = ", ".join(f"{kind} {share:.0%}" for kind, share in header.shares.items())
     contents = (
@@ -36,7 +36,7 @@ def describe(header: GgufHeader) -> list[tuple[str, str]]:
 
 
 def as_json(header: GgufHeader) -> dict[str, Any]:
-    """All of the header but its long lists, fit for JSON."""
+    """Return the header without its long lists, as JSON."""
     return {
         "path": one_line(str(header.path)),
         "size_bytes": header.size_bytes,

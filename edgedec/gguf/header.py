@@ -2,8 +2,8 @@
 
 A GGUF file starts with ``GGUF``, a version, two counts, that many metadata entries and tensor
 infos, and then the tensors' bytes, each aligned (ggml's ``docs/gguf.md``). llama.cpp, which
-computes with it, ends the process on some malformed files; here whatever is wrong is a
-BundleError of one line. Neither llama.cpp nor the ``gguf`` package is needed.
+computes with it, ends the process on some malformed files; here any fault is a one-line
+BundleError. Neither llama.cpp nor the ``gguf`` package is needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_TEXT_BYTES = 16 << 20
 MAX_NAME_BYTES = 63  # ggml's GGML_MAX_NAME, less the terminating zero
 MAX_DIMS = 4
 MAX_ALIGNMENT = 1 << 20
-# The fewest bytes an entry and a tensor info can take: no count is believed beyond them.
+# The fewest bytes of an entry and of a tensor info, which limit any count.
 LEAST_ENTRY_BYTES = 8 + 1 + 4 + 1
 LEAST_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
 
@@ -57,20 +57,20 @@ class TensorInfo:
 
     @property
     def parameters(self) -> int:
-        """Numbers it holds."""
+        """Number of its parameters."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """A header whose every claim was checked against the file.
+    """A header whose every length was checked against the file.
 
     Attributes:
         path: the file.
         size_bytes: of the file.
         version: 2 or 3.
-        metadata: numbers, texts, lists of texts, and numpy arrays of numbers, by key. Bytes
-            of a text that are no UTF-8 are lone surrogates.
+        metadata: numbers, texts, lists of texts, and numpy arrays of numbers, by key. Bytes of a
+            text that are not UTF-8 become lone surrogates.
         tensors: in the file's order.
 
     """
@@ -86,8 +86,8 @@ class GgufHeader:
         """Read a file's header.
 
         Raises:
-            BundleError: no such file, no GGUF, an unknown version or type, damaged, or cut
-                short: then the message says how many bytes are missing.
+            BundleError: no such file, not GGUF, an unknown version or type, or damaged; for a
+                truncated file the message says how many bytes are missing.
 
         """
         path = Path(path)
@@ -101,7 +101,7 @@ class GgufHeader:
 
     @property
     def architecture(self) -> str:
-        """``general.architecture``; empty where there is none."""
+        """``general.architecture``; empty if there is none."""
         return self.text("general.architecture") or ""
 
     @property
@@ -111,7 +111,7 @@ class GgufHeader:
 
     @property
     def parameters(self) -> int:
-        """Numbers in all tensors of this file."""
+        """Number of parameters in all tensors of this file."""
         return sum(tensor.parameters for tensor in self.tensors)
 
     @property
@@ -121,7 +121,7 @@ class GgufHeader:
 
     @property
     def quantisation(self) -> str:
-        """The name of ``general.file_type``, else the type that most bytes have."""
+        """Name of ``general.file_type``, else the type of most bytes."""
         named = FILE_TYPES.get(self.number("general.file_type", -1))
         return named or next(iter(self.shares), "none")
 
@@ -136,7 +136,7 @@ class GgufHeader:
 
     @property
     def context_length(self) -> int | None:
-        """Tokens the model was trained to see, or None."""
+        """Number of tokens of the model's trained context, or None."""
         return self.number(f"{self.architecture}.context_length", 0) or None
 
     @property
@@ -148,17 +148,17 @@ class GgufHeader:
         return self.number(f"{self.architecture}.vocab_size", 0) or None
 
     def text(self, key: str) -> str | None:
-        """A text of the metadata, or None."""
+        """Return a text of the metadata, or None."""
         value = self.metadata.get(key)
         return value if isinstance(value, str) else None
 
     def number(self, key: str, default: int) -> int:
-        """A whole number of the metadata."""
+        """Return a whole number of the metadata."""
         value = self.metadata.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
     def flag(self, key: str, default: bool) -> bool:
-        """A yes or no of the metadata."""
+        """Return a boolean of the metadata."""
         value = self.metadata.get(key)
         return value if isinstance(value, bool) else default
 
@@ -214,7 +214,7 @@ def _value(source: ByteSource, kind: int, key: str) -> Any:
         return source.texts(count, what)
     if inner in NUMBERS:
         return source.numbers(count, NUMBERS[inner], what)
-    # llama.cpp reads no arrays of arrays either, so no model has one.
+    # llama.cpp does not read nested arrays either, so no model has one.
     kind_name = "arrays" if inner == ARRAY else f"the unknown type {inner}"
     raise source.wrong(f"{what} is an array of {kind_name}: expected texts or numbers")
 
@@ -236,7 +236,7 @@ def _tensors(source: ByteSource, count: int, alignment: int) -> tuple[TensorInfo
         if tensor.name in found:
             raise source.wrong(f"two tensors are named {one_line(tensor.name)!r}: it is damaged")
         found[tensor.name] = tensor
-        # As llama.cpp, which takes tensors only one behind the other: none can overlap.
+        # As in llama.cpp, which only takes consecutive tensors, so none can overlap.
         offset = source.u64(f"the tensor {one_line(tensor.name)!r}")
         if offset != end:
             raise source.wrong(

@@ -1,4 +1,4 @@
-"""The merges of a byte-pair tokenizer, best first."""
+"""Reads or derives the merges of a byte-pair tokenizer, best first."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from edgedec.gguf.vocabulary import wrong
 if TYPE_CHECKING:
     from edgedec.gguf.header import GgufHeader
 
-# Work bound on a vocabulary: the sum of its tokens' squared lengths. Gemma's has 1e7.
+# Limit on the work for a vocabulary: the sum of its tokens' squared lengths. Gemma's has 1e7.
 MAX_WORK = 1 << 29
 
 
 def listed_merges(header: GgufHeader, tokens: list[str]) -> list[tuple[str, str]]:
-    """The merges a file lists, without those that lead to no token.
+    """Return the merges that a file lists, without those that give no token.
 
     Raises:
         BundleError: it lists none.
@@ -29,7 +29,8 @@ def listed_merges(header: GgufHeader, tokens: list[str]) -> list[tuple[str, str]
     found: dict[tuple[str, str], None] = {}
     for merge in listed:
         left, _, right = merge.partition(" ")
-        if not left:  # the first character never parts them: a token may begin with a space
+        # a split is never after the first character, since a token may begin with a space
+        if not left:
             left, _, right = merge[1:].partition(" ")
             left = " " + left
         if left in known and right in known and left + right in known:
@@ -38,11 +39,11 @@ def listed_merges(header: GgufHeader, tokens: list[str]) -> list[tuple[str, str]
 
 
 def merges_from_scores(header: GgufHeader, tokens: list[str]) -> list[tuple[str, str]]:
-    """The merges that SentencePiece's scores stand for.
+    """Return the merges that SentencePiece's scores imply.
 
-    llama.cpp merges the neighbours that together are the token with the highest score
-    (``llm_tokenizer_spm_session``). So every way to make a token of two others is a merge,
-    ranked by that token's score.
+    llama.cpp merges the neighbours that together form the token with the highest score
+    (``llm_tokenizer_spm_session``). So every way to make a token of two others is a merge, ranked
+    by that token's score.
 
     Raises:
         BundleError: there is no score for every token, or the tokens are too long.
@@ -62,7 +63,8 @@ def merges_from_scores(header: GgufHeader, tokens: list[str]) -> list[tuple[str,
     found: list[tuple[str, str]] = []
     for id in np.argsort(-scores[: len(tokens)].astype(np.float64), kind="stable").tolist():
         token = tokens[id]
-        # Of two ways that overlap in a run of one character the longer left part is on the left.
+        # If two ways overlap in a run of one character, the one with the longer left part comes
+        # first.
         for cut in range(len(token) - 1, 0, -1):
             if token[:cut] in known and token[cut:] in known:
                 found.append((token[:cut], token[cut:]))

@@ -16,7 +16,7 @@ _PART = re.compile(r"(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
 def decodable_parts(header: GgufHeader) -> list[Path]:
-    """All files of a model that can decode: one, or the parts of a split one in order.
+    """Return all files of a model that can decode: one, or the parts of a split one in order.
 
     Raises:
         BundleError: the file holds no language model's weights (a vocabulary alone, an

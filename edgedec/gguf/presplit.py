@@ -1,10 +1,10 @@
 """Pre-tokenizers by ``tokenizer.ggml.pre``: they split a text before byte pairs are merged.
 
-llama.cpp knows these cuts by name. Each is a list of patterns, applied one after the other to
-the pieces that the one before left; what a pattern matches and what lies between its matches
-are pieces of their own. The patterns are written for Oniguruma, which `tokenizers` uses, and
-agree with llama.cpp's own matching (``llama-vocab.cpp``, ``unicode.cpp``): where that strays
-from the original tokenizer, as with upper and lower case outside ASCII, so do they.
+llama.cpp knows these cuts by name. Each is a list of patterns, applied one after the other to the
+pieces that the one before left; a pattern's matches and the text between them become separate
+pieces. The patterns are written for Oniguruma, which `tokenizers` uses, and agree with llama.cpp's
+own matching (``llama-vocab.cpp``, ``unicode.cpp``): they also share its deviations from the
+original tokenizer, as with upper and lower case outside ASCII.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _QWEN35 = (
     rf"{_SHORTENED}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
     rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
 )
-# llama.cpp tells upper from lower case in ASCII only: other letters count as both.
+# llama.cpp distinguishes upper from lower case in ASCII only: other letters count as both.
 _UPPER, _LOWER = r"[\p{L}&&[^a-z]]", r"[\p{L}&&[^A-Z]]"
 _LEAD = r"[^\r\n\p{L}\p{N}]?"
 _CASED_SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
@@ -36,10 +36,10 @@ _DEEPSEEK3 = (
     rf"{_ASCII_SIGN}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}"
 )
-# Han, then also kana; and what the first DeepSeek tokenizers took for CJK.
+# Han, then also kana; and what the first DeepSeek tokenizers treated as CJK.
 _CJK = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _WIDE = r"[[\u0800-\u9fa5\uac00-\ud7ff]&&[^\s]]+"
-# Digits in groups of three from the right, the first with what stands before it.
+# Digits in groups of three from the right, the first together with what precedes it.
 _GROUPS = r"[^\p{N}]*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
 _MARKED = rf"{_LEAD}[\p{{L}}\p{{M}}]+(?:{_SHORTENED})?"
 _AYA = rf"{_MARKED}|\p{{N}}{{1,3}}|{_CASED_SIGNS}|{_SPACES}"
@@ -59,7 +59,7 @@ _JAIS2 = rf"{_SHORTENED}|{_WORD}|\p{{N}}{{1,3}}|{_SIGNS}|\s*[\r\n]+|{_JAIS2_SPAC
 _SEED = rf"{_SHORTENED}|{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}"
 _MINICPM5 = rf"{_SHORTENED}|{_WORD}|\p{{N}}+|{_SIGNS}|{_SPACES}"
 _UFAKZEKA = rf"{_WORD}|\p{{N}}|{_SIGNS}|{_SPACES}"
-# Words joined by single spaces are one.
+# Words joined by single spaces are one word.
 _EXAONE_MOE = (
     rf"{_SHORTENED}|{_LEAD}(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
@@ -85,9 +85,9 @@ class Presplit(NamedTuple):
 
     Attributes:
         patterns: see the module's docstring.
-        whole_words: a word that is a token is one, whatever the merges would make of it.
-        add_bos: where the metadata does not say.
-        has_bos: whether a BOS may be assumed where the metadata names none.
+        whole_words: a word that is a token stays one, whatever the merges would give.
+        add_bos: used if the metadata does not say.
+        has_bos: whether a BOS may be assumed if the metadata names none.
 
     """
 
@@ -116,7 +116,7 @@ _FAMILIES: dict[str, Presplit] = {
     "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2": _DIGITS_GPT2,
     "falcon": Presplit((r"[\p{P}$+<=>^~|`]+", _GPT2, r"[0-9][0-9][0-9]")),
     "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2 "
-    # Written in another way, the same all the same.
+    # Written differently, with the same effect.
     "bailingmoe bailingmoe2 llada-moe": _PLAIN_QWEN2,
     "qwen35": Presplit((_QWEN35,)),
     "tekken": Presplit((_TEKKEN,), whole_words=True, add_bos=True),

@@ -1,4 +1,4 @@
-"""A `Tokenizer` from a GGUF's metadata: the one its model was trained with.
+"""Builds the model's `Tokenizer` from a GGUF's metadata.
 
 Built as the JSON that `tokenizers` reads. It gives the ids that llama.cpp's own tokenizer
 gives when the names of special tokens in a text become those tokens.
@@ -33,19 +33,18 @@ if TYPE_CHECKING:
 
 KINDS = ("gpt2", "llama", "gemma4")
 SPACE = "\u2581"
-# More would take the library minutes; models have thousands at most.
+# The library would take minutes for more; models have thousands at most.
 MAX_ADDED = 1 << 16
 _Built = tuple[Vocabulary, dict[str, Any], dict[str, Any]]
-# Special tokens of Phi-3 swallow the whitespace behind them, but for these.
+# Special tokens of Phi-3 swallow the whitespace after them, except these.
 _NOT_STRIPPING = frozenset(("<unk>", "<s>", "<|endoftext|>"))
 
 
 def load_tokenizer(header: GgufHeader) -> Tokenizer:
-    """The tokenizer a file holds.
+    """Return a file's tokenizer.
 
     Raises:
-        BundleError: there is none, it is damaged, or of a kind that is unknown here; the
-            message names it.
+        BundleError: there is none, or it is damaged or of an unknown kind, which the message names.
 
     """
     kind = header.text("tokenizer.ggml.model")
@@ -70,7 +69,7 @@ def load_tokenizer(header: GgufHeader) -> Tokenizer:
 
 
 def _byte_level(header: GgufHeader) -> _Built:
-    """GPT-2's kind: every character of a token is a byte, merges are listed."""
+    """Build GPT-2's kind: every character of a token is a byte, merges are listed."""
     name = header.text("tokenizer.ggml.pre") or "default"
     cut = PRESPLITS.get(name)
     if cut is None:
@@ -101,7 +100,7 @@ def _byte_level(header: GgufHeader) -> _Built:
 
 
 def _sentencepiece(header: GgufHeader) -> _Built:
-    """Llama's kind: U+2581 for a space, the pair that makes the best token is merged first."""
+    """Build Llama's kind: U+2581 for a space; the pair that makes the best token merges first."""
     vocabulary = Vocabulary.read(header, Defaults(bos_id=1, eos_id=2, unk_id=0, add_bos=True))
     merges = merges_from_scores(header, vocabulary.tokens)
     prefixed = header.flag("tokenizer.ggml.add_space_prefix", True)
@@ -109,7 +108,7 @@ def _sentencepiece(header: GgufHeader) -> _Built:
 
 
 def _gemma4(header: GgufHeader) -> _Built:
-    """Pieces like Llama's, with listed merges that never cross the end of a line."""
+    """Build Gemma's kind: pieces as Llama's, with listed merges that never cross a line end."""
     vocabulary = Vocabulary.read(header, Defaults(bos_id=None, eos_id=None, unk_id=None))
     # llama.cpp adds BOS whatever the file says.
     vocabulary = dataclasses.replace(vocabulary, add_bos=vocabulary.bos_id is not None)
@@ -121,7 +120,7 @@ def _gemma4(header: GgufHeader) -> _Built:
 
 
 def _with_bytes(vocabulary: Vocabulary, merges: list[tuple[str, str]]) -> dict[str, Any]:
-    """A model that writes what is not a token as its bytes."""
+    """Return a model that writes text without a token as its bytes."""
     return {
         "merges": merges,
         "unk_token": _text_of(vocabulary, vocabulary.unk_id),
@@ -131,7 +130,7 @@ def _with_bytes(vocabulary: Vocabulary, merges: list[tuple[str, str]]) -> dict[s
 
 
 def _pieces(*, prefixed: bool) -> dict[str, Any]:
-    """Spaces written as U+2581 and back; ``prefixed`` puts one before every text."""
+    """Return the mapping of spaces to U+2581 and back; ``prefixed`` puts one before every text."""
     before = [{"type": "Prepend", "prepend": SPACE}] if prefixed else []
     after = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefixed else []
     decoders = [
@@ -149,7 +148,7 @@ def _pieces(*, prefixed: bool) -> dict[str, Any]:
 
 
 def _added(header: GgufHeader, vocabulary: Vocabulary) -> list[tokenizers.AddedToken]:
-    """Tokens that are looked for in a text before anything else."""
+    """Return tokens that are matched in a text before anything else."""
     from tokenizers import AddedToken
 
     name = header.name.lower()
@@ -169,7 +168,7 @@ def _added(header: GgufHeader, vocabulary: Vocabulary) -> list[tokenizers.AddedT
 
 
 def _post_processor(vocabulary: Vocabulary) -> dict[str, Any] | None:
-    """BOS in front and EOS behind, where the file asks for them."""
+    """Return a processor that adds BOS and EOS as the file asks, or None."""
     around = [vocabulary.bos_id if vocabulary.add_bos else None,
               vocabulary.eos_id if vocabulary.add_eos else None]  # fmt: skip
     front, back = (
@@ -201,7 +200,7 @@ def _text_of(vocabulary: Vocabulary, id: int | None) -> str | None:
 def _build(
     header: GgufHeader, vocabulary: Vocabulary, model: dict[str, Any], around: dict[str, Any]
 ) -> tokenizers.Tokenizer:
-    """The parts put together; the model directly, since JSON of its size takes seconds."""
+    """Assemble the tokenizer; the model directly, since JSON of its size takes seconds."""
     import tokenizers
 
     document = {
@@ -212,7 +211,8 @@ def _build(
     }
     ids = {token: id for id, token in enumerate(vocabulary.tokens)}
     added = _added(header, vocabulary)
-    # The file decides its tokens alone, not what is put around them: no child tries it first.
+    # The file determines its tokens only, not the rest of the tokenizer, so no child tries it
+    # first.
     with one_line_errors(f"{one_line(str(header.path))}: its tokenizer is damaged"):
         backend = tokenizers.Tokenizer.from_str(json.dumps(document))
         backend.model = tokenizers.models.BPE(vocab=ids, **model)

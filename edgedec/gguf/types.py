@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class TensorType(NamedTuple):
-    """One way of storing a tensor: ``block_bytes`` for every ``block`` numbers of a row."""
+    """A tensor type, stored as ``block_bytes`` for every ``block`` numbers of a row."""
 
     name: str
     block: int
@@ -91,7 +91,7 @@ FILE_TYPES = {
 }
 
 STRING, ARRAY, BOOL = 8, 9, 7
-# Code of a number in the header -> its numpy type, little-endian.
+# Code of a number type in the header -> its numpy type, little-endian.
 NUMBERS = {
     0: "<u1",
     1: "<i1",

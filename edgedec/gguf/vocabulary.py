@@ -27,7 +27,7 @@ END_NAMES = frozenset(
 )
 # Tokens of these names are text that is always matched whole.
 SHOWN_NAMES = frozenset(["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"])
-# Tokens that mark what is to be filled in, and files, are never text either.
+# Fill-in-the-middle and file markers, which are never text either.
 FILL_NAMES = frozenset(
     [
         *("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>", "\u2581<PRE>"),
@@ -51,7 +51,7 @@ OWN_ENDS = (
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Values that hold where the metadata has none."""
+    """Values used if the metadata has none."""
 
     bos_id: int | None
     eos_id: int | None
@@ -61,7 +61,7 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens and what llama.cpp does with them.
+    """Tokens and how llama.cpp treats them.
 
     Attributes:
         tokens: by id; no two are equal.
@@ -81,17 +81,17 @@ class Vocabulary:
 
     @classmethod
     def read(cls, header: GgufHeader, defaults: Defaults) -> Vocabulary:
-        """From a header.
+        """Read the vocabulary from a header.
 
         Raises:
-            BundleError: no tokens, tokens that stand there twice, or types that do not fit.
+            BundleError: no tokens, duplicate tokens, or types that do not match.
 
         """
         tokens = _tokens(header)
         types = _types(header, len(tokens))
 
         def special(name: str, default: int | None) -> int | None:
-            # As llama.cpp: an id outside the vocabulary counts as none given.
+            # As in llama.cpp: an id outside the vocabulary is ignored.
             found = header.number(f"tokenizer.ggml.{name}_token_id", -1)
             if 0 <= found < len(tokens):
                 return found
@@ -140,7 +140,7 @@ def _retype(tokens: list[str], types: Any) -> None:
     ids = {token: id for id, token in enumerate(tokens) if token in KNOWN_NAMES}
     types[[id for name, id in ids.items() if name not in SHOWN_NAMES]] = CONTROL
     types[[id for name, id in ids.items() if name in SHOWN_NAMES]] = USER_DEFINED
-    # Where a model ends its texts with others, these two do not end a text.
+    # If a model ends its texts with other tokens, these two do not end a text.
     if "<|end|>" in ids and any(ids.keys() >= own for own in OWN_ENDS):
         types[ids["<|end|>"]] = USER_DEFINED
     if "</s>" in ids and "<|tool_response>" in ids:
@@ -148,5 +148,5 @@ def _retype(tokens: list[str], types: Any) -> None:
 
 
 def wrong(header: GgufHeader, message: str) -> BundleError:
-    """An error about a file's tokenizer."""
+    """Return an error about a file's tokenizer."""
     return BundleError(f"{one_line(str(header.path))}: the tokenizer: {message}")

@@ -1,1 +1,1 @@
-"""Between text and token ids: tokenizers, chat templates, the map between two vocabularies."""
+"""Converts text to token ids and back: tokenizers, chat templates, vocabulary maps."""

@@ -16,14 +16,14 @@ _KEPT = 4
 
 
 class Renderer:
-    """Templates by their source; the last few stay compiled."""
+    """Renders templates by their source; the last few stay compiled."""
 
     def __init__(self) -> None:
         self._environment = environment()
         self._compiled: dict[str, jinja2.Template] = {}
 
     def render(self, task: Mapping[str, Any]) -> str:
-        """The text of ``source`` with ``variables``, of at most ``max_chars``.
+        """Return the text of ``source`` with ``variables``, of at most ``max_chars``.
 
         Raises:
             Refusal: of kind ``source``, it is not Jinja; of kind ``messages``, the template
@@ -36,7 +36,7 @@ class Renderer:
             return _joined(template.generate(**task["variables"]), task["max_chars"])
         except (Exhausted, MemoryError):
             raise
-        except Exception as error:  # a template is a program: anything may come out of it
+        except Exception as error:  # a template is a program and may raise anything
             raise Refusal(MESSAGES, _line(error)) from None
 
     def _template(self, source: str) -> jinja2.Template:

@@ -1,7 +1,7 @@
 """The child process of ``tokenizer_check``: loads a tokenizer and tries it.
 
-It encodes runs of every printable ASCII character and words of several scripts. A pre-tokenizer
-whose expression backtracks without end shows itself here, as does a normalizer that doubles text.
+It encodes runs of every printable ASCII character and words of several scripts. This reveals a
+pre-tokenizer whose expression backtracks without end, and a normalizer that doubles text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORDS = (
     "It's 3.14 €\n\tNaïve Größe, привет мир: 你好世界。 こんにちは مرحبا שלום 😀 ﬁ \u0301 \u200b."
 )
 PROBES = ("a", WORDS, *(character * RUN for character in string.printable))
-# A byte-level token can be one of four bytes; one character becomes up to 18 in NFKC.
+# A byte-level token can be one of four bytes; a character becomes up to 18 in NFKC.
 MOST_TOKENS_PER_CHARACTER = 4 * 18
 MOST_TOKENS_AROUND = 1 << 10
 MOST_GROWTH = 64
@@ -36,7 +36,7 @@ _TAKES_ONE = re.compile(
 
 
 def check(task: Mapping[str, Any]) -> int:
-    """Load the ``tokenizer``; how many tokens it has.
+    """Load the ``tokenizer``; return its number of tokens.
 
     Raises:
         Refusal: it cannot be loaded, or does not encode the probes.
@@ -56,20 +56,20 @@ def check(task: Mapping[str, Any]) -> int:
             raise ValueError("it has no tokens")
     except MemoryError:
         raise
-    except BaseException as error:  # a panic in the library is no Exception
+    except BaseException as error:  # a panic in the library is not an Exception
         raise Refusal(type(error).__name__, str(error)[:1000]) from None
     return vocabulary
 
 
 def _check_growth(normalizer: tokenizers.normalizers.Normalizer | None) -> None:
-    """Refuse replacements that together make a long text of a short one, whatever it says."""
+    """Refuse replacements that can make a long text of a short one."""
     growth = 1.0 if normalizer is None else _growth(json.loads(normalizer.__getstate__()))
     if growth > MOST_GROWTH:
         raise ValueError(f"its normalizer may make {growth:.0f} characters of one")
 
 
 def _growth(step: Mapping[str, Any]) -> float:
-    """Characters that one becomes at most, Unicode's own normal forms aside."""
+    """Return the most characters that one becomes, apart from Unicode's own normal forms."""
     kind = step.get("type")
     if kind == "Sequence":
         return min(math.prod(map(_growth, step["normalizers"])), sys.float_info.max)
@@ -85,12 +85,12 @@ def _growth(step: Mapping[str, Any]) -> float:
 def _growth_of_replacement(pattern: Mapping[str, str], content: int) -> float:
     if "String" in pattern:
         return max(1.0, content / max(1, len(pattern["String"])))
-    # An expression may match a single character or, unless it is as simple as most, none at all.
+    # An expression may match a single character or, unless it is a simple one, none at all.
     return max(1.0, content) if _TAKES_ONE.fullmatch(pattern["Regex"]) else 1.0 + content
 
 
 def _longest_mapped(charsmap: bytes) -> int:
-    """Characters of the longest text in SentencePiece's table: a trie's length, it, the texts."""
+    """Return the longest text in SentencePiece's table: a trie's length, the trie, the texts."""
     texts = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
     return max(1, *(len(text.decode("utf-8", "replace")) for text in texts))
 

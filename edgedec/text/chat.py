@@ -1,7 +1,7 @@
-"""Chat templates: Jinja programs that come with a model, rendered without trusting them.
+"""Renders chat templates, untrusted Jinja programs that come with a model.
 
-They are rendered in a child process with bounds on its memory and time (see ``confined``), which
-starts with the first conversation and stays for the next turns.
+A child process with limits on its memory and time (see ``confined``) renders them; it starts with
+the first conversation and stays for the next turns.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from edgedec.errors import BundleError, InputError
 
 MAX_SOURCE = 256 << 10
 MAX_CHARS = 4_000_000
-# Python and Jinja take 25 MiB of address space; a text of MAX_CHARS and its answer 100 at most.
-# A turn takes a millisecond or two, on a slow device and in a long conversation perhaps fifty.
+# Python and Jinja take 25 MiB of address space; a text of MAX_CHARS and its answer at most 100. A
+# turn takes a millisecond or two; on a slow device and in a long conversation perhaps fifty.
 LIMITS = Limits(memory_bytes=160 << 20, cpu_s=1.0, wall_s=10.0, answer_bytes=5 * MAX_CHARS)
 _IDLE_S = 600.0
 _CHILD = Confined("edgedec.text._template_child", idle_s=_IDLE_S)
 
 
 class ChatTemplate:
-    """One template; it is compiled at its first use.
+    """A chat template, compiled at its first use.
 
     Args:
         source: Jinja source, as ``tokenizer_config.json`` holds it.
@@ -42,7 +42,7 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
     ) -> str:
-        """The conversation as the model was trained to read it.
+        """Return the conversation as the model was trained to read it.
 
         Args:
             messages: objects with ``role`` and ``content``, both text.
@@ -50,7 +50,7 @@ class ChatTemplate:
 
         Raises:
             InputError: the messages are not as expected, or the template refuses them.
-            BundleError: the template is not Jinja, or does not end within its bounds.
+            BundleError: the template is not Jinja, or exceeds its limits.
 
         """
         variables = {
@@ -73,7 +73,7 @@ class ChatTemplate:
 
 
 def check_messages(messages: Any) -> list[dict[str, Any]]:
-    """The messages, copied.
+    """Return a checked copy of the messages.
 
     Raises:
         InputError: not a list of objects with ``role`` and ``content``, both text.

@@ -19,10 +19,10 @@ BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Joiner(Protocol):
-    """Puts the tokens of one text together."""
+    """Joins the tokens of one text."""
 
     def push(self, token: str) -> str:
-        """The text this token completes; often nothing."""
+        """Return the text this token completes; often nothing."""
         ...
 
     def flush(self) -> str:
@@ -53,7 +53,7 @@ class Scheme:
 
     @classmethod
     def read(cls, decoder: Any) -> Scheme:
-        """From the parsed JSON.
+        """Read the parsed JSON.
 
         Raises:
             BundleError: a decoder that this version cannot run incrementally.
@@ -73,7 +73,7 @@ class Scheme:
 
     @property
     def drops_first_space(self) -> bool:
-        """The space that tokens of a text's beginning start with is not part of the text."""
+        """True if the leading space of a text's first token is not part of the text."""
         return self.drop_first_mark or (self.strip[0] == " " and self.strip[1] > 0)
 
     def bytes_of(self, token: str) -> bytes:
@@ -93,7 +93,7 @@ class Scheme:
         return token.encode("utf-8", "replace")
 
     def joiner(self, *, continued: bool) -> Joiner:
-        """For a new text, or for one that continues another."""
+        """Return a joiner for a new text, or for one that continues another."""
         return ByteLevelJoiner() if self.byte_level else PieceJoiner(self, continued=continued)
 
 
@@ -128,7 +128,7 @@ def _unknown(kind: str) -> BundleError:
 
 
 def byte_of_char() -> dict[str, int]:
-    """GPT-2's map: printable Latin-1 stands for itself, the other bytes for 256, 257, ..."""
+    """Return GPT-2's map: printable Latin-1 stands for itself, other bytes for 256, 257, ..."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(plain)]
     table = {chr(byte): byte for byte in plain}
@@ -142,12 +142,12 @@ _BYTES = byte_of_char()
 def _byte_level(token: str) -> bytes:
     try:
         return bytes([_BYTES[char] for char in token])
-    except KeyError:  # an added token, written as it is
+    except KeyError:  # an added token, written literally
         return token.encode("utf-8", "replace")
 
 
 class ByteLevelJoiner:
-    """Bytes of all tokens, decoded as UTF-8 with U+FFFD for what is invalid."""
+    """Joins the bytes of all tokens as UTF-8, with U+FFFD for invalid ones."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -160,9 +160,9 @@ class ByteLevelJoiner:
 
 
 class PieceJoiner:
-    """SentencePiece tokens; a run of byte tokens waits for its end.
+    """Joins SentencePiece tokens; a run of byte tokens is held back until it ends.
 
-    The library judges a run as a whole: all of it is text, or every byte is U+FFFD.
+    As in the library, a run is either text as a whole, or every byte is U+FFFD.
     """
 
     def __init__(self, scheme: Scheme, *, continued: bool) -> None:
@@ -196,7 +196,7 @@ class PieceJoiner:
             return REPLACEMENT * len(run)
 
     def _stripped(self, text: str) -> str:
-        """Without what must go from the beginning of the whole text."""
+        """Return the text without what is stripped from the beginning of the whole text."""
         while self._strip_left and text:
             if text[0] != self._scheme.strip[0]:
                 self._strip_left = 0

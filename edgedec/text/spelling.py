@@ -1,4 +1,4 @@
-"""One tokenizer's tokens written in another's, with where each of them ends."""
+"""Spells one tokenizer's tokens in another's, with the end of each."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from edgedec.text.tokenizer import Tokenizer
 
 Spelled = Sequence[bytes | None]
 
-# Bytes that are no UTF-8, as "surrogateescape" writes them.
+# Bytes that are not UTF-8, as "surrogateescape" writes them.
 _RAW = re.compile("([\udc80-\udcff]+)")
-# Put in front of a text that continues another and cut off again, where a tokenizer treats
-# the beginning of a text in its own way (SentencePiece adds a space).
+# Prefix for a text that continues another, which is removed again, for tokenizers that treat the
+# beginning of a text in their own way (SentencePiece adds a space).
 _FRONTS = ("", "\n", "|", "a", ".", "\u4e00")
 _PROBES = ("x", " x")
 
@@ -37,13 +37,13 @@ class Encoder:
         self.drops_first_space = tokenizer.scheme.drops_first_space
         self._tokenizer = tokenizer
         self.by_bytes = ids_by_bytes(tokenizer, spelled)
-        whole, bare = tokenizer.encode("a"), self._ids("a")  # every file was tried with it
+        whole, bare = tokenizer.encode("a"), self._ids("a")  # tested with every file
         front = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
         self.start = whole[:front]
         self._fronts = [(text, self._ids(text)) for text in _FRONTS if self._leaves_alone(text)]
 
     def encode(self, data: bytes, *, first: bool) -> list[int]:
-        """Ids of a piece of text; bytes that are no UTF-8 become byte tokens.
+        """Return the ids of a piece of text; bytes that are not UTF-8 become byte tokens.
 
         ``first``: it is the beginning, where SentencePiece may add a space.
         """
@@ -66,7 +66,7 @@ class Encoder:
         return self._text(text)
 
     def _text(self, text: str) -> list[int]:
-        # The names of special tokens in a text stay unsaid.
+        # The names of special tokens in a text are not interpreted.
         spelled = self.spelled
         return [id for id in self._ids(text) if id < len(spelled) and spelled[id] is not None]
 
@@ -74,12 +74,12 @@ class Encoder:
         try:
             return self._tokenizer.encode(text, add_special_tokens=False)
         except Exception:
-            # The library raises just that where a vocabulary has no token for a character, not
-            # even an unknown one. No draft is worth ending a text for it.
+            # The library raises only this if a vocabulary has no token for a character, not even an
+            # unknown one. A draft must not end a text for that.
             return []
 
     def _leaves_alone(self, front: str) -> bool:
-        """True if the ids that follow ``front`` encode exactly the text after it."""
+        """Return whether the ids after ``front`` encode exactly the text after it."""
         ahead = self._ids(front)
         for probe in _PROBES:
             ids = self._ids(front + probe)
@@ -91,7 +91,7 @@ class Encoder:
 
 
 class TextSpeller:
-    """Between two tokenizers (see ``Speller``)."""
+    """A ``Speller`` between two tokenizers."""
 
     def __init__(self, target: Encoder, draft: Encoder) -> None:
         self._target = target
@@ -120,11 +120,11 @@ class TextSpeller:
             drafted, said = drafted[: said.index(None)], said[: said.index(None)]
         new = b"".join(data or b"" for data in said)
         if self._draft.encode(new, first=False) != list(drafted):
-            # Not as the draft's tokenizer writes it, as sampling may well draw: nor will the
-            # target's be what it writes.
+            # Not as the draft's tokenizer would write it, as sampling may draw: the target's
+            # tokenisation will differ, too.
             return [id for data in said for id in self._target.encode(data or b"", first=False)]
         new = _whole_characters(new)
-        # As the target would write the whole of it, where that continues what it wrote.
+        # As the target would tokenise the whole, if that continues its tokens.
         spelled = self._target.spelled
         before: list[int] = []
         for token in tokens:
@@ -156,7 +156,7 @@ class TextSpeller:
 
 
 def ids_by_bytes(tokenizer: Tokenizer, spelled: Spelled) -> dict[bytes, int]:
-    """The id of each string of bytes: a written token before ``<0xNN>``, then the lowest."""
+    """Return the id of each byte string: a written token before ``<0xNN>``, then the lowest."""
     found: dict[bytes, int] = {}
     fallback: dict[bytes, int] = {}
     for token, data in enumerate(spelled):
@@ -168,7 +168,7 @@ def ids_by_bytes(tokenizer: Tokenizer, spelled: Spelled) -> dict[bytes, int]:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Without the beginning of a character at the end."""
+    """Return the bytes without an incomplete character at the end."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
 """A Jinja environment for untrusted templates.
 
-Jinja's immutable sandbox keeps a template from reaching Python. What it cannot do is to bound
-memory and time: templates are rendered in the child process of ``edgedec.text.chat``, which does.
+Jinja's immutable sandbox keeps a template from reaching Python. It does not limit memory and time,
+so templates are rendered in the child process of ``edgedec.text.chat``, which does.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import jinja2.sandbox
 
 
 class GenerationTag(jinja2.ext.Extension):
-    """``{% generation %}`` marks the assistant's words for training; here it does nothing."""
+    """``{% generation %}``, which marks the assistant's words for training; ignored here."""
 
     tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-        """The body alone."""
+        """Return the body alone."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    """The sandbox with the settings and functions that model files are written for."""
+    """Return the sandbox with the settings and functions that model files expect."""
     made = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,

@@ -1,7 +1,6 @@
-"""Between text and token ids: a bundle's tokenizer and the incremental detokeniser.
+"""A bundle's tokenizer and incremental detokeniser.
 
-The files come with a model from elsewhere, so nothing in them is trusted: sizes are bounded
-and whatever cannot be used is a BundleError of one line.
+The files are untrusted: sizes are limited, and any fault is a one-line BundleError.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Tokenizer:
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, config: dict[str, Any]) -> None:
-        # A file may ask for truncation or padding; neither belongs into a prompt.
+        # A file may ask for truncation or padding, which do not belong in a prompt.
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
@@ -60,8 +59,7 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Tokenizer:
         """Read a folder with ``tokenizer.json``, or that file itself.
 
-        ``tokenizer_config.json`` and ``chat_template.jinja`` are read where they stand
-        beside it.
+        ``tokenizer_config.json`` and ``chat_template.jinja`` are read if they are beside it.
 
         Raises:
             BundleError: missing, too large, not a tokenizer, or a decoder unknown here.
@@ -80,12 +78,12 @@ class Tokenizer:
     def read(cls, read: Read, file: Path) -> Tokenizer:
         """Read the files that belong to a tokenizer.
 
-        A tokenizer that was never opened before is tried in a child process first.
+        A new tokenizer is tried in a child process first.
 
         Args:
-            read: a file's bytes by its name and their greatest number, None where there is
-                no such file.
-            file: what messages call ``tokenizer.json``.
+            read: returns a file's bytes by its name and size limit, or None if there is no such
+                file.
+            file: ``tokenizer.json``'s name in messages.
 
         Raises:
             BundleError: as ``load``.
@@ -119,14 +117,14 @@ class Tokenizer:
 
     @functools.cached_property
     def chat_template(self) -> ChatTemplate | None:
-        """The template the files bring, or None.
+        """The template of the files, or None.
 
         Raises:
             BundleError: it cannot be used.
 
         """
         source = self._config.get("chat_template")
-        if isinstance(source, list):  # several by name: the one for conversations
+        if isinstance(source, list):  # several by name, including the one for conversations
             named = {t.get("name"): t.get("template") for t in source if isinstance(t, dict)}
             source = named.get("default")
         if not isinstance(source, str):
@@ -136,7 +134,7 @@ class Tokenizer:
         return ChatTemplate(source, bos_token=self.bos_token or "", eos_token=self.eos_token or "")
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of ``text``.
+        """Return the token ids of ``text``.
 
         Args:
             text: any text; the names of special tokens in it become those tokens.
@@ -144,7 +142,7 @@ class Tokenizer:
                 False for a rendered chat template, which writes them itself.
 
         Raises:
-            InputError: the text holds half a surrogate pair, as invalid UTF-8 leaves behind.
+            InputError: the text has a lone surrogate, as left by invalid UTF-8.
             BundleError: the tokenizer fails at this text.
 
         """
@@ -159,7 +157,7 @@ class Tokenizer:
         return ids
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of a conversation, ready for the assistant's turn.
+        """Return the token ids of a conversation, ready for the assistant's turn.
 
         Raises:
             InputError: there is no template, or it refuses the messages.
@@ -171,13 +169,13 @@ class Tokenizer:
         return self.encode(template.render(messages), add_special_tokens=False)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids``, without special tokens; ids that are not tokens are skipped."""
+        """Return the text of ``ids``; special tokens and ids that are not tokens are skipped."""
         with one_line_errors("the tokenizer cannot decode these tokens"):
             text: str = self._backend.decode(list(ids), skip_special_tokens=True)
         return text
 
     def stream(self, prompt: Sequence[int] = ()) -> TextStream:
-        """A new incremental detokeniser for what follows ``prompt``.
+        """Return a new incremental detokeniser for the text after ``prompt``.
 
         After a prompt with any text the first word keeps the space that the beginning of a
         text would lose.
@@ -185,12 +183,12 @@ class Tokenizer:
         return TextStream(self, continued=any(self.written(token) for token in prompt))
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token as the vocabulary writes it."""
+        """Return the id of a token as the vocabulary writes it."""
         found: int | None = self._backend.token_to_id(token)
         return found
 
     def written(self, token: int) -> str:
-        """Return a token as the vocabulary writes it; empty where decoding skips it."""
+        """Return a token as the vocabulary writes it; empty if decoding skips it."""
         found = self._written.get(token)
         if found is None:
             found = "" if token in self.special_ids else self._backend.id_to_token(token) or ""
@@ -214,7 +212,7 @@ class Tokenizer:
 
 
 class TextStream:
-    """Text as it becomes certain, token by token, at a cost that does not grow.
+    """Incremental detokeniser that returns text once it is certain, at constant cost per token.
 
     The pieces joined are exactly ``Tokenizer.decode`` of all tokens, invalid bytes included,
     and no piece ends inside a character.
@@ -225,7 +223,7 @@ class TextStream:
         self._joiner = tokenizer.scheme.joiner(continued=continued)
 
     def push(self, token: int) -> str:
-        """The text this token completes; often nothing."""
+        """Return the text this token completes; often nothing."""
         written = self._written(token)
         return self._joiner.push(written) if written else ""
 
@@ -263,6 +261,6 @@ def _object(text: str, file: Path) -> dict[str, Any]:
 
 
 def _token_text(entry: Any) -> str | None:
-    """A token in ``tokenizer_config.json``: text, or an object that holds it."""
+    """Return a token in ``tokenizer_config.json``: text, or an object that contains it."""
     text = entry.get("content") if isinstance(entry, dict) else entry
     return text if isinstance(text, str) else None

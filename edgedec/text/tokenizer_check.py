@@ -1,7 +1,7 @@
-"""The first look at an untrusted ``tokenizer.json``: in a child process with bounds.
+"""Tries an untrusted ``tokenizer.json`` in a child process with limits.
 
-What its expressions and normalizers do shows only when they run. What opened is remembered by its
-sha256; it may still panic at some text, which is an error of one line.
+The effect of its expressions and normalizers shows only when they run. Files that opened are
+remembered by sha256; a later panic is a one-line error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgedec.errors import BundleError
 if TYPE_CHECKING:
     import tokenizers
 
-# What the first look at a tokenizer may take; a slow device reads a megabyte a second.
+# Limits of trying a tokenizer; a slow device reads a megabyte a second.
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 160 << 20, 40
 BASE_CPU_S, BYTES_PER_SECOND = 1.0, 1 << 20
 CHECK_VERSION = 3
@@ -27,11 +27,11 @@ CHECKER = Confined("edgedec.text._tokenizer_child", idle_s=5.0)
 
 
 def load(text: str, file: Path) -> tokenizers.Tokenizer:
-    """The tokenizer of a ``tokenizer.json``, tried in a child unless it was opened before.
+    """Return the tokenizer of a ``tokenizer.json``, tried in a child unless it opened before.
 
     Args:
-        text: what the file holds.
-        file: what messages call it.
+        text: the file's contents.
+        file: its name in messages.
 
     Raises:
         BundleError: it cannot be used.
@@ -50,7 +50,7 @@ def load(text: str, file: Path) -> tokenizers.Tokenizer:
 
 
 def parse(text: str, expected: str) -> tokenizers.Tokenizer:
-    """The library's tokenizer of a ``tokenizer.json``, in this process.
+    """Return the library's tokenizer of a ``tokenizer.json``, in this process.
 
     Raises:
         BundleError: it cannot be used; the message begins with ``expected``.
@@ -66,8 +66,7 @@ def try_in_child(text: str, expected: str) -> None:
     """Load and try a ``tokenizer.json`` in a child process, unless it passed before.
 
     Raises:
-        BundleError: it cannot be used, or not within its bounds; the message begins with
-            ``expected``.
+        BundleError: it cannot be used, or exceeds its limits; the message begins with ``expected``.
 
     """
     size = len(text.encode())

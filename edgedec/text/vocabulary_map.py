@@ -1,8 +1,8 @@
-"""Tokenizers that differ: which tokens they share, and how much of a text those are.
+"""Maps tokenizers that differ: the tokens they share, and their share of a text.
 
-Tokens are the same when they stand for the same bytes, whatever they are called: the space
-marks of byte-level BPE and SentencePiece and byte fallback (``<0xNN>``) are resolved first.
-Special tokens never cross.
+Tokens are the same if they stand for the same bytes, however they are written: the space marks of
+byte-level BPE and SentencePiece and byte fallback (``<0xNN>``) are resolved first. Special tokens
+never cross.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from edgedec.errors import InputError
 from edgedec.text.spelling import Encoder, Spelled, TextSpeller
 from edgedec.text.tokenizer import Tokenizer
 
-# Where less of a text's tokens is common, a draft that writes freely gets further. Measured on
-# the demo draft behind other tokenizers, drafts of four: of 97%, 89% and 75% common tokens it
-# emits 3%, 9% and 19% more tokens a pass, greedy; sampled 3% and 2% fewer, then 4% more.
+# If a smaller share of a text's tokens is common, a draft that generates freely accepts more.
+# Measured on the demo draft behind other tokenizers, drafts of four: of 97%, 89% and 75% common
+# tokens it emits 3%, 9% and 19% more tokens per pass, greedy; sampled 3% and 2% fewer, then 4%
+# more.
 _ENOUGH_IN_COMMON = 0.95
 _SAMPLE = """\
 The council met on 14 March 2024 to discuss the new bridge; nobody expected that it'd last.
@@ -39,13 +40,13 @@ def translate(
     draft_columns: int | None = None,
     sample: str = _SAMPLE,
 ) -> Translation:
-    """Between the vocabularies of a target and its draft.
+    """Return the translation between the vocabularies of a target and its draft.
 
     Args:
         target, draft: their tokenizers.
         target_columns, draft_columns: columns of their logits rows; None is the tokenizer's
             own count. Columns without a token never cross.
-        sample: text like what the target will say, to measure how much of it is common.
+        sample: text like the target's, to measure the share of common tokens.
 
     Raises:
         InputError: they share no token.
@@ -78,7 +79,7 @@ def translate(
 
 
 def _measured(found: Translation, spelled: Spelled, sample: list[int]) -> Translation:
-    """With what is common, and the choice that follows from it."""
+    """Return the translation with the share of common tokens, and the resulting choice."""
     of_target = len(found.target_ids) / sum(data is not None for data in spelled)
     of_sample = found.common(sample)
     level = "token" if of_sample >= _ENOUGH_IN_COMMON else "string"
@@ -94,7 +95,7 @@ def _measured(found: Translation, spelled: Spelled, sample: list[int]) -> Transl
 
 
 def same_tokens(target: Tokenizer, draft: Tokenizer) -> bool:
-    """True if both tokenizers encode every text alike, judging by their tokens.
+    """Return whether both tokenizers encode every text alike, judging by their tokens.
 
     Special tokens that only one of them has, and rows without a token, make no difference.
     """
@@ -106,13 +107,13 @@ def same_tokens(target: Tokenizer, draft: Tokenizer) -> bool:
 
 
 def _matched(mine: Spelled, draft: Encoder) -> IntArray:
-    """The draft's id for every target token with the same bytes, ``[target columns]``."""
+    """Return the draft's id for every target token with the same bytes, ``[target columns]``."""
     find = draft.by_bytes.get
     return np.array([find(data, OUTSIDE) if data else OUTSIDE for data in mine], dtype=np.int64)
 
 
 def _pairs(to_draft: IntArray, mine: Encoder) -> tuple[IntArray, IntArray]:
-    """One target token for each draft token: the one that the target writes."""
+    """Return one target token for each draft token: the one that the target writes."""
     only = np.full_like(to_draft, OUTSIDE)
     chosen = np.fromiter(mine.by_bytes.values(), dtype=np.int64, count=len(mine.by_bytes))
     only[chosen] = to_draft[chosen]

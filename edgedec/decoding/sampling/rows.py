@@ -1,4 +1,4 @@
-"""The rows of one pass: distributions that are computed when a rule first visits them."""
+"""Rows of one pass: distributions that are computed when a rule first visits them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Rows:
         self._scaled: dict[int, tuple[IntArray | None, FloatArray]] = {}
 
     def position(self, node: int) -> int:
-        """The absolute position that the row predicts; random numbers are keyed by it."""
+        """Return the absolute position that the row predicts; random numbers are keyed by it."""
         return self._position + self._tree.depths[node]
 
     def draw(self, node: int) -> int:
-        """The token plain decoding emits after this node: argmax of log p + noise."""
+        """Return the token that plain decoding emits after this node: argmax of log p + noise."""
         if self._sampler.plain_greedy:
             if self._first is None:
                 self._first = self._scored.first()
@@ -61,10 +61,10 @@ class Rows:
         return token
 
     def best(self, node: int, count: int) -> IntArray:
-        """The ``count`` best tokens of log p + noise, best first (Gumbel-top-k).
+        """Return the ``count`` best tokens of log p + noise, best first (Gumbel-top-k).
 
-        Greedy: the most likely ones (at most the pass's ``top_k`` where it brought no
-        logits). Fewer when fewer tokens have any probability, but at least one.
+        Greedy: the most likely ones (at most the pass's ``top_k`` if it has no logits). Fewer when
+        fewer tokens have any probability, but at least one.
         """
         scored, row = self._scored, node - self._scored.start
         if self._sampler.plain_greedy and (scored.logits is None or count <= _width(scored)):
@@ -78,7 +78,7 @@ class Rows:
         return best
 
     def probs(self, node: int) -> FloatArray:
-        """The processed distribution, ``[vocab]`` float32; greedy is one-hot."""
+        """Return the processed distribution, ``[vocab]`` float32; greedy is one-hot."""
         chances = np.zeros(self._sampler.vocab_size, dtype=np.float32)
         if self._sampler.params.greedy:
             chances[self.draw(node)] = 1
@@ -93,9 +93,9 @@ class Rows:
         return chances
 
     def entropy(self, node: int) -> float:
-        """Entropy in nats of the model's own distribution at temperature 1.
+        """Return the entropy in nats of the model's own distribution at temperature 1.
 
-        Where the pass brought no logits: of its ``top_k`` tokens alone, a little less.
+        If the pass has no logits, that of its ``top_k`` tokens alone, which is slightly less.
         """
         excess = np.maximum(self._raw(node) - self._raw(node).max(), _NEGLIGIBLE)
         weights = np.exp(excess)
@@ -103,14 +103,16 @@ class Rows:
         return float(np.log(total)) - float(weights @ excess) / total
 
     def logprob(self, node: int, token: int) -> float:
-        """Log-probability of ``token`` by the model itself: temperature 1, no bias, no
-        penalties, no filters, so that it says the same however the token was chosen.
+        """Return the log-probability of ``token`` by the model itself.
+
+        Temperature 1, no bias, no penalties, no filters: it does not depend on how tokens are
+        chosen.
         """
         row = self._logits(node)
         return float(row[token]) - _log_total(row)
 
     def top_logprobs(self, node: int, count: int) -> list[tuple[int, float]]:
-        """The ``count`` most likely tokens by the model itself with their logprobs."""
+        """Return the ``count`` most likely tokens by the model itself with their logprobs."""
         row = self._logits(node)
         ids, total = filters.ranked(row, min(count, len(row))), _log_total(row)
         return [(int(token), float(row[token]) - total) for token in ids]
@@ -128,7 +130,7 @@ class Rows:
         return self._logits(node)
 
     def _scores(self, node: int) -> tuple[IntArray | None, FloatArray]:
-        """Surviving ids (None: all) and their logits after bias, penalties, temperature."""
+        """Return surviving ids (None: all) and their logits after bias, penalties, temperature."""
         known = self._scaled.get(node)
         if known is not None:
             return known
