@@ -1,4 +1,4 @@
-"""From a checkpoint to a bundle: readers, quantisation, emitters, parity."""
+"""Exports a checkpoint to a bundle: readers, quantisation, emitters, parity."""
 
 from __future__ import annotations
 

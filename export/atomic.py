@@ -35,7 +35,7 @@ def check_free(out: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def appearing(out: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A temporary folder beside ``out`` that replaces it when the block succeeds.
+    """Yield a temporary folder next to ``out`` that replaces it if the block succeeds.
 
     Its files are on the disk before it gets its name. Whatever ends the block early, an
     interrupt and a full disk included, removes it. Each process has its own.

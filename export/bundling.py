@@ -34,7 +34,7 @@ _PARITY_LEAST = 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GivenModel:
-    """One model as it was given.
+    """A model to export, as given.
 
     Attributes:
         role: ``target`` or ``draft``.
@@ -97,7 +97,7 @@ def _check(options: ExportOptions) -> None:
 
 
 def _sources(options: ExportOptions) -> list[GivenModel]:
-    """The target, and the draft with a tokenizer of its own where it does not share one."""
+    """Open the target and the draft, whose tokenizer gets a folder only if it differs."""
     target = _open(options, options.target)
     limit = target.spec.max_context
     if options.max_context is not None and not 1 <= options.max_context <= limit:
@@ -134,7 +134,7 @@ def _open(options: ExportOptions, path: Path) -> Checkpoint:
 
 
 def _jobs(options: ExportOptions, source: GivenModel, sources: list[GivenModel]) -> list[ExportJob]:
-    """One for each format."""
+    """Return one job per format."""
     spec = source.checkpoint.spec.within(options.max_context)
     used = min(spec.vocab_used, source.content.vocab_size)
     spec = dataclasses.replace(spec, vocab_used=used)

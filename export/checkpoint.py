@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint folder, read lazily and believed only where it adds up."""
+"""Reads a Hugging Face checkpoint folder lazily, with consistency checks."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _SIZES = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim")
 def manifest(
     options: ExportOptions, sources: Sequence[GivenModel], roles: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """All of it but the files."""
+    """Return the manifest without the files."""
     generation = sources[0].checkpoint.generation
     packages = [name for format in options.formats for name in formats.exporter(format).PACKAGES]
     return {
@@ -50,7 +50,7 @@ def manifest(
 def role(
     source: GivenModel, options: ExportOptions, reports: Sequence[ModelReport]
 ) -> dict[str, Any]:
-    """One model in all its formats."""
+    """Describe one model in all its formats."""
     spec = source.checkpoint.spec.within(options.max_context)
     mixture = spec.experts
     experts = {"experts": mixture.count, "experts_used": mixture.used} if mixture else {}

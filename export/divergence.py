@@ -135,7 +135,7 @@ class Divergence:
 
 
 class _Side:
-    """One model's rows: their log sum of powers, best token, and the next token's logit."""
+    """One model's rows: log sum of powers, best token, and the next token's logit."""
 
     def __init__(self, count: int) -> None:
         self.shift: DoubleArray = np.full(count, -np.inf)

@@ -92,7 +92,7 @@ class GraphWriter:
         return name
 
     def alias(self, name: str, stored: str, dims: Sequence[int]) -> str:
-        """Another name and shape for the bytes of a stored tensor, which stay where they are."""
+        """Add another name and shape for a stored tensor's bytes, without copying them."""
         self._tensors[name] = twin = TensorProto()
         twin.CopyFrom(self._tensors[stored])
         twin.name = name

@@ -1,4 +1,4 @@
-"""One model to export, and what came of it: what every format works from and answers."""
+"""A model to export and the result: the input and output of every format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgedec.models.decoder import DecoderSpec
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExportJob:
-    """One model in one format.
+    """A model in one format.
 
     Attributes:
         role: ``target`` or ``draft``.

@@ -41,7 +41,7 @@ def open_own(folder: Path, name: str) -> BinaryIO:
     """
     stream = open_regular(folder / name)
     try:
-        # What was opened is compared with what was checked: a link may change in between.
+        # The opened file is compared with the checked one, since a link may change in between.
         if not os.path.samestat(os.fstat(stream.fileno()), os.lstat(_check(folder, name))):
             raise _refused(folder, name)
     except BaseException:
@@ -70,7 +70,7 @@ def _check(folder: Path, name: str) -> Path:
 
 
 def _own(root: Path) -> list[Path]:
-    """Return the folder and, for ``models--a--b/snapshots/<revision>``, the ``blobs`` beside it."""
+    """Return the folder and, for ``models--a--b/snapshots/<revision>``, its sibling ``blobs``."""
     if root.parent.name != "snapshots":
         return [root]
     return [root, root.parent.parent / "blobs"]

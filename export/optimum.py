@@ -30,13 +30,13 @@ from edgedec.export.tensors import FloatArray
 from edgedec.models.traits import Norm
 
 _TASK = "text-generation-with-past"
-# What different configurations call the same size.
+# Different configurations' names of one size.
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
-# Of models with position biases, whose configurations need not say any.
+# Of models with position biases, whose configurations need not name any.
 _DEFAULT_CONTEXT = 2048
 
 
@@ -201,7 +201,7 @@ def _no_bars() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet(what: str, kind: type[EdgedecError] = CheckpointError) -> Iterator[None]:
-    """Nothing these packages say reaches the terminal; what they raise becomes one line."""
+    """Silence these packages in the terminal, and make their errors one line."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -59,7 +59,7 @@ class ExportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """One exported model, in one format, in figures.
+    """Figures of one exported model in one format.
 
     Attributes:
         role: ``target`` or ``draft``.

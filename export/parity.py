@@ -1,4 +1,4 @@
-"""Is the exported model still its source? Compared layer by layer, on text.
+"""Compares an exported model with its source, layer by layer, on text.
 
 Three decoders read the same tokens: the numpy reference over the checkpoint, the exported
 graph, and, a layer at a time on the reference's own values, the same graph in fp32. The last
@@ -37,7 +37,7 @@ _FP32_FLOOR = 1e-3
 
 
 class ParityRun:
-    """One comparison.
+    """A comparison.
 
     Args:
         spec: the decoder.

@@ -19,7 +19,7 @@ ByteArray = npt.NDArray[np.uint8]
 # Blocks worked on at a time: 32 x 4096 float32 and its copies stay in a core's cache.
 _TILE = 4096
 _SMALLEST = 1e-30
-# How far the largest weight may be pushed beyond (or held below) the largest integer.
+# Range of factors by which the largest weight may exceed, or stay below, the largest integer.
 _REACH = {4: (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0), 8: (-1.0, 0.0, 1.0)}
 
 

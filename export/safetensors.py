@@ -43,7 +43,7 @@ class _Entry:
 
 
 class SafetensorsFile:
-    """One file; nothing but its header stays in memory.
+    """A safetensors file of which only the header stays in memory.
 
     Raises:
         CheckpointError: the header lies, or the file is cut short.

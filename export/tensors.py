@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float32]
 
-# Numbers in one chunk of rows: 16 MiB of float32, small beside any model worth streaming.
+# Numbers in one chunk of rows: 16 MiB of float32, small compared with any model worth streaming.
 CHUNK_NUMBERS = 1 << 22
 
 
@@ -54,7 +54,7 @@ class MemoryTensors:
 
 
 class InterleavedTensors:
-    """Two matrices of another reader, a row of the one and a row of the other in turn."""
+    """Two matrices of another reader with their rows interleaved."""
 
     def __init__(self, inner: TensorReader, first: str, second: str) -> None:
         self._inner, self._names = inner, (first, second)

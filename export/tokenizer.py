@@ -58,7 +58,7 @@ class TokenizerContent:
         return tokens
 
     def difference(self, other: TokenizerContent) -> str:
-        """In what another tokenizer differs: the first ids, or the part; nothing if it is none."""
+        """Return how another tokenizer differs: the first ids, or the part; "" if it does not."""
         if self.sha256 == other.sha256:
             return ""
         mine, theirs = self.tokens(), other.tokens()

@@ -69,11 +69,7 @@ class Cache:
 
 
 def quantize(traced: Path) -> Path:
-    """A file beside ``traced``, with the weights of matrix products in int8, a scale a column.
-
-    Activations are rounded as they come. Embeddings stay in float32: the quantiser has one
-    scale for a whole table.
-    """
+    """Write a copy of ``traced`` with int8 weights of matrix products, with a scale per column."""
     file = traced.with_name("quantized.onnx")
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -99,7 +95,7 @@ def quantize(traced: Path) -> Path:
 
 
 def finish(traced: Path, file: Path, facts: TracedFacts) -> Cache:
-    """Write the graph as the runtime wants it, its weights beside it in ``<file>.data``.
+    """Write the graph as the runtime needs it, with its weights in ``<file>.data``.
 
     Raises:
         ExportError: it is not a decoder with keys and values for each layer.

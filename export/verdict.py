@@ -41,7 +41,7 @@ def verdict(figures: Mapping[str, float]) -> str:
 
 
 def _short_of(floor: Floor, kl_nats: float, top1: float, ratio: float) -> list[str]:
-    """In which figures an export is beyond a floor, in words."""
+    """Return, in words, the figures in which an export exceeds a floor."""
     found = []
     if kl_nats > floor.kl_nats:
         found.append(f"KL {kl_nats:.2g} nats, over {floor.kl_nats:g}")

@@ -44,7 +44,7 @@ class Format(Protocol):
         ...
 
     def head(self, x: str, out: str, table: str, mask: str | None) -> str:
-        """``[r, hidden]`` to ``[r, vocab]``, plus ``mask`` ``[vocab]`` where there is one."""
+        """``[r, hidden]`` to ``[r, vocab]``, plus ``mask`` ``[vocab]`` if there is one."""
         ...
 
     def mixture(self, x: str, logits: str, out: str, weights: Sequence[str], kind: Experts) -> str:

@@ -38,7 +38,7 @@ class Config:
         self.refuse("quantization_config", "its weights are quantised already: give the original")
 
     def count(self, name: str, default: int | object = _REQUIRED) -> int:
-        """A size. A missing or null field is ``default`` where there is one."""
+        """A size. A missing or null field is ``default`` if there is one."""
         value = self.raw.get(name)
         if value is None:
             value = default
@@ -66,7 +66,7 @@ class Config:
         return value
 
     def factor(self, name: str, default: float) -> float:
-        """A number above 0; 0.0 as ``default`` is returned where there is none."""
+        """A number above 0; ``default``, which may be 0.0, is returned if there is none."""
         value = self.raw.get(name)
         if value is None:
             return default
@@ -82,7 +82,7 @@ class Config:
         return Norm(float(value), **traits)
 
     def refuse(self, name: str, why: str = "nothing here computes that") -> None:
-        """Accept a field only where it is missing, or says no."""
+        """Refuse a field that is present and not false or empty."""
         value = self.raw.get(name)
         if value:
             raise UnsupportedArchitecture(f"config.json: {name} is {value!r}, and {why}")
@@ -100,7 +100,7 @@ class Config:
         return [kind == "sliding_attention" for kind in kinds]
 
     def activation(self, field: str = "hidden_act") -> Activation:
-        """The activation a field names; SiLU where it is not given."""
+        """Return the activation a field names; SiLU if it is not given."""
         name = self.raw.get(field) or "silu"
         if not isinstance(name, str) or name not in _ACTIVATIONS:
             known = ", ".join(sorted(_ACTIVATIONS))

@@ -114,9 +114,9 @@ class DecoderSpec:
         return rope.tables(self.rotary_dim, positions, self.max_context)
 
     def within(self, max_context: int | None) -> DecoderSpec:
-        """The same decoder for texts of at most so many tokens; None is its own context.
+        """Return the same decoder for shorter texts; ``max_context`` None is its own context.
 
-        A window that no such text fills is none.
+        A window that no such text fills is dropped.
         """
         longest = min(max_context or self.max_context, self.max_context)
         windows = tuple(window if window < longest else 0 for window in self.windows)
@@ -125,7 +125,7 @@ class DecoderSpec:
     # -- tensors --------------------------------------------------------------------------------
 
     def name(self, role: str, layer: int = 0) -> str:
-        """The canonical name of a tensor; ``head`` is ``embed`` where they are tied."""
+        """Return a tensor's canonical name; ``head`` is ``embed`` if they are tied."""
         if role == "head" and self.tied:
             role = "embed"
         return CANONICAL[role].format(layer=layer)

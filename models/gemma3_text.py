@@ -10,7 +10,7 @@ from edgedec.models.config import Config
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope, read_rope
 
-# What a config.json may leave out (the published ones of Gemma 3 leave out a lot).
+# Defaults of fields that a config.json may omit (the published ones of Gemma 3 omit many).
 _DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 262_208,
     "hidden_size": 2304,

@@ -1,4 +1,4 @@
-"""From a `model_type` to its file: the name of the file is the name of the architecture."""
+"""Finds a `model_type`'s file, whose name is that of the architecture."""
 
 from __future__ import annotations
 

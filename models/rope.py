@@ -72,7 +72,7 @@ class Rope:
 
 
 def _default(rope: Rope, plain: DoubleArray) -> tuple[DoubleArray, float]:
-    # "dynamic" too: its base grows only beyond the trained context, where no export goes.
+    # "dynamic" as well: its base grows only beyond the trained context, which no export exceeds.
     return plain, 1.0
 
 

@@ -1,4 +1,4 @@
-"""Canonical tensors: what emitters ask for by name, and where a checkpoint keeps each of them."""
+"""Canonical tensors: the names that emitters use, and each one's source in a checkpoint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CANONICAL: Mapping[str, str] = MappingProxyType(
         "gate": "model.layers.{layer}.mlp.gate_proj.weight",
         "up": "model.layers.{layer}.mlp.up_proj.weight",
         "down": "model.layers.{layer}.mlp.down_proj.weight",
-        # Of a sparse mixture; the matrices of its experts one under the other.
+        # Of a sparse mixture; the matrices of its experts are stacked.
         "router": "model.layers.{layer}.mlp.gate.weight",
         "experts_gate": "model.layers.{layer}.mlp.experts.gate_proj.weight",
         "experts_up": "model.layers.{layer}.mlp.experts.up_proj.weight",

@@ -31,7 +31,7 @@ class TensorFolder:
             raise CheckpointError(f"{folder} has no *.safetensors")
 
     def read(self, name: str) -> Floats:
-        """One tensor as float32."""
+        """Return one tensor as float32."""
         if name not in self._where:
             raise CheckpointError(f"the checkpoint has no tensor {name}")
         with safe_open(self._where[name], framework="numpy") as opened:

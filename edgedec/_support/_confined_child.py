@@ -1,4 +1,4 @@
-"""What runs in the child process of ``confined``: bounds on itself, then task after task.
+"""Runs in the child process of ``confined``: limits itself, then runs tasks in turn.
 
 Imports next to nothing, so that a child starts quickly.
 """

@@ -25,7 +25,7 @@ def folder() -> Path:
 
 
 def keep(file: Path, raw: Any) -> bool:
-    """Write JSON to a file in the cache, in one move; False where it cannot be kept."""
+    """Write JSON to a file in the cache, atomically; False if that fails."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(file, raw)

@@ -44,7 +44,7 @@ class Fields:
         self.where = where
 
     def only(self, *names: str) -> None:
-        """Nothing but these fields may be there."""
+        """Refuse any other fields."""
         for name in self.raw:
             if name not in names:
                 known = ", ".join(names)
@@ -73,7 +73,7 @@ class Fields:
         return value
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of these texts."""
+        """Return one of these texts."""
         value = self.raw.get(name)
         if not isinstance(value, str) or value not in choices:
             raise self.wrong(name, "one of " + ", ".join(choices))
@@ -114,7 +114,7 @@ class Fields:
 
 
 def json_object(data: str | bytes) -> dict[str, Any] | None:
-    """The JSON object that a text holds; None where it holds anything else."""
+    """Return the JSON object in a text; None if it is anything else."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):

@@ -67,7 +67,7 @@ def _below(root: Path, parts: Sequence[str]) -> int:
 
 
 def _by_path(root: Path, parts: Sequence[str]) -> int:
-    """Where a system cannot do that: the path is looked at first, then opened."""
+    """Open a path on systems without such flags: it is checked first, then opened."""
     if _linked(root, parts):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return os.open(root.joinpath(*parts), _READ)

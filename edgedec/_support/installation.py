@@ -1,4 +1,4 @@
-"""How this program was installed, and the commands that install what it lacks.
+"""Finds how this program was installed, and the commands that install missing packages.
 
 The distribution is called ``edgedec-runtime``; ``edgedec`` on the package index is another
 project's, which happens to install a package of the same name.
@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 DISTRIBUTION = "edgedec-runtime"
 _FOREIGN = "edgedec"
-# What the metadata of this project says, under its present name and under its former one.
+# This project's metadata, under its present name and its former one.
 _SUBJECT = "speculative decoding"
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,7 @@ def upgrade() -> str:
 
 
 def stranger() -> str | None:
-    """What is wrong where a distribution ``edgedec`` is installed as well, and how to mend it."""
+    """Return the problem of another installed distribution ``edgedec`` and its fix, or None."""
     try:
         found = metadata.distribution(_FOREIGN)
     except metadata.PackageNotFoundError:
@@ -81,7 +81,7 @@ def _pip(verb: str) -> str:
 
 
 def _here() -> Path | None:
-    """The current folder, or None where it was removed."""
+    """Return the current folder, or None if it was removed."""
     try:
         return Path.cwd()
     except OSError:
@@ -89,7 +89,7 @@ def _here() -> Path | None:
 
 
 def _source() -> str:
-    """What pip calls this distribution: its name, or the folder of the clone."""
+    """Return pip's name for this distribution: its name, or the folder of the clone."""
     clone = _clone()
     if clone is None:
         return DISTRIBUTION
@@ -115,14 +115,14 @@ def _editable() -> list[str]:
 
 
 def _wheel() -> str | None:
-    """The file that this distribution was installed from, where it is still there."""
+    """Return the file that this distribution was installed from, if it still exists."""
     url = urlsplit(str(_installed_from().get("url", "")))
     path = unquote(url.path)
     return path if url.scheme == "file" and Path(path).is_file() else None
 
 
 def _installed_from() -> dict[str, Any]:
-    """What pip noted where it installed from a file or a folder; empty otherwise."""
+    """Return pip's note on an installation from a file or a folder; empty otherwise."""
     try:
         noted = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
         found = json.loads(noted or "{}")
@@ -132,7 +132,7 @@ def _installed_from() -> dict[str, Any]:
 
 
 def _quoted(word: str) -> str:
-    """One word of a command line."""
+    """Return a text quoted as one word of a command line."""
     if os.name == "nt":
         return f'"{word}"' if set(word) & set(" []&()") else word
     return shlex.quote(word)

@@ -1,4 +1,4 @@
-"""One child process: how it is started, bounded in time, read, ended and explained.
+"""Runs a child process: starts it, limits its time, reads its answer, ends it and explains its end.
 
 It has the modules that this process has, whatever the current folder and the environment hold,
 and talks in lines of JSON: see ``_confined_child`` for its side.
@@ -58,7 +58,7 @@ class Stopped(Exception):
 
 
 class Child:
-    """One process, and the thread that ends it when it is late.
+    """A process, and the thread that ends it when it is late.
 
     Args:
         module: what runs in it; its ``__main__`` calls ``_confined_child.serve``.
@@ -97,7 +97,7 @@ class Child:
 
     @property
     def mine(self) -> bool:
-        """Whether this process started it, rather than the one this was forked from."""
+        """Return whether this process started it, rather than the one this was forked from."""
         return self._owner == os.getpid()
 
     @property
@@ -145,7 +145,7 @@ class Child:
                     stream.close()
 
     def _read(self, limit: int, on_wait: Callable[[], None] | None = None) -> dict[str, Any] | None:
-        """One line of JSON; None where it ended before."""
+        """Return one line of JSON; None if the process ended before."""
         line = bytearray()
         if on_wait is None:
             self._receive(line, limit)

@@ -1,4 +1,4 @@
-"""What a user may give as a model, and what to say where it is something else."""
+"""Recognises what a user may give as a model, and advises on anything else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_gguf(path: str | Path) -> bool:
 
 
 def names_model(word: str) -> bool:
-    """Whether a word means a model rather than a text.
+    """Return whether a word means a model rather than a text.
 
     It does when it is ``demo``, a path that ends with ``.gguf``, or an existing folder that holds
     a bundle, a checkpoint or GGUF files. For the last two, opening it says what to give instead.
@@ -40,7 +40,7 @@ def names_model(word: str) -> bool:
 
 
 def is_hub_name(word: str) -> bool:
-    """Whether a word looks like a model's name on a hub and is nothing on this disk."""
+    """Return whether a word looks like a hub's model name and is no file on this disk."""
     found = _HUB_NAME.fullmatch(word)
     return found is not None and not is_gguf(word) and not Path(word).exists()
 
@@ -70,7 +70,7 @@ def utf8(path: str | Path) -> str:
 
 
 def how_to_fetch(name: str, then: str) -> str:
-    """What to do with a model's name on a hub.
+    """Return advice for a hub's model name.
 
     Args:
         name: as ``Qwen/Qwen3-0.6B``.

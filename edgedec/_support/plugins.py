@@ -1,4 +1,4 @@
-"""What installed packages add to this one, found by Python's entry points."""
+"""Finds what installed packages add, by Python's entry points."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def points(group: str) -> list[Point]:
 
 
 def find(group: str) -> tuple[list[Plugin], list[str]]:
-    """What packages add to a group, and a line for each entry point that does not load.
+    """Return what packages add to a group, and a line for each entry point that does not load.
 
     Args:
         group: as ``edgedec.runtimes``.

@@ -1,4 +1,4 @@
-"""Which files a library opened without harm in a child process, remembered between runs.
+"""Remembers, between runs, files that a library opened safely in a child process.
 
 One small JSON file for each kind in the user's cache folder. It is trusted for nothing but "these
 bytes opened with this version"; where it is missing, damaged or cannot be written, files are
@@ -24,12 +24,7 @@ MAX_BYTES = 1 << 20
 
 
 def cache_file(kind: str) -> Path:
-    """Where a kind is kept.
-
-    Raises:
-        OSError: see ``caches.folder``.
-
-    """
+    """Return the file of a kind's records."""
     return caches.folder() / f"opened-{kind}.json"
 
 
@@ -49,7 +44,7 @@ class Vetted:
         self._changed = False
 
     def digest(self, files: Sequence[Path]) -> str:
-        """One sha256 for all the files' bytes; a file is read only where it is new or changed.
+        """Return one sha256 of all files' bytes; only new or changed files are read.
 
         Raises:
             OSError: a file cannot be read, or changed while it was read.
@@ -81,7 +76,7 @@ class Vetted:
         self._changed = True
 
     def save(self) -> None:
-        """Write what is new in one move, beside what another process wrote; or not at all."""
+        """Write new entries atomically, merged with another process's, or not at all."""
         if not self._changed:
             return
         digests, opened = _load(self._kind)

@@ -1,4 +1,4 @@
-"""From a format's name to its exporter: the module of that name in this package.
+"""Finds a format's exporter: the module of that name in this package.
 
 A new format is a new file here. It is imported when it is first asked for, so that a format
 whose packages are not installed costs nothing and breaks nothing.

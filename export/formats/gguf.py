@@ -36,7 +36,7 @@ _FILE = "model.gguf"
 # More tell little more, and the reference takes its time.
 _WEIGHING_TOKENS = 2048
 _WEIGHING_LEAST = 128
-# What llama.cpp keeps keys and values in unless told otherwise.
+# llama.cpp's default type of keys and values.
 _KV = "f16"
 
 
@@ -90,7 +90,7 @@ def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
 
 
 def _weighing(job: ExportJob, folder: Path, layout: Layout, progress: Progress) -> Path | None:
-    """A scratch file with the importance of each matrix's columns, where a text was given."""
+    """Return a scratch file with the importance of each matrix's columns, if a text was given."""
     text = job.options.imatrix_text
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""ONNX for ONNX Runtime: ``model.onnx`` with its weights beside it."""
+"""ONNX for ONNX Runtime: ``model.onnx`` and its weights in a separate file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any decoder that optimum-onnx can trace: ``optimum.onnx`` with its weights beside it."""
+"""Any decoder that optimum-onnx can trace: ``optimum.onnx`` and its weights in a separate file."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def usual_scale(spec: DecoderSpec) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One architecture of llama.cpp.
+    """An architecture of llama.cpp.
 
     Attributes:
         name: its ``general.architecture``.

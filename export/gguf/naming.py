@@ -68,7 +68,7 @@ class TensorPlace:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An architecture's arrangement of tensors, where it differs from Llama's.
+    """An architecture's tensor layout, as far as it differs from Llama's.
 
     Attributes:
         fused: by name in the file, the roles whose rows stand there one under the other.

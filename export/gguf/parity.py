@@ -1,4 +1,4 @@
-"""Is a GGUF still its source? llama.cpp's logits against those of the numpy reference."""
+"""Compares a GGUF with its source: llama.cpp's logits against the numpy reference."""
 
 from __future__ import annotations
 

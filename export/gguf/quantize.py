@@ -1,4 +1,4 @@
-"""From a plain GGUF to a small one, by llama.cpp's own quantiser."""
+"""Quantises a GGUF with llama.cpp's own quantiser."""
 
 from __future__ import annotations
 

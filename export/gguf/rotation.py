@@ -15,7 +15,7 @@ from edgedec.models.rope import Rope
 if TYPE_CHECKING:
     from edgedec.export.gguf.architectures import Architecture
 
-# What llama.cpp computes from keys alone.
+# The rotations that llama.cpp computes from metadata keys alone.
 _BY_KEYS = ("default", "dynamic", "linear")
 
 

@@ -20,12 +20,12 @@ from edgedec.text.tokenizer import Tokenizer
 
 _Kind = gguf.TokenType
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
-# What llama.cpp gives to tokens that no merge makes.
+# llama.cpp's score for tokens that no merge makes.
 _NEVER = -1e4
 
 
 def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int) -> dict[str, Any]:
-    """All ``tokenizer.*`` keys of a model with ``rows`` of vocabulary.
+    """Return all ``tokenizer.*`` keys of a model with ``rows`` of vocabulary.
 
     Raises:
         ExportError: llama.cpp has no such tokenizer.

@@ -99,7 +99,7 @@ class Emitter:
         return self._graph.stream(name, np.float32, (rows, spec.hidden), chunks)
 
     def layer(self, layer: int, x: str, branch: str) -> tuple[str, str]:
-        """One layer. The residual stream is ``x + branch``, before and after.
+        """Emit one layer. The residual stream is ``x + branch``, before and after.
 
         The values that are returned are called ``stream_names(spec, layer + 1)``.
         """

@@ -1,4 +1,4 @@
-"""The MLP of a layer, or the mixture that stands in its place."""
+"""Emits a layer's MLP, or the mixture of experts in its place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPS: dict[Activation, tuple[str, dict[str, float]]] = {
 
 
 def mlp(parts: GraphParts, layer: int, x: str, out: str) -> str:
-    """``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))`` where there is no gate."""
+    """Emit ``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))`` without a gate."""
     g, spec, at = parts.graph, parts.spec, f"layers.{layer}"
     if spec.experts is not None:
         return _mixture(parts, spec.experts, layer, x, out)

@@ -88,7 +88,7 @@ class GraphParts:
         return {"axis": -1, "epsilon": self.spec.norm.epsilon}
 
     def _norm_weights(self, role: str, layer: int) -> list[str]:
-        """Weight and, where there is one, bias."""
+        """Return weight and, if there is one, bias."""
         roles = [role, f"{role}_bias"] if self.spec.norm.bias else [role]
         # The head multiplies what the last norm gives, so that norm takes the logits' factor.
         factor = np.float32(self.spec.scales.logits if role == "final_norm" else 1.0)

@@ -1,4 +1,4 @@
-"""Function heads that the demo pair never saw, made where they are needed; none is stored.
+"""Makes function heads that the demo pair never saw; none is stored.
 
 They are read from those files of the running interpreter's own library that are named in
 ``heldout.txt``.
@@ -21,12 +21,13 @@ _CONTEXT_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A function head with the lines before it, and where it comes from.
+    """A function head with the lines before it, and its source.
 
     Attributes:
         name: file and function.
         text: up to a dozen lines, the last one the end of the ``def`` statement.
         head: the ``def`` statement alone, for display.
+
     """
 
     name: str
