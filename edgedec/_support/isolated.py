@@ -74,16 +74,16 @@ class Child:
         self, module: str, environment: Mapping[str, str], telling: Callable[[bytes], str]
     ) -> None:
         self._telling = telling
-        self._said = _scratch()
+        self._stderr = _scratch()
         try:
             self._process = subprocess.Popen(
                 _python(module), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=self._said, env={**os.environ, **environment},
+                stderr=self._stderr, env={**os.environ, **environment},
                 start_new_session=True,  # Ctrl-C in a terminal is for this process alone
                 bufsize=0,  # a buffer's lock may be held by a thread when this process forks
             )  # fmt: skip
         except BaseException:
-            self._said.close()
+            self._stderr.close()
             raise
         self._owner = os.getpid()
         self._late = False
@@ -139,7 +139,7 @@ class Child:
                 self._changed.notify()
         else:
             self._process.poll()  # it is another's: nothing is waited for
-        for stream in (self._process.stdin, self._process.stdout, self._said):
+        for stream in (self._process.stdin, self._process.stdout, self._stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
@@ -195,12 +195,12 @@ class Child:
             return f"it took longer than {wall_s:g} s"
         if cpu_s is not None and code is not None and -code in _TOO_LATE:
             return f"it took more than {cpu_s:g} s of processor time"
-        size = self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, size - MAX_OUTPUT_BYTES))
-        said = self._telling(self._said.read())
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - MAX_OUTPUT_BYTES))
+        output = self._telling(self._stderr.read())
         if code is not None and code < 0:
-            return f"it crashed with {signal_name(-code)}: {said}"
-        return said
+            return f"it crashed with {signal_name(-code)}: {output}"
+        return output
 
 
 def _python(module: str) -> list[str]:

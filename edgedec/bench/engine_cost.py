@@ -1,7 +1,7 @@
-"""Cost of a round outside the models: drafter, sampler, rule, stop rule, commit, policy.
+"""Measures a round's cost outside the models: drafter, sampler, rule, stop rule, commit, policy.
 
-Both models are replaced by sessions that answer at once with logits made beforehand, so
-whatever time a round takes is ours. Draft and target agree with a given probability.
+Both models are replaced by sessions that return precomputed logits at once, so a round's time is
+all overhead. Draft and target agree with a given probability.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import StateError
 
 _SHEETS = 32
-# A half-billion decoder's passes and a small draft's, for policies that weigh them.
+# Pass times of a half-billion decoder and of a small draft, for policies that weigh them.
 _CURVE, _DRAFT_S = pacing.curve(20e-3), 2e-3
 
 
@@ -37,12 +37,12 @@ class InstantModel:
 
     def __init__(self, vocab_size: int, *, agreement: float = 1.0, seed: int = 0) -> None:
         rng = np.random.default_rng(0)
-        # As likely as a language model's: about rank ** -1.5, 2.6 nats of entropy.
+        # Probabilities as in a language model: about rank ** -1.5, 2.6 nats of entropy.
         ranks = rng.permuted(np.tile(np.arange(1, vocab_size + 1), (_SHEETS, 1)), axis=1)
         logits = -1.5 * np.log(ranks).astype(np.float32)
         off = np.random.default_rng(seed).random(_SHEETS) > agreement
         logits[off] = np.roll(logits[off], 1, axis=1)
-        # Twice over, so that any run of rows is one view and no pass copies anything.
+        # Stored twice, so that any run of rows is one view and no pass copies anything.
         self.logits = np.concatenate([logits, logits])
         self.top_ids = np.argsort(-self.logits, axis=1, kind="stable")[:, :8]
         self.top_logits = np.take_along_axis(self.logits, self.top_ids, axis=1)
@@ -50,15 +50,15 @@ class InstantModel:
         self.capabilities = Capabilities()
 
     def open(self, capacity: int) -> InstantSession:
-        """A session that only counts."""
+        """Return a session that only counts."""
         return InstantSession(self, capacity)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there are no resources."""
 
 
 class InstantSession:
-    """A cache without contents."""
+    """A session without contents."""
 
     def __init__(self, model: InstantModel, capacity: int) -> None:
         self._model = model
@@ -66,47 +66,47 @@ class InstantSession:
         self.length = 0
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
-        """Count."""
+        """Count the tokens."""
         self.length += len(tokens)
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
-        """Views of rows made beforehand."""
+        """Return views of precomputed rows."""
         first = (self.length + start) % _SHEETS
         rows = slice(first, first + len(tree) - start)
         model = self._model
         return Pass(start, model.top_ids[rows], model.top_logits[rows], model.logits[rows])
 
     def commit(self, path: Sequence[int]) -> None:
-        """Count."""
+        """Count the committed tokens."""
         self.length += len(path)
 
     def rollback(self, length: int) -> None:
-        """Count."""
+        """Set the length."""
         self.length = length
 
     def fork(self, length: int) -> InstantSession:
-        """Count."""
+        """Return a session of this length."""
         other = self._model.open(self.capacity)
         other.length = length
         return other
 
     def save(self, file: BinaryIO) -> None:
-        """Nothing to save."""
+        """Do nothing."""
         raise StateError("a session without a cache cannot be saved")
 
     def load(self, file: BinaryIO) -> None:
-        """Nothing was saved."""
+        """Do nothing."""
         raise StateError("a session without a cache cannot be loaded")
 
     def interrupt(self) -> None:
-        """Passes take no time."""
+        """Do nothing: passes take no time."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there are no resources."""
 
 
 class _OfADevice(MeasuredCost):
-    """Learns from passes that take a device's time, while those here take none."""
+    """A policy that is told a device's pass times, since passes here take none."""
 
     def __init__(self) -> None:
         super().__init__(_CURVE, _DRAFT_S)
@@ -130,7 +130,7 @@ def round_cost_us(
     sampling: SamplingParams | None = None,
     rounds: int = 400,
 ) -> tuple[list[float], float]:
-    """Microseconds of each round with 80% agreement, the policy's own time among them.
+    """Return the microseconds of each round with 80% agreement, including the policy's own time.
 
     Returns:
         The times, and the mean number of drafted tokens.
@@ -159,7 +159,7 @@ def _model(vocab_size: int, agreement: float) -> InstantModel:
 
 
 def run(recorder: Recorder) -> list[dict[str, object]]:
-    """Plain rounds and the draft model's at the vocabularies of models; each other drafter."""
+    """Measure plain and model-drafted rounds at common vocabularies, then other drafters."""
     rows: list[dict[str, object]] = []
     for vocab_size in (4096, 32_000, 128_256, 151_936, 262_144):
         for name, sampling in (
@@ -171,7 +171,7 @@ def run(recorder: Recorder) -> list[dict[str, object]]:
                 cost = round_cost_us(vocab_size, drafter=drafter, policy=policy, sampling=sampling)
                 rows.append(_add(recorder, cost, vocab_size, drafter, policy, name))
     for drafter in drafting.built_in():
-        # Neither model here has a tokenizer, so a drafter that drafts by text has nothing to do.
+        # Neither model here has a tokenizer, so drafting by text is impossible.
         if drafter not in ("none", "model") and not drafting.info(drafter).by_text:
             cost = round_cost_us(4096, drafter=drafter)
             rows.append(_add(recorder, cost, 4096, drafter, "fixed", "greedy"))

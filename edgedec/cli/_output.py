@@ -39,9 +39,9 @@ def print_json(record: object) -> None:
 
 
 @contextmanager
-def cancelled_by_ctrl_c(stream: Stream) -> Iterator[StopFlag]:
+def cancelled_by_ctrl_c(stream: Stream) -> Iterator[InterruptFlag]:
     """Let the first Ctrl-C end the text after the running pass, and a second one the program."""
-    stopped = StopFlag()
+    stopped = InterruptFlag()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if stopped.now:
@@ -56,7 +56,7 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[StopFlag]:
         signal.signal(signal.SIGINT, before)
 
 
-class StopFlag:
+class InterruptFlag:
     """Whether Ctrl-C was pressed."""
 
     now = False

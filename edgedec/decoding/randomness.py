@@ -53,7 +53,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 class Purpose(enum.IntEnum):
-    """What a number is for. Different purposes are independent streams."""
+    """Purpose of a number; different purposes are independent streams."""
 
     TARGET = 0
     DRAFT = 1

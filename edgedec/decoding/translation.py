@@ -53,8 +53,8 @@ class Literal:
         return [self._to_draft[token] for token in tokens], [*range(1, len(tokens) + 1)]
 
     def write(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
-        said = [self._to_target[token] for token in drafted]
-        return said[: said.index(OUTSIDE)] if OUTSIDE in said else said
+        ids = [self._to_target[token] for token in drafted]
+        return ids[: ids.index(OUTSIDE)] if OUTSIDE in ids else ids
 
 
 @dataclass(frozen=True)

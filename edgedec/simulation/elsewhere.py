@@ -47,14 +47,14 @@ class RecordedOutputs:
     draft_overhead_s: float = 0.0
 
 
-def profile_of(card: Card, models: Models, said: RecordedOutputs) -> Profile:
+def profile_of(card: Card, models: Models, recorded: RecordedOutputs) -> Profile:
     """Return the profile that the card's machine would have, at the middle of each range.
 
     Raises:
         InputError: the card has no such device, or none that computes in the models' precision.
 
     """
-    columns = 1 + max(max(trace.tokens) for trace in said.traces)
+    columns = 1 + max(max(trace.tokens) for trace in recorded.traces)
     targets = _measured(card, "target", models.target, models.target_devices, columns)
     drafts: list[Measured] = []
     if models.draft is not None:
@@ -70,18 +70,20 @@ def profile_of(card: Card, models: Models, said: RecordedOutputs) -> Profile:
             for target in targets
             for draft in drafts
         ),
-        traces=said.traces if models.draft else tuple(replace(t, draft=None) for t in said.traces),
-        overhead_s=said.overhead_s,
-        draft_overhead_s=said.draft_overhead_s,
+        traces=recorded.traces
+        if models.draft
+        else tuple(replace(t, draft=None) for t in recorded.traces),
+        overhead_s=recorded.overhead_s,
+        draft_overhead_s=recorded.draft_overhead_s,
     )
 
 
 def span(
-    card: Card, models: Models, said: RecordedOutputs, plan: Plan, workload: Workload
+    card: Card, models: Models, recorded: RecordedOutputs, plan: Plan, workload: Workload
 ) -> tuple[Prediction, Prediction]:
     """Return a plan's speed at the slow and at the fast end of all the card's ranges."""
     slow, fast = (
-        predict(profile_of(corner(card, fast=end), models, said), plan, workload)
+        predict(profile_of(corner(card, fast=end), models, recorded), plan, workload)
         for end in (False, True)
     )
     return slow, fast

@@ -23,15 +23,15 @@ def text(right: Sequence[bool], seed: int = 0) -> Trace:
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, VOCAB, _PROMPT + count).tolist()
     others = (np.array(tokens[_PROMPT:]) + rng.integers(1, VOCAB, count)) % VOCAB
-    said = list(zip(tokens[_PROMPT:], others.tolist(), strict=True))
-    guessed = [pair if hit else pair[::-1] for pair, hit in zip(said, right, strict=True)]
+    pairs = list(zip(tokens[_PROMPT:], others.tolist(), strict=True))
+    guessed = [pair if hit else pair[::-1] for pair, hit in zip(pairs, right, strict=True)]
     chances = ((_SURE, _UNSURE),) * count
     return Trace(
         name="synthetic",
         temperature=0.0,
         prompt=_PROMPT,
         tokens=tuple(tokens),
-        target=Choices(tuple(said), chances),
+        target=Choices(tuple(pairs), chances),
         draft=Choices(tuple(guessed), chances),
     )
 

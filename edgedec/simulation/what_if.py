@@ -1,9 +1,9 @@
-r"""Plans for a machine that is not here, from its device card.
+r"""Plans for another machine, from its device card.
 
 ::
 
-    wish = WhatIf(target="7B int4", draft="0.5B int4", acceptance=0.7)
-    found = elsewhere("demo", "snapdragon-8-gen-3", wish)
+    case = WhatIf(target="7B int4", draft="0.5B int4", acceptance=0.7)
+    found = elsewhere("demo", "snapdragon-8-gen-3", case)
     print(found.decision.chosen.plan.label, found.slow, found.fast)
 """
 
@@ -33,10 +33,9 @@ from edgedec.simulation.roofline import ModelSize, parse
 
 _KV_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 _TEXTS, _TOKENS = 3, 160
-# Between these a plan is shown for models whose acceptance nobody has measured: an assumption that
-# is shown with it.
+# Assumed range of acceptance, for models whose acceptance nobody has measured; shown with the plan.
 ASSUMED = (0.5, 0.8)
-# How often a draft's second choice is right where the first is not: the pair that ships, greedy.
+# Chance that a draft's second choice is right where the first is not: the shipped pair, greedy.
 _SECOND = 0.26
 
 
@@ -93,7 +92,7 @@ class Elsewhere:
 def elsewhere(
     bundle: str | Path,
     card: str | Path,
-    wish: WhatIf | None = None,
+    case: WhatIf | None = None,
     workload: Workload | None = None,
     *,
     on_progress: OnProgress | None = None,
@@ -103,7 +102,7 @@ def elsewhere(
     Args:
         bundle: whose texts say what is accepted, and whose sizes count where none are wished.
         card: name of a card that comes with the package, or a TOML file.
-        wish: what to plan for.
+        case: what to plan for.
         workload: what is to be decoded.
         on_progress: hears what is being measured, where the bundle has no profile here yet.
 
@@ -114,55 +113,59 @@ def elsewhere(
         PlanError, MemoryBudgetError: see ``planning.choose.decide``.
 
     """
-    wish, workload = wish or WhatIf(), workload or Workload()
-    if wish.unknown:
+    case, workload = case or WhatIf(), workload or Workload()
+    if case.unknown:
         raise InputError(
-            f"the acceptance rate of a {wish.draft} draft was not recorded here: give --acceptance"
+            f"the acceptance rate of a {case.draft} draft was not recorded here: give --acceptance"
         )
     machine = cards.load(card)
-    models = _models(bundle, wish)
-    said, texts = _said(bundle, wish, on_progress)
-    if models.draft is not None and all(trace.draft is None for trace in said.traces):
+    models = _models(bundle, case)
+    recorded, texts = _recorded(bundle, case, on_progress)
+    if models.draft is not None and all(trace.draft is None for trace in recorded.traces):
         raise InputError(
             f"{bundle} has no draft model to record acceptance with: give --acceptance"
         )
-    profile = profile_of(machine, models, said)
-    decision = decide(profile, workload, wish.memory, predict, memory_of(machine))
+    profile = profile_of(machine, models, recorded)
+    decision = decide(profile, workload, case.memory, predict, memory_of(machine))
     chosen = decision.chosen.plan
-    # As the planner replays its candidates.
+    # Replayed as the planner replays its candidates.
     workload = replace(workload, max_context=decision.max_context)
-    slow, fast = span(machine, models, said, chosen, workload)
-    plain_slow, plain_fast = span(machine, models, said, Plan(chosen.target), workload)
-    assumed = _assumed(machine, said, texts)
+    slow, fast = span(machine, models, recorded, chosen, workload)
+    plain_slow, plain_fast = span(machine, models, recorded, Plan(chosen.target), workload)
+    assumed = _assumed(machine, recorded, texts)
     return Elsewhere(decision, slow, fast, plain_slow, plain_fast, assumed)
 
 
 def between(
-    bundle: str | Path, card: str | Path, wish: WhatIf, workload: Workload | None = None
+    bundle: str | Path, card: str | Path, case: WhatIf, workload: Workload | None = None
 ) -> tuple[Elsewhere, Elsewhere]:
     """Plan for models whose acceptance is unknown: at both ends of ``ASSUMED``.
 
     Args:
         bundle, card, workload: as ``elsewhere`` takes them.
-        wish: without an acceptance.
+        case: without an acceptance.
 
     Raises:
         InputError, BundleError, PlanError, MemoryBudgetError: see ``elsewhere``.
 
     """
     low, high = (
-        elsewhere(bundle, card, replace(wish, acceptance=chance), workload) for chance in ASSUMED
+        elsewhere(bundle, card, replace(case, acceptance=chance), workload) for chance in ASSUMED
     )
     return low, high
 
 
-def _assumed(machine: Card, said: RecordedOutputs, texts: str) -> tuple[str, ...]:
+def _assumed(machine: Card, recorded: RecordedOutputs, texts: str) -> tuple[str, ...]:
     """Return the assumptions behind the figures, in whole sentences."""
     assumed = [
         f"Pass times come from a roofline model of this machine: {machine.description}.",
         texts,
         "Python's own time per round is "
-        + ("left out." if said.overhead_s == 0 else f"as here, {said.overhead_s * 1e6:.0f} us."),
+        + (
+            "left out."
+            if recorded.overhead_s == 0
+            else f"as here, {recorded.overhead_s * 1e6:.0f} us."
+        ),
     ]
     if len(machine.devices) > 1 and not all(d.shared for d in machine.devices.values()):
         assumed.append(
@@ -172,21 +175,21 @@ def _assumed(machine: Card, said: RecordedOutputs, texts: str) -> tuple[str, ...
     return tuple(assumed)
 
 
-def _models(bundle: str | Path, wish: WhatIf) -> Models:
-    if wish.target is not None:
-        target = parse(wish.target)
-        draft = None if wish.draft is None else parse(wish.draft)
+def _models(bundle: str | Path, case: WhatIf) -> Models:
+    if case.target is not None:
+        target = parse(case.target)
+        draft = None if case.draft is None else parse(case.draft)
     else:
-        target, draft = _of_bundle(bundle, wish)
+        target, draft = _of_bundle(bundle, case)
     if draft is not None and draft.weight_bytes > target.weight_bytes:
         raise InputError(
             f"the draft ({draft.name}, {size(draft.weight_bytes)}) is larger than the target"
             f" ({target.name}, {size(target.weight_bytes)}): swap them"
         )
-    return Models(target, draft, wish.target_devices, wish.draft_devices)
+    return Models(target, draft, case.target_devices, case.draft_devices)
 
 
-def _of_bundle(bundle: str | Path, wish: WhatIf) -> tuple[ModelSize, ModelSize | None]:
+def _of_bundle(bundle: str | Path, case: WhatIf) -> tuple[ModelSize, ModelSize | None]:
     if is_gguf(bundle):
         raise InputError(
             f"{bundle} is not a bundle, so the size of each model is not known: give them, as in"
@@ -194,11 +197,11 @@ def _of_bundle(bundle: str | Path, wish: WhatIf) -> tuple[ModelSize, ModelSize |
         )
     opened = Bundle.open(bundle)
     draft = None if opened.draft is None else size_of(opened, opened.draft)
-    return size_of(opened, opened.target), parse(wish.draft) if wish.draft else draft
+    return size_of(opened, opened.target), parse(case.draft) if case.draft else draft
 
 
 def size_of(bundle: Bundle, role: Role) -> ModelSize:
-    """A model of a bundle, in the first of its formats.
+    """Return a model of a bundle, in the first of its formats.
 
     Raises:
         InputError: the bundle does not say how large it is.
@@ -228,29 +231,29 @@ def size_of(bundle: Bundle, role: Role) -> ModelSize:
 
 
 def _precision(weights: str) -> str:
-    """That products with such weights are computed in."""
+    """Return the precision of products with such weights."""
     if weights in ("fp32", "f32"):
         return "fp32"
     return "fp16" if weights in ("fp16", "f16", "bf16") else "int8"
 
 
-def _said(
-    bundle: str | Path, wish: WhatIf, on_progress: OnProgress | None
+def _recorded(
+    bundle: str | Path, case: WhatIf, on_progress: OnProgress | None
 ) -> tuple[RecordedOutputs, str]:
-    """Texts and Python's time, and where they are from."""
-    if wish.acceptance is not None:
-        made = _made_up(wish.acceptance)
+    """Return texts and Python's overhead, with their sources."""
+    if case.acceptance is not None:
+        made = _made_up(case.acceptance)
         return made, (
-            f"Each drafted token is accepted with probability {wish.acceptance:g}, independently."
+            f"Each drafted token is accepted with probability {case.acceptance:g}, independently."
         )
-    if wish.target is not None:
+    if case.target is not None:
         return _unheard_of(), (
             "No text was recorded for such a target: drafters without a model count as finding"
             " nothing."
         )
     profile = profiling.profile(bundle, ProfileOptions(), on_progress)
-    said = RecordedOutputs(profile.traces, profile.overhead_s, profile.draft_overhead_s)
-    return said, f"Acceptance was recorded here, with {bundle} on calibration texts."
+    recorded = RecordedOutputs(profile.traces, profile.overhead_s, profile.draft_overhead_s)
+    return recorded, f"Acceptance was recorded here, with {bundle} on calibration texts."
 
 
 def _made_up(acceptance: float) -> RecordedOutputs:
@@ -260,7 +263,7 @@ def _made_up(acceptance: float) -> RecordedOutputs:
 
 
 def _unheard_of() -> RecordedOutputs:
-    """A text without a draft, in which no token comes twice."""
+    """Return a text without a draft, in which no token occurs twice."""
     tokens = tuple(range(2 * _TOKENS))
     written = tokens[_TOKENS:]
     choices = Choices(tuple((token,) for token in written), ((1.0,),) * _TOKENS)
@@ -268,7 +271,7 @@ def _unheard_of() -> RecordedOutputs:
 
 
 def _second_choices(text: Trace, seed: int) -> Trace:
-    """Make second choices right as seldom as recorded ones are where the first is wrong."""
+    """Make second choices right as rarely as recorded ones where the first is wrong."""
     assert text.draft is not None, "synthetic texts have one"
     seldom = np.random.default_rng(seed).random(len(text.draft.ids)) < _SECOND
     written = text.tokens[text.prompt :]

@@ -84,8 +84,8 @@ class Encoder:
         for probe in _PROBES:
             ids = self._ids(front + probe)
             rest = ids[len(ahead) :]
-            said = [self.spelled[id] if id < len(self.spelled) else None for id in rest]
-            if ids[: len(ahead)] != ahead or b"".join(b or b"" for b in said) != probe.encode():
+            spelled = [self.spelled[id] if id < len(self.spelled) else None for id in rest]
+            if ids[: len(ahead)] != ahead or b"".join(b or b"" for b in spelled) != probe.encode():
                 return False
         return True
 
@@ -115,14 +115,14 @@ class TextSpeller:
         return ids, ends
 
     def write(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
-        said = [self._draft.spelled[token] for token in drafted]
-        if None in said:
-            drafted, said = drafted[: said.index(None)], said[: said.index(None)]
-        new = b"".join(data or b"" for data in said)
+        spelled = [self._draft.spelled[token] for token in drafted]
+        if None in spelled:
+            drafted, spelled = drafted[: spelled.index(None)], spelled[: spelled.index(None)]
+        new = b"".join(data or b"" for data in spelled)
         if self._draft.encode(new, first=False) != list(drafted):
             # Not as the draft's tokenizer would write it, as sampling may draw: the target's
             # tokenisation will differ, too.
-            return [id for data in said for id in self._target.encode(data or b"", first=False)]
+            return [id for data in spelled for id in self._target.encode(data or b"", first=False)]
         new = _whole_characters(new)
         # As the target would tokenise the whole, if that continues its tokens.
         spelled = self._target.spelled

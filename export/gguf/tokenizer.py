@@ -139,7 +139,7 @@ def _specials(checkpoint: Checkpoint) -> dict[str, Any]:
     ends = dict.fromkeys((*after[:1], *checkpoint.eos_ids))
     if tokenizer.eos_id is not None:
         ends[tokenizer.eos_id] = None
-    # What begins a text counts for more than what is said to.
+    # The token that actually begins a text takes precedence over the declared one.
     named = {"bos": before[0] if before else tokenizer.bos_id}
     named |= dict(zip(("eos", "eot", "eom"), ends, strict=False))
     keys: dict[str, Any] = {

@@ -1,9 +1,9 @@
-"""Which tokens can have the largest score with noise, without making the noise of the others.
+"""Finds the tokens that can have the largest score with noise, without making all noise.
 
-A token wins by a large score, by large noise or by both. Tokens of large noise are listed at
-once (``Noise.large_ids``); any other can only win with a score that is at most ``LARGE_FROM``
-below the best sum known so far. What is left out cannot win, so that the winner is the same,
-bit for bit, as with every token's noise.
+A token wins by a large score, by large noise or by both. Tokens of large noise are listed at once
+(``Noise.large_ids``); any other can only win with a score that is at most ``LARGE_FROM`` below the
+best sum known so far. Omitted tokens cannot win, so the winner is the same, bit for bit, as with
+every token's noise.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 from edgedec.decoding.randomness import LARGE_FROM, Noise
 from edgedec.decoding.tree import FloatArray, IntArray
 
-# Up to this vocabulary the noise of all is made as fast, and it serves draft and target alike.
+# Up to this vocabulary, making the noise of all is as fast, and draft and target share it.
 _SMALL = 8192
-# With more contenders than this share of the vocabulary the whole row is as fast, and it is
-# kept for the next who asks.
+# With more contenders than this share of the vocabulary the whole row is as fast, and it is kept
+# for the next call.
 _FEW = 0.1
-# More than float32 sums differ by from exact ones, relative to their size.
+# Largest relative difference between float32 sums and exact ones.
 _ROUNDING = 1e-5
 
 
 def race(
     row: FloatArray, scale: np.float32, noise: Noise, likely: Sequence[int], count: int
 ) -> tuple[IntArray | None, FloatArray]:
-    """Scores with noise, those of the ``count`` best tokens among them.
+    """Return scores with noise, including those of the ``count`` best tokens.
 
     Args:
         row: logits, ``[vocab]`` float32.
@@ -49,7 +49,7 @@ def race(
     least = max(_least(large, count), _least_of_likely(row, scale, noise, likely, count))
     least -= _ROUNDING * (abs(least) + LARGE_FROM + 1)
     hopeless = row < (least - LARGE_FROM) / float(scale)
-    may_win = np.logical_not(hopeless, out=hopeless)  # so that NaN may
+    may_win = np.logical_not(hopeless, out=hopeless)  # so that NaN may win
     may_win[ids] = False
     small_ids = may_win.nonzero()[0]
     if not len(small_ids) < _FEW * len(row):
@@ -67,7 +67,7 @@ def race(
 
 
 def _least(sums: FloatArray, count: int) -> float:
-    """The ``count``-th largest; -inf of fewer."""
+    """Return the ``count``-th largest; -inf if there are fewer."""
     if len(sums) < count:
         return -math.inf
     return float(sums.max() if count == 1 else np.partition(sums, -count)[-count])
@@ -76,7 +76,7 @@ def _least(sums: FloatArray, count: int) -> float:
 def _least_of_likely(
     row: FloatArray, scale: np.float32, noise: Noise, likely: Sequence[int], count: int
 ) -> float:
-    """A bound below the ``count``-th largest sum of the likely tokens."""
+    """Return a lower bound on the ``count``-th largest sum of the likely tokens."""
     tried = likely[: count + 1]
     if len(tried) < count:
         return -math.inf
