@@ -115,14 +115,14 @@ class TextSpeller:
         return ids, ends
 
     def write(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
-        spelled = [self._draft.spelled[token] for token in drafted]
-        if None in spelled:
-            drafted, spelled = drafted[: spelled.index(None)], spelled[: spelled.index(None)]
-        new = b"".join(data or b"" for data in spelled)
+        parts = [self._draft.spelled[token] for token in drafted]
+        if None in parts:
+            drafted, parts = drafted[: parts.index(None)], parts[: parts.index(None)]
+        new = b"".join(data or b"" for data in parts)
         if self._draft.encode(new, first=False) != list(drafted):
             # Not as the draft's tokenizer would write it, as sampling may draw: the target's
             # tokenisation will differ, too.
-            return [id for data in spelled for id in self._target.encode(data or b"", first=False)]
+            return [id for data in parts for id in self._target.encode(data or b"", first=False)]
         new = _whole_characters(new)
         # As the target would tokenise the whole, if that continues its tokens.
         spelled = self._target.spelled
