@@ -19,18 +19,22 @@ import platform
 import shutil
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
 from corpus import (
     OTHER_VOCAB_SIZE,
+    PACKAGES,
     VOCAB_SIZE,
     Corpus,
     Crops,
     Document,
     encode,
     read_documents,
+    read_packages,
     tokenizer_config,
     train_tokenizer,
 )
@@ -78,22 +82,26 @@ class Data:
 
 
 def prepare(
-    documents: list[Document], folder: Path, vocab_size: int, trained: Path | None = None
+    documents: list[Document],
+    packages: list[Document],
+    folder: Path,
+    vocab_size: int,
+    trained: Path | None = None,
 ) -> Data:
     """Encode the corpus once, with a trained tokenizer or a new one; a resumed run reads both."""
     folder.mkdir(parents=True, exist_ok=True)
     tokens_file, tokenizer_file = folder / "tokens.npz", folder / "tokenizer.json"
     if tokens_file.exists():
         with np.load(tokens_file) as saved:
-            corpus = Corpus(saved["library"], saved["tests"], saved["held_out"])
+            corpus = Corpus(**saved)
         return Data(folder, Tokenizer.from_file(str(tokenizer_file)), corpus)
     if trained is not None and trained.exists():
         tokenizer = Tokenizer.from_file(str(trained))
     else:
         tokenizer = train_tokenizer(documents, vocab_size)
     tokenizer.save(str(tokenizer_file))
-    corpus = encode(documents, tokenizer)
-    np.savez(tokens_file, library=corpus.library, tests=corpus.tests, held_out=corpus.held_out)
+    corpus = encode(documents, packages, tokenizer)
+    np.savez(tokens_file, **vars(corpus))
     return Data(folder, tokenizer, corpus)
 
 
@@ -182,6 +190,7 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(options.threads)
     documents = read_documents()
+    packages = read_packages([document for document in documents if document.is_held_out])
     options.out.mkdir(parents=True, exist_ok=True)
     held_out = [document.path for document in documents if document.is_held_out]
     (options.out / "heldout.txt").write_text("\n".join(held_out) + "\n")
@@ -189,10 +198,9 @@ def main() -> None:
         name: options.start and options.start / name / "tokenizer.json"
         for name in ("target", "draft_bpe2048")
     }
-    data = prepare(documents, options.scratch, VOCAB_SIZE, spelling["target"])
-    other = prepare(
-        documents, options.scratch / "bpe2048", OTHER_VOCAB_SIZE, spelling["draft_bpe2048"]
-    )
+    data = prepare(documents, packages, options.scratch, VOCAB_SIZE, spelling["target"])
+    folder = options.scratch / "bpe2048"
+    other = prepare(documents, packages, folder, OTHER_VOCAB_SIZE, spelling["draft_bpe2048"])
     target = train_target(options, data)
     samples = sample_texts(
         target.model, data.crops, int(options.sampled_tokens), options.scratch / "samples"
@@ -204,8 +212,10 @@ def main() -> None:
         write_folder(trainer.model, options.out / trainer.name, of.tokenizer_file)
     report = {
         "corpus": f"Python {platform.python_version()} standard library",
+        "packages": {name: version(name) for name in PACKAGES if find_spec(name)},
         "library_tokens": int(data.corpus.library.size),
         "test_tokens": int(data.corpus.tests.size),
+        "package_tokens": int(data.corpus.packages.size),
         "held_out_tokens": int(data.corpus.held_out.size),
         "sampled_tokens": int(samples.size),
         "target": describe(target),
