@@ -12,7 +12,7 @@ from time import perf_counter
 from edgedec._support.model_path import utf8
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
-from edgedec.export import describing, formats, links, sample
+from edgedec.export import calibration_text, describing, formats, links, sample
 from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
@@ -58,6 +58,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     _check(options)
     sources = _sources(options)
     jobs = {source.role: _jobs(options, source, sources) for source in sources}
+    _calibrate(options, sources, jobs, progress)
     with appearing(options.out, overwrite=options.overwrite) as folder:
         for source in sources:
             _copy_tokenizer(source.checkpoint.path, folder / source.tokenizer)
@@ -90,6 +91,10 @@ def _check(options: ExportOptions) -> None:
         raise InputError(f"--block-size {options.block_size} is for onnx: leave it out")
     if options.row_invariant and "onnx" not in options.formats:
         raise InputError("--row-invariant is for onnx: leave it out")
+    if options.calibration not in ("self", "none"):
+        raise InputError(f"--calibration {options.calibration}: expected self or none")
+    if options.calibration_text is not None and "onnx" not in options.formats:
+        raise InputError("--calibration-text is for onnx: leave it out")
     if options.imatrix_text is not None and "gguf" not in options.formats:
         raise InputError("--imatrix-text weighs the columns of a gguf: add --format gguf")
     for name in options.formats:
@@ -164,6 +169,28 @@ def _jobs(options: ExportOptions, source: GivenModel, sources: list[GivenModel])
         )
         jobs.append(job)
     return jobs
+
+
+def _calibrate(
+    options: ExportOptions,
+    sources: list[GivenModel],
+    jobs: dict[str, list[ExportJob]],
+    progress: Progress,
+) -> None:
+    """Give jobs that round in few bits the target's texts to do it for; the draft's as well."""
+    if options.calibration == "none" and options.calibration_text is None:
+        return
+    texts = None
+    for source in sources:
+        for place, job in enumerate(jobs[source.role]):
+            if (job.format, job.weights) != ("onnx", "int4"):
+                continue
+            texts = texts or calibration_text.texts(jobs["target"][0], progress)
+            own = texts
+            if source.tokenizer != sources[0].tokenizer:
+                paths = sources[0].checkpoint.path, source.checkpoint.path
+                own = calibration_text.retokenized(texts, *paths)
+            jobs[source.role][place] = dataclasses.replace(job, texts=own)
 
 
 def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:

@@ -40,11 +40,17 @@ def manifest(
             "options": {
                 "block_size": options.block_size,
                 "max_context": options.max_context,
+                "calibration": _calibration(options),
                 "parity_text": None if options.parity_text is None else options.parity_text.name,
             },
             "versions": {name: _version(name) for name in dict.fromkeys(packages)},
         },
     }
+
+
+def _calibration(options: ExportOptions) -> str:
+    text = options.calibration_text
+    return options.calibration if text is None else text.name
 
 
 def role(

@@ -27,8 +27,9 @@ class ExportJob:
         columns: rows of the vocabulary that both models of a pair get where they share a
             tokenizer; at least ``spec.vocab_size``.
         weights: how they are to be stored, one of the format's own names.
-        tokens: what calibration and parity read.
+        tokens: what parity and the scales of an int8 cache read.
         options: what was asked for.
+        texts: what its matrices are rounded for; none for plain rounding.
 
     """
 
@@ -42,6 +43,7 @@ class ExportJob:
     weights: str
     tokens: tuple[int, ...] = dataclasses.field(repr=False)
     options: ExportOptions
+    texts: tuple[tuple[int, ...], ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def stage(self) -> str:

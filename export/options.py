@@ -33,6 +33,9 @@ class ExportOptions:
         max_context: tokens a text may have; None is the model's own limit.
         parity: compare the result with its source, and fail below the floor.
         parity_text: a file with text to compare on; None takes a short built-in text.
+        calibration: ``self`` rounds the matrices of an int4 or int8 ONNX graph for texts that the
+            target writes itself, ``none`` each by itself.
+        calibration_text: a file with text to use in place of those.
         imatrix_text: a file with text that says which weights of a GGUF matter; None weighs
             all alike.
         licence: of the target and the draft; None takes what the checkpoint states.
@@ -52,6 +55,8 @@ class ExportOptions:
     max_context: int | None = None
     parity: bool = True
     parity_text: Path | None = None
+    calibration: str = "none"
+    calibration_text: Path | None = None
     imatrix_text: Path | None = None
     licence: str | None = None
     overwrite: bool = False

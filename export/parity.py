@@ -24,7 +24,7 @@ from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.reference import Reference
 from edgedec.export.slices import Slices
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
-from edgedec.export.weights import make_format
+from edgedec.export.weights import WeightForm, make_format
 from edgedec.models.decoder import DecoderSpec
 
 DoubleArray = npt.NDArray[np.float64]
@@ -117,7 +117,7 @@ class ParityRun:
         with tempfile.TemporaryDirectory(prefix="edgedec-parity-") as name:
             folder = Path(name)
             with GraphWriter(folder) as graph:
-                store = make_format("fp32", 0, graph, self._tensors)
+                store = make_format(WeightForm("fp32"), graph, self._tensors)
                 emitter = Emitter(GraphParts(self._spec, self._tensors, graph, store, plain))
                 emitter.attention_inputs()
                 outputs = emitter.layer(layer, "x", "")

@@ -55,8 +55,8 @@ def quantize(weights: FloatArray, bits: int, block_size: int) -> Blocks:
         tile = slice(start, start + _TILE)
         # Blocks as columns: sums over a block are then sums of whole contiguous rows.
         w = np.ascontiguousarray(flat[tile].T)
-        scales[tile], q = _fit(w, bits)
-        packed[tile] = _pack(q, bits)
+        scales[tile], q = fit_scales(w, bits)
+        packed[tile] = pack(q, bits)
         total += float(np.vdot(w, w))
         w -= q * scales[tile]
         error += float(np.vdot(w, w))
@@ -74,13 +74,12 @@ def dequantize(packed: ByteArray, scales: FloatArray, bits: int, columns: int) -
     return dense
 
 
-def _fit(w: FloatArray, bits: int) -> tuple[FloatArray, FloatArray]:
-    """Scales ``[blocks]`` and integers ``[block_size, blocks]`` (as float32) of least error.
+def fit_scales(w: FloatArray, bits: int) -> tuple[FloatArray, FloatArray]:
+    """Return scales ``[blocks]`` and integers ``[block_size, blocks]`` (as float32) of least error.
 
     For given integers q the best scale is (w.q)/(q.q), and the error then falls short of w.w
     by (w.q)^2/(q.q): the candidate with the largest such gain wins.
     """
-    limits = -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1
     largest = w[np.abs(w).argmax(axis=0), np.arange(w.shape[1])]
     # The negative side reaches one integer further, so the largest weight goes there. What is
     # too small to divide by is zero.
@@ -89,10 +88,11 @@ def _fit(w: FloatArray, bits: int) -> tuple[FloatArray, FloatArray]:
     normal = w / unit
     q, product = np.empty_like(w), np.empty_like(w)
     gain, fit = np.full_like(unit, -1), np.zeros_like(unit)
-    best = np.full_like(unit, -limits[0])
+    half = 2.0 ** (bits - 1)
+    best = np.full_like(unit, half)
     for reach in _REACH[bits]:
-        stretch = np.float32(reach - limits[0])
-        _round(normal, stretch, limits, q)
+        stretch = np.float32(reach + half)
+        round_to(normal, stretch, bits, q)
         dot = np.multiply(normal, q, out=product).sum(axis=0)
         norm = np.multiply(q, q, out=product).sum(axis=0)
         candidate = dot / np.maximum(norm, 1)
@@ -100,22 +100,21 @@ def _fit(w: FloatArray, bits: int) -> tuple[FloatArray, FloatArray]:
         gain = np.where(better, dot * candidate, gain)
         fit = np.where(better, candidate, fit)
         best = np.where(better, stretch, best)
-    _round(normal, np.where(empty, np.float32(0), best), limits, q)
+    round_to(normal, np.where(empty, np.float32(0), best), bits, q)
     return np.where(empty, np.float32(0), fit * unit), q
 
 
-def _round(
-    normal: FloatArray,
-    stretch: FloatArray | np.float32,
-    limits: tuple[float, float],
-    out: FloatArray,
+def round_to(
+    values: FloatArray, factor: FloatArray | np.float32, bits: int, out: FloatArray
 ) -> None:
-    np.multiply(normal, stretch, out=out)
+    """Write the nearest integers of ``values * factor`` that ``bits`` can hold."""
+    np.multiply(values, factor, out=out)
     np.rint(out, out=out)
-    np.clip(out, *limits, out=out)
+    np.clip(out, -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1, out=out)
 
 
-def _pack(q: FloatArray, bits: int) -> ByteArray:
+def pack(q: FloatArray, bits: int) -> ByteArray:
+    """Return the bytes of integers ``[block_size, blocks]``, ``[blocks, bytes]``."""
     unsigned: ByteArray = (q.T + 2.0 ** (bits - 1)).astype(np.uint8)
     if bits == 4:
         unsigned = unsigned[:, 0::2] | (unsigned[:, 1::2] << np.uint8(4))

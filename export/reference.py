@@ -5,7 +5,8 @@ It reads each tensor when it needs it, so a model of any size takes the memory o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,26 @@ from edgedec.models.traits import Activation, Experts
 
 # Told a layer's rotated keys and its values, both [n, kv_heads, head_dim].
 OnCache = Callable[[int, FloatArray, FloatArray], None]
+
+
+class Product(NamedTuple):
+    """A product that a layer asks for: ``x`` with the transpose of some rows of a matrix.
+
+    Attributes:
+        name: the matrix among the canonical tensors.
+        start, stop: its rows.
+        x: the input, ``[n, in]``.
+
+    """
+
+    name: str
+    start: int
+    stop: int
+    x: FloatArray
+
+
+# Asks for products one after the other and returns its own result.
+Steps = Generator[Product, FloatArray, FloatArray]
 
 
 class Reference:
@@ -54,17 +75,34 @@ class Reference:
             x = x + self._tensors.rows(self.spec.name("positions"), 0, len(tokens))
         return x
 
-    def layer(self, layer: int, x: FloatArray) -> FloatArray:
-        """The residual stream ``[n, hidden]`` after a layer."""
+    def layer(
+        self, layer: int, x: FloatArray, hear: Callable[[Product], None] = lambda asked: None
+    ) -> FloatArray:
+        """The residual stream ``[n, hidden]`` after a layer; ``hear`` is told of each product."""
+        steps = self.steps(layer, x)
+        try:
+            asked = next(steps)
+            while True:
+                hear(asked)
+                asked = steps.send(asked.x @ self._tensors.rows(*asked[:3]).T)
+        except StopIteration as done:
+            after: FloatArray = done.value
+            return after
+
+    def steps(self, layer: int, x: FloatArray) -> Steps:
+        """The same layer, which leaves its products with matrices to whoever drives it."""
         normed = self._optional_norm("attention_norm", layer, x)
-        attended = self._added("attention_post_norm", layer, self._attention(layer, normed))
+        mixed = yield from self._attention(layer, normed)
+        attended = self._added("attention_post_norm", layer, mixed)
         if self.spec.residual == "sequential":
             x = x + attended
             normed = self._optional_norm("mlp_norm", layer, x)
-            return x + self._added("mlp_post_norm", layer, self._mlp(layer, normed))
+            fed = yield from self._mlp(layer, normed)
+            return x + self._added("mlp_post_norm", layer, fed)
         if self.spec.residual == "parallel":
             normed = self._norm("mlp_norm", layer, x)
-        return x + attended + self._added("mlp_post_norm", layer, self._mlp(layer, normed))
+        fed = yield from self._mlp(layer, normed)
+        return x + attended + self._added("mlp_post_norm", layer, fed)
 
     def final_norm(self, x: FloatArray) -> FloatArray:
         """Return the final norm's output, which the head multiplies."""
@@ -78,9 +116,11 @@ class Reference:
         logits[:, max(self.spec.vocab_used - start, 0) :] = -np.inf
         return logits
 
-    def _attention(self, layer: int, x: FloatArray) -> FloatArray:
+    def _attention(self, layer: int, x: FloatArray) -> Steps:
         spec, n = self.spec, len(x)
-        query, key, value = self._qkv(layer, x)
+        query = yield from self._heads("q", layer, x)
+        key = yield from self._heads("k", layer, x)
+        value = yield from self._heads("v", layer, x)
         tables = spec.rope_tables(layer, n)
         if tables is not None:
             query, key = rotate(query, *tables), rotate(key, *tables)
@@ -97,34 +137,38 @@ class Reference:
             scores = query[head] @ key[shared].T * np.float32(spec.attention_scale)
             scores = capped(scores, spec.scales.attention_cap)
             mixed[:, head] = softmax(np.where(seen, scores, -np.inf)) @ value[shared]
-        return self._linear("o", layer, mixed.reshape(n, -1), spec.out_bias)
+        return (yield from self._linear("o", layer, mixed.reshape(n, -1), spec.out_bias))
 
-    def _qkv(self, layer: int, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Query, key and value, ``[n, heads, head_dim]``, before any rotation."""
+    def _heads(self, role: str, layer: int, x: FloatArray) -> Steps:
+        """Query, key or value, ``[n, heads, head_dim]``, before any rotation."""
         spec = self.spec
-        query, key, value = (self._linear(role, layer, x, spec.qkv_bias) for role in "qkv")
-        if spec.qk_norm == "all":
-            query = self._normed(query, self._weight("q_norm", layer))
-            key = self._normed(key, self._weight("k_norm", layer))
-        query, key, value = (
-            part.reshape(len(x), -1, spec.head_dim) for part in (query, key, value)
-        )
-        if spec.qk_norm in ("head", "heads"):
+        rows = yield from self._linear(role, layer, x, spec.qkv_bias)
+        normed = role != "v"
+        if normed and spec.qk_norm == "all":
+            rows = self._normed(rows, self._weight(f"{role}_norm", layer))
+        rows = rows.reshape(len(x), -1, spec.head_dim)
+        if normed and spec.qk_norm in ("head", "heads"):
             # One weight for all heads, or one for each.
-            query = self._normed(query, self._weight("q_norm", layer).reshape(-1, spec.head_dim))
-            key = self._normed(key, self._weight("k_norm", layer).reshape(-1, spec.head_dim))
-        return query, key, value
+            weight = self._weight(f"{role}_norm", layer).reshape(-1, spec.head_dim)
+            rows = self._normed(rows, weight)
+        return rows
 
-    def _mlp(self, layer: int, x: FloatArray) -> FloatArray:
+    def _mlp(self, layer: int, x: FloatArray) -> Steps:
         spec = self.spec
         if spec.experts is not None:
-            return self._mixture(layer, x, spec.experts)
-        act = ACTIVATIONS[spec.activation]
-        up = self._linear("up", layer, x, spec.mlp_bias)
-        inner = act(self._linear("gate", layer, x, spec.mlp_bias)) * up if spec.gated else act(up)
-        return self._linear("down", layer, inner, spec.mlp_bias)
+            return (yield from self._mixture(layer, x, spec.experts))
+        up = yield from self._linear("up", layer, x, spec.mlp_bias)
+        gate = up
+        if spec.gated:
+            gate = yield from self._linear("gate", layer, x, spec.mlp_bias)
+        inner = self._activated(gate, up)
+        return (yield from self._linear("down", layer, inner, spec.mlp_bias))
 
-    def _mixture(self, layer: int, x: FloatArray, experts: Experts) -> FloatArray:
+    def _activated(self, gate: FloatArray, up: FloatArray) -> FloatArray:
+        active: FloatArray = ACTIVATIONS[self.spec.activation](gate)
+        return active * up if self.spec.gated else active
+
+    def _mixture(self, layer: int, x: FloatArray, experts: Experts) -> Steps:
         """Each row through its own experts, weighed by the shares that the router gives them."""
         shares = softmax(x @ self._weight("router", layer).T)
         chosen = np.argsort(-shares, axis=1, kind="stable")[:, : experts.used]
@@ -134,25 +178,24 @@ class Reference:
         mixed = np.zeros_like(x)
         for expert in np.unique(chosen):
             rows, places = np.nonzero(chosen == expert)
-            mixed[rows] += weights[rows, places, None] * self._expert(layer, expert, x[rows])
+            own = yield from self._expert(layer, int(expert), x[rows])
+            mixed[rows] += weights[rows, places, None] * own
         return mixed
 
-    def _expert(self, layer: int, expert: int, x: FloatArray) -> FloatArray:
-        def product(role: str, x: FloatArray, rows: int) -> FloatArray:
+    def _expert(self, layer: int, expert: int, x: FloatArray) -> Steps:
+        def product(role: str, x: FloatArray, rows: int) -> Product:
             name = self.spec.name(f"experts_{role}", layer)
-            found: FloatArray = x @ self._tensors.rows(name, expert * rows, (expert + 1) * rows).T
-            return found
+            return Product(name, expert * rows, (expert + 1) * rows, x)
 
-        spec, act = self.spec, ACTIVATIONS[self.spec.activation]
-        up = product("up", x, spec.ffn)
-        inner = act(product("gate", x, spec.ffn)) * up if spec.gated else act(up)
-        return product("down", inner, spec.hidden)
+        spec = self.spec
+        up = yield product("up", x, spec.ffn)
+        gate = (yield product("gate", x, spec.ffn)) if spec.gated else up
+        return (yield product("down", self._activated(gate, up), spec.hidden))
 
-    def _linear(self, role: str, layer: int, x: FloatArray, biased: bool) -> FloatArray:
-        product: FloatArray = x @ self._weight(role, layer).T
-        if biased:
-            product += self._weight(f"{role}_bias", layer)
-        return product
+    def _linear(self, role: str, layer: int, x: FloatArray, biased: bool) -> Steps:
+        name = self.spec.name(role, layer)
+        product = yield Product(name, 0, self._tensors.shape(name)[0], x)
+        return product + self._weight(f"{role}_bias", layer) if biased else product
 
     def _added(self, role: str, layer: int, x: FloatArray) -> FloatArray:
         """Return what attention or MLP adds to the residual stream."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +12,35 @@ import numpy.typing as npt
 from edgedec.errors import InputError
 from edgedec.export.experts import check_quantized, joined, kernel_form, stacked
 from edgedec.export.graph import GraphWriter
-from edgedec.export.quantize import ByteArray, quantize
+from edgedec.export.quantize import ByteArray
+from edgedec.export.rounding import PlainRounding, Rounding
 from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
 from edgedec.models.traits import Experts
 
 FORMATS = ("int4", "int8", "fp16", "fp32")
 MICROSOFT = "com.microsoft::"
 _LAST = np.array([-1], np.int64)
-# More threads would hold more chunks in memory than they save time.
-_MOST_THREADS = 8
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightForm:
+    """How weights are stored.
+
+    Attributes:
+        name: ``int4``, ``int8``, ``fp16`` or ``fp32``.
+        block_size: quantised weights that share a scale.
+        head_bits: of a quantised head; None is as the other matrices.
+
+    """
+
+    name: str
+    block_size: int = 32
+    head_bits: int | None = None
+
+    @property
+    def bits(self) -> int:
+        """Of a quantised matrix."""
+        return int(self.name[3:])
 
 
 class Format(Protocol):
@@ -132,27 +148,38 @@ class Plain:
 class Quantized:
     """int4 or int8 in blocks along the input channels, through MatMulNBits.
 
-    The embedding is looked up in the head's own bytes where the two are tied, else in int8.
+    The embedding is looked up in the head's own bytes where the two are tied and the head is
+    not rounded for its inputs, else in int8.
     """
 
     def __init__(
-        self, graph: GraphWriter, tensors: TensorReader, bits: int, block_size: int
+        self,
+        graph: GraphWriter,
+        tensors: TensorReader,
+        form: WeightForm,
+        rounding: Rounding,
     ) -> None:
         self.errors: dict[str, float] = {}
-        self._graph, self._tensors = graph, tensors
-        self._bits, self._block = bits, block_size
+        self._graph, self._tensors, self._rounding = graph, tensors, rounding
+        self._bits, self._block = form.bits, form.block_size
+        self._head_bits = form.head_bits or form.bits
 
     def linear(self, x: str, out: str, weights: Sequence[str], biases: Sequence[str]) -> str:
         bias = _joined(self._graph, self._tensors, out, biases) if biases else ""
-        return self._product(x, out, weights, bias)
+        stored = weights[0] if len(weights) == 1 else f"{out}.weight"
+        size = self._store(stored, weights, self._bits)
+        return self._multiplied(x, out, stored, size, self._bits, bias)
 
     def head(self, x: str, out: str, table: str, mask: str | None) -> str:
-        return self._product(x, out, [table], mask or "")
+        size = self._store(table, [table], self._head_bits, head=True)
+        return self._multiplied(x, out, table, size, self._head_bits, mask or "")
 
     def embed(self, ids: str, out: str, table: str, shared: bool) -> str:
         g = self._graph
         rows, hidden = self._tensors.shape(table)
-        bits, stored = (self._bits, table) if shared else (8, "embedding")
+        if self._rounding.head_is_apart and self._head_bits < 8:
+            shared = False
+        bits, stored = (self._head_bits, table) if shared else (8, "embedding")
         if hidden % self._block:
             # Blocks padded at the end of each row: the lookup has no way to leave them out.
             half = g.stream(
@@ -201,38 +228,43 @@ class Quantized:
             **kernel_form(kind, kind.renormalised),
         )
 
-    def _product(self, x: str, out: str, weights: Sequence[str], bias: str) -> str:
-        columns = self._tensors.shape(weights[0])[1]
-        stored = weights[0] if len(weights) == 1 else f"{out}.weight"
-        rows = self._store(stored, weights, self._bits)
+    def _multiplied(
+        self, x: str, out: str, stored: str, size: tuple[int, int], bits: int, bias: str
+    ) -> str:
         inputs = [x, f"{stored}.packed", f"{stored}.scales"]
         return self._graph.node(
             MICROSOFT + "MatMulNBits",
             [*inputs, "", "", bias] if bias else inputs,
             out,
-            N=rows,
-            K=columns,
-            bits=self._bits,
+            N=size[0],
+            K=size[1],
+            bits=bits,
             block_size=self._block,
             # Activations in int8: levels below are many times slower on this provider.
             accuracy_level=4,
         )
 
     def _store(
-        self, stored: str, weights: Sequence[str], bits: int, tensors: TensorReader | None = None
-    ) -> int:
-        """Quantise and write; returns the number of rows."""
+        self,
+        stored: str,
+        weights: Sequence[str],
+        bits: int,
+        tensors: TensorReader | None = None,
+        *,
+        head: bool = False,
+    ) -> tuple[int, int]:
+        """Quantise and write; returns the numbers of rows and columns."""
         tensors = tensors or self._tensors
         rows, columns = _stacked(tensors, weights)
         if stored in self.errors:
-            return rows
+            return rows, columns
         blocks = -(-columns // self._block)
         scales: list[FloatArray] = []
         squares = np.zeros(2)
 
         def packed() -> Iterator[ByteArray]:
-            parts = chunks(tensors, weights)
-            for done in _ahead(lambda part: quantize(part, bits, self._block), parts):
+            rounding = self._rounding.head if head else self._rounding.blocks
+            for done in rounding(tensors, weights, bits, self._block):
                 scales.append(done.scales)
                 squares[:] += done.squared_error, done.squared_weight
                 yield done.packed
@@ -241,18 +273,21 @@ class Quantized:
         self._graph.stream(f"{stored}.packed", np.uint8, dims, packed())
         self._graph.constant(f"{stored}.scales", np.concatenate(scales))
         self.errors[stored] = float(np.sqrt(squares[0] / max(squares[1], 1e-30)))
-        return rows
+        return rows, columns
 
 
-def make_format(name: str, block_size: int, graph: GraphWriter, tensors: TensorReader) -> Format:
+def make_format(
+    form: WeightForm, graph: GraphWriter, tensors: TensorReader, rounding: Rounding | None = None
+) -> Format:
     """The format of this name; InputError when there is none."""
+    name, block_size = form.name, form.block_size
     if name not in FORMATS:
         raise InputError(f"weights {name!r} is not a format; there are {', '.join(FORMATS)}")
     if name in ("fp16", "fp32"):
         return Plain(graph, tensors, half=name == "fp16")
     if block_size not in (16, 32, 64, 128, 256):
         raise InputError(f"block size {block_size} is not one of 16, 32, 64, 128, 256")
-    return Quantized(graph, tensors, int(name[3:]), block_size)
+    return Quantized(graph, tensors, form, rounding or PlainRounding())
 
 
 def _stacked(tensors: TensorReader, names: Sequence[str]) -> tuple[int, int]:
@@ -268,19 +303,6 @@ def _half(name: str, values: FloatArray) -> npt.NDArray[np.float16]:
             raise InputError(
                 f"{name} holds values beyond fp16: use --weights fp32, int8 or int4"
             ) from None
-
-
-def _ahead(work: Callable[[_In], _Out], items: Iterable[_In]) -> Iterator[_Out]:
-    """Results in order, computed by one thread a core; as many are under way."""
-    cores = min(os.cpu_count() or 1, _MOST_THREADS)
-    with ThreadPoolExecutor(cores) as pool:
-        pending: deque[Future[_Out]] = deque()
-        for item in items:
-            pending.append(pool.submit(work, item))
-            if len(pending) > cores:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
 
 
 def _joined(graph: GraphWriter, tensors: TensorReader, out: str, names: Sequence[str]) -> str:

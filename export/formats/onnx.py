@@ -11,15 +11,18 @@ from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.onnx import KV_TYPES, GraphOptions, write_model
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.parity import ParityRun
+from edgedec.export.rounding import CalibratedRounding
 from edgedec.export.slices import check_cache
 from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
-from edgedec.export.weights import FORMATS
+from edgedec.export.weights import FORMATS, WeightForm
 from edgedec.models.decoder import DecoderSpec
 
 WEIGHTS = FORMATS
 DEFAULT_WEIGHTS = "int4"
 EXTRA = "export"
 PACKAGES = ("numpy", "onnx", "onnxruntime")
+# Of the model's bytes, what an int8 head may add.
+_MOST_FOR_HEAD = 0.2
 _FILES = ("model.onnx", "model.onnx.data")
 
 
@@ -43,10 +46,31 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
             lambda done, layers: progress(f"{job.stage} calibration", done, layers),
         )
         graph = dataclasses.replace(graph, kv_scales=scales)
+    rounding = None
+    if job.texts:
+        graph = dataclasses.replace(graph, head_bits=head_bits(spec, graph.form))
+        rounding = CalibratedRounding(
+            spec,
+            tensors,
+            job.texts,
+            graph.form.bits,
+            graph.block_size,
+            lambda done, layers: progress(f"{job.stage} calibration", done, layers),
+        )
     counted = CountedTensors(tensors, lambda done: progress(stage, min(done, total), total))
-    errors = write_model(spec, counted, folder, graph)
+    errors = write_model(spec, counted, folder, graph, rounding)
     progress(stage, total, total)
-    return Exported(_FILES, graph.kv, spec.vocab_size, errors)
+    notes = tuple(rounding.notes) if rounding else ()
+    return Exported(_FILES, graph.kv, spec.vocab_size, errors, notes)
+
+
+def head_bits(spec: DecoderSpec, form: WeightForm) -> int:
+    """Bits of a calibrated model's head: 8 unless that makes passes read much more.
+
+    Errors of the head reach the logits whole: in int8 it takes half of the loss that is left.
+    """
+    more = spec.vocab_size * spec.hidden * (8 - form.bits) / 8
+    return 8 if more <= _MOST_FOR_HEAD * spec.parameters * form.bits / 8 else form.bits
 
 
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.export.gguf.naming import Layout
-from edgedec.export.reference import Reference
+from edgedec.export.reference import Product, Reference
 from edgedec.export.tensors import FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 
@@ -37,53 +37,42 @@ def importance(
         on_layer: hears ``(done, total)``.
 
     """
-    reference = _Listening(spec, tensors)
+    reference, squares = Reference(spec, tensors), _Squares()
     length = min(_TOGETHER, spec.max_context)
     texts = [tokens[start : start + length] for start in range(0, len(tokens), length)]
     for number, text in enumerate(texts):
         x = reference.embed(text)
         for layer in range(spec.layers):
-            x = reference.layer(layer, x)
+            x = reference.layer(layer, x, squares.add)
             on_layer(number * spec.layers + layer + 1, len(texts) * spec.layers)
-        reference.hear("head", 0, reference.final_norm(x))
-    means = reference.means()
+        squares.add(Product(spec.name("head"), 0, 0, reference.final_norm(x)))
+    means = squares.means()
     found = {}
     for place in layout.places(spec):
         role = place.parts[0][0]
         if role == "embed" and spec.tied:  # looked up by token, and multiplied as the head
             role = "head"
-        if place.matrix and (role, place.layer) in means:
+        mean = means.get(spec.name(role, place.layer))
+        if place.matrix and mean is not None:
             # The quantiser wants an importance for each expert.
             copies = place.shape[0] if len(place.shape) == 3 else 1
-            found[place.name] = np.tile(means[role, place.layer].astype(np.float32), copies)
+            found[place.name] = np.tile(mean.astype(np.float32), copies)
     return found
 
 
-class _Listening(Reference):
-    """A reference that adds up squares of what its matrices are multiplied by."""
+class _Squares:
+    """Means of the squares of what matrices are multiplied by."""
 
-    def __init__(self, spec: DecoderSpec, tensors: TensorReader) -> None:
-        super().__init__(spec, tensors)
-        self._sums: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
-        self._counts: dict[tuple[str, int], int] = {}
+    def __init__(self) -> None:
+        self._sums: dict[str, npt.NDArray[np.float64]] = {}
+        self._counts: dict[str, int] = {}
 
-    def hear(self, role: str, layer: int, x: FloatArray) -> None:
-        """Rows ``[n, columns]`` that a matrix is about to multiply."""
-        key = role, layer
-        squares = np.square(x, dtype=np.float64).sum(axis=0)
-        self._sums[key] = self._sums.get(key, np.zeros_like(squares)) + squares
-        self._counts[key] = self._counts.get(key, 0) + len(x)
+    def add(self, product: Product) -> None:
+        """Add the rows ``[n, columns]`` that a matrix is about to multiply."""
+        name, squares = product.name, np.square(product.x, dtype=np.float64).sum(axis=0)
+        self._sums[name] = self._sums.get(name, np.zeros_like(squares)) + squares
+        self._counts[name] = self._counts.get(name, 0) + len(product.x)
 
-    def means(self) -> dict[tuple[str, int], npt.NDArray[np.float64]]:
-        """By role and layer."""
-        return {key: total / self._counts[key] for key, total in self._sums.items()}
-
-    def _expert(self, layer: int, expert: int, x: FloatArray) -> FloatArray:
-        # All experts of a layer see the same kind of rows, and some see none on a short text.
-        self.hear("experts_gate", layer, x)
-        self.hear("experts_up", layer, x)
-        return super()._expert(layer, expert, x)
-
-    def _linear(self, role: str, layer: int, x: FloatArray, biased: bool) -> FloatArray:
-        self.hear(role, layer, x)
-        return super()._linear(role, layer, x, biased)
+    def means(self) -> dict[str, npt.NDArray[np.float64]]:
+        """By name of the matrix; all experts of a layer are one."""
+        return {name: total / self._counts[name] for name, total in self._sums.items()}

@@ -14,15 +14,20 @@ from edgedec.export.onnx.attention import Attention
 from edgedec.export.onnx.mlp import mlp
 from edgedec.export.onnx.options import TOP_K, GraphOptions, context, metadata
 from edgedec.export.onnx.parts import GraphParts
+from edgedec.export.rounding import Rounding
 from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader
 from edgedec.export.weights import make_format
 from edgedec.models.decoder import DecoderSpec
 
 
 def write_model(
-    spec: DecoderSpec, tensors: TensorReader, folder: Path, options: GraphOptions
+    spec: DecoderSpec,
+    tensors: TensorReader,
+    folder: Path,
+    options: GraphOptions,
+    rounding: Rounding | None = None,
 ) -> dict[str, float]:
-    """Write ``model.onnx`` and its data into ``folder``.
+    """Write ``model.onnx`` and its data into ``folder``; quantise by ``rounding``.
 
     Returns:
         The relative error (root of squared error over squared weights) of each quantised
@@ -39,7 +44,7 @@ def write_model(
         )
     spec = spec.within(options.max_context)
     with GraphWriter(folder) as graph:
-        store = make_format(options.weights, options.block_size, graph, tensors)
+        store = make_format(options.form, graph, tensors, rounding)
         Emitter(GraphParts(spec, tensors, graph, store, options)).model()
         graph.save({"edgedec": json.dumps(metadata(spec, options))})
     return store.errors

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgedec.export.tensors import FloatArray
+from edgedec.export.weights import WeightForm
 from edgedec.models.decoder import DecoderSpec
 
 GRAPH_VERSION = 1
@@ -26,6 +27,7 @@ class GraphOptions:
         block_size: weights that share a scale.
         max_context: positions of the rotary tables; None is the model's own context.
         own_rows: attention computes rows of its own choice, so that it alone can be padded.
+        head_bits: of a quantised head; None is as ``weights``.
         kv_scales: per layer those of keys and values, ``[kv_heads, head_dim]``; for int8.
 
     """
@@ -37,7 +39,13 @@ class GraphOptions:
     block_size: int = 32
     max_context: int | None = None
     own_rows: bool = False
+    head_bits: int | None = None
     kv_scales: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), repr=False)
+
+    @property
+    def form(self) -> WeightForm:
+        """How its weights are stored."""
+        return WeightForm(self.weights, self.block_size, self.head_bits)
 
 
 def context(spec: DecoderSpec, options: GraphOptions) -> int:

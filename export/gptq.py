@@ -1,0 +1,142 @@
+"""Calibrated rounding: each column makes up for the errors of those rounded before it.
+
+GPTQ (2210.17323) minimises the squared error of a matrix's products over inputs that it was
+shown, ``|(W - Q) X|^2 = tr(E H E^T)`` with ``E = W - Q`` and ``H = X X^T``. With ``H = L L^T``
+the sum falls apart by columns, ``|E L|^2``, and column j of ``E L`` holds the errors of columns j
+and later only. So columns are rounded from the last to the first, each where it cancels what the
+later ones left; this needs no inverse of H, and rows do not depend on each other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgedec.export.quantize import Blocks, fit_scales, pack, round_to
+from edgedec.export.tensors import FloatArray
+
+# Shares of the mean diagonal that are added to it, the next where a factorisation fails.
+_DAMPING = (0.01, 0.03, 0.1, 0.3, 1.0)
+_PANEL = 512
+# Columns rounded one by one before their errors are applied to the others in one product.
+_STRIP = 16
+
+
+class Gram:
+    """``x.T @ x`` summed over the inputs of a matrix; only its lower triangle is kept.
+
+    Args:
+        columns: of the inputs.
+
+    """
+
+    def __init__(self, columns: int) -> None:
+        self._sum = np.zeros((columns, columns), np.float32)
+
+    def add(self, x: FloatArray) -> None:
+        """Add inputs ``[n, columns]``."""
+        for start in range(0, len(self._sum), _PANEL):
+            stop = start + _PANEL
+            self._sum[start:stop, :stop] += x[:, start:stop].T @ x[:, :stop]
+
+    def factor(self) -> FloatArray:
+        """The lower Cholesky factor of the damped sum, in the same memory; ends its use.
+
+        Raises:
+            LinAlgError: the inputs were not numbers, or no damping helps.
+
+        """
+        h = self._sum
+        diagonal = np.diagonal(h).copy()
+        mean = diagonal.mean()
+        if not np.isfinite(mean) or mean <= 0:
+            raise np.linalg.LinAlgError("the inputs are not finite, or all zero")
+        _mirror(h)
+        for share in _DAMPING:
+            np.fill_diagonal(h, diagonal + np.float32(share) * mean)
+            try:
+                return _cholesky(h)
+            except np.linalg.LinAlgError:
+                _mirror(h.T)  # from the upper triangle, which was left alone
+        raise np.linalg.LinAlgError("the inputs' products cannot be factorised")
+
+
+def round_rows(weights: FloatArray, factor: FloatArray, bits: int, block_size: int) -> Blocks:
+    """Round ``[rows, columns]`` float32 for inputs with the Cholesky factor ``[columns, columns]``.
+
+    A block's scale is fitted to its weights as the columns after it would have them; a last
+    partial block is filled with zeros.
+    """
+    rows, columns = weights.shape
+    blocks = -(-columns // block_size)
+    padding = blocks * block_size - columns
+    if padding:
+        weights = np.pad(weights, ((0, 0), (0, padding)))
+        factor = np.pad(factor, (0, padding))
+        factor[range(columns, columns + padding), range(columns, columns + padding)] = 1
+    packed = np.empty((rows, blocks, block_size * bits // 8), np.uint8)
+    scales = np.empty((rows, blocks), np.float32)
+    # Columns as rows: [columns, rows]. Weights first, the error of a column once it is rounded.
+    errors = np.ascontiguousarray(weights.T)
+    for block in reversed(range(blocks)):
+        start, stop = block * block_size, (block + 1) * block_size
+        triangle = np.tril(factor[start:stop, start:stop])
+        goal = errors[start:stop].copy()
+        if stop < len(errors):
+            owed = factor[stop:, start:stop].T @ errors[stop:]
+            goal += np.linalg.solve(triangle.T, owed)
+        scale, _ = fit_scales(goal, bits)
+        q = _round_block(goal, triangle, scale, bits)
+        errors[start:stop] -= q * scale
+        packed[:, block], scales[:, block] = pack(q, bits), scale
+    squared_weight = float(np.vdot(weights, weights))
+    return Blocks(packed, scales, float(np.vdot(errors, errors)), squared_weight)
+
+
+def _round_block(
+    goal: FloatArray, triangle: FloatArray, scale: FloatArray, bits: int
+) -> FloatArray:
+    """Integers ``[block_size, rows]`` (as float32), the last column first."""
+    ratios = triangle / np.diagonal(triangle)
+    q, left = np.empty_like(goal), np.zeros_like(goal)
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale != 0)
+    for stop in range(len(goal), 0, -_STRIP):
+        start = stop - _STRIP
+        wanted = goal[start:stop] + ratios[stop:, start:stop].T @ left[stop:]
+        for column in range(stop - 1, start - 1, -1):
+            later = slice(column + 1, stop)
+            exact = wanted[column - start] + ratios[later, column] @ left[later]
+            round_to(exact, inverse, bits, q[column])
+            np.subtract(goal[column], q[column] * scale, out=left[column])
+    return q
+
+
+def _cholesky(h: FloatArray) -> FloatArray:
+    """In place over the lower triangle, a panel of columns at a time."""
+    n = len(h)
+    for start in range(0, n, _PANEL):
+        stop = min(start + _PANEL, n)
+        h[start:stop, start:stop] = _lower(np.linalg.cholesky(h[start:stop, start:stop]), h, start)
+        if stop == n:
+            break
+        triangle = np.tril(h[start:stop, start:stop])
+        h[stop:, start:stop] = np.linalg.solve(triangle, h[stop:, start:stop].T).T
+        for row in range(stop, n, _PANEL):
+            last = min(row + _PANEL, n)
+            product = h[row:last, start:stop] @ h[stop:last, start:stop].T
+            h[row:last, stop:last] -= np.tril(product, row - stop)
+    return h
+
+
+def _lower(triangle: FloatArray, h: FloatArray, start: int) -> FloatArray:
+    """A panel's factor, with what stands above its diagonal kept."""
+    stop = start + len(triangle)
+    return triangle + np.triu(h[start:stop, start:stop], 1)
+
+
+def _mirror(h: FloatArray) -> None:
+    """Copy the lower triangle over the upper one."""
+    for start in range(0, len(h), _PANEL):
+        stop = min(start + _PANEL, len(h))
+        h[:start, start:stop] = h[start:stop, :start].T
+        square = h[start:stop, start:stop]
+        square[:] = np.tril(square) + np.tril(square, -1).T

@@ -1,0 +1,234 @@
+"""How matrices become blocks of small integers: each weight by itself, or for what is fed to it."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from edgedec.export.gptq import Gram, round_rows
+from edgedec.export.quantize import Blocks, dequantize, quantize
+from edgedec.export.reference import Product, Reference, Steps
+from edgedec.export.tensors import FloatArray, TensorReader, chunks
+from edgedec.models.decoder import DecoderSpec
+
+# More threads would hold more chunks in memory than they save time.
+_MOST_THREADS = 8
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+class Rounding(Protocol):
+    """Quantises the matrices of a decoder, in the order in which data flows through them.
+
+    Attributes:
+        head_is_apart: the head is rounded for what it multiplies, so that in few bits it is no
+            table to look tokens up in.
+
+    """
+
+    head_is_apart: bool
+
+    def blocks(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        """The rows of several matrices, one under the other, in parts."""
+        ...
+
+    def head(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        """The same of the head, after all others."""
+        ...
+
+
+class PlainRounding:
+    """Each block by itself, with the scale of least squared error."""
+
+    head_is_apart = False
+
+    def blocks(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        """See ``Rounding``."""
+        return _ahead(lambda part: quantize(part, bits, block_size), chunks(tensors, names))
+
+    head = blocks
+
+
+class CalibratedRounding:
+    """Each matrix for the inputs that texts bring it, once all before it is quantised.
+
+    The texts go through the decoder layer by layer: at each matrix its inputs from all texts
+    are summed up (``Gram``), it is rounded for them, and they go on through what it became.
+    The residual streams of all texts, one layer's matrices and one sum are in memory.
+    Experts and embeddings are rounded plainly.
+
+    Args:
+        spec: the decoder.
+        tensors: its weights.
+        texts: token ids; some 16,000 in all are enough.
+        bits, block_size: of the layers' matrices.
+        on_layer: hears of layers done, and of how many.
+
+    Attributes:
+        notes: matrices that could not be calibrated, a line each.
+
+    """
+
+    head_is_apart = True
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        tensors: TensorReader,
+        texts: Sequence[Sequence[int]],
+        bits: int,
+        block_size: int,
+        on_layer: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        self.notes: list[str] = []
+        self._spec, self._tensors = spec, tensors
+        self._bits, self._block_size = bits, block_size
+        self._plain, self._reference = PlainRounding(), Reference(spec, tensors)
+        self._streams = [self._reference.embed(text) for text in texts]
+        self._ready: dict[str, Blocks] = {}
+        self._on_layer = on_layer
+        self._work = self._layers()
+        self._names = {
+            spec.name(role, layer) for layer in range(spec.layers) for role in _roles(spec)
+        }
+
+    def blocks(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        """See ``Rounding``."""
+        for name in names:
+            if name in self._names:
+                while name not in self._ready:
+                    next(self._work)
+                yield self._ready.pop(name)
+            else:
+                yield from self._plain.blocks(tensors, [name], bits, block_size)
+
+    def head(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        """See ``Rounding``."""
+        for _ in self._work:
+            pass  # the texts reach the head
+        name, inputs = names[0], [self._reference.final_norm(x) for x in self._streams]
+        return self._parts(tensors, name, self._factor(name, inputs), bits, block_size)
+
+    def _layers(self) -> Iterator[None]:
+        """Go through the layers; pauses after each matrix."""
+        total = self._spec.layers
+        for layer in range(total):
+            yield from self._layer(layer)
+            self._on_layer(layer + 1, total)
+
+    def _layer(self, layer: int) -> Iterator[None]:
+        """All texts in step: each waits at a matrix until it is rounded for all."""
+        running = [self._answered(self._reference.steps(layer, x)) for x in self._streams]
+        asked = [next(steps) for steps in running]
+        seen: FloatArray | None = None
+        factor: FloatArray | None = None
+        while asked:
+            name = asked[0].name
+            if asked[0].x is not seen:  # q, k and v are fed the same
+                seen, factor = asked[0].x, self._factor(name, [each.x for each in asked])
+            self._ready[name] = blocks = self._rounded(
+                self._tensors, name, factor, self._bits, self._block_size
+            )
+            yield
+            columns = self._tensors.shape(name)[1]
+            matrix = dequantize(blocks.packed, blocks.scales, self._bits, columns).T
+            asked = self._sent(running, [each.x @ matrix for each in asked])
+
+    def _sent(self, running: Sequence[Steps], products: Sequence[FloatArray]) -> list[Product]:
+        """Give every text its product; what they ask for next, or nothing at a layer's end."""
+        asked = []
+        for place, (steps, product) in enumerate(zip(running, products, strict=True)):
+            try:
+                asked.append(steps.send(product))
+            except StopIteration as done:
+                self._streams[place] = done.value
+        return asked
+
+    def _answered(self, steps: Steps) -> Steps:
+        """The same steps, with the products answered that are not calibrated."""
+        asked = next(steps)
+        try:
+            while True:
+                if asked.name in self._names:
+                    product = yield asked
+                else:
+                    product = asked.x @ self._tensors.rows(*asked[:3]).T
+                asked = steps.send(product)
+        except StopIteration as done:
+            after: FloatArray = done.value
+            return after
+
+    def _factor(self, name: str, inputs: Sequence[FloatArray]) -> FloatArray | None:
+        gram = Gram(inputs[0].shape[1])
+        for x in inputs:
+            gram.add(x)
+        try:
+            return gram.factor()
+        except np.linalg.LinAlgError as error:
+            self.notes.append(f"{name} is rounded without calibration: {error}")
+            return None
+
+    def _rounded(
+        self,
+        tensors: TensorReader,
+        name: str,
+        factor: FloatArray | None,
+        bits: int,
+        block_size: int,
+    ) -> Blocks:
+        parts = list(self._parts(tensors, name, factor, bits, block_size))
+        return Blocks(
+            np.concatenate([part.packed for part in parts]),
+            np.concatenate([part.scales for part in parts]),
+            sum(part.squared_error for part in parts),
+            sum(part.squared_weight for part in parts),
+        )
+
+    def _parts(
+        self,
+        tensors: TensorReader,
+        name: str,
+        factor: FloatArray | None,
+        bits: int,
+        block_size: int,
+    ) -> Iterator[Blocks]:
+        if factor is None:
+            return self._plain.blocks(tensors, [name], bits, block_size)
+        return _ahead(
+            lambda part: round_rows(part, factor, bits, block_size), chunks(tensors, [name])
+        )
+
+
+def _roles(spec: DecoderSpec) -> tuple[str, ...]:
+    """Matrices of a layer that are calibrated."""
+    if spec.experts is not None:
+        return ("q", "k", "v", "o")
+    return ("q", "k", "v", "o", "up", "down", *(("gate",) if spec.gated else ()))
+
+
+def _ahead(work: Callable[[_In], _Out], items: Iterable[_In]) -> Iterator[_Out]:
+    """Results in order, computed by one thread a core; as many are under way."""
+    cores = min(os.cpu_count() or 1, _MOST_THREADS)
+    with ThreadPoolExecutor(cores) as pool:
+        pending: deque[Future[_Out]] = deque()
+        for item in items:
+            pending.append(pool.submit(work, item))
+            if len(pending) > cores:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
