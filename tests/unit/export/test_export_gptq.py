@@ -19,7 +19,8 @@ def inputs(columns: int, rows: int = 3000, seed: int = 1) -> FloatArray:
     """Inputs whose channels go together, as those of a model do."""
     rng = np.random.default_rng(seed)
     mixing = rng.standard_normal((columns, columns)) * np.exp(-3 * np.arange(columns) / columns)
-    return (rng.standard_normal((rows, columns)) @ mixing.T / 8).astype(np.float32)
+    x: FloatArray = (rng.standard_normal((rows, columns)) @ mixing.T / 8).astype(np.float32)
+    return x
 
 
 def gram_of(*parts: FloatArray) -> Gram:

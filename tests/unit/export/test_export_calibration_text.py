@@ -1,0 +1,138 @@
+"""The texts that an export rounds for: the model's own, or a user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_tokenizers
+from tiny_models import leftovers, tiny_checkpoint
+
+from edgedec.bundle.manifest import MANIFEST
+from edgedec.errors import InputError
+from edgedec.export import ExportOptions, ExportReport, calibration_text, export_bundle
+from edgedec.export.checkpoint import read_json
+from edgedec.text.tokenizer import Tokenizer
+
+DEMO = Path(__file__).parents[3] / "models" / "demo"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tiny_checkpoint(tmp_path / "target")
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration_text, "TOKENS", 700)
+    monkeypatch.setattr(calibration_text, "_LENGTH", 128)
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[calibration_text.Texts]:
+    """The texts of every export, by the job that reads them."""
+    found: list[calibration_text.Texts] = []
+    honest = calibration_text.texts
+
+    def texts(*more: Any) -> calibration_text.Texts:
+        found.append(honest(*more))
+        return found[-1]
+
+    monkeypatch.setattr(calibration_text, "texts", texts)
+    return found
+
+
+def exported(target: Path, out: Path, **more: Any) -> ExportReport:
+    # Random weights say nothing about what rounding loses.
+    return export_bundle(
+        ExportOptions(target, out, **{"calibration": "self", "parity": False, **more})
+    )
+
+
+def test_the_target_writes_for_both(
+    target: Path, tmp_path: Path, few: None, written: list[calibration_text.Texts]
+) -> None:
+    seen: list[tuple[str, int, int]] = []
+    draft = tiny_checkpoint(tmp_path / "draft", seed=9)
+    options = ExportOptions(target, tmp_path / "out", draft, calibration="self", parity=False)
+    export_bundle(options, lambda *step: seen.append(step))
+    (texts,) = written
+    assert [len(text) for text in texts] == [128] * 6
+    assert len(set(texts)) == 6
+    assert {text[0] for text in texts} == {0}, "the token that ends texts"
+    assert ("calibration text", 700, 700) in seen
+    assert ("target calibration", 2, 2) in seen
+    assert ("draft calibration", 2, 2) in seen
+    assert read_json(options.out / MANIFEST)["provenance"]["options"]["calibration"] == "self"
+
+
+def test_the_same_export_twice_is_the_same(target: Path, tmp_path: Path, few: None) -> None:
+    first, second = (exported(target, tmp_path / name) for name in ("a", "b"))
+    for file in first.models[0].files:
+        assert (first.path / file).read_bytes() == (second.path / file).read_bytes()
+
+
+@pytest.mark.parametrize("weights", ["int8", "fp16"])
+def test_what_needs_no_texts_writes_none(
+    target: Path, tmp_path: Path, weights: str, written: list[calibration_text.Texts]
+) -> None:
+    exported(target, tmp_path / "out", weights=weights)
+    assert written == []
+
+
+def test_a_draft_reads_them_in_its_own_tokens(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b")]
+    makers = tiny_tokenizers.byte_level, tiny_tokenizers.metaspace
+    for path, make in zip(paths, makers, strict=True):
+        path.mkdir()
+        tiny_tokenizers.save(make(), path)
+    text = tuple(Tokenizer.load(paths[0]).encode("some text"))
+    (found,) = calibration_text.retokenized((text,), *paths)
+    assert Tokenizer.load(paths[1]).decode(found) == Tokenizer.load(paths[0]).decode(text)
+    assert found != text
+
+
+def test_a_text_of_ones_own(
+    target: Path, tmp_path: Path, written: list[calibration_text.Texts]
+) -> None:
+    text = tmp_path / "mine.txt"
+    text.write_text("def add(left, right):\n    return left + right\n" * 100)
+    exported(target, tmp_path / "out", calibration="none", calibration_text=text)
+    assert len(written) == 1
+    provenance = read_json(tmp_path / "out" / MANIFEST)["provenance"]
+    assert provenance["options"]["calibration"] == "mine.txt"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"short", "gives .* expected 1024"), (b"\xff\xfe", "UTF-8")]
+)
+def test_a_text_that_is_none(target: Path, tmp_path: Path, content: bytes, words: str) -> None:
+    text = tmp_path / "mine.txt"
+    text.write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        exported(target, tmp_path / "out", calibration_text=text)
+    assert set(leftovers(tmp_path / "out")) == {"target", "mine.txt"}
+
+
+def test_options_that_make_no_sense(target: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected self or none"):
+        exported(target, tmp_path / "out", calibration="gptq")
+    with pytest.raises(InputError, match="is for onnx"):
+        exported(target, tmp_path / "out", formats=("gguf",), calibration_text=target)
+
+
+def test_a_trained_model_loses_less_than_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On text that it neither wrote nor read."""
+    monkeypatch.setattr(calibration_text, "TOKENS", 2048)
+    lost = {
+        name: exported(
+            DEMO / "draft", tmp_path / name, block_size=128, calibration=name, parity=True
+        )
+        .models[0]
+        .parity["kl_nats"]
+        for name in ("none", "self")
+    }
+    assert lost["self"] < 0.5 * lost["none"]

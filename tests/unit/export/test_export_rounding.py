@@ -1,0 +1,172 @@
+"""Rounding for what texts bring: every matrix once, in order, each after those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import graph_runner
+import numpy as np
+import pytest
+from tiny_models import needs_quantised_experts, random_tensors, tiny_config
+
+from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.quantize import Blocks, dequantize
+from edgedec.export.reference import Reference
+from edgedec.export.rounding import CalibratedRounding
+from edgedec.export.tensors import FloatArray, MemoryTensors, TensorReader
+from edgedec.models.decoder import DecoderSpec
+from edgedec.models.registry import spec_for
+
+CASES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "tied": {"tie_word_embeddings": True},
+    "biased": {"model_type": "qwen2"},
+    "normed heads": {"model_type": "qwen3", "head_dim": 32},
+    "odd sizes": {"hidden_size": 72, "intermediate_size": 104},
+    "capped": {"model_type": "gemma2", "final_logit_softcapping": 2.5},
+    "norms after": {"model_type": "olmo2"},
+    "parallel": {"model_type": "stablelm", "use_parallel_residual": True},
+    "not gated": {"model_type": "gpt2"},
+}
+EXPERTS = {
+    "model_type": "qwen3_moe", "moe_intermediate_size": 96, "num_experts": 3,
+    "num_experts_per_tok": 2,
+}  # fmt: skip
+RNG = np.random.default_rng(3)
+TEXTS = [RNG.integers(0, 90, length).tolist() for length in (40, 64, 7, 64)]
+
+
+class Recorded(CalibratedRounding):
+    """Keeps what its matrices became."""
+
+    def __init__(self, *more: Any) -> None:
+        super().__init__(*more)
+        self.arrays: dict[str, FloatArray] = {}
+
+    def blocks(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        for name in names:
+            yield from self._kept(name, super().blocks(tensors, [name], bits, block_size), bits)
+
+    def head(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        found = super().head(tensors, names, bits, block_size)
+        return self._kept("the head", found, bits)
+
+    def _kept(self, name: str, parts: Iterator[Blocks], bits: int) -> Iterator[Blocks]:
+        known = list(parts)
+        self.arrays[name] = np.concatenate(
+            [dequantize(each.packed, each.scales, bits, each.packed.size) for each in known]
+        )
+        yield from known
+
+
+def made(
+    config: dict[str, Any], folder: Path, head_bits: int = 8
+) -> tuple[DecoderSpec, dict[str, FloatArray], Recorded]:
+    spec = spec_for(tiny_config(**config))
+    arrays = random_tensors(spec, 5)
+    tensors = MemoryTensors(arrays)
+    rounding = Recorded(spec, tensors, TEXTS, 4, 32)
+    options = GraphOptions("tiny", weights="int4", block_size=32, head_bits=head_bits)
+    write_model(spec, tensors, folder, options, rounding)
+    return spec, arrays, rounding
+
+
+def what_is_stored(
+    spec: DecoderSpec, arrays: dict[str, FloatArray], rounding: Recorded
+) -> dict[str, FloatArray]:
+    """The checkpoint with what its matrices became."""
+    return {
+        name: rounding.arrays[name][:, : array.shape[1]] if name in rounding.arrays else array
+        for name, array in arrays.items()
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_texts_went_through_what_is_stored(name: str, tmp_path: Path) -> None:
+    spec, arrays, rounding = made(CASES[name], tmp_path)
+    calibrated = {
+        spec.name(role, layer)
+        for layer in range(spec.layers)
+        for role in ("q", "k", "v", "o", "up", "down", *(["gate"] if spec.gated else []))
+    }
+    assert calibrated <= set(rounding.arrays)
+    stored = what_is_stored(spec, arrays, rounding)
+    # The texts themselves begin with the source's embedding.
+    for role in ("embed", "positions"):
+        if spec.name(role) in arrays:
+            stored[spec.name(role)] = arrays[spec.name(role)]
+    list(rounding._work)  # with a tied head nobody asked for what follows the last matrix
+    reference = Reference(spec, MemoryTensors(stored))
+    for text, stream in zip(TEXTS, rounding._streams, strict=True):
+        x = reference.embed(text)
+        for layer in range(spec.layers):
+            x = reference.layer(layer, x)
+        np.testing.assert_allclose(stream, x, rtol=1e-3, atol=1e-3 * np.abs(x).max())
+    assert rounding.notes == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_twin_that_reads_on_with_the_source_is_noticed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Recorded._sent
+
+    def twin(self: Recorded, running: Any, products: Sequence[FloatArray]) -> Any:
+        return honest(self, running, [1.01 * each for each in products])
+
+    monkeypatch.setattr(Recorded, "_sent", twin)
+    with pytest.raises(AssertionError):
+        test_the_texts_went_through_what_is_stored(name, tmp_path)
+
+
+@pytest.mark.parametrize("head_bits", [4, 8])
+@pytest.mark.parametrize("name", CASES)
+def test_the_graph_computes_with_it(name: str, head_bits: int, tmp_path: Path) -> None:
+    spec, arrays, rounding = made(CASES[name], tmp_path, head_bits)
+    stored = what_is_stored(spec, arrays, rounding)
+    head = rounding.arrays.get("the head")
+    text = TEXTS[0]
+    x = Reference(spec, MemoryTensors(stored)).embed(text)
+    if head is not None:
+        stored[spec.name("head")] = head[:, : spec.hidden]
+    reference = Reference(spec, MemoryTensors(stored))
+    for layer in range(spec.layers):
+        x = reference.layer(layer, x)
+    expected = reference.head(reference.final_norm(x), 0, spec.vocab_size)
+    got = graph_runner.logits(tmp_path, spec, [text])
+    # Activations are rounded to int8 by the kernel.
+    assert np.abs(got - expected).max() < 0.2 * expected.std()
+    # A head in int4 that is also a table would be rounded for neither use.
+    assert (head is None) == (spec.tied and head_bits == 8 and spec.hidden % 32 == 0)
+
+
+def test_same_texts_same_bytes(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        made(CASES["llama"], tmp_path / folder)
+    for file in ("model.onnx", "model.onnx.data"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+@needs_quantised_experts
+def test_experts_are_rounded_plainly(tmp_path: Path) -> None:
+    spec, _, rounding = made(EXPERTS, tmp_path)
+    assert {spec.name(role, 1) for role in "qkvo"} <= set(rounding.arrays)
+    assert np.isfinite(graph_runner.logits(tmp_path, spec, [TEXTS[0]])).all()
+
+
+def test_what_cannot_be_calibrated_is_rounded_plainly_and_said(tmp_path: Path) -> None:
+    spec = spec_for(tiny_config())
+    arrays = random_tensors(spec, 5)
+    arrays[spec.name("attention_norm", 1)] = np.full(spec.hidden, np.nan, np.float32)
+    rounding = Recorded(spec, MemoryTensors(arrays), TEXTS, 4, 32)
+    options = GraphOptions("tiny", weights="int4", block_size=32)
+    with np.errstate(all="ignore"):
+        write_model(spec, MemoryTensors(arrays), tmp_path, options, rounding)
+    assert rounding.notes[0].startswith(f"{spec.name('q', 1)} is rounded without calibration:")
