@@ -4,7 +4,8 @@
     python models/demo/recipe/run.py --out models/demo
     python models/demo/recipe/run.py --start models/demo --out build/better --target-tokens 18e6
 
-The second form goes on from a pair that was trained before, with its tokenizers.
+The second form goes on from a pair that was trained before, with its tokenizers; a model whose
+budget is 0 stays what it is.
 Needs torch, tokenizers and safetensors, four to five hours on two quiet AVX-512 cores. Interrupt
 it at any time; the same command resumes from the checkpoints in --scratch. On a machine that does
 other work, OMP_WAIT_POLICY=passive keeps waiting threads from burning the core that works.

@@ -143,7 +143,8 @@ class Trainer:
 
     @property
     def done(self) -> float:
-        return min(self.progress.tokens / self.schedule.tokens, 1.0)
+        tokens = self.schedule.tokens  # none: the weights stay what they are
+        return min(self.progress.tokens / tokens, 1.0) if tokens else 1.0
 
     def fit(self, draw: Draw, loss_of: LossOf, on_checkpoint: Callable[[], None]) -> None:
         """Train to the end of the budget, calling `on_checkpoint` every few minutes."""
