@@ -93,8 +93,6 @@ def _check(options: ExportOptions) -> None:
         raise InputError("--row-invariant is for onnx: leave it out")
     if options.calibration not in ("self", "none"):
         raise InputError(f"--calibration {options.calibration}: expected self or none")
-    if options.calibration_text is not None and "onnx" not in options.formats:
-        raise InputError("--calibration-text is for onnx: leave it out")
     if options.imatrix_text is not None and "gguf" not in options.formats:
         raise InputError("--imatrix-text weighs the columns of a gguf: add --format gguf")
     for name in options.formats:
@@ -183,7 +181,7 @@ def _calibrate(
     texts = None
     for source in sources:
         for place, job in enumerate(jobs[source.role]):
-            if (job.format, job.weights) != ("onnx", "int4"):
+            if not formats.reads_texts(job.format, job.weights):
                 continue
             texts = texts or calibration_text.texts(jobs["target"][0], progress)
             own = texts

@@ -33,11 +33,12 @@ class ExportOptions:
         max_context: tokens a text may have; None is the model's own limit.
         parity: compare the result with its source, and fail below the floor.
         parity_text: a file with text to compare on; None takes a short built-in text.
-        calibration: ``self`` rounds the matrices of an int4 or int8 ONNX graph for texts that the
-            target writes itself, ``none`` each by itself.
+        calibration: ``self`` rounds the matrices of an int4 ONNX graph for texts that the target
+            writes itself and weighs those of a quantised GGUF by them; ``none`` rounds each by
+            itself.
         calibration_text: a file with text to use in place of those.
-        imatrix_text: a file with text that says which weights of a GGUF matter; None weighs
-            all alike.
+        imatrix_text: a file with text that says which weights of a GGUF matter; None takes the
+            texts of ``calibration``, or weighs all alike.
         licence: of the target and the draft; None takes what the checkpoint states.
         overwrite: replace ``out`` if it is a bundle.
 

@@ -99,20 +99,21 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Choice(["none", "self"]),
     default="none",
     show_default=True,
-    help="self rounds the matrices of an int4 onnx for texts that the model writes, which loses"
-    " less than half as much, and takes minutes; none rounds each weight by itself.",
+    help="self rounds the matrices of an int4 onnx for texts that the target writes, which loses"
+    " less than half as much and takes minutes, and weighs those of a gguf by them; none rounds"
+    " each weight by itself.",
 )
 @click.option(
     "--calibration-text",
     type=TEXT,
     metavar="FILE",
-    help="Round for this text in place of the model's own.",
+    help="Round for this text in place of the target's own.",
 )
 @click.option(
     "--imatrix-text",
     type=TEXT,
     metavar="FILE",
-    help="Text that shows which weights of a gguf matter most; default: all alike.",
+    help="Text that shows which weights of a gguf matter most; default: that of --calibration.",
 )
 @click.option("--licence", help="Licence of both models; default: what the checkpoint states.")
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is a bundle.")

@@ -89,6 +89,14 @@ def exporter(name: str) -> Exporter:
     return cast(Exporter, module)
 
 
+def reads_texts(name: str, weights: str) -> bool:
+    """Return True if a format makes such weights for what texts bring to them.
+
+    It names those weights in ``CALIBRATED``.
+    """
+    return weights in getattr(exporter(name), "CALIBRATED", ())
+
+
 def outline_of(names: Sequence[str]) -> Callable[[Path], DecoderSpec] | None:
     """Return the reader of sizes for a checkpoint whose architecture has no spec.
 

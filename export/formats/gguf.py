@@ -30,6 +30,7 @@ WEIGHTS = (*FTYPES, *reversed(tuple(PLAIN)))
 # q4_k_m is closer to its source and faster a row at a time (0.5 B model: 50 ms against 70), but
 # over 4 and 8 rows, which speculation asks for, q4_0 takes 0.7 of its time; and it always fits.
 DEFAULT_WEIGHTS = "q4_0"
+CALIBRATED = tuple(FTYPES)
 EXTRA = "gguf"
 PACKAGES = ("numpy", "gguf", "llama-cpp-python")
 _FILE = "model.gguf"
@@ -89,16 +90,24 @@ def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
     return compare(job, folder / _FILE, progress)
 
 
-def _weighing(job: ExportJob, folder: Path, layout: Layout, progress: Progress) -> Path | None:
-    """Return a scratch file with the importance of each matrix's columns, if a text was given."""
+def _weighing_tokens(job: ExportJob) -> list[int]:
+    """Tokens of the text that was given, else of those that the target wrote, else none."""
     text = job.options.imatrix_text
     if text is None:
-        return None
+        return [token for written in job.texts for token in written][:_WEIGHING_TOKENS]
     tokens = Tokenizer.load(job.checkpoint.path).encode(read_text(text))[:_WEIGHING_TOKENS]
     if len(tokens) < _WEIGHING_LEAST:
         raise InputError(
             f"{text} gives {len(tokens)} tokens to weigh by, expected {_WEIGHING_LEAST} or more"
         )
+    return tokens
+
+
+def _weighing(job: ExportJob, folder: Path, layout: Layout, progress: Progress) -> Path | None:
+    """Return a scratch file with the importance of each matrix's columns, if there is a text."""
+    tokens = _weighing_tokens(job)
+    if not tokens:
+        return None
     stage = f"{job.stage} importance"
     found = importance(
         job.spec, job.tensors, tokens, layout, lambda done, total: progress(stage, done, total)

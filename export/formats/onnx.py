@@ -19,6 +19,7 @@ from edgedec.models.decoder import DecoderSpec
 
 WEIGHTS = FORMATS
 DEFAULT_WEIGHTS = "int4"
+CALIBRATED = ("int4",)
 EXTRA = "export"
 PACKAGES = ("numpy", "onnx", "onnxruntime")
 # Of the model's bytes, what an int8 head may add.

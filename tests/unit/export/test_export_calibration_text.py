@@ -118,8 +118,6 @@ def test_a_text_that_is_none(target: Path, tmp_path: Path, content: bytes, words
 def test_options_that_make_no_sense(target: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected self or none"):
         exported(target, tmp_path / "out", calibration="gptq")
-    with pytest.raises(InputError, match="is for onnx"):
-        exported(target, tmp_path / "out", formats=("gguf",), calibration_text=target)
 
 
 def test_a_trained_model_loses_less_than_half(
@@ -136,3 +134,16 @@ def test_a_trained_model_loses_less_than_half(
         for name in ("none", "self")
     }
     assert lost["self"] < 0.5 * lost["none"]
+
+
+@pytest.mark.parametrize("calibration", ["self", "none"])
+def test_a_gguf_is_weighed_by_them(
+    target: Path, tmp_path: Path, few: None, calibration: str
+) -> None:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
+    seen: set[str] = set()
+    options = ExportOptions(
+        target, tmp_path / "out", formats=("gguf",), calibration=calibration, parity=False
+    )
+    export_bundle(options, lambda stage, done, total: seen.add(stage))
+    assert ({"calibration text", "target importance"} <= seen) == (calibration == "self")
