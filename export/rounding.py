@@ -141,9 +141,8 @@ class CalibratedRounding:
             name = asked[0].name
             if asked[0].x is not seen:  # q, k and v are fed the same
                 seen, factor = asked[0].x, self._factor(name, [each.x for each in asked])
-            self._ready[name] = blocks = self._rounded(
-                self._tensors, name, factor, self._bits, self._block_size
-            )
+            parts = self._parts(self._tensors, name, factor, self._bits, self._block_size)
+            self._ready[name] = blocks = _joined(list(parts))
             yield
             columns = self._tensors.shape(name)[1]
             matrix = dequantize(blocks.packed, blocks.scales, self._bits, columns).T
@@ -183,22 +182,6 @@ class CalibratedRounding:
             self.notes.append(f"{name} is rounded without calibration: {error}")
             return None
 
-    def _rounded(
-        self,
-        tensors: TensorReader,
-        name: str,
-        factor: FloatArray | None,
-        bits: int,
-        block_size: int,
-    ) -> Blocks:
-        parts = list(self._parts(tensors, name, factor, bits, block_size))
-        return Blocks(
-            np.concatenate([part.packed for part in parts]),
-            np.concatenate([part.scales for part in parts]),
-            sum(part.squared_error for part in parts),
-            sum(part.squared_weight for part in parts),
-        )
-
     def _parts(
         self,
         tensors: TensorReader,
@@ -212,6 +195,15 @@ class CalibratedRounding:
         return _ahead(
             lambda part: round_rows(part, factor, bits, block_size), chunks(tensors, [name])
         )
+
+
+def _joined(parts: Sequence[Blocks]) -> Blocks:
+    return Blocks(
+        np.concatenate([part.packed for part in parts]),
+        np.concatenate([part.scales for part in parts]),
+        sum(part.squared_error for part in parts),
+        sum(part.squared_weight for part in parts),
+    )
 
 
 def _roles(spec: DecoderSpec) -> tuple[str, ...]:
