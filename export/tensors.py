@@ -90,6 +90,34 @@ class PaddedTensors:
         return whole
 
 
+class ScaledTensors:
+    """Another reader with rows and columns of some tensors multiplied by factors."""
+
+    def __init__(self, inner: TensorReader) -> None:
+        self._inner = inner
+        self._rows: dict[str, FloatArray] = {}
+        self._columns: dict[str, FloatArray] = {}
+
+    def multiply_rows(self, name: str, factors: FloatArray) -> None:
+        """From now on; ``factors`` ``[rows]``."""
+        self._rows[name] = self._rows.get(name, np.float32(1)) * factors
+
+    def multiply_columns(self, name: str, factors: FloatArray) -> None:
+        """From now on; ``factors`` ``[columns]``."""
+        self._columns[name] = self._columns.get(name, np.float32(1)) * factors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._inner.shape(name)
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        part = self._inner.rows(name, start, stop)
+        if name in self._rows:
+            part = (part.T * self._rows[name][start:stop]).T
+        if name in self._columns:
+            part = part * self._columns[name]
+        return part
+
+
 class CountedTensors:
     """Another reader that tells how many numbers were read so far."""
 

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from edgedec.errors import InputError
+from edgedec.export.balancing import balanced
 from edgedec.export.calibration import kv_scales
 from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.onnx import KV_TYPES, GraphOptions, write_model
@@ -38,7 +39,12 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See Exporter."""
     spec, tensors = _padded(job)
     stage, total = job.stage, spec.parameters
-    graph = _options(job)
+    graph, notes = _options(job), []
+    if job.texts:
+        form = graph.form
+        tensors, moved = balanced(spec, tensors, job.texts, form.bits, form.block_size)
+        if moved:
+            notes.append(f"outliers balanced at {moved} places")
     if graph.kv == "int8":
         scales = kv_scales(
             spec,
@@ -61,8 +67,8 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     counted = CountedTensors(tensors, lambda done: progress(stage, min(done, total), total))
     errors = write_model(spec, counted, folder, graph, rounding)
     progress(stage, total, total)
-    notes = tuple(rounding.notes) if rounding else ()
-    return Exported(_FILES, graph.kv, spec.vocab_size, errors, notes)
+    notes += rounding.notes if rounding else []
+    return Exported(_FILES, graph.kv, spec.vocab_size, errors, tuple(notes))
 
 
 def head_bits(spec: DecoderSpec, form: WeightForm) -> int:
