@@ -58,8 +58,8 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     _check(options)
     sources = _sources(options)
     jobs = {source.role: _jobs(options, source, sources) for source in sources}
-    _calibrate(options, sources, jobs, progress)
     with appearing(options.out, overwrite=options.overwrite) as folder:
+        _calibrate(options, sources, jobs, progress)  # after a folder in the way was refused
         for source in sources:
             _copy_tokenizer(source.checkpoint.path, folder / source.tokenizer)
         reports = tuple(

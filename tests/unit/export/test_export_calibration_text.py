@@ -115,6 +115,15 @@ def test_a_text_that_is_none(target: Path, tmp_path: Path, content: bytes, words
     assert set(leftovers(tmp_path / "out")) == {"target", "mine.txt"}
 
 
+def test_a_folder_in_the_way_is_refused_before_anything_is_written(
+    target: Path, tmp_path: Path, written: list[calibration_text.Texts]
+) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="exists"):
+        exported(target, tmp_path / "out")
+    assert written == []
+
+
 def test_options_that_make_no_sense(target: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected self or none"):
         exported(target, tmp_path / "out", calibration="gptq")
