@@ -59,7 +59,8 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     sources = _sources(options)
     jobs = {source.role: _jobs(options, source, sources) for source in sources}
     with appearing(options.out, overwrite=options.overwrite) as folder:
-        _calibrate(options, sources, jobs, progress)  # after a folder in the way was refused
+        if not _calibrate(options, sources, jobs, folder, progress):
+            options = dataclasses.replace(options, calibration="none")  # as the manifest says
         for source in sources:
             _copy_tokenizer(source.checkpoint.path, folder / source.tokenizer)
         reports = tuple(
@@ -173,22 +174,34 @@ def _calibrate(
     options: ExportOptions,
     sources: list[GivenModel],
     jobs: dict[str, list[ExportJob]],
+    folder: Path,
     progress: Progress,
-) -> None:
-    """Give jobs that round in few bits the target's texts to do it for; the draft's as well."""
+) -> bool:
+    """Give jobs that round in few bits the target's texts to do it for; True if any got some.
+
+    Raises:
+        InputError: a text was given and no job reads it.
+
+    """
     if options.calibration == "none" and options.calibration_text is None:
-        return
+        return False
     texts = None
     for source in sources:
         for place, job in enumerate(jobs[source.role]):
             if not formats.reads_texts(job.format, job.weights):
                 continue
-            texts = texts or calibration_text.texts(jobs["target"][0], progress)
+            texts = texts or calibration_text.texts(jobs["target"][0], folder, progress)
             own = texts
             if source.tokenizer != sources[0].tokenizer:
                 paths = sources[0].checkpoint.path, source.checkpoint.path
                 own = calibration_text.retokenized(texts, *paths)
+            own = tuple(text[: job.spec.max_context] for text in own)
             jobs[source.role][place] = dataclasses.replace(job, texts=own)
+    if texts is None and options.calibration_text is not None:
+        raise InputError(
+            "--calibration-text is for int4 in onnx and quantised weights in gguf: leave it out"
+        )
+    return texts is not None
 
 
 def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:

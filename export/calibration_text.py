@@ -18,7 +18,7 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Model
 from edgedec.decoding.stopping import StopRule
-from edgedec.errors import InputError
+from edgedec.errors import InputError, UnsupportedArchitecture
 from edgedec.export.job import ExportJob
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.options import Progress
@@ -34,16 +34,22 @@ _SEED = 1
 Texts = tuple[tuple[int, ...], ...]
 
 
-def texts(job: ExportJob, progress: Progress) -> Texts:
-    """The texts that a target and its draft are calibrated on, in the target's tokens.
+def texts(job: ExportJob, folder: Path, progress: Progress) -> Texts:
+    """Return the texts that a target and its draft are calibrated on, in the target's tokens.
+
+    Args:
+        job: the target's.
+        folder: on the disk that has room for a model.
+        progress: hears how much is written.
 
     Raises:
         InputError: the user's text cannot be read, or is too short.
+        UnsupportedArchitecture: ONNX Runtime cannot run the model, which so cannot write.
 
     """
     file = job.options.calibration_text
     if file is None:
-        return _self_written(job, progress)
+        return _self_written(job, folder, progress)
     tokens = Tokenizer.load(job.checkpoint.path).encode(read_text(file))[:TOKENS]
     if len(tokens) < _LEAST:
         raise InputError(f"{file} gives {len(tokens)} tokens to calibrate on, expected {_LEAST}")
@@ -52,28 +58,39 @@ def texts(job: ExportJob, progress: Progress) -> Texts:
 
 
 def retokenized(written: Texts, source: Path, other: Path) -> Texts:
-    """The same texts in the tokens of another tokenizer."""
+    """Return the texts in the tokens of another tokenizer, without special tokens."""
     decode, encode = Tokenizer.load(source).decode, Tokenizer.load(other).encode
-    return tuple(tuple(encode(decode(list(text)))) for text in written)
+    found = (tuple(encode(decode(list(text)))) for text in written)
+    return tuple(text for text in found if text)
 
 
-def _self_written(job: ExportJob, progress: Progress) -> Texts:
+def _self_written(job: ExportJob, folder: Path, progress: Progress) -> Texts:
     from edgedec.runtimes.onnx.model import OnnxModel
 
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        eos_ids = job.checkpoint.eos_ids
-        write_model(job.spec, job.tensors, folder, GraphOptions(job.checkpoint.name, eos_ids))
-        model = OnnxModel.load(folder, row_invariant=False)
+    options = GraphOptions(job.checkpoint.name, block_size=job.options.block_size)
+    with tempfile.TemporaryDirectory(dir=folder) as name:
         try:
-            return _written(model, eos_ids, job.spec.max_context, progress)
+            write_model(job.spec, job.tensors, Path(name), options)
+        except UnsupportedArchitecture as error:
+            reason = str(error).split(":")[0]
+            raise UnsupportedArchitecture(
+                f"no texts to calibrate on, since {reason}: give one with --calibration-text"
+            ) from None
+        model = OnnxModel.load(name, row_invariant=False)
+        try:
+            return _written(model, _first(job), job.spec.max_context, progress)
         finally:
             model.close()
 
 
-def _written(model: Model, eos_ids: Sequence[int], longest: int, progress: Progress) -> Texts:
-    """Texts that begin where another one ended: after the token that ends texts."""
-    first, length = (eos_ids or [0])[0], min(_LENGTH, longest)
+def _first(job: ExportJob) -> list[int]:
+    """What a text begins with: what the tokenizer puts there, or what ends the text before."""
+    begun = Tokenizer.load(job.checkpoint.path).encode("")
+    return begun or [(job.checkpoint.eos_ids or (0,))[0]]
+
+
+def _written(model: Model, first: Sequence[int], longest: int, progress: Progress) -> Texts:
+    length = min(_LENGTH, longest)
     found: list[tuple[int, ...]] = []
     done = 0
     while done < TOKENS:
@@ -84,11 +101,11 @@ def _written(model: Model, eos_ids: Sequence[int], longest: int, progress: Progr
     return tuple(found)
 
 
-def _one(model: Model, first: int, length: int, seed: int) -> tuple[int, ...]:
+def _one(model: Model, first: Sequence[int], length: int, seed: int) -> tuple[int, ...]:
     size, rule = model.info.vocab_size, acceptance.rule()
     engine = Engine(model.open(length), drafting.create("none", DrafterParts(size)), Fixed(0), rule)
-    sampler = Sampler(SamplingParams(temperature=1.0, seed=seed), size, [first])
-    stop = StopRule(eos_ids=(), max_new_tokens=length - 1)
-    blocks = engine.run(Request([first], sampler, stop), Metrics())
+    sampler = Sampler(SamplingParams(temperature=1.0, seed=seed), size, first)
+    stop = StopRule(eos_ids=(), max_new_tokens=length - len(first))
+    blocks = engine.run(Request(first, sampler, stop), Metrics())
     written = [event.token for block in blocks for event in block]
-    return (first, *written)
+    return (*first, *written)

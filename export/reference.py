@@ -162,6 +162,7 @@ class Reference:
         if spec.gated:
             gate = yield from self._linear("gate", layer, x, spec.mlp_bias)
         inner = self._activated(gate, up)
+        del gate, up  # whoever waits for this product keeps what is named here
         return (yield from self._linear("down", layer, inner, spec.mlp_bias))
 
     def _activated(self, gate: FloatArray, up: FloatArray) -> FloatArray:

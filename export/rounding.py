@@ -23,15 +23,7 @@ _Out = TypeVar("_Out")
 
 
 class Rounding(Protocol):
-    """Quantises the matrices of a decoder, in the order in which data flows through them.
-
-    Attributes:
-        head_is_apart: the head is rounded for what it multiplies, so that in few bits it is no
-            table to look tokens up in.
-
-    """
-
-    head_is_apart: bool
+    """Quantises the matrices of a decoder, in the order in which data flows through them."""
 
     def blocks(
         self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
@@ -49,8 +41,6 @@ class Rounding(Protocol):
 class PlainRounding:
     """Each block by itself, with the scale of least squared error."""
 
-    head_is_apart = False
-
     def blocks(
         self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
     ) -> Iterator[Blocks]:
@@ -65,8 +55,8 @@ class CalibratedRounding:
 
     The texts go through the decoder layer by layer: at each matrix its inputs from all texts
     are summed up (``Gram``), it is rounded for them, and they go on through what it became.
-    The residual streams of all texts, one layer's matrices and one sum are in memory.
-    Experts and embeddings are rounded plainly.
+    In memory are, for all texts, the residual stream and the widest of a layer's values, and one
+    matrix with its sum. Experts and embeddings, and so a head that is one, are rounded plainly.
 
     Args:
         spec: the decoder.
@@ -80,8 +70,6 @@ class CalibratedRounding:
 
     """
 
-    head_is_apart = True
-
     def __init__(
         self,
         spec: DecoderSpec,
@@ -92,12 +80,13 @@ class CalibratedRounding:
         on_layer: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self.notes: list[str] = []
+        self._failed = ""
         self._spec, self._tensors = spec, tensors
         self._bits, self._block_size = bits, block_size
         self._plain, self._reference = PlainRounding(), Reference(spec, tensors)
         self._streams = [self._reference.embed(text) for text in texts]
         self._ready: dict[str, Blocks] = {}
-        self._on_layer = on_layer
+        self._on_layer, self._taken = on_layer, 0
         self._work = self._layers()
         self._names = {
             spec.name(role, layer) for layer in range(spec.layers) for role in _roles(spec)
@@ -111,6 +100,7 @@ class CalibratedRounding:
             if name in self._names:
                 while name not in self._ready:
                     next(self._work)
+                self._told()
                 yield self._ready.pop(name)
             else:
                 yield from self._plain.blocks(tensors, [name], bits, block_size)
@@ -124,12 +114,16 @@ class CalibratedRounding:
         name, inputs = names[0], [self._reference.final_norm(x) for x in self._streams]
         return self._parts(tensors, name, self._factor(name, inputs), bits, block_size)
 
+    def _told(self) -> None:
+        self._taken += 1
+        layers, rest = divmod(self._taken, len(_roles(self._spec)))
+        if not rest:
+            self._on_layer(layers, self._spec.layers)
+
     def _layers(self) -> Iterator[None]:
         """Go through the layers; pauses after each matrix."""
-        total = self._spec.layers
-        for layer in range(total):
+        for layer in range(self._spec.layers):
             yield from self._layer(layer)
-            self._on_layer(layer + 1, total)
 
     def _layer(self, layer: int) -> Iterator[None]:
         """All texts in step: each waits at a matrix until it is rounded for all."""
@@ -141,22 +135,27 @@ class CalibratedRounding:
             name = asked[0].name
             if asked[0].x is not seen:  # q, k and v are fed the same
                 seen, factor = asked[0].x, self._factor(name, [each.x for each in asked])
+            elif factor is None:
+                self.notes.append(f"{name} is rounded without calibration, as {self._failed}")
             parts = self._parts(self._tensors, name, factor, self._bits, self._block_size)
             self._ready[name] = blocks = _joined(list(parts))
             yield
             columns = self._tensors.shape(name)[1]
             matrix = dequantize(blocks.packed, blocks.scales, self._bits, columns).T
-            asked = self._sent(running, [each.x @ matrix for each in asked])
+            asked = self._sent(running, asked, matrix)
 
-    def _sent(self, running: Sequence[Steps], products: Sequence[FloatArray]) -> list[Product]:
+    def _sent(
+        self, running: Sequence[Steps], asked: Sequence[Product], matrix: FloatArray
+    ) -> list[Product]:
         """Give every text its product; what they ask for next, or nothing at a layer's end."""
-        asked = []
-        for place, (steps, product) in enumerate(zip(running, products, strict=True)):
+        following = []
+        for place, (steps, product) in enumerate(zip(running, asked, strict=True)):
             try:
-                asked.append(steps.send(product))
+                # One text's at a time: those of all are as large as all that is kept.
+                following.append(steps.send(product.x @ matrix))
             except StopIteration as done:
                 self._streams[place] = done.value
-        return asked
+        return following
 
     def _answered(self, steps: Steps) -> Steps:
         """The same steps, with the products answered that are not calibrated."""
@@ -179,6 +178,7 @@ class CalibratedRounding:
         try:
             return gram.factor()
         except np.linalg.LinAlgError as error:
+            self._failed = name
             self.notes.append(f"{name} is rounded without calibration: {error}")
             return None
 

@@ -83,7 +83,7 @@ class PaddedTensors:
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
         stored = self._inner.shape(name)[0]
         part = self._inner.rows(name, min(start, stored), min(stop, stored))
-        if len(part) == stop - start:
+        if name not in self._rows or len(part) == stop - start:
             return part
         whole = np.zeros((stop - start, *part.shape[1:]), np.float32)
         whole[: len(part)] = part

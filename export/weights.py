@@ -148,8 +148,7 @@ class Plain:
 class Quantized:
     """int4 or int8 in blocks along the input channels, through MatMulNBits.
 
-    The embedding is looked up in the head's own bytes where the two are tied and the head is
-    not rounded for its inputs, else in int8.
+    The embedding is looked up in the head's own bytes where the two are tied, else in int8.
     """
 
     def __init__(
@@ -177,8 +176,6 @@ class Quantized:
     def embed(self, ids: str, out: str, table: str, shared: bool) -> str:
         g = self._graph
         rows, hidden = self._tensors.shape(table)
-        if self._rounding.head_is_apart and self._head_bits < 8:
-            shared = False
         bits, stored = (self._head_bits, table) if shared else (8, "embedding")
         if hidden % self._block:
             # Blocks padded at the end of each row: the lookup has no way to leave them out.

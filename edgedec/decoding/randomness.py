@@ -89,11 +89,12 @@ class Streams:
         # A text is drawn position after position, and together they cost little more than one.
         until = position + (1 if index else _AT_ONCE)
         keys = [self._key(place, purpose, index) for place in range(position, until)]
-        for place, noise in enumerate(_noise(keys, vocab_size), position):
+        drawn = _noise(keys, vocab_size)
+        for place, noise in enumerate(drawn, position):
             self._noise[place, purpose, vocab_size, index] = noise
         while len(self._noise) > _CACHED_ROWS:
             self._noise.popitem(last=False)
-        return self._noise[position, purpose, vocab_size, index]
+        return drawn[0]
 
     def uniform(self, position: int, purpose: Purpose, index: int = 0) -> float:
         """A number in (0, 1); ``index`` tells several draws at one position apart."""

@@ -27,7 +27,8 @@ class GraphOptions:
         block_size: weights that share a scale.
         max_context: positions of the rotary tables; None is the model's own context.
         own_rows: attention computes rows of its own choice, so that it alone can be padded.
-        head_bits: of a quantised head; None is as ``weights``.
+        head_bits: of a quantised head, and of the embedding where that is the head; None is as
+            ``weights``.
         kv_scales: per layer those of keys and values, ``[kv_heads, head_dim]``; for int8.
 
     """

@@ -54,7 +54,7 @@ def race(
     small_ids = may_win.nonzero()[0]
     if not len(small_ids) < _FEW * len(row):
         return None, row * scale + noise.all()
-    able = large >= least
+    able = np.logical_not(large < least)
     scores = row[small_ids] * scale
     if able.any():
         ids = np.concatenate([ids[able], small_ids])

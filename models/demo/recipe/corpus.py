@@ -30,10 +30,10 @@ HELD_OUT_PER_MILLE = 40
 LARGEST_FILE = 400_000  # bytes; longer modules are tables
 SMALLEST_FILE = 200
 LIBRARY_EPOCHS, TEST_EPOCHS = 2.0, 0.7  # relative weights: tests repeat themselves more
-# What training needs anyway, and what that needs; all of them under BSD, MIT or Apache licences.
+# What the recipe's environment has, under BSD, MIT and Apache licences for the most part.
 PACKAGES = (
-    "click", "fsspec", "huggingface_hub", "hypothesis", "jinja2", "networkx", "numpy", "rich",
-    "sympy", "torch", "transformers",
+    "click", "fsspec", "huggingface_hub", "jinja2", "networkx", "numpy", "rich", "sympy", "torch",
+    "transformers",
 )  # fmt: skip
 PACKAGE_SHARE = 0.5  # of the windows
 LARGEST_PACKAGE = 16_000_000  # characters; of a larger one some files, by their names
@@ -110,7 +110,7 @@ def read_packages(held_out: list[Document]) -> list[Document]:
             for document in read_documents(Path(found.origin).parent)
             if not document.is_test and not _is_copy(document, known)
         ]
-        share = LARGEST_PACKAGE / sum(len(document.text) for document in own)
+        share = LARGEST_PACKAGE / max(1, sum(len(document.text) for document in own))
         documents += [document for document in own if _place(document.path) < share]
     return documents
 

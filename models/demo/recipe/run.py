@@ -18,7 +18,7 @@ import json
 import math
 import platform
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -94,8 +94,9 @@ def prepare(
     tokens_file, tokenizer_file = folder / "tokens.npz", folder / "tokenizer.json"
     if tokens_file.exists():
         with np.load(tokens_file) as saved:
-            corpus = Corpus(**saved)
-        return Data(folder, Tokenizer.from_file(str(tokenizer_file)), corpus)
+            streams = dict(saved)
+        if set(streams) == {each.name for each in fields(Corpus)}:  # not an earlier recipe's
+            return Data(folder, Tokenizer.from_file(str(tokenizer_file)), Corpus(**streams))
     if trained is not None and trained.exists():
         tokenizer = Tokenizer.from_file(str(trained))
     else:

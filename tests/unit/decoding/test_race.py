@@ -98,11 +98,13 @@ def test_a_race_that_expects_too_little_noise_is_noticed(
         check_many()
 
 
-@pytest.mark.parametrize("token", [0, 5000, 19_999])
-def test_what_is_no_number_is_handed_on(token: int) -> None:
-    row = row_of(np.random.default_rng(1), 20_000, 4.0, ties=False)
-    row[token] = np.nan
-    _, sums = race.race(row, np.float32(1), noise_of(1, len(row)), [int(row[:5000].argmax())], 1)
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("token", [0, 5000, 19_999, "large"])
+def test_what_is_no_number_is_handed_on(token: int | str, count: int) -> None:
+    row, noise = row_of(np.random.default_rng(1), 20_000, 4.0, ties=False), noise_of(1, 20_000)
+    row[noise.large_ids[5] if token == "large" else token] = np.nan
+    likely = np.argsort(-row[1:5000])[:8] + 1
+    _, sums = race.race(row, np.float32(1), noise, likely.tolist(), count)
     assert np.isnan(sums[sums.argmax()])
 
 

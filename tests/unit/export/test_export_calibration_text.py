@@ -10,9 +10,10 @@ import tiny_tokenizers
 from tiny_models import leftovers, tiny_checkpoint
 
 from edgedec.bundle.manifest import MANIFEST
-from edgedec.errors import InputError
+from edgedec.errors import InputError, UnsupportedArchitecture
 from edgedec.export import ExportOptions, ExportReport, calibration_text, export_bundle
 from edgedec.export.checkpoint import read_json
+from edgedec.export.rounding import CalibratedRounding
 from edgedec.text.tokenizer import Tokenizer
 
 DEMO = Path(__file__).parents[3] / "models" / "demo"
@@ -122,6 +123,38 @@ def test_a_folder_in_the_way_is_refused_before_anything_is_written(
     with pytest.raises(InputError, match="exists"):
         exported(target, tmp_path / "out")
     assert written == []
+
+
+def test_a_draft_reads_no_further_than_its_context(
+    target: Path, tmp_path: Path, few: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = tiny_checkpoint(tmp_path / "draft", seed=9, max_position_embeddings=64)
+    lengths: list[int] = []
+    honest = CalibratedRounding.__init__
+
+    def init(self: Any, spec: Any, tensors: Any, texts: Any, *more: Any) -> None:
+        lengths.append(max(map(len, texts)))
+        honest(self, spec, tensors, texts, *more)
+
+    monkeypatch.setattr(CalibratedRounding, "__init__", init)
+    exported(target, tmp_path / "out", draft=draft)
+    assert lengths == [128, 64]
+
+
+def test_a_model_that_onnx_cannot_hold_needs_a_text(tmp_path: Path) -> None:
+    target = tiny_checkpoint(tmp_path / "target", head_dim=12)
+    with pytest.raises(UnsupportedArchitecture, match="give one with --calibration-text"):
+        exported(target, tmp_path / "out", formats=("gguf",))
+
+
+def test_what_is_never_used_is_not_recorded_and_a_text_for_it_refused(
+    target: Path, tmp_path: Path
+) -> None:
+    exported(target, tmp_path / "out", weights="fp16")
+    provenance = read_json(tmp_path / "out" / MANIFEST)["provenance"]
+    assert provenance["options"]["calibration"] == "none"
+    with pytest.raises(InputError, match="--calibration-text is for int4"):
+        exported(target, tmp_path / "other", weights="fp16", calibration_text=target)
 
 
 def test_options_that_make_no_sense(target: Path, tmp_path: Path) -> None:

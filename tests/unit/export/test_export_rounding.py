@@ -117,8 +117,8 @@ def test_a_twin_that_reads_on_with_the_source_is_noticed(
 ) -> None:
     honest = Recorded._sent
 
-    def twin(self: Recorded, running: Any, products: Sequence[FloatArray]) -> Any:
-        return honest(self, running, [1.01 * each for each in products])
+    def twin(self: Recorded, running: Any, asked: Any, matrix: FloatArray) -> Any:
+        return honest(self, running, asked, 1.01 * matrix)
 
     monkeypatch.setattr(Recorded, "_sent", twin)
     with pytest.raises(AssertionError):
@@ -142,8 +142,16 @@ def test_the_graph_computes_with_it(name: str, head_bits: int, tmp_path: Path) -
     got = graph_runner.logits(tmp_path, spec, [text])
     # Activations are rounded to int8 by the kernel.
     assert np.abs(got - expected).max() < 0.2 * expected.std()
-    # A head in int4 that is also a table would be rounded for neither use.
-    assert (head is None) == (spec.tied and head_bits == 8 and spec.hidden % 32 == 0)
+    # What tokens are looked up in is rounded as a table, also where it is the head.
+    assert (head is None) == (spec.tied and spec.hidden % 32 == 0)
+
+
+def test_layers_are_told_when_their_matrices_are_done(tmp_path: Path) -> None:
+    spec = spec_for(tiny_config(tie_word_embeddings=True))
+    tensors, told = MemoryTensors(random_tensors(spec, 5)), []
+    rounding = CalibratedRounding(spec, tensors, TEXTS, 4, 32, lambda *step: told.append(step))
+    write_model(spec, tensors, tmp_path, GraphOptions("tiny", head_bits=8), rounding)
+    assert told == [(1, 2), (2, 2)]
 
 
 def test_same_texts_same_bytes(tmp_path: Path) -> None:
@@ -170,3 +178,8 @@ def test_what_cannot_be_calibrated_is_rounded_plainly_and_said(tmp_path: Path) -
     with np.errstate(all="ignore"):
         write_model(spec, MemoryTensors(arrays), tmp_path, options, rounding)
     assert rounding.notes[0].startswith(f"{spec.name('q', 1)} is rounded without calibration:")
+    # Every matrix from there on, each by its name.
+    assert [note.split()[0] for note in rounding.notes] == [
+        *(spec.name(role, 1) for role in ("q", "k", "v", "o", "up", "gate", "down")),
+        spec.name("head"),
+    ]
