@@ -26,7 +26,7 @@ _ROUNDING = 1e-5
 
 
 def race(
-    row: FloatArray, scale: np.float32, noise: Noise, likely: Sequence[int], count: int
+    row: FloatArray, scale: np.float32, noise: Noise, likely: Sequence[int] | IntArray, count: int
 ) -> tuple[IntArray | None, FloatArray]:
     """Return scores with noise, including those of the ``count`` best tokens.
 
@@ -74,10 +74,10 @@ def _least(sums: FloatArray, count: int) -> float:
 
 
 def _least_of_likely(
-    row: FloatArray, scale: np.float32, noise: Noise, likely: Sequence[int], count: int
+    row: FloatArray, scale: np.float32, noise: Noise, likely: Sequence[int] | IntArray, count: int
 ) -> float:
     """Return a lower bound on the ``count``-th largest sum of the likely tokens."""
-    tried = likely[: count + 1]
+    tried = [int(token) for token in likely[: count + 1]]
     if len(tried) < count:
         return -math.inf
     sums = [float(row[token] * scale) + noise.at_least(token) for token in tried]

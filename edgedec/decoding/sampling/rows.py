@@ -168,7 +168,7 @@ class Rows:
             ids, scores = self._scores(node)
             return ids, scores + (noise.all() if ids is None else noise.of(ids))
         row = self._penalised(node)
-        likely = self._scored.top_ids[node - self._scored.start, : count + 1].tolist()
+        likely = self._scored.top_ids[node - self._scored.start]
         return race(row, sampler.inverse_temperature, noise, likely, count)
 
     def _no_numbers(self) -> SessionError:
