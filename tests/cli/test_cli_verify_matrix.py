@@ -317,7 +317,7 @@ def test_a_drafter_that_disturbs_the_text_fails_in_its_way(
 
             def disturbing(root: Any, limits: Any, go_on: Any, streams: Any) -> Any:
                 streams.seed += 1  # numbers used up, as by a generator that is drawn from
-                streams._rows.clear()
+                streams._noise.clear()
                 return propose(root, limits, go_on, streams)
 
             drafter.propose = disturbing

@@ -39,7 +39,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "temperature": {"temperature": 0.9, "seed": 7},
     "top-p": {"temperature": 1.2, "top_p": 0.8, "seed": 8},
-    "top-k, min-p": {"temperature": 1.5, "top_k": 5, "min_p": 0.05, "seed": 9},
+    "top-k, min-p": {"temperature": 1.5, "top_k": 5, "min_p": 0.05, "seed": 10},
 }
 PENALTIES: list[dict[str, Any]] = [
     {},
@@ -190,9 +190,9 @@ def bias_at_the_root_only(sampler: Sampler) -> None:
     honest = sampler.penalties
 
     class Twin(Rows):
-        def _scores(self, node: int) -> Any:
+        def _penalised(self, node: int) -> Any:
             sampler.penalties = honest if node == 0 else None
-            return super()._scores(node)
+            return super()._penalised(node)
 
     swap_rows(sampler, Twin)
 

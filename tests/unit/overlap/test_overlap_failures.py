@@ -232,7 +232,7 @@ def test_a_pass_for_what_was_left_aside_is_interrupted() -> None:
     clock, passes = VirtualClock(), list[bool]()
 
     def seconds(rows: int, context: int) -> float:
-        passes.append(context > 40 and not any(passes))
+        passes.append(context > 30 and not any(passes))
         return 60.0 if passes[-1] else 1e-4
 
     target, draft = Slow(TARGET, 2e-3, clock=clock), PacedModel(DRAFT, seconds, clock)

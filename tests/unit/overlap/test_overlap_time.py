@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,10 +95,13 @@ def test_a_draft_that_is_too_slow_costs_nothing(share: float, lookup: bool) -> N
 
 def test_a_quick_draft_is_waited_for() -> None:
     """After a rejection a few draft passes cost less than a target pass for one token."""
-    _, patient = timed(overlapped(4), 0.04)
-    assert patient.draft_s > 0
-    best = min(timed(sequential(k), 0.04)[1].tpot_s for k in range(6))
-    assert patient.tpot_s < 1.02 * best
+    hot = [replace(HOT, seed=seed) for seed in range(8)]  # one text says little
+
+    def seconds(make: Make) -> float:
+        return sum(timed(make, 0.04, sampling)[1].tpot_s for sampling in hot)
+
+    assert timed(overlapped(4), 0.04)[1].draft_s > 0
+    assert seconds(overlapped(4)) < 1.02 * min(seconds(sequential(k)) for k in range(6))
 
 
 def test_the_target_never_waits_for_a_draft_s_pass_to_end() -> None:
