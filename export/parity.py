@@ -24,7 +24,8 @@ from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.reference import Reference
 from edgedec.export.slices import Slices
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
-from edgedec.export.weights import WeightForm, make_format
+from edgedec.export.weight_form import WeightForm
+from edgedec.export.weights import make_format
 from edgedec.models.decoder import DecoderSpec
 
 DoubleArray = npt.NDArray[np.float64]

@@ -78,7 +78,7 @@ class Reference:
     def layer(
         self, layer: int, x: FloatArray, hear: Callable[[Product], None] = lambda asked: None
     ) -> FloatArray:
-        """The residual stream ``[n, hidden]`` after a layer; ``hear`` is told of each product."""
+        """Return the residual stream ``[n, hidden]`` after a layer; ``hear`` gets each product."""
         steps = self.steps(layer, x)
         try:
             asked = next(steps)
@@ -90,7 +90,7 @@ class Reference:
             return after
 
     def steps(self, layer: int, x: FloatArray) -> Steps:
-        """The same layer, which leaves its products with matrices to whoever drives it."""
+        """Compute the same layer, asking the caller for each product with a matrix."""
         normed = self._optional_norm("attention_norm", layer, x)
         mixed = yield from self._attention(layer, normed)
         attended = self._added("attention_post_norm", layer, mixed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,32 +14,11 @@ from edgedec.export.graph import GraphWriter
 from edgedec.export.quantize import ByteArray
 from edgedec.export.rounding import PlainRounding, Rounding
 from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
+from edgedec.export.weight_form import FORMATS, WeightForm
 from edgedec.models.traits import Experts
 
-FORMATS = ("int4", "int8", "fp16", "fp32")
 MICROSOFT = "com.microsoft::"
 _LAST = np.array([-1], np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class WeightForm:
-    """How weights are stored.
-
-    Attributes:
-        name: ``int4``, ``int8``, ``fp16`` or ``fp32``.
-        block_size: quantised weights that share a scale.
-        head_bits: of a quantised head; None is as the other matrices.
-
-    """
-
-    name: str
-    block_size: int = 32
-    head_bits: int | None = None
-
-    @property
-    def bits(self) -> int:
-        """Of a quantised matrix."""
-        return int(self.name[3:])
 
 
 class Format(Protocol):

@@ -57,7 +57,7 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[InterruptFlag]:
 
 
 class InterruptFlag:
-    """Whether Ctrl-C was pressed."""
+    """True once Ctrl-C was pressed."""
 
     now = False
 

@@ -80,8 +80,6 @@ def command(
     edgedec plan large.gguf --draft small.gguf --temperature 0.8 --json
     edgedec plan ./my-bundle --forget
     """  # fmt: skip
-    from edgedec._support.fields import to_json
-    from edgedec.cli import _decision, _output
     from edgedec.planning import decisions
     from edgedec.profiling import ProfileOptions
     from edgedec.records.workload import Workload
@@ -104,11 +102,18 @@ def command(
         )
     if out is not None:
         decisions.save(decision, out)
+    _show(decision, as_json=as_json, show_all=show_all)
+    _keep(decision, bundle, draft_model, anyway=chosen["remember_busy"])
+
+
+def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:
+    from edgedec._support.fields import to_json
+    from edgedec.cli import _decision, _output
+
     if as_json:
         _output.print_json(to_json(decision))
     else:
         _decision.show(decision, show_all=show_all)
-    _keep(decision, bundle, draft_model, anyway=chosen["remember_busy"])
 
 
 def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: bool) -> None:

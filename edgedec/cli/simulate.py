@@ -80,8 +80,6 @@ def command(
     edgedec simulate --card jetson-orin-nx --target "7B int4" --draft "0.5B int4" --acceptance 0.7
     edgedec simulate --papers
     """  # fmt: skip
-    from edgedec.cli import _output
-
     if papers or list_cards:
         option = "--papers" if papers else "--cards"
         name = "papers" if papers else "list_cards"
@@ -106,17 +104,16 @@ def command(
         return
     with _terminal.steps() as on_progress:
         found = elsewhere(bundle, card, changes, workload, on_progress=on_progress)
+    _show(found, as_json=as_json, show_all=show_all)
+
+
+def _show(found: Elsewhere, *, as_json: bool, show_all: bool) -> None:
+    from edgedec._support.fields import to_json
+    from edgedec.cli import _decision, _output
+
     if as_json:
-        from edgedec._support.fields import to_json
-
         _output.print_json(to_json(found))
-    else:
-        _print(found, show_all=show_all)
-
-
-def _print(found: Elsewhere, *, show_all: bool) -> None:
-    from edgedec.cli import _decision
-
+        return
     _decision.show(found.decision, show_all=show_all)
     click.echo()
     ends = (found.slow, found.fast, found.plain_slow, found.plain_fast)

@@ -15,7 +15,7 @@ from edgedec.export.parity import ParityRun
 from edgedec.export.rounding import CalibratedRounding
 from edgedec.export.slices import check_cache
 from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
-from edgedec.export.weights import FORMATS, WeightForm
+from edgedec.export.weight_form import FORMATS, WeightForm
 from edgedec.models.decoder import DecoderSpec
 
 WEIGHTS = FORMATS
