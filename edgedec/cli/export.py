@@ -99,9 +99,9 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Choice(["none", "self"]),
     default="none",
     show_default=True,
-    help="self rounds the matrices of an int4 onnx for texts that the target writes, which loses"
-    " less than half as much and takes minutes, and weighs those of a gguf by them; none rounds"
-    " each weight by itself.",
+    help="self rounds the matrices of an int4 onnx for texts that the target writes, which keeps"
+    " closer to the source and takes minutes, and weighs those of a gguf by them; none rounds each"
+    " weight by itself.",
 )
 @click.option(
     "--calibration-text",

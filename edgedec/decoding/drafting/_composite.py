@@ -11,7 +11,7 @@ from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.tree import Draft, TokenTree
 
-# Accepted length recorded for a draft without drafted tokens.
+# The verdict on a draft without drafted tokens: its root alone stays.
 _NOTHING = Verdict([0], 0)
 
 
@@ -33,7 +33,7 @@ class CompositeDrafter:
         self.name = name
         self._arms, self._learner = tuple(arms), learner
         self._maker = self._arms[-1]
-        # An arm that ran its model without drafting: its pass is used later.
+        # An arm that ran its model without drafting, and what it computed: the pass is kept.
         self._declined: tuple[Drafter, Draft] | None = None
         self._resting = False
 

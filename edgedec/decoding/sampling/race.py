@@ -21,7 +21,7 @@ _SMALL = 8192
 # With more contenders than this share of the vocabulary the whole row is as fast, and it is kept
 # for the next call.
 _FEW = 0.1
-# Largest relative difference between float32 sums and exact ones.
+# Bounds the relative difference between float32 sums and exact ones, with room to spare.
 _ROUNDING = 1e-5
 
 
@@ -81,4 +81,4 @@ def _least_of_likely(
     if len(tried) < count:
         return -math.inf
     sums = [float(row[token] * scale) + noise.at_least(token) for token in tried]
-    return sums[0] if len(sums) < 2 else sorted(sums)[-count]
+    return sorted(sums)[-count]
