@@ -18,7 +18,6 @@ from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.job import Exported, ExportJob
 from edgedec.export.options import (
-    DEFAULT_BLOCK_SIZE,
     ExportOptions,
     ExportReport,
     ModelReport,
@@ -88,7 +87,7 @@ def _check(options: ExportOptions) -> None:
         utf8(options.out)
     except UnicodeDecodeError:  # ONNX Runtime opens no other paths
         raise InputError(f"--out {options.out}: expected a path in UTF-8") from None
-    if options.block_size != DEFAULT_BLOCK_SIZE and "onnx" not in options.formats:
+    if options.block_size is not None and "onnx" not in options.formats:
         raise InputError(f"--block-size {options.block_size} is for onnx: leave it out")
     if options.row_invariant and "onnx" not in options.formats:
         raise InputError("--row-invariant is for onnx: leave it out")

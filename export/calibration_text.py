@@ -10,14 +10,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.drafting.base import DrafterParts
-from edgedec.decoding.engine import Engine, Request
-from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.policy import Fixed
-from edgedec.decoding.sampling import Sampler, SamplingParams
-from edgedec.decoding.session import Model
-from edgedec.decoding.stopping import StopRule
+import numpy as np
+
+from edgedec.decoding.session import Model, Session, Want
+from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import InputError, UnsupportedArchitecture
 from edgedec.export.job import ExportJob
 from edgedec.export.onnx import GraphOptions, write_model
@@ -26,10 +22,14 @@ from edgedec.export.sample import read_text
 from edgedec.text.tokenizer import Tokenizer
 
 TOKENS = 16_384
-_LENGTH = 512
+_LENGTH = 512  # of a user's text, cut up
+_WRITTEN = 256
+# Texts that are written at the same time: their tree's mask grows with the square.
+_TOGETHER = 8
 # Below this a matrix of a thousand columns is fitted to noise.
 _LEAST = 1024
 _SEED = 1
+_SMALLEST_NOISE = np.float32(2.0**-25)
 
 Texts = tuple[tuple[int, ...], ...]
 
@@ -67,7 +67,7 @@ def retokenized(written: Texts, source: Path, other: Path) -> Texts:
 def _self_written(job: ExportJob, folder: Path, progress: Progress) -> Texts:
     from edgedec.runtimes.onnx.model import OnnxModel
 
-    options = GraphOptions(job.checkpoint.name, block_size=job.options.block_size)
+    options = GraphOptions(job.checkpoint.name, block_size=job.block_size)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         try:
             write_model(job.spec, job.tensors, Path(name), options)
@@ -90,22 +90,44 @@ def _first(job: ExportJob) -> list[int]:
 
 
 def _written(model: Model, first: Sequence[int], longest: int, progress: Progress) -> Texts:
-    length = min(_LENGTH, longest)
+    length = max(min(_WRITTEN, longest), len(first) + 1)
+    together = max(1, min(_TOGETHER, (longest - len(first)) // (length - len(first))))
     found: list[tuple[int, ...]] = []
-    done = 0
-    while done < TOKENS:
-        text = _one(model, first, length, _SEED + len(found))
-        found.append(text)
-        done += len(text)
-        progress("calibration text", min(done, TOKENS), TOKENS)
+    rng = np.random.default_rng(_SEED)
+    while (done := len(found) * length) < TOKENS:
+        progress("calibration text", done, TOKENS)
+        found += _together(model, first, length, together, rng)
+    progress("calibration text", TOKENS, TOKENS)
     return tuple(found)
 
 
-def _one(model: Model, first: Sequence[int], length: int, seed: int) -> tuple[int, ...]:
-    size, rule = model.info.vocab_size, acceptance.rule()
-    engine = Engine(model.open(length), drafting.create("none", DrafterParts(size)), Fixed(0), rule)
-    sampler = Sampler(SamplingParams(temperature=1.0, seed=seed), size, first)
-    stop = StopRule(eos_ids=(), max_new_tokens=length - len(first))
-    blocks = engine.run(Request(first, sampler, stop), Metrics())
-    written = [event.token for block in blocks for event in block]
-    return (*first, *written)
+def _together(
+    model: Model, first: Sequence[int], length: int, count: int, rng: np.random.Generator
+) -> list[tuple[int, ...]]:
+    """Texts as branches of one tree: a pass reads the weights once for all of them."""
+    texts = [list(first) for _ in range(count)]
+    session = model.open(len(first) + count * (length - len(first)))
+    try:
+        session.prefill(first[:-1])
+        tree, ends = TokenTree(first[-1]), [0] * count
+        logits = np.repeat(_logits(session, tree, 0), count, axis=0)
+        while len(texts[0]) < length:
+            # An exponential race is a draw from the softmax. float32 has zeros, which would win.
+            race = rng.standard_exponential(logits.shape, np.float32)
+            logits -= np.log(np.maximum(race, _SMALLEST_NOISE))
+            start = len(tree)
+            for place, token in enumerate(logits.argmax(axis=1).tolist()):
+                texts[place].append(token)
+                ends[place] = tree.add(token, ends[place])
+            if len(texts[0]) < length:
+                logits = _logits(session, tree, start)
+    finally:
+        session.close()
+    return [tuple(text) for text in texts]
+
+
+def _logits(session: Session, tree: TokenTree, start: int) -> FloatArray:
+    logits = session.forward(tree, start, Want.LOGITS).logits
+    assert logits is not None
+    kept: FloatArray = logits.copy()
+    return kept

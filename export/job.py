@@ -12,6 +12,10 @@ from edgedec.export.tensors import TensorReader
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.models.decoder import DecoderSpec
 
+_PLAIN_BLOCK = 32
+_CALIBRATED_BLOCKS = (128, 64)
+_MOST_PADDING = 1 / 16
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExportJob:
@@ -49,6 +53,28 @@ class ExportJob:
     def stage(self) -> str:
         """The stage's name in progress messages."""
         return self.role if len(self.options.formats) == 1 else f"{self.role} {self.format}"
+
+    @property
+    def block_size(self) -> int:
+        """Quantised weights of an ONNX graph that share a scale.
+
+        Calibration makes up for large blocks, which are read faster. They are smaller where
+        padding the last one of a row would cost what they save, and where a lone row's products
+        must be those of several: the kernels of large blocks compute it by other arithmetic.
+        """
+        if self.options.block_size is not None:
+            return self.options.block_size
+        spec = self.spec
+        # The experts of a mixture are rounded by themselves.
+        if not self.texts or self.options.row_invariant or spec.experts is not None:
+            return _PLAIN_BLOCK
+        widths = (spec.hidden, spec.ffn, spec.heads * spec.head_dim)
+        fits = (
+            size
+            for size in _CALIBRATED_BLOCKS
+            if all(-width % size <= _MOST_PADDING * width for width in widths)
+        )
+        return next(fits, _PLAIN_BLOCK)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,8 +10,6 @@ from typing import Any
 # stage ("target", "draft", "parity of the target", ...), work done, work in all (any unit).
 Progress = Callable[[str, int, int], None]
 
-DEFAULT_BLOCK_SIZE = 32
-
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
@@ -27,7 +25,9 @@ class ExportOptions:
             as ``onnx=int4,gguf=q4_0``. None takes each format's default.
         draft_weights: the same for the draft; None is ``weights``.
         kv: ``fp32`` or ``int8``: how an ONNX graph keeps keys and values.
-        block_size: weights of an ONNX graph that share a scale: 16, 32, 64, 128 or 256.
+        block_size: weights of an ONNX graph that share a scale: 16, 32, 64, 128 or 256. None is
+            128 where int4 is calibrated, or 64 or 32 where that does not divide the model's widths;
+            32 otherwise and with ``row_invariant``.
         row_invariant: the target's attention can be padded alone, so that a seed's text is the
             same whatever is drafted, by default and at less cost; for onnx.
         max_context: tokens a text may have; None is the model's own limit.
@@ -51,12 +51,12 @@ class ExportOptions:
     weights: str | None = None
     draft_weights: str | None = None
     kv: str = "fp32"
-    block_size: int = DEFAULT_BLOCK_SIZE
+    block_size: int | None = None
     row_invariant: bool = False
     max_context: int | None = None
     parity: bool = True
     parity_text: Path | None = None
-    calibration: str = "none"
+    calibration: str = "self"
     calibration_text: Path | None = None
     imatrix_text: Path | None = None
     licence: str | None = None

@@ -25,6 +25,18 @@ atexit.register(shutil.rmtree, os.environ["EDGEDEC_CACHE"], ignore_errors=True)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+@pytest.fixture(scope="session", autouse=True)
+def short_calibration() -> Iterator[None]:
+    """Random weights want no 16,000 tokens; a test of what calibration gains asks for its own."""
+    from edgedec.export import calibration_text
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration_text, "TOKENS", 1024)
+        patch.setattr(calibration_text, "_WRITTEN", 128)
+        yield
+
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = Path(os.environ.get("EDGEDEC_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 

@@ -51,14 +51,17 @@ class Workshop:
         *,
         target: str | None = None,
         draft: str | None = None,
-        block_size: int = 32,
+        block_size: int | None = None,
         row_invariant: bool = False,
     ) -> Path:
-        """Return an exported pair; ``target`` and ``draft`` are presets to grow to."""
+        """Return an exported pair; ``target`` and ``draft`` are presets to grow to.
+
+        With a ``block_size`` int4 is rounded plainly, as the figures over block sizes are.
+        """
         from edgedec.export import ExportOptions, export_bundle
 
         sources = "-".join(_digest(self.checkpoint(role)) for role in ("target", "draft"))
-        kind = f"{weights}-{block_size}{'-invariant' if row_invariant else ''}"
+        kind = f"{weights}-{block_size or 'auto'}{'-invariant' if row_invariant else ''}"
         name = f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}"
         # Named by schema, since bundles of another version of edgedec cannot be opened.
         out = self.work / f"schema-{SCHEMA_VERSION}" / name
@@ -72,6 +75,7 @@ class Workshop:
                     block_size=block_size,
                     row_invariant=row_invariant,
                     parity=False,
+                    calibration="self" if block_size is None else "none",
                 )
             )
         return out

@@ -72,9 +72,9 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--block-size",
     type=int,
-    default=32,
-    show_default=True,
-    help="Weights of an onnx that share a scale: 16, 32, 64, 128 or 256.",
+    help="Weights of an onnx that share a scale: 16, 32, 64, 128 or 256; default: 128 where int4 is"
+    " calibrated (64 or 32 where that does not divide the model's widths), 32 otherwise and with"
+    " --row-invariant.",
 )
 @click.option(
     "--row-invariant",
@@ -96,12 +96,12 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--calibration",
-    type=click.Choice(["none", "self"]),
-    default="none",
+    type=click.Choice(["self", "none"]),
+    default="self",
     show_default=True,
     help="self rounds the matrices of an int4 onnx for texts that the target writes, which keeps"
     " closer to the source and takes minutes, and weighs those of a gguf by them; none rounds each"
-    " weight by itself.",
+    " weight by itself, in seconds.",
 )
 @click.option(
     "--calibration-text",

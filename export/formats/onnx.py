@@ -96,7 +96,7 @@ def _options(job: ExportJob) -> GraphOptions:
         eos_ids=job.checkpoint.eos_ids,
         weights=job.weights,
         kv=job.options.kv,
-        block_size=job.options.block_size,
+        block_size=job.block_size,
         max_context=job.options.max_context,
         # Only the target's numbers decide the text.
         own_rows=job.options.row_invariant and job.role == "target",

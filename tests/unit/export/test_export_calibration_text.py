@@ -26,8 +26,8 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration_text, "TOKENS", 700)
-    monkeypatch.setattr(calibration_text, "_LENGTH", 128)
+    monkeypatch.setattr(calibration_text, "TOKENS", 1100)
+    monkeypatch.setattr(calibration_text, "_WRITTEN", 128)
 
 
 @pytest.fixture
@@ -59,10 +59,10 @@ def test_the_target_writes_for_both(
     options = ExportOptions(target, tmp_path / "out", draft, calibration="self", parity=False)
     export_bundle(options, lambda *step: seen.append(step))
     (texts,) = written
-    assert [len(text) for text in texts] == [128] * 6
-    assert len(set(texts)) == 6
+    assert [len(text) for text in texts] == [128] * 10, "two at once, as the context holds"
+    assert len(set(texts)) == 10
     assert {text[0] for text in texts} == {0}, "the token that ends texts"
-    assert ("calibration text", 700, 700) in seen
+    assert ("calibration text", 1100, 1100) in seen
     assert ("target calibration", 2, 2) in seen
     assert ("draft calibration", 2, 2) in seen
     assert read_json(options.out / MANIFEST)["provenance"]["options"]["calibration"] == "self"
@@ -167,6 +167,7 @@ def test_a_trained_model_loses_less_than_half(
 ) -> None:
     """On text that it neither wrote nor read."""
     monkeypatch.setattr(calibration_text, "TOKENS", 2048)
+    monkeypatch.setattr(calibration_text, "_WRITTEN", 256)
     lost = {
         name: exported(
             DEMO / "draft", tmp_path / name, block_size=128, calibration=name, parity=True
