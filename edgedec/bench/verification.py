@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ from edgedec.bench.outcomes import FirstDifference
 from edgedec.loading.build import OpenOptions
 
 OnText = Callable[[int, int], None]
+# The numbers of a row.
+COUNTS = ("texts", "identical", "near_ties", "differ", "drafted_tokens", "accepted_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +23,14 @@ class Way:
         name: for tables.
         options: how the pipeline is opened.
         cases: names of the cases it runs; None is all.
+        texts: the texts it runs, as case and index of the prompt; None is all of these cases.
 
     """
 
     name: str
     options: OpenOptions
     cases: frozenset[str] | None = None
+    texts: frozenset[tuple[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,11 @@ class VerificationRow:
     differ: int
     drafted_tokens: int
     accepted_tokens: int
+
+    def plus(self, other: VerificationRow) -> VerificationRow:
+        """Return the sum of two rows of one way and case."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
+        return dataclasses.replace(self, **sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +97,36 @@ class Verification:
         unexplained = [one for one in self.divergences if not one.near_tie]
         return not unexplained and self.total("drafted_tokens") > 0
 
+    @classmethod
+    def merged(cls, found: Sequence[Verification]) -> Verification:
+        """Return one verification of several that ran on different prompts."""
+        rows: dict[tuple[str, str], VerificationRow] = {}
+        for row in (row for one in found for row in one.rows):
+            before = rows.get((row.way, row.case))
+            rows[row.way, row.case] = row if before is None else before.plus(row)
+        return cls(
+            rows=list(rows.values()),
+            tokens=sum(one.tokens for one in found),
+            plan=next((one.plan for one in found if one.plan), {}),
+            divergences=[each for one in found for each in one.divergences],
+            notes=list(dict.fromkeys(note for one in found for note in one.notes)),
+        )
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Verification:
+        """Return what ``to_json`` was given.
+
+        Raises:
+            KeyError, TypeError: it is something else.
+
+        """
+        rows = [VerificationRow(**row) for row in raw["rows"]]
+        divergences = [FirstDifference(**one) for one in raw["divergences"]]
+        return cls(rows, raw["tokens"], raw["plan"], divergences, list(raw["notes"]))
+
     def to_json(self) -> dict[str, Any]:
         """Return everything as a JSON object."""
-        names = ("texts", "identical", "near_ties", "differ", "drafted_tokens", "accepted_tokens")
-        totals = {name: self.total(name) for name in names}
+        totals = {name: self.total(name) for name in COUNTS}
         return {"holds": self.holds, **totals, **dataclasses.asdict(self)}
 
 

@@ -92,14 +92,19 @@ def plainly(options: OpenOptions) -> OpenOptions:
 
 
 def decode(
-    pipeline: Pipeline, prompts: Prompts, cases: Sequence[Case], progress: Progress
+    pipeline: Pipeline,
+    prompts: Prompts,
+    cases: Sequence[Case],
+    progress: Progress,
+    only: frozenset[tuple[str, int]] | None = None,
 ) -> Texts:
-    """Decode every prompt of these cases."""
+    """Decode every prompt of these cases, or only these texts of them."""
     texts: Texts = {}
     for case in cases:
         for number, (_, prompt) in enumerate(prompts):
-            texts[case.name, number] = pipeline.generate(prompt, case.options[number])
-            progress.step()
+            if only is None or (case.name, number) in only:
+                texts[case.name, number] = pipeline.generate(prompt, case.options[number])
+                progress.step()
     return texts
 
 
