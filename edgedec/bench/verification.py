@@ -138,6 +138,11 @@ class Progress:
         self._total = 0
         self._done = 0
 
+    def on(self, done: int, total: int) -> None:
+        """Pass on what another counter says, instead of counting."""
+        if self._listener is not None:
+            self._listener(done, total)
+
     def expect(self, texts: int) -> None:
         """Expect ``texts`` more texts."""
         self._total += texts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from edgedec.models.demo.heldout import Prompt, heldout_files, heldout_prompts
+from edgedec.models.demo.heldout import Prompt, heldout_bodies, heldout_files, heldout_prompts
 
-__all__ = ["Prompt", "heldout_files", "heldout_prompts", "random_prompts"]
+__all__ = ["Prompt", "heldout_bodies", "heldout_files", "heldout_prompts", "random_prompts"]
 
 
 def random_prompts(

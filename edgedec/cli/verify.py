@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 # Size of --matrix's texts unless given.
 MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
+# Likewise of --certificate's.
+CERTIFICATE_PROMPTS, CERTIFICATE_TOKENS = 500, 64
 # Divergences that are printed; all are in the JSON.
 _SHOWN = 20
 # Most characters of a value in a printed divergence.
@@ -30,6 +33,15 @@ _VALUE = 20
     help="Go through all sampling options, stop strings, logprobs, ends of text, drafters and "
     f"acceptance rules; {MATRIX_PROMPTS} prompts and {MATRIX_TOKENS} tokens unless --count and "
     "--max-new-tokens say otherwise.",
+)
+@click.option(
+    "--certificate",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Compare every drafter, rule, runtime and schedule on many prompts, run the matrix and "
+    "the test of distributions, and write one page into this folder, as JSON and Markdown; "
+    f"{CERTIFICATE_PROMPTS} prompts and {CERTIFICATE_TOKENS} tokens unless --count and "
+    "--max-new-tokens say otherwise. An interrupted run goes on where it was.",
 )
 @click.option(
     "--temperature",
@@ -59,6 +71,7 @@ def command(
     prompts: Path | None,
     count: int,
     matrix: bool,
+    certificate: Path | None,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -77,10 +90,16 @@ def command(
     \b
     edgedec verify demo
     edgedec verify demo --matrix --row-invariant
+    edgedec verify ./my-bundle --certificate ./certificate
     edgedec verify ./my-bundle --prompts prompts.jsonl --max-new-tokens 128 --json
     edgedec verify demo --temperature 1 --top-p 0.9 --repetition-penalty 1.1 --stop "def "
     edgedec verify large.gguf --draft small.gguf
     """  # fmt: skip
+    if certificate is not None:
+        from edgedec.cli import _certificate
+
+        _certificate.issue(bundle, prompts, count, certificate, as_json, chosen)
+        return
     if matrix:
         count, chosen = _of_matrix(count, chosen)
     found = _verified(bundle, default_or_read(prompts, count), matrix, chosen)
@@ -97,23 +116,45 @@ def command(
 
 def _of_matrix(count: int, chosen: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     """Return the matrix's own sizes if none were given; it sets all other sampling options."""
+    sizes = MATRIX_PROMPTS, MATRIX_TOKENS
+    return own_sizes("--matrix", _SET_BY_MATRIX, sizes, count, chosen)
+
+
+def own_sizes(
+    flag: str, sets: Collection[str], sizes: tuple[int, int], count: int, chosen: dict[str, Any]
+) -> tuple[int, dict[str, Any]]:
+    """Return the prompts and options of a flag that has its own sizes and sets other options.
+
+    Args:
+        flag: as the user writes it.
+        sets: names of the options that it sets itself.
+        sizes: prompts and tokens unless the user says otherwise.
+        count, chosen: the command's.
+
+    Raises:
+        click.UsageError: one of ``sets`` was given.
+
+    """
     context = click.get_current_context()
 
     def given(name: str) -> bool:
         return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
 
-    own = [param for param in context.command.params if param.name in _SET_BY_MATRIX]
+    own = [param for param in context.command.params if param.name in sets]
     clash = [param.opts[0] for param in own if given(str(param.name))]
     if clash:
-        raise click.UsageError(f"--matrix sets {', '.join(clash)} itself: leave it out")
-    tokens = chosen["max_new_tokens"] if given("max_new_tokens") else MATRIX_TOKENS
+        raise click.UsageError(f"{flag} sets {', '.join(clash)} itself: leave it out")
+    tokens = chosen["max_new_tokens"] if given("max_new_tokens") else sizes[1]
     chosen = {**chosen, "max_new_tokens": tokens, "temperature": chosen["temperature"] or 0.8}
-    return count if given("count") else MATRIX_PROMPTS, chosen
+    return count if given("count") else sizes[0], chosen
 
 
 _SET_BY_MATRIX = {
     "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias", "stop", "logprobs", "ignore_eos",
+}  # fmt: skip
+SET_BY_CERTIFICATE = {
+    *_SET_BY_MATRIX, "matrix", "draft_length", "drafter", "accept", "plan", "memory",
 }  # fmt: skip
 
 

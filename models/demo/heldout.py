@@ -51,6 +51,13 @@ def heldout_prompts(count: int, *, seed: int = 0) -> list[Prompt]:
     return prompts[:count]
 
 
+def heldout_bodies(count: int, *, seed: int = 0) -> list[Prompt]:
+    """The same functions, cut in the middle of their bodies; see ``heldout_prompts``."""
+    prompts = [prompt for path in heldout_files() for prompt in _heads(path, inside=True)]
+    random.Random(seed).shuffle(prompts)
+    return prompts[:count]
+
+
 def heldout_files() -> list[Path]:
     """Those held-out files that the running interpreter has."""
     from edgedec.models.demo import HELDOUT
@@ -60,7 +67,7 @@ def heldout_files() -> list[Path]:
     return [library / name for name in names if (library / name).is_file()]
 
 
-def _heads(path: Path) -> Iterator[Prompt]:
+def _heads(path: Path, *, inside: bool = False) -> Iterator[Prompt]:
     source = path.read_text(encoding="utf-8", errors="replace")
     lines = source.splitlines()
     try:
@@ -76,7 +83,10 @@ def _heads(path: Path) -> Iterator[Prompt]:
         head = "\n".join(lines[node.lineno - 1 : end])
         if not head.rstrip().endswith(":"):
             continue
+        name = f"{path.name}:{node.name}"
+        if inside:
+            name, end = f"{name}, body", (end + (node.end_lineno or end)) // 2
         # No line end after the colon: in the texts a model reads, that and the indentation
         # after it are one token.
         text = "\n".join(lines[max(0, node.lineno - 1 - _CONTEXT_LINES) : end]).rstrip()
-        yield Prompt(f"{path.name}:{node.name}", text, head)
+        yield Prompt(name, text, head)

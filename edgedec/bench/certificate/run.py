@@ -1,0 +1,195 @@
+"""Runs a certificate's parts and writes what they found."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from edgedec._support.atomic import replacing
+from edgedec.bench import distribution
+from edgedec.bench.certificate import facts, page
+from edgedec.bench.certificate.controls import broken_rule
+from edgedec.bench.certificate.job import Job
+from edgedec.bench.certificate.parts import Parts
+from edgedec.bench.certificate.texts import compare_chunk
+from edgedec.bench.certificate.verdict import judge
+from edgedec.bench.matrix import verify_matrix
+from edgedec.bench.verification import OnText, Progress, Verification
+from edgedec.errors import InputError
+from edgedec.loading.build import OpenOptions
+from edgedec.pipeline import GenerateOptions
+
+SCHEMA = 1
+JSON, PAGE, PARTS = "certificate.json", "certificate.md", "unfinished.jsonl"
+# Prompts and tokens of the matrix, which decodes some fifty texts for each prompt.
+MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
+
+_SHARES = 1000
+
+# The stage, what is done of it and its total.
+OnStage = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A stretch of the run with a progress bar of its own.
+
+    Attributes:
+        name: for the bar.
+        parts: what computes each part, by the name that it is kept under.
+
+    """
+
+    name: str
+    parts: dict[str, Callable[[Progress], Any]]
+
+    def listener(self, number: int, on_stage: OnStage | None) -> OnText | None:
+        """Return what tells ``on_stage`` of a part's progress."""
+        if on_stage is None:
+            return None
+
+        def listen(done: int, total: int) -> None:
+            share = number + done / max(1, total)
+            on_stage(self.name, round(share * _SHARES), len(self.parts) * _SHARES)
+
+        return listen
+
+    def finished(self, number: int, on_stage: OnStage | None) -> None:
+        """Tell ``on_stage`` that a part is done, also where it was kept from before."""
+        if on_stage is not None:
+            on_stage(self.name, (number + 1) * _SHARES, len(self.parts) * _SHARES)
+
+
+def certify(
+    job: Job, folder: Path, *, on_stage: OnStage | None = None, on_note: Callable[[str], object]
+) -> dict[str, Any]:
+    """Compare everything with plain decoding, and write the certificate into a folder.
+
+    Args:
+        job: what to compare.
+        folder: gets ``certificate.json`` and ``certificate.md`` at the end, and until then the
+            finished parts, from which an interrupted run goes on.
+        on_stage: hears of progress.
+        on_note: hears that parts of an earlier run are used.
+
+    Returns:
+        The certificate, as it is in the JSON file.
+
+    Raises:
+        InputError: no prompts, or the folder holds an unfinished run of something else.
+        BundleError: the model is damaged.
+        RuntimeUnavailable: no runtime for it is installed.
+
+    """
+    if not job.prompts:
+        raise InputError("no prompts to verify with: give at least one")
+    about = _about(job)
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = Parts(folder / PARTS, about)
+    if len(parts):
+        on_note(f"going on with the {len(parts)} finished parts in {folder / PARTS}")
+    found = {}
+    for stage in _stages(job, about["formats"]):
+        for number, (name, find) in enumerate(stage.parts.items()):
+            progress = Progress(stage.listener(number, on_stage))
+            found[name] = parts.get(name, partial(find, progress))
+            stage.finished(number, on_stage)
+    certificate = _certificate(job, about, found)
+    write(certificate, folder)
+    parts.remove()
+    return certificate
+
+
+def write(certificate: dict[str, Any], folder: Path) -> None:
+    """Write both files of a certificate; either of them is complete or as it was."""
+    with replacing(folder / JSON) as data, replacing(folder / PAGE) as text:
+        data.write(json.dumps(certificate, indent=1, ensure_ascii=False).encode())
+        text.write(page.markdown(certificate).encode())
+
+
+def _about(job: Job) -> dict[str, Any]:
+    """Return what decides the result of a part."""
+    draft = job.options.draft_model
+    usable, notes = facts.formats(job.bundle, draft, job.options.format)
+    if not usable:
+        raise InputError(f"{job.bundle}: nothing to compare: {'; '.join(notes) or 'no format'}")
+    return {
+        **job.settings(),
+        "formats": usable,
+        "left_out": notes,
+        "files": facts.files(job.bundle, draft),
+        "program": facts.program(),
+        "versions": facts.versions(usable),
+        "machine": facts.machine(),
+    }
+
+
+def _stages(job: Job, formats: list[str]) -> Iterator[_Stage]:
+    for format in formats:
+        options = replace(job.options, format=format)
+        yield _Stage(
+            f"{format}: texts",
+            {
+                _texts(format, places): partial(_chunk, job, options, places)
+                for places in job.chunks()
+            },
+        )
+        yield _Stage(f"{format}: control", {_control(format): partial(broken_rule, job, options)})
+        yield _Stage(f"{format}: matrix", {_matrix(format): partial(_options, job, options)})
+    yield _Stage("distribution", {_DISTRIBUTION: lambda progress: distribution.tested(progress)})
+
+
+_DISTRIBUTION = "distribution"
+
+
+def _texts(format: str, places: range) -> str:
+    return f"{format}: prompts {places.start + 1} to {places.stop}"
+
+
+def _control(format: str) -> str:
+    return f"{format}: control"
+
+
+def _matrix(format: str) -> str:
+    return f"{format}: matrix"
+
+
+def _chunk(job: Job, options: OpenOptions, places: range, progress: Progress) -> dict[str, Any]:
+    return compare_chunk(job, options, places, progress).to_json()
+
+
+def _options(job: Job, options: OpenOptions, progress: Progress) -> dict[str, Any]:
+    """Run the matrix of sampling options, whose texts are few and short."""
+    asked = GenerateOptions(MATRIX_TOKENS, job.sampling(0), ignore_eos=True)
+    prompts = job.prompts[:MATRIX_PROMPTS]
+    return verify_matrix(job.bundle, prompts, asked, options=options, on_text=progress.on).to_json()
+
+
+def _certificate(job: Job, about: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Return everything that was found, with the verdict first."""
+    runtimes = {}
+    for format in about["formats"]:
+        chunks = [Verification.from_json(found[_texts(format, one)]) for one in job.chunks()]
+        runtimes[format] = {
+            "texts": Verification.merged(chunks).to_json(),
+            "matrix": found[_matrix(format)],
+            "control": found[_control(format)],
+        }
+    rows = found[_DISTRIBUTION]
+    return {
+        "certificate": SCHEMA,
+        "model": Path(job.bundle).name,
+        "issued": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "verdict": judge(runtimes, rows).to_json(),
+        "models": facts.models(job.bundle),
+        **about,
+        "matrix_prompts": len(job.prompts[:MATRIX_PROMPTS]),
+        "matrix_tokens": MATRIX_TOKENS,
+        "runtimes": runtimes,
+        "distribution": rows,
+    }

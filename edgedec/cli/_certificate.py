@@ -1,0 +1,96 @@
+"""``edgedec verify --certificate``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgedec.cli import _options, _output, verify
+
+if TYPE_CHECKING:
+    from edgedec.pipeline import Prompt
+
+
+def issue(
+    bundle: str,
+    prompts: Path | None,
+    count: int,
+    folder: Path,
+    as_json: bool,
+    chosen: dict[str, Any],
+) -> None:
+    """Compare everything, write the certificate, print its verdict; exit code 1 if it fails."""
+    from edgedec.bench.certificate.job import Job
+    from edgedec.bench.certificate.run import certify
+
+    sizes = verify.CERTIFICATE_PROMPTS, verify.CERTIFICATE_TOKENS
+    named = "--certificate", verify.SET_BY_CERTIFICATE
+    count, chosen = verify.own_sizes(*named, sizes, count, chosen)
+    if isinstance(chosen["draft"], str) and chosen["draft"] != "auto":
+        raise click.UsageError("--certificate goes through all drafters: leave --draft NAME out")
+    texts, source = _prompts(prompts, count)
+    job = Job(
+        bundle,
+        texts,
+        source,
+        replace(_options.open_options(chosen), plan="none"),
+        tokens=chosen["max_new_tokens"],
+        temperature=chosen["temperature"],
+        seed=chosen["seed"],
+    )
+    with _output.stages() as on_stage:
+        found = certify(job, folder, on_stage=on_stage, on_note=_say)
+    if as_json:
+        _output.print_json(found)
+    else:
+        _print(found, folder)
+    if not found["verdict"]["holds"]:
+        raise click.exceptions.Exit(1)
+
+
+def _say(line: str) -> None:
+    click.echo(f"note: {line}", err=True)
+
+
+def _prompts(path: Path | None, count: int) -> tuple[list[tuple[str, Prompt]], str]:
+    """Return the prompts and where they come from; of the default ones as many as there are."""
+    from edgedec.bench.workloads import heldout_bodies
+
+    texts = verify.default_or_read(path, count)
+    if path is not None:
+        # Not the folders above it, which are nobody else's business.
+        return texts, path.name
+    heads = len(texts)
+    texts += [(one.name, one.text) for one in heldout_bodies(count - heads)]
+    source = verify.described(None, heads)
+    if len(texts) > heads:
+        source += f", and {len(texts) - heads} functions cut in the middle"
+    return texts, source
+
+
+def _print(found: dict[str, Any], folder: Path) -> None:
+    from edgedec.bench.certificate.run import JSON, PAGE
+
+    verdict = found["verdict"]
+    counts = ", ".join(
+        f"{verdict[name]} {what}"
+        for name, what in (
+            ("identical", "identical to plain decoding's"),
+            ("near_ties", "leave them at a near-tie"),
+            ("differ", "differ by more"),
+        )
+    )
+    _output.table(
+        [
+            ("verdict", verdict["word"]),
+            ("texts", f"{verdict['texts']}: {counts}"),
+            ("prompts", f"{found['prompts']} ({found['prompts_from']})"),
+            ("runtimes", ", ".join(found["formats"])),
+            ("written", f"{folder / PAGE} and {JSON} beside it"),
+        ]
+    )
+    for reason in verdict["reasons"]:
+        click.echo(f"  {reason}")

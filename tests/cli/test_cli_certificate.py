@@ -1,0 +1,278 @@
+"""``edgedec verify --certificate``: what it runs, what it notices, and what an interrupt leaves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgedec.bench import distribution
+from edgedec.bench.cases import GREEDY
+from edgedec.bench.certificate import run as certificate
+from edgedec.bench.certificate.controls import AcceptsOneMore
+from edgedec.bench.certificate.job import SAMPLED, Job
+from edgedec.bench.certificate.texts import TURN, ways
+from edgedec.bench.verification import Verification, VerificationRow
+from edgedec.decoding import drafting
+from edgedec.decoding.acceptance import GumbelCoupling, Verdict
+from edgedec.decoding.stopping import StopRule
+from edgedec.loading.build import OpenOptions
+from edgedec.overlap import OverlappedEngine
+
+Patch = pytest.MonkeyPatch
+NAMES = ["auto", "lookup", "model", "tree"]
+TOY = {"setting": "toy", "texts": 2000, "acceptance_rate": 0.4}
+ROWS = [
+    {**TOY, "p_value": 0.4, "flagged": False, "as_expected": True},
+    {**TOY, "setting": "broken", "p_value": 1e-9, "flagged": True, "as_expected": True},
+]
+
+
+@pytest.fixture(autouse=True)
+def toy_model_once(monkeypatch: Patch) -> None:
+    """The toy model's test takes a minute; its own tests are elsewhere."""
+    monkeypatch.setattr(distribution, "tested", lambda progress: ROWS)
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    file = tmp_path / "in.jsonl"
+    texts = ["def add(", "for index in", "The quick brown", "hello", "import os"]
+    lines = [{"id": f"p{number} | `x`", "prompt": text} for number, text in enumerate(texts)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    return file
+
+
+@pytest.fixture
+def ask(run, bundle, prompts, tmp_path):
+    def call(*more: object) -> Any:
+        size = ["--max-new-tokens", 16, "--threads", 1]
+        return run(
+            "verify", bundle, "--prompts", prompts, "--certificate", tmp_path / "out", *size, *more
+        )
+
+    return call
+
+
+@pytest.fixture
+def no_matrix(monkeypatch: Patch) -> None:
+    """The matrix has tests of its own, and takes the longest."""
+    row = VerificationRow("auto", GREEDY, 1, 1, 0, 0, 4, 2)
+    found = Verification([row], 16, {})
+    monkeypatch.setattr(certificate, "verify_matrix", lambda *args, **kwargs: found)
+
+
+def read(tmp_path: Path) -> tuple[dict[str, Any], str]:
+    """The certificate, as JSON and as a page; nothing else is there."""
+    out = tmp_path / "out"
+    assert sorted(file.name for file in out.iterdir()) == ["certificate.json", "certificate.md"]
+    found = json.loads((out / "certificate.json").read_text("utf-8"))
+    return found, (out / "certificate.md").read_text("utf-8")
+
+
+def test_it_holds_and_says_for_what_and_what_was_run(ask, tmp_path: Path, bundle) -> None:
+    result = ask()
+    assert result.exit_code == 0, result.output
+    found, page = read(tmp_path)
+    assert found["verdict"]["holds"]
+    assert (found["verdict"]["word"], found["verdict"]["differ"]) == ("holds", 0)
+    texts = found["runtimes"]["onnx"]["texts"]
+    assert (
+        found["verdict"]["texts"] == texts["texts"] + found["runtimes"]["onnx"]["matrix"]["texts"]
+    )
+    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
+    hashes = {name: fact["sha256"] for name, fact in manifest["files"].items()}
+    assert found["files"].items() >= hashes.items()
+    assert found["runtimes"]["onnx"]["control"]["flagged"]
+    assert {"edgedec", "python", "numpy", "onnxruntime"} <= set(found["versions"])
+    for text in ("**Holds.**", *hashes.values(), found["program"], "0 differ by more", "in.jsonl"):
+        assert text in page
+    assert str(tmp_path) not in page + json.dumps(found)
+    # Every drafter, rule and schedule runs on every prompt.
+    counts: dict[str, int] = {}
+    for row in texts["rows"]:
+        about = row["way"].split(TURN)[0]
+        counts[about] = counts.get(about, 0) + row["texts"]
+    able = set(drafting.names()) - {"none", "hybrid", "strings"}
+    others = {"auto, lengths by cost", "--accept match", "--accept speculative", "overlapped"}
+    assert counts == dict.fromkeys({"auto", *able, *others}, 5)
+
+
+def test_prompts_are_dealt_in_turn_whatever_the_chunk() -> None:
+    every: dict[str, set[tuple[str, int]]] = {}
+    for places in (range(7), range(7, 12)):
+        for way in ways(OpenOptions(plan="none"), NAMES, places, with_model=True):
+            assert way.texts is not None
+            texts = {(mode, places[number]) for mode, number in way.texts}
+            every.setdefault(way.name, set()).update(texts)
+    assert {place for _, place in every["lookup"]} == set(range(12))
+    assert {mode for mode, _ in every["lookup"]} == {GREEDY, SAMPLED}
+    # The next drafter decodes greedily what this one samples.
+    assert not every["lookup"] & every["model"]
+    for about, able in (("--accept match", 4), ("--accept speculative", 4), ("overlapped", 2)):
+        dealt = [texts for name, texts in every.items() if name.startswith(about)]
+        assert len(dealt) == able
+        assert sorted(place for texts in dealt for _, place in texts) == list(range(12))
+    speculative = [texts for name, texts in every.items() if "speculative" in name]
+    assert {mode for texts in speculative for mode, _ in texts} == {GREEDY}
+
+
+def test_each_prompt_has_a_seed_of_its_own() -> None:
+    job = Job("demo", [(str(n), "x") for n in range(5)], "", seed=7, chunk=2)
+    assert [list(chunk) for chunk in job.chunks()] == [[0, 1], [2, 3], [4]]
+    seeds = [
+        options.sampling.seed for chunk in job.chunks() for options in job.cases(chunk)[1].options
+    ]
+    assert seeds == [7, 8, 9, 10, 11]
+
+
+def accepts_one_more(patch: Patch) -> None:
+    honest = GumbelCoupling.accept
+
+    def accept(self: Any, draft: Any, rows: Any, streams: Any) -> Verdict:
+        verdict = honest(self, draft, rows, streams)
+        children = draft.tree.children(verdict.path[-1])
+        if not children or len(draft.tree) % 2:
+            return verdict
+        path = [*verdict.path, children[0]]
+        return Verdict(path, rows.draw(path[-1]))
+
+    patch.setattr(GumbelCoupling, "accept", accept)
+
+
+def stops_late(patch: Patch) -> None:
+    """Wrong where a stop string ends a text, which the matrix alone looks at."""
+    real = StopRule.cut
+
+    def cut(self: StopRule, tokens: Any) -> Any:
+        kept, texts = real(self, tokens)
+        late = list(tokens[len(kept) :]) if self.reason == "stop" else []
+        return [*kept, *late], [*texts, *("" for _ in late)]
+
+    patch.setattr(StopRule, "cut", cut)
+
+
+def overlapped_noise(patch: Patch) -> None:
+    """Wrong in one schedule alone: sampled with the next seed, greedily with another token."""
+    real = OverlappedEngine.run
+
+    def run(self: Any, request: Any, metrics: Any) -> Any:
+        for emissions in real(self, request, metrics):
+            for one in emissions:
+                object.__setattr__(one, "token", one.token ^ 1)
+            yield emissions
+
+    patch.setattr(OverlappedEngine, "run", run)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "where"),
+    [(accepts_one_more, "texts"), (stops_late, "matrix"), (overlapped_noise, "overlapped")],
+)
+def test_a_broken_engine_fails(ask, tmp_path: Path, monkeypatch: Patch, breaks, where) -> None:
+    breaks(monkeypatch)
+    result = ask()
+    assert result.exit_code == 1, result.output
+    assert "DOES NOT HOLD" in result.stdout
+    found, page = read(tmp_path)
+    assert not found["verdict"]["holds"]
+    assert "**DOES NOT HOLD.**" in page
+    assert "| **more** |" in page
+    assert "fewer than" not in page
+    part = "matrix" if where == "matrix" else "texts"
+    wrong = [one for one in found["runtimes"]["onnx"][part]["divergences"] if not one["near_tie"]]
+    assert wrong
+    if where == "overlapped":
+        assert {one["way"].split(TURN)[0] for one in wrong} == {"overlapped"}
+
+
+@pytest.mark.usefixtures("no_matrix")
+def test_a_control_that_goes_unnoticed_leaves_it_open(ask, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(AcceptsOneMore, "accept", GumbelCoupling.accept)
+    assert ask().exit_code == 1
+    found, page = read(tmp_path)
+    assert found["verdict"]["word"] == "INCONCLUSIVE"
+    assert "went unnoticed" in page
+
+
+@pytest.mark.usefixtures("no_matrix")
+def test_a_wrong_distribution_fails(ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    biased = {**ROWS[0], "p_value": 1e-9, "flagged": True, "as_expected": False}
+    monkeypatch.setattr(distribution, "tested", lambda progress: [*ROWS, biased])
+    assert ask().exit_code == 1
+    found, page = read(tmp_path)
+    assert found["verdict"]["word"] == "DOES NOT HOLD"
+    assert "not distributed as the target" in page
+
+
+@pytest.mark.usefixtures("no_matrix")
+def test_an_interrupted_run_leaves_no_certificate_and_goes_on(
+    ask, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    real, chunks = certificate.compare_chunk, []
+
+    def counted(job: Any, options: Any, places: range, progress: Any) -> Any:
+        chunks.append(places)
+        return real(job, options, places, progress)
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(certificate, "compare_chunk", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(certificate, "verify_matrix", interrupted)
+        assert ask().exit_code == 130
+    out = tmp_path / "out"
+    assert [file.name for file in out.iterdir()] == ["unfinished.jsonl"]
+    with (out / "unfinished.jsonl").open("a") as file:
+        file.write('{"part": "onnx: matrix", "fou')  # cut off in the middle of a line
+    result = ask()
+    assert result.exit_code == 0, result.output
+    assert "going on with the 2 finished parts" in result.stderr
+    assert len(chunks) == 1
+    read(tmp_path)
+    assert ask().exit_code == 0  # from the beginning: nothing is left of the run before
+    assert len(chunks) == 2
+
+
+def test_parts_of_another_run_are_not_used(ask, tmp_path, monkeypatch: Patch, one_line) -> None:
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certificate, "verify_matrix", interrupted)
+        assert ask().exit_code == 130
+    line = one_line(ask("--seed", 3))
+    assert "an unfinished run with other seed" in line
+    (tmp_path / "out" / "unfinished.jsonl").write_text("what is this\n")
+    assert "of something else" in one_line(ask())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--matrix"], "--certificate sets --matrix itself"),
+        (["--top-k", 4, "--accept", "match"], "sets --top-k, --accept itself"),
+        (["--draft", "lookup"], "goes through all drafters"),
+    ],
+)
+def test_refusals(ask, one_line, tmp_path: Path, words, message) -> None:
+    assert message in one_line(ask(*words))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("no_matrix")
+def test_a_target_alone_is_compared_with_the_drafters_it_can_run(
+    run, plain_bundle, prompts, tmp_path
+) -> None:
+    out = tmp_path / "out"
+    size = ["--max-new-tokens", 16, "--threads", 1, "--row-invariant"]
+    result = run(
+        "verify", plain_bundle, "--prompts", prompts, "--certificate", out, *size, "--json"
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found == read(tmp_path)[0]
+    ways = {row["way"].split(TURN)[0] for row in found["runtimes"]["onnx"]["texts"]["rows"]}
+    assert {"auto", "lookup", "recycle"} <= ways
+    assert not ways & {"model", "tree", "overlapped"}
