@@ -5,6 +5,7 @@
 #   make gguf        add the runtime llama.cpp (built from source: minutes, needs a C++ compiler)
 #   make check       formatting, lint, types, import rules, help pages
 #   make bench       measure, raw records under bench-out/
+#   make peers       compare with other runtimes, each in an environment of its own (hours; resumes)
 #   make mutants     change single places of the code, list the changes that no test notices (hours)
 #   make format      let ruff rewrite what it can
 #   make help-pages  write docs/cli.md from the commands, docs/errors.md from wrong uses
@@ -12,12 +13,14 @@
 #   make train-demo  train the demo pair again (needs torch, hours)
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
-# MUTANTS_ARGS (as --count 100 --paths edgedec/decoding).
+# PEERS_ARGS (as --peers edgedec,openvino --prompts 4), MUTANTS_ARGS (as --count 100 --paths
+# edgedec/decoding).
 
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?= -n auto --maxprocesses 4
 BENCH_ARGS ?=
+PEERS_ARGS ?=
 MUTANTS_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -32,7 +35,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup gguf demo test check bench mutants format help-pages train-demo captures clean
+.PHONY: help setup gguf demo test check bench peers mutants format help-pages train-demo captures clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -85,6 +88,11 @@ check: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python -m edgedec.bench $(BENCH_ARGS)
+
+# The extra gguf writes the files of llama.cpp; without it llama.cpp takes no part, which is said.
+peers: $(DEV)
+	@$(PIP) install --quiet --editable '.[gguf]' || echo "llama-cpp-python cannot be built here" >&2
+	$(BIN)/python -m edgedec.bench.race $(PEERS_ARGS)
 
 mutants: $(DEV)
 	nice -n 15 $(BIN)/python tools/mutants.py $(MUTANTS_ARGS)

@@ -1,7 +1,7 @@
 """Compares formats of one model: equal text, costs, and llama.cpp's own programs.
 
-Sections of the suite (``edgedec.bench.suite``). They need the extra ``gguf``; those that race
-llama.cpp's own program need it built, see ``edgedec.bench.peers.llamacpp``.
+Sections of the suite (``edgedec.bench.suite``). They need the extra ``gguf``; ``llamacpp_loop``
+also needs ``llama-bench``, which ``make peers`` builds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from edgedec.bench import bare_llamacpp
 from edgedec.bench.agreement import agreement
 from edgedec.bench.compare import facts
-from edgedec.bench.peers import llamacpp
 from edgedec.bench.perplexity import heldout_tokens, perplexity
 from edgedec.bench.records import Recorder
 from edgedec.decoding import policy
@@ -32,10 +32,6 @@ Row = dict[str, Any]
 GROWN = "target-0.5b"
 DRAFT_WEIGHTS = "q8_0"
 TARGETS = ("q4_0", "q4_k_m")
-LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8)
-# Its n-grams together with the draft model, at the length where its passes are cheapest.
-_NGRAMS = (3, "ngram-simple,draft-simple")
-_PROGRAMS = Path("build/llama.cpp/bin")
 _TOKENS = 128
 _PERPLEXITY_TOKENS = 4096
 
@@ -67,7 +63,7 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
     rows = []
     for weights in TARGETS:
         path = suite.shop.gguf("target", weights, GROWN)
-        loop = llamacpp.Loop(path, threads)
+        loop = bare_llamacpp.Loop(path, threads)
         # On, as in the loop; our default, which serves verification, is off.
         options = OpenOptions(
             plan="none", draft="none", threads=threads, max_context=1024, flash_attention=True
@@ -93,8 +89,8 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
                 "ours_over_bare": median(ratios),
                 "worst": max(ratios),
                 "ours_tokens_per_second": len(ours_s) / sum(ours_s),
-                "llama_bench_tokens_per_second": llamacpp.tokens_per_second(
-                    _PROGRAMS, path, threads
+                "llama_bench_tokens_per_second": bare_llamacpp.tokens_per_second(
+                    suite.shop.work, path, threads
                 ),
                 "same_text": same,
                 "prompts": len(ratios),
@@ -102,82 +98,6 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
         )
         recorder.add(kind="summary", **rows[-1])
     return rows
-
-
-def llamacpp_speculative(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Compare speculative decoding with llama.cpp's own program on the same GGUF pair."""
-    rows = []
-    for weights in TARGETS:
-        race = _PeerRace(suite, weights)
-        with race.open():
-            for name, prompt in suite.code():
-                for candidate, seconds, more in race.turn(str(prompt)):
-                    fields = {**more, "weights": weights, "prompt": name, "tpot_s": seconds}
-                    recorder.add(kind="run", candidate=candidate, **fields)
-            rows += race.rows()
-    for row in rows:
-        recorder.add(kind="summary", **row)
-    return rows
-
-
-class _PeerRace:
-    """Both programs on one pair, prompt by prompt."""
-
-    def __init__(self, suite: Suite, weights: str) -> None:
-        self._weights = weights
-        self._target = suite.shop.gguf("target", weights, GROWN)
-        self._draft = suite.shop.gguf("draft", DRAFT_WEIGHTS)
-        self._threads = suite.threads or available_cores()
-        self._stack = ExitStack()
-        self._seconds: dict[str, list[float]] = {}
-
-    def open(self) -> ExitStack:
-        """Open our pipelines; the stack closes them."""
-        base = OpenOptions(
-            plan="none", threads=self._threads, max_context=1024, draft_model=self._draft
-        )
-        self._ours = {
-            f"edgedec {draft}": self._stack.enter_context(
-                Pipeline.open(self._target, base, draft=draft)
-            )
-            for draft in ("none", "model", "auto")
-        }
-        tokens = heldout_tokens(self._ours["edgedec none"].tokenizer, _PERPLEXITY_TOKENS)
-        self._perplexity = perplexity(self._ours["edgedec none"].target, tokens)
-        return self._stack
-
-    def turn(self, prompt: str) -> list[tuple[str, float, Row]]:
-        """Decode a prompt with each candidate; return name, seconds per token and figures."""
-        found: list[tuple[str, float, Row]] = []
-        for name, pipeline in self._ours.items():
-            run = _generate(pipeline, pipeline.tokenizer.encode(prompt))
-            found.append((name, run.metrics.tpot_s or 0.0, facts(run)))
-        threads = str(self._threads)
-        for length, types in [*((n, "draft-simple") for n in LENGTHS), _NGRAMS]:
-            peer = llamacpp.speculative(
-                _PROGRAMS, self._target, self._draft, prompt, draft_length=length, tokens=_TOKENS,
-                extra=("--spec-type", types, "-t", threads, "-td", threads),
-            )  # fmt: skip
-            more: Row = {"drafted_tokens": peer.drafted, "accepted_tokens": peer.accepted}
-            found.append((f"llama.cpp {types} {length}", peer.seconds / peer.tokens, more))
-        for name, seconds, _ in found:
-            self._seconds.setdefault(name, []).append(seconds)
-        return found
-
-    def rows(self) -> list[Row]:
-        """Return a row per candidate: speed against our plain decoding, and perplexity."""
-        plain = sum(self._seconds["edgedec none"])
-        return [
-            {
-                "weights": self._weights,
-                "candidate": name,
-                "tokens_per_second": len(seconds) / sum(seconds),
-                "speedup": plain / sum(seconds),
-                "perplexity": self._perplexity,
-                "prompts": len(seconds),
-            }
-            for name, seconds in self._seconds.items()
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +183,6 @@ def _generate(pipeline: Pipeline, tokens: Sequence[int]) -> Generation:
 SECTIONS: tuple[Callable[[Suite, Recorder], list[Row]], ...] = (
     identity_formats,
     llamacpp_loop,
-    llamacpp_speculative,
     formats,
     gguf_export,
 )

@@ -8,7 +8,8 @@ acceptance is that of a trained pair (``edgedec.models.grow``). Bundles are made
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgedec.bundle.manifest import SCHEMA_VERSION
@@ -22,15 +23,17 @@ class Workshop:
     Attributes:
         checkpoints: folder with ``target`` and ``draft``, the shipped pair's checkpoints.
         work: scratch folder; may be deleted at any time.
+        folders: other checkpoints by role.
 
     """
 
     checkpoints: Path
     work: Path
+    folders: Mapping[str, Path] = field(default_factory=dict)
 
     def checkpoint(self, role: str, preset: str | None = None) -> Path:
         """Return a role's checkpoint, grown to a preset of ``edgedec.models.grow`` if given."""
-        source = self.checkpoints / role
+        source = self.folders.get(role, self.checkpoints / role)
         if not (source / "config.json").is_file():
             raise InputError(
                 f"{source} has no checkpoint: run the suite from a clone of the repository, "
@@ -40,7 +43,7 @@ class Workshop:
             return source
         from edgedec.models.grow import PRESETS, grow
 
-        out = self.work / f"{role}-{preset}-{_digest(source)}"
+        out = self.work / f"{role}-{preset}-{digest(source)}"
         if not (out / "config.json").is_file():
             grow(source, out, PRESETS[preset])
         return out
@@ -60,7 +63,7 @@ class Workshop:
         """
         from edgedec.export import ExportOptions, export_bundle
 
-        sources = "-".join(_digest(self.checkpoint(role)) for role in ("target", "draft"))
+        sources = "-".join(digest(self.checkpoint(role)) for role in ("target", "draft"))
         kind = f"{weights}-{block_size or 'auto'}{'-invariant' if row_invariant else ''}"
         name = f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}"
         # Named by schema, since bundles of another version of edgedec cannot be opened.
@@ -85,7 +88,7 @@ class Workshop:
         from edgedec.export import ExportOptions, export_bundle
 
         source = self.checkpoint(role, preset)
-        name = f"{format}-{role}-{weights}-{preset or 'asis'}-{_digest(source)}"
+        name = f"{format}-{role}-{weights}-{preset or 'asis'}-{digest(source)}"
         out = self.work / f"schema-{SCHEMA_VERSION}" / name
         if not (out / "manifest.json").is_file():
             export_bundle(
@@ -101,7 +104,7 @@ class Workshop:
         return file
 
 
-def _digest(checkpoint: Path) -> str:
+def digest(checkpoint: Path) -> str:
     """Return a short name of a checkpoint's contents."""
     found = hashlib.sha256()
     for file in sorted([*checkpoint.glob("*.json"), *checkpoint.glob("*.safetensors")]):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
+from edgedec._support.fields import json_object
 from edgedec._version import __version__
+from edgedec.errors import InputError
 from edgedec.hardware.device import available_cores
 
 
@@ -37,6 +40,48 @@ def recording(folder: Path, benchmark: str) -> Iterator[Recorder]:
         recorder = Recorder(file, benchmark)
         recorder.add(kind="machine", **machine())
         yield recorder
+
+
+@contextmanager
+def resuming(
+    folder: Path, benchmark: str, settings: Mapping[str, Any]
+) -> Iterator[tuple[Recorder, list[dict[str, Any]]]]:
+    """Open ``<benchmark>.jsonl`` to append to, with the records that are there.
+
+    Each time it is opened it gets a record of the machine and the settings. A last line without
+    an end, as an interruption leaves it, is cut off.
+
+    Raises:
+        InputError: the file has other settings, or a line that is not a record.
+
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{benchmark}.jsonl"
+    found = _earlier(path) if path.exists() else []
+    for record in found:
+        if record.get("kind") == "machine" and record.get("settings") != settings:
+            raise InputError(
+                f"{path} has other settings, {record.get('settings')}, now {settings}: "
+                "give another --out, or delete it"
+            )
+    with path.open("a", encoding="utf-8") as file:
+        recorder = Recorder(file, benchmark)
+        recorder.add(kind="machine", settings=settings, **machine())
+        yield recorder, found
+
+
+def _earlier(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if whole != data:
+        os.truncate(path, len(whole))
+    found = []
+    for number, line in enumerate(whole.splitlines(), 1):
+        record = json_object(line)
+        if record is None:
+            raise InputError(f"{path}:{number}: not a record: delete the line, or the file")
+        found.append(record)
+    return found
 
 
 def machine() -> dict[str, Any]:

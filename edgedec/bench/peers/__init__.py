@@ -1,1 +1,4 @@
-"""Other runtimes on the same files, for comparison; each needs the programs its module names."""
+"""Other runtimes, and edgedec itself, on the same weights and prompts; one file each.
+
+``edgedec.bench.race`` compares them; ``edgedec.bench.race.protocol`` says what a file has.
+"""

@@ -1,154 +1,172 @@
-"""llama.cpp's own decoding loop, and its program for speculative decoding."""
+"""llama.cpp's speculative program: a draft model, n-grams, both.
+
+Its sources are those inside llama-cpp-python, so that all users of llama.cpp compared here have
+the same version. llama-cpp-python itself is installed beside it without a library of its own.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
+import tarfile
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgedec.errors import InputError, RuntimeUnavailable
+if TYPE_CHECKING:
+    from edgedec.bench.race.protocol import Maker, Models, Request, Tools, Way
 
-PROGRAM = "llama-speculative-simple"
+NAME = "llama.cpp"
+VERSION = "0.3.36"
+TITLE = f"llama.cpp of llama-cpp-python {VERSION}"
+ENVIRONMENT = NAME
+# What llama-cpp-python needs beside the library; cmake and a C++ compiler are the machine's.
+REQUIREMENTS: tuple[str, ...] | None = (
+    "numpy==2.4.6", "jinja2==3.1.6", "diskcache==5.6.3", "typing-extensions==4.16.0",
+)  # fmt: skip
+
+_PROGRAM = "llama-speculative-simple"
+_DRAFT_WEIGHTS = "q8_0"
+_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8)
+_NGRAMS = (4, 8, 16, 48)
+_ENCODED = re.compile(r"encoded\s+(\d+) tokens in\s+([\d.]+) seconds")
 _DECODED = re.compile(r"decoded\s+(\d+) tokens in\s+([\d.]+) seconds")
 _COUNTS = re.compile(r"n_(drafted|accept)\s*=\s*(\d+)")
-_TIMEOUT_S = 600
 
 
-@dataclass(frozen=True, slots=True)
-class PeerRun:
-    """Output of the program for one prompt.
+def _ways(weights: str, flash: str) -> list[Way]:
+    def way(kind: str, **settings: Any) -> Way:
+        return {"weights": weights, "kind": kind, "settings": {**settings, "flash": flash}}
 
-    Attributes:
-        tokens: emitted after the prompt.
-        seconds: for them, without the prompt.
-        drafted, accepted: tokens.
-
-    """
-
-    tokens: int
-    seconds: float
-    drafted: int
-    accepted: int
+    return [
+        way("plain"),
+        *(way("draft", length=length) for length in _LENGTHS),
+        *(way("ngram", length=length) for length in _NGRAMS),
+        *(way("draft+ngram", length=length) for length in _LENGTHS),
+    ]
 
 
-def speculative(
-    folder: Path,
-    target: Path,
-    draft: Path,
-    prompt: str,
-    *,
-    draft_length: int,
-    tokens: int,
-    extra: Sequence[str] = (),
-) -> PeerRun:
-    """Run llama.cpp's program once, greedily.
+WAYS: tuple[Way, ...] = tuple(
+    way
+    for weights in ("q4_0", "q4_k_m")
+    for flash in ("on", "off")
+    for way in _ways(weights, flash)
+)
 
-    Args:
-        folder: where the program was built.
-        target, draft: GGUF files.
-        prompt: text.
-        draft_length: the largest; it also stops by its own probability threshold.
-        tokens: to decode.
-        extra: further arguments: threads, and ``--spec-type``, the kind of drafter.
+# The program has no plain mode: n-grams longer than any prompt never draft.
+_NEVER = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "1000")
+_DRAFTERS: dict[str, Callable[[str], tuple[str, ...]]] = {
+    "plain": lambda length: _NEVER,
+    "draft": lambda length: ("--spec-type", "draft-simple", "--spec-draft-n-max", length),
+    "ngram": lambda length: ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", length),
+    "draft+ngram": lambda length: (
+        "--spec-type", "ngram-simple,draft-simple", "--spec-draft-n-max", length
+    ),
+}  # fmt: skip
 
-    Raises:
-        RuntimeUnavailable: the program is not there.
-        InputError: it failed.
 
-    """
-    program = _program(folder, PROGRAM)
+def models(maker: Maker, weights: str) -> Models:
+    """Return GGUF files of both models."""
+    return {
+        "target": str(maker.gguf("target", weights)),
+        "draft": str(maker.gguf("draft", _DRAFT_WEIGHTS)),
+    }
+
+
+def build(request: Request, tools: Tools) -> None:
+    """Compile the program, and install llama-cpp-python to use the same library."""
+    folder = Path(request["folder"])
+    pip = request["pip"]
+    package = ["--no-deps", "--no-binary", "llama-cpp-python"]
+    with tempfile.TemporaryDirectory() as name:
+        command = [*pip, "download", "--quiet", *package, "--dest", name]
+        subprocess.run([*command, f"llama-cpp-python=={VERSION}"], check=True)
+        (archive,) = Path(name).glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(name, filter="data")
+        (source,) = Path(name).glob("*/vendor/llama.cpp")
+        _compile(source, folder / "llama.cpp")
+        # Not into pip's cache: a package without a library is of no use elsewhere.
+        install = [*pip, "install", "--quiet", "--no-cache-dir", *package, str(archive)]
+        alone = {**os.environ, "CMAKE_ARGS": "-DLLAMA_BUILD=OFF -DLLAVA_BUILD=OFF"}
+        subprocess.run(install, env=alone, check=True)
+
+
+def _compile(source: Path, out: Path) -> None:
+    options = [
+        "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF",
+        "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=ON", "-DLLAMA_BUILD_TOOLS=ON",
+        "-DBUILD_SHARED_LIBS=ON",
+    ]  # fmt: skip
+    cpu = Path("/proc/cpuinfo")
+    if cpu.is_file() and "amx_tile" in cpu.read_text("ascii", errors="replace"):
+        # Built by gcc 12 the AMX kernels crash; no laptop has them, and ours go without them.
+        without = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+        options += [f"-DCMAKE_{language}_FLAGS={without}" for language in ("C", "CXX")]
+    subprocess.run(["cmake", "-S", source, "-B", out, *options], check=True)
+    jobs = str(os.cpu_count() or 1)
+    targets = ["--target", _PROGRAM, "llama-bench"]
+    subprocess.run(["cmake", "--build", out, "-j", jobs, *targets], check=True)
+
+
+def run(request: Request, tools: Tools) -> dict[str, Any]:
+    """Decode with the program; it reports its own times, of which loading is no part."""
+    settings, threads = request["settings"], str(request["threads"])
+    program = Path(request["folder"], "llama.cpp", "bin", _PROGRAM)
+    drafter = _DRAFTERS[request["kind"]](str(settings.get("length")))
+    draft = ("-md", request["models"]["draft"]) if "draft" in request["kind"] else ()
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.write(prompt)
+        file.write(request["prompt"])
         file.flush()
+        # It decodes one token more than it is asked for.
+        command = [
+            program, "-m", request["models"]["target"], *draft, "-f", file.name,
+            "-n", str(request["tokens"] - 1), "-c", str(request["context"]), "--temp", "0",
+            "--ignore-eos", "-t", threads, "-td", threads, "-fa", settings["flash"], *drafter,
+        ]  # fmt: skip
         done = subprocess.run(
-            [
-                *(str(program), "-m", str(target), "-md", str(draft), "-f", file.name),
-                *("-n", str(tokens), "--temp", "0", "-c", "1024"),
-                *("--spec-draft-n-max", str(draft_length), *extra),
-            ],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
+            [str(part) for part in command], capture_output=True, text=True, errors="replace"
         )
     said = done.stdout + done.stderr
-    found = _DECODED.search(said)
-    if done.returncode != 0 or found is None:
-        last = said.strip().splitlines()[-1] if said.strip() else "nothing"
-        raise InputError(f"{PROGRAM} failed; it said {last!r}")
+    encoded, decoded = _ENCODED.search(said), _DECODED.search(said)
+    if done.returncode != 0 or encoded is None or decoded is None:
+        last = (said.strip().splitlines() or ["it said nothing"])[-1]
+        raise RuntimeError(f"{_PROGRAM} ended with {done.returncode}: {last}")
     counts = {name: int(count) for name, count in _COUNTS.findall(said)}
-    return PeerRun(
-        int(found[1]), float(found[2]), counts.get("drafted", 0), counts.get("accept", 0)
-    )
+    return {
+        "text": _continuation(done.stdout, request["prompt"]),
+        "prompt_tokens": int(encoded[1]),
+        "times": {
+            "prompt_s": float(encoded[2]),
+            "decode_s": float(decoded[2]),
+            "decoded": int(decoded[1]),
+        },
+        "drafted_tokens": counts.get("drafted", 0),
+        "accepted_tokens": counts.get("accept", 0),
+    }
 
 
-def tokens_per_second(folder: Path, model: Path, threads: int, repeats: int = 3) -> float:
-    """Return ``llama-bench``'s speed of plain decoding, 128 tokens from an empty cache."""
-    program = _program(folder, "llama-bench")
-    arguments = f"-p 0 -n 128 -r {repeats} -t {threads} -o json".split()
-    done = subprocess.run(
-        [str(program), "-m", str(model), *arguments],
-        capture_output=True, text=True, timeout=_TIMEOUT_S, check=True,
+def _continuation(output: str, prompt: str) -> str:
+    """Return what the program wrote after the prompt, which it repeats."""
+    _, found, after = output.partition(prompt)
+    return after.rstrip("\n") if found else output
+
+
+def perplexity(request: Request, tools: Tools) -> dict[str, Any]:
+    """Measure through llama-cpp-python, with the library the program has."""
+    os.environ["LLAMA_CPP_LIB_PATH"] = str(Path(request["folder"], "llama.cpp", "bin"))
+    import llama_cpp
+
+    model: Any = llama_cpp.Llama(
+        request["models"]["target"], n_ctx=512, n_batch=512, logits_all=True, verbose=False,
+        n_threads=request["threads"], n_threads_batch=request["threads"],
     )  # fmt: skip
-    return float(json.loads(done.stdout)[0]["avg_ts"])
 
+    def logits(ids: list[int]) -> Any:
+        model.reset()
+        model.eval(ids)
+        return model.scores[: len(ids)]
 
-def _program(folder: Path, name: str) -> Path:
-    program = folder / name
-    if not program.is_file():
-        raise RuntimeUnavailable(
-            f"{program} is missing: build it with `python tools/build_llamacpp.py`"
-        )
-    return program
-
-
-class Loop:
-    """llama.cpp's plain greedy loop: decode one token, sample it, repeat."""
-
-    def __init__(self, path: Path, threads: int, capacity: int = 1024) -> None:
-        from edgedec.runtimes.llamacpp.library import api as llama_cpp  # with its log silenced
-
-        self._api: Any = llama_cpp
-        options = llama_cpp.llama_model_default_params()
-        # As in our runtime, for the same reason.
-        options.use_extra_bufts = b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
-        self._model = llama_cpp.llama_model_load_from_file(os.fsencode(path), options)
-        params = llama_cpp.llama_context_default_params()
-        params.n_ctx = capacity
-        params.n_threads = params.n_threads_batch = threads
-        self._context = llama_cpp.llama_init_from_model(self._model, params)
-        chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
-        llama_cpp.llama_sampler_chain_add(chain, llama_cpp.llama_sampler_init_greedy())
-        self._sampler = chain
-
-    def run(self, prompt: Sequence[int], count: int) -> tuple[list[int], float]:
-        """Return ``count`` tokens after a prompt, and the seconds of all but the first."""
-        api = self._api
-        api.llama_memory_clear(api.llama_get_memory(self._context), True)
-        self._decode(prompt)
-        tokens = [api.llama_sampler_sample(self._sampler, self._context, -1)]
-        begin = perf_counter()
-        while len(tokens) < count:
-            self._decode(tokens[-1:])
-            tokens.append(api.llama_sampler_sample(self._sampler, self._context, -1))
-        return tokens, perf_counter() - begin
-
-    def close(self) -> None:
-        """Release everything."""
-        self._api.llama_sampler_free(self._sampler)
-        self._api.llama_free(self._context)
-        self._api.llama_model_free(self._model)
-
-    def _decode(self, tokens: Sequence[int]) -> None:
-        api = self._api
-        array = (api.llama_token * len(tokens))(*tokens)
-        if api.llama_decode(self._context, api.llama_batch_get_one(array, len(tokens))) != 0:
-            raise InputError("llama_decode failed")
+    return {"perplexity": tools.perplexity(request["ids"], logits)}

@@ -1,0 +1,182 @@
+"""``python -m edgedec.bench.race``: the comparison behind ``make peers``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgedec._support.fields import to_json
+from edgedec.bench.grown import Workshop, digest
+from edgedec.bench.perplexity import heldout_tokens
+from edgedec.bench.race import driver, texts
+from edgedec.bench.race.entrants import Entrant, Gathering
+from edgedec.bench.race.models import ModelMaker
+from edgedec.bench.race.protocol import known
+from edgedec.bench.race.report import Report, table
+from edgedec.bench.records import Recorder, resuming
+from edgedec.errors import EdgedecError, InputError
+from edgedec.hardware.device import available_cores
+from edgedec.models.grow import PRESETS
+from edgedec.text.tokenizer import Tokenizer
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_GROWN, _AS_IT_IS = "target-0.5b", "none"
+_CONTEXT = 1024
+_PERPLEXITY_TOKENS = 4096
+_OURS = "edgedec int4 auto"
+_WARM = "import os\n\n\ndef list_files(folder):\n    "
+
+
+def _listed(context: Any, option: Any, value: str) -> tuple[str, ...]:
+    return tuple(filter(None, (part.strip() for part in value.split(","))))
+
+
+@click.command()
+@click.option("--peers", callback=_listed, default="", help="Names, with commas; default: all.")
+@click.option("--weights", callback=_listed, default="", help="As int4,q4_0; default: all.")
+@click.option(
+    "--texts", "kinds", callback=_listed, default=",".join(texts.KINDS), show_default=True
+)
+@click.option(
+    "--prompt-file", type=click.Path(path_type=Path), help="JSON lines, in place of --texts."
+)
+@click.option(
+    "--prompts", type=click.IntRange(1), default=16, show_default=True, help="Of each kind."
+)
+@click.option("--tokens", type=click.IntRange(8, 512), default=128, show_default=True)
+@click.option(
+    "--trial",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Prompts of each kind that all ways decode; of rivals the best goes on.",
+)
+@click.option("--threads", type=click.IntRange(1), help="Of each model; default: all cores.")
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(1),
+    default=300,
+    show_default=True,
+    help="Seconds after which a run has hung.",
+)
+@click.option(
+    "--preset",
+    type=click.Choice([_AS_IT_IS, *PRESETS]),
+    help=(f"What the target is grown to; default: {_GROWN}, or {_AS_IT_IS} with --target."),
+)
+@click.option("--target", type=_FOLDER, help="A Hugging Face folder; default: the shipped pair.")
+@click.option("--draft", type=_FOLDER, help="Another with the same vocabulary.")
+@click.option("--checkpoints", type=_FOLDER, default="models/demo", show_default=True)
+@click.option("--out", type=_FOLDER, default="bench-out", show_default=True)
+@click.option(
+    "--work",
+    type=_FOLDER,
+    default="build/bench",
+    show_default=True,
+    help="Environments and models; may be deleted at any time.",
+)
+@click.option("--prepare", is_flag=True, help="Make environments and models, race nothing.")
+def main(**chosen: Any) -> None:
+    """Compare edgedec with other runtimes on the same weights and prompts, interleaved."""
+    try:
+        _run(chosen)
+    except EdgedecError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        click.echo("interrupted: the same command goes on where this one stopped", err=True)
+        sys.exit(130)
+
+
+def _run(chosen: dict[str, Any]) -> None:
+    maker = _maker(chosen)
+    for option, found in (("peers", maker.peers), ("kinds", texts.KINDS)):
+        for name in chosen[option]:
+            if name not in found:
+                raise InputError(f"{name!r}: expected one of {', '.join(found)}")
+    tokenizer = Tokenizer.load(maker.checkpoint("target") / "tokenizer.json")
+    prompts = _texts(chosen, tokenizer)
+    threads = chosen["threads"] or available_cores()
+    settings = {
+        "target": digest(maker.checkpoint("target")), "draft": digest(maker.checkpoint("draft")),
+        "tokens": chosen["tokens"], "threads": threads, "context": _CONTEXT,
+    }  # fmt: skip
+    with resuming(chosen["out"], "peers", settings) as (recorder, earlier):
+        gathering = Gathering(maker, chosen["work"], recorder, earlier, _say)
+        maker.environments = gathering.environments
+        ids = heldout_tokens(tokenizer, _PERPLEXITY_TOKENS)
+        names = chosen["peers"] or list(maker.peers)
+        entrants = list(gathering.entrants(names, chosen["weights"], threads, ids))
+        if not entrants:
+            raise InputError("no peer takes part: see above why, or name others")
+        if chosen["prepare"]:
+            return
+        results = driver.Results()
+        for record in earlier:
+            if record.get("kind") == "run":
+                results.add(record)
+        warm = texts.Text("warm", "warm", _WARM, tuple(tokenizer.encode(_WARM)))
+        rules = driver.Rules(
+            chosen["tokens"], threads, _CONTEXT, chosen["trial"], chosen["limit_s"],
+            tokenizer.vocab_size, warm,
+        )  # fmt: skip
+        driver.race(entrants, prompts, rules, results, recorder, _say)
+        _report(entrants, prompts, results, gathering, recorder)
+    click.echo(f"raw records in {chosen['out'] / 'peers.jsonl'}")
+
+
+def _maker(chosen: dict[str, Any]) -> ModelMaker:
+    folders = {role: chosen[role] for role in ("target", "draft") if chosen[role] is not None}
+    if len(folders) == 1:
+        raise InputError("expected both --target and --draft, or neither")
+    preset = chosen["preset"] or (_AS_IT_IS if folders else _GROWN)
+    shop = Workshop(chosen["checkpoints"], chosen["work"], folders)
+    return ModelMaker(shop, None if preset == _AS_IT_IS else preset, chosen["work"], known())
+
+
+def _texts(chosen: dict[str, Any], tokenizer: Tokenizer) -> list[texts.Text]:
+    count = chosen["prompts"]
+    if chosen["prompt_file"] is not None:
+        return texts.from_file(chosen["prompt_file"], count, tokenizer)
+    found = []
+    for kind in chosen["kinds"]:
+        try:
+            found += texts.KINDS[kind](count, tokenizer)
+        except texts.NoTexts as reason:
+            _say(f"{kind}: skipped: {reason}")
+    return found
+
+
+def _report(
+    entrants: Sequence[Entrant],
+    prompts: Sequence[texts.Text],
+    results: driver.Results,
+    gathering: Gathering,
+    recorder: Recorder,
+) -> None:
+    report = Report(entrants, results, gathering.models)
+    for kind in dict.fromkeys(text.kind for text in prompts):
+        rows = report.rows(kind)
+        click.echo(f"\n== {kind}")
+        click.echo("\n".join(table(rows)))
+        for row in report.best(rows):
+            ratio = report.ratio(kind, _OURS, row["way"])
+            if row["way"] != _OURS and ratio is not None:
+                click.echo(f"{_OURS} is {ratio} times as fast as {row['way']}")
+        for row in rows:
+            recorder.add(kind="summary", **to_json(row))
+    for name, reason in gathering.skipped.items():
+        click.echo(f"{name}: skipped: {reason}")
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Runs one task of a peer, in the peer's own environment: the standard library and numpy only.
+
+    python -I _child.py PEER.py REQUEST.json ANSWER.json
+
+The answer has a file of its own, since libraries write to standard output.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_WINDOW = 512
+
+
+class Tools:
+    """What a peer's functions are given beside the request: a clock and a measure of quality."""
+
+    def __init__(self) -> None:
+        self._begin = 0.0
+        self._seen: list[tuple[float, int]] = []
+
+    def start(self) -> None:
+        """Start timing: the prompt is read from here on."""
+        self._seen = []
+        self._begin = time.perf_counter()
+
+    def tokens(self, count: int = 1) -> None:
+        """Note that ``count`` tokens have come."""
+        self._seen.append((time.perf_counter() - self._begin, count))
+
+    def times(self) -> dict[str, float | int]:
+        """Return the seconds to the first token, and of the tokens after it."""
+        if not self._seen:
+            raise RuntimeError("no token came")
+        first, last = self._seen[0][0], self._seen[-1][0]
+        total = sum(count for _, count in self._seen)
+        return {"prompt_s": first, "decode_s": last - first, "decoded": total - 1}
+
+    def perplexity(self, ids: Sequence[int], logits: Callable[[Sequence[int]], Any]) -> float:
+        """Return exp of the mean negative log likelihood of every token but each window's first.
+
+        Args:
+            ids: of the text.
+            logits: reads a window from an empty cache and returns its rows, [tokens, vocab].
+
+        """
+        import numpy as np
+
+        losses: list[float] = []
+        for start in range(0, len(ids) - 1, _WINDOW):
+            part = list(ids[start : start + _WINDOW])
+            rows = np.asarray(logits(part), np.float64)[: len(part) - 1]
+            best = rows.max(axis=1)
+            chosen = rows[np.arange(len(part) - 1), np.asarray(part[1:])]
+            summed = np.log(np.exp(rows - best[:, None]).sum(axis=1))
+            losses += (summed + best - chosen).tolist()
+        return math.exp(sum(losses) / len(losses))
+
+
+def versions() -> list[str]:
+    """Return what is installed here; the answer of a task that has none of its own."""
+    installed = importlib.metadata.distributions()
+    return sorted({f"{one.metadata['Name']}=={one.version}" for one in installed})
+
+
+def load(file: Path) -> ModuleType:
+    """Load a peer's file; its folder is not searched, since a peer may be named as its library."""
+    spec = importlib.util.spec_from_file_location(f"peer_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(peer: str, request: str, answer: str) -> None:
+    """Answer one request."""
+    asked = json.loads(Path(request).read_text("utf-8"))
+    sys.path += asked.get("paths", [])
+    task = getattr(load(Path(peer)), asked["task"])
+    found = task(asked, Tools()) or {"versions": versions()}
+    Path(answer).write_text(json.dumps(found), "utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        sys.exit(f"{type(error).__name__}: {last}")

@@ -1,0 +1,172 @@
+"""Makes the table of a race: medians over prompts with intervals, quality and size beside speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from edgedec.bench.race.driver import OK, Results, Run, rate
+from edgedec.bench.race.entrants import Entrant
+
+_RESAMPLES = 10_000
+# A model so much worse than the best one was not converted as it should be.
+_BROKEN = 3.0
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A median over prompts, with its 95% interval (bootstrap over prompts, fixed seed)."""
+
+    middle: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{_short(self.middle)} [{_short(self.low)}, {_short(self.high)}]"
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """Return the median of values and its interval; None if there are none."""
+    if not values:
+        return None
+    found = np.asarray(values)
+    picks = np.random.default_rng(0).integers(0, len(found), (_RESAMPLES, len(found)))
+    low, high = np.quantile(np.median(found[picks], axis=1), (0.025, 0.975))
+    return Spread(median(values), float(low), float(high))
+
+
+class Report:
+    """The figures of a race.
+
+    Args:
+        entrants: who took part.
+        results: their runs.
+        models: records of models, by peer and weights.
+
+    """
+
+    def __init__(
+        self,
+        entrants: Sequence[Entrant],
+        results: Results,
+        models: Mapping[tuple[str, str], Mapping[str, Any]],
+    ) -> None:
+        self._entrants, self._results, self._models = entrants, results, models
+        measured = (model.get("perplexity") for model in models.values())
+        self._best_perplexity = min((one for one in measured if one), default=float("inf"))
+
+    def rows(self, kind: str) -> list[Row]:
+        """Return a row for each way that ran on a kind of text."""
+        rows = [self._row(entrant, kind) for entrant in self._entrants]
+        return [row for row in rows if row is not None]
+
+    def _row(self, entrant: Entrant, kind: str) -> Row | None:
+        runs = self._results.of(kind, entrant.name)
+        if not runs:
+            return None
+        good = [run for run in runs if run["outcome"] == OK]
+        plain = self._by_prompt(kind, self._plain(entrant))
+        beside = [(run, plain[run["digest"]]) for run in good if run["digest"] in plain]
+        model = self._models.get((entrant.peer.NAME, entrant.way["weights"]), {})
+        drafts = entrant.way["kind"] != "plain"
+        return {
+            "way": entrant.name,
+            "text": kind,
+            "prompts": len(good),
+            "tokens_per_second": spread([rate(run) for run in good]),
+            "over_plain": spread([rate(a) / rate(b) for a, b in beside]) if drafts else None,
+            "prompt_s": spread([run["prompt_s"] for run in good]),
+            "perplexity": model.get("perplexity"),
+            "weight_bytes": model.get("weight_bytes"),
+            "same": sum(_written(a) == _written(b) for a, b in beside) if drafts else None,
+            "compared": len(beside) if drafts else None,
+            "notes": self._notes(runs, model),
+        }
+
+    def _plain(self, entrant: Entrant) -> str:
+        """Return the plain way with the same weights that differs least in its settings."""
+        mine = entrant.way["settings"].items()
+        plain = [
+            (len(mine & other.way["settings"].items()), other.name)
+            for other in self._entrants
+            if (other.peer.NAME, other.way["weights"], other.way["kind"])
+            == (entrant.peer.NAME, entrant.way["weights"], "plain")
+        ]
+        return max(plain, default=(0, ""))[1]
+
+    def _by_prompt(self, kind: str, way: str) -> dict[str, Run]:
+        return {r["digest"]: r for r in self._results.of(kind, way) if r["outcome"] == OK}
+
+    def _notes(self, runs: Sequence[Run], model: Mapping[str, Any]) -> list[str]:
+        notes = []
+        for outcome in sorted({run["outcome"] for run in runs} - {OK}):
+            some = [run for run in runs if run["outcome"] == outcome]
+            notes.append(f"{outcome} on {len(some)}: {some[0]['reason']}")
+        value = model.get("perplexity")
+        if value and value > _BROKEN * self._best_perplexity:
+            notes.append("garbage: its perplexity is far from the best")
+        if model.get("reason"):
+            notes.append(f"perplexity not measured: {model['reason']}")
+        return notes
+
+    def best(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the fastest row that drafts of each peer."""
+        found: dict[str, Row] = {}
+        peers = {entrant.name: entrant.peer.NAME for entrant in self._entrants}
+        for row in rows:
+            if row["compared"] is not None and row["tokens_per_second"] is not None:
+                peer = peers[row["way"]]
+                if peer not in found or _middle(row) > _middle(found[peer]):
+                    found[peer] = row
+        return list(found.values())
+
+    def ratio(self, kind: str, way: str, other: str) -> Spread | None:
+        """Return how much faster a way is than another, prompt by prompt."""
+        ours, theirs = self._by_prompt(kind, way), self._by_prompt(kind, other)
+        return spread([rate(run) / rate(theirs[key]) for key, run in ours.items() if key in theirs])
+
+
+def _written(run: Run) -> Any:
+    return run.get("ids") or run.get("text")
+
+
+def _middle(row: Row) -> float:
+    return float(row["tokens_per_second"].middle)
+
+
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "way": lambda row: str(row["way"]),
+    "tokens/s": lambda row: _cell(row["tokens_per_second"]),
+    "over its plain": lambda row: _cell(row["over_plain"]),
+    "prompt s": lambda row: _cell(row["prompt_s"]),
+    "perplexity": lambda row: _cell(row["perplexity"]),
+    "MB": lambda row: _cell(row["weight_bytes"] and row["weight_bytes"] / 1e6),
+    "text as plain": lambda row: (
+        "" if row["compared"] is None else f"{row['same']} of {row['compared']}"
+    ),
+    "prompts": lambda row: str(row["prompts"]),
+    "notes": lambda row: "; ".join(row["notes"]),
+}
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of a table."""
+    cells = [list(_COLUMNS), *([cell(row) for cell in _COLUMNS.values()] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
+    return [
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
+
+
+def _cell(value: Spread | float | None) -> str:
+    return "" if value is None else str(value) if isinstance(value, Spread) else _short(value)
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,206 @@
+"""The race of peers: who runs what, what is recorded, and that a rerun goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgedec.bench.grown import Workshop
+from edgedec.bench.race import driver
+from edgedec.bench.race.driver import Results, Rules
+from edgedec.bench.race.entrants import Entrant, Gathering
+from edgedec.bench.race.models import ModelMaker
+from edgedec.bench.race.protocol import Peer
+from edgedec.bench.race.report import Report, spread, table
+from edgedec.bench.race.texts import Text
+from edgedec.bench.records import Recorder, resuming
+from edgedec.errors import InputError
+from tests.fake_peers import BROKEN, FAST, PLAIN, SLOW, WAYS, peer, ran
+
+TEXTS = [Text("code", f"prompt {n}", f"text {n}", (1, 2, 3)) for n in range(3)]
+RULES = Rules(8, 1, 64, 1, 30.0, 100, Text("warm", "warm", "warm", (1, 2)))
+SETTINGS = {"tokens": 8}
+
+
+def entrants(folder: Path, found: Peer, recorder: Recorder, *, earlier: Any = ()) -> list[Entrant]:
+    maker = ModelMaker(Workshop(folder, folder), None, folder, {found.NAME: found})
+    gathering = Gathering(maker, folder / "work", recorder, earlier, lambda line: None)
+    return list(gathering.entrants([found.NAME], (), 1, [1, 2, 3]))
+
+
+def race(
+    folder: Path, found: Peer, rules: Rules = RULES, texts: Any = TEXTS, stop: int = 10**9
+) -> tuple[list[Entrant], Results]:
+    """One session of a race; it is interrupted after ``stop`` runs."""
+    lines: list[str] = []
+
+    def progress(line: str) -> None:
+        lines.append(line)
+        if len(lines) == stop:
+            raise KeyboardInterrupt
+
+    results = Results()
+    with resuming(folder / "out", "peers", SETTINGS) as (recorder, earlier):
+        for record in earlier:
+            if record["kind"] == "run":
+                results.add(record)
+        some = entrants(folder, found, recorder, earlier=earlier)
+        driver.race(some, texts, rules, results, recorder, progress)
+    return some, results
+
+
+def test_all_ways_run_on_the_trial_and_the_best_of_rivals_after_it(tmp_path: Path) -> None:
+    race(tmp_path, peer(tmp_path))
+    first, later = ran(tmp_path)[:4], ran(tmp_path)[4:]
+    assert sorted(first) == sorted(f"fake {way['kind']} text 0" for way in WAYS)
+    assert sorted(later) == sorted(
+        f"fake {kind} text {n}" for n in (1, 2) for kind in ("plain", "draft", "lookup")
+    )
+
+
+def test_the_faster_of_rivals_goes_on_not_just_any(tmp_path: Path) -> None:
+    _, results = race(tmp_path, peer(tmp_path, ways=(PLAIN, SLOW, FAST)))
+    names = {name for _, _, name in results.runs if "draft" in name}
+    counts = {name: len(results.of("code", name)) for name in names}
+    assert counts == {
+        "fake int4 draft seconds=1.0 length=4": 3,
+        "fake int4 draft seconds=1.5 length=1": 1,
+    }
+
+
+def test_with_as_many_trials_as_texts_all_run_on_all(tmp_path: Path) -> None:
+    race(tmp_path, peer(tmp_path), replace(RULES, trial=3))
+    assert len(ran(tmp_path)) == len(WAYS) * len(TEXTS)
+
+
+def test_another_way_goes_first_each_time(tmp_path: Path) -> None:
+    race(tmp_path, peer(tmp_path, ways=(PLAIN, FAST)))
+    assert [line.split()[1] for line in ran(tmp_path)] == [
+        *("plain", "draft"), *("draft", "plain"), *("plain", "draft"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", [1, 4, 6])
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, stop: int) -> None:
+    found = peer(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        race(tmp_path, found, stop=stop)
+    assert len(ran(tmp_path)) == stop
+    _, resumed = race(tmp_path, found)
+    once = ran(tmp_path)
+    assert len(once) == 10
+    race(tmp_path, found)
+    assert ran(tmp_path) == once
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    _, straight = race(whole, peer(whole))
+    assert straight.runs.keys() == resumed.runs.keys()
+    assert sorted(ran(whole)) == sorted(once)
+
+
+def test_a_torn_last_record_is_run_again(tmp_path: Path) -> None:
+    found = peer(tmp_path)
+    race(tmp_path, found, texts=TEXTS[:1])
+    file = tmp_path / "out" / "peers.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: whole.rindex(b'{"benchmark"') + 30])
+    race(tmp_path, found, texts=TEXTS[:1])
+    assert len(ran(tmp_path)) == len(WAYS) + 1
+
+
+def test_a_broken_record_and_other_settings_are_named(tmp_path: Path) -> None:
+    race(tmp_path, peer(tmp_path), texts=TEXTS[:1])
+    file = tmp_path / "out" / "peers.jsonl"
+    with (
+        pytest.raises(InputError, match=r"other settings.*8.*16.*--out"),
+        resuming(tmp_path / "out", "peers", {"tokens": 16}),
+    ):
+        pass
+    lines = file.read_text("utf-8").splitlines()
+    file.write_text("\n".join([*lines[:2], "{broken", *lines[2:]]) + "\n", "utf-8")
+    with (
+        pytest.raises(InputError, match=r"peers\.jsonl:3: not a record"),
+        resuming(tmp_path / "out", "peers", SETTINGS),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_peer_is_reported_and_the_others_run(tmp_path: Path, name: str) -> None:
+    before, outcome, reason = BROKEN[name]
+    broken = f"if request['kind'] == 'lookup': {before}"
+    rules = replace(RULES, limit_s=5.0)
+    some, results = race(tmp_path, peer(tmp_path, before=broken), rules)
+    failed = [run for run in results.runs.values() if run["outcome"] != driver.OK]
+    assert [run["outcome"] for run in failed] == [outcome]
+    assert reason in failed[0]["reason"]
+    assert "\n" not in failed[0]["reason"]
+    # It has no speed to compete with, so it does not go on; the others do.
+    assert len(ran(tmp_path)) == 8
+    rows = Report(some, results, {}).rows("code")
+    assert [row["prompts"] for row in rows] == [3, 1, 3, 0]
+    assert rows[-1]["notes"][0].startswith(f"{outcome} on 1: ")
+
+
+def test_a_way_that_keeps_failing_is_left_out(tmp_path: Path) -> None:
+    found = peer(tmp_path, before="if request['kind'] == 'lookup': raise OSError")
+    race(tmp_path, found, replace(RULES, trial=3))
+    assert sum("lookup" in line for line in ran(tmp_path)) == 2
+
+
+def test_what_a_hanging_peer_started_ends_with_it(tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    script = f"import time, pathlib; time.sleep(6); pathlib.Path({str(later)!r}).touch()"
+    before = f"import subprocess; subprocess.run([sys.executable, '-c', {script!r}])"
+    started = tmp_path / "started"
+    before += f" if not Path({str(started)!r}).touch() else None"
+    rules = replace(RULES, limit_s=3.0)
+    race(tmp_path, peer(tmp_path, before=before, ways=(PLAIN,)), rules, TEXTS[:1])
+    assert started.exists()
+    import time
+
+    time.sleep(5)
+    assert not later.exists()
+
+
+def test_the_table_has_speed_quality_size_and_equal_text(tmp_path: Path) -> None:
+    some, results = race(tmp_path, peer(tmp_path))
+    models = {("fake", "int4"): {"perplexity": 7.0, "weight_bytes": 2_000_000}}
+    report = Report(some, results, models)
+    rows = {row["way"]: row for row in report.rows("code")}
+    fast = rows["fake int4 draft seconds=1.0 length=4"]
+    assert fast["tokens_per_second"].middle == 8.0
+    assert fast["over_plain"].middle == 2.0
+    assert (fast["same"], fast["compared"]) == (3, 3)
+    other = rows["fake int4 lookup seconds=1.25 token=6"]
+    assert (other["same"], other["compared"]) == (0, 3)
+    assert rows["fake int4 plain seconds=2.0"]["compared"] is None
+    lines = table(list(rows.values()))
+    assert "8 [8, 8]" in lines[3]
+    assert "3 of 3" in lines[3]
+    assert " 7 " in lines[3]
+    (best,) = report.best(list(rows.values()))
+    assert best is fast
+    ratio = report.ratio("code", fast["way"], "fake int4 plain seconds=2.0")
+    assert ratio is not None
+    assert ratio.middle == 2.0
+
+
+def test_an_interval_holds_the_median_and_widens_with_the_spread() -> None:
+    narrow, wide = spread([10.0, 10.1, 9.9, 10.0] * 4), spread([5.0, 15.0, 9.0, 11.0] * 4)
+    assert narrow is not None
+    assert wide is not None
+    assert narrow.low <= narrow.middle <= narrow.high
+    assert wide.high - wide.low > 5 * (narrow.high - narrow.low)
+    assert spread([]) is None
+
+
+def test_a_model_whose_perplexity_is_far_off_is_called_garbage(tmp_path: Path) -> None:
+    some, results = race(tmp_path, peer(tmp_path), texts=TEXTS[:1])
+    good = {("fake", "int4"): {"perplexity": 7.0}, ("other", "int8"): {"perplexity": 6.0}}
+    bad = {**good, ("fake", "int4"): {"perplexity": 700.0}}
+    assert not any(row["notes"] for row in Report(some, results, good).rows("code"))
+    assert all("garbage" in row["notes"][0] for row in Report(some, results, bad).rows("code"))
