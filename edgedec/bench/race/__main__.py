@@ -80,6 +80,7 @@ def _listed(context: Any, option: Any, value: str) -> tuple[str, ...]:
     show_default=True,
     help="Environments and models; may be deleted at any time.",
 )
+@click.option("--retry", is_flag=True, help="Run again what crashed, hung or answered garbage.")
 @click.option("--prepare", is_flag=True, help="Make environments and models, race nothing.")
 def main(**chosen: Any) -> None:
     """Compare edgedec with other runtimes on the same weights and prompts, interleaved."""
@@ -116,10 +117,7 @@ def _run(chosen: dict[str, Any]) -> None:
             raise InputError("no peer takes part: see above why, or name others")
         if chosen["prepare"]:
             return
-        results = driver.Results()
-        for record in earlier:
-            if record.get("kind") == "run":
-                results.add(record)
+        results = _earlier(earlier, chosen["retry"])
         warm = texts.Text("warm", "warm", _WARM, tuple(tokenizer.encode(_WARM)))
         rules = driver.Rules(
             chosen["tokens"], threads, _CONTEXT, chosen["trial"], chosen["limit_s"],
@@ -152,6 +150,16 @@ def _texts(chosen: dict[str, Any], tokenizer: Tokenizer) -> list[texts.Text]:
     return found
 
 
+def _earlier(records: Sequence[dict[str, Any]], retry: bool) -> driver.Results:
+    """Return the runs of earlier sessions; without those that failed if they are to run again."""
+    sessions = sum(record.get("kind") == "machine" for record in records)
+    results = driver.Results(session=sessions + 1)
+    for record in records:
+        if record.get("kind") == "run" and not (retry and record["outcome"] != driver.OK):
+            results.add(record)
+    return results
+
+
 def _report(
     entrants: Sequence[Entrant],
     prompts: Sequence[texts.Text],
@@ -166,7 +174,7 @@ def _report(
         click.echo("\n".join(table(rows)))
         for row in report.best(rows):
             ratio = report.ratio(kind, _OURS, row["way"])
-            if row["way"] != _OURS and ratio is not None:
+            if ratio is not None and row["way"] != _OURS:
                 click.echo(f"{_OURS} is {ratio} times as fast as {row['way']}")
         for row in rows:
             recorder.add(kind="summary", **to_json(row))

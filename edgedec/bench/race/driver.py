@@ -49,9 +49,16 @@ class Rules:
 
 @dataclass(slots=True)
 class Results:
-    """Runs by text and way."""
+    """Runs by text and way.
+
+    Attributes:
+        runs: by kind of text, its digest and the way's name.
+        session: number of the present one; speeds of different sessions are not compared.
+
+    """
 
     runs: dict[tuple[str, str, str], Run] = field(default_factory=dict)
+    session: int = 1
 
     def add(self, run: Run) -> None:
         """Add a run; a later one of the same way and text replaces it."""
@@ -89,7 +96,7 @@ def race(
             for entrant in turn[first:] + turn[:first]:
                 if (kind, text.digest, entrant.name) in results.runs:
                     continue
-                run = _one(entrant, text, rules)
+                run = {**_one(entrant, text, rules), "session": results.session}
                 results.add(run)
                 recorder.add(kind="run", **run)
                 progress(f"{kind} {number + 1}, {text.name}: {entrant.name}: {_short(run)}")
@@ -127,7 +134,7 @@ def _one(entrant: Entrant, text: Text, rules: Rules) -> Run:
     """Return one run, ended well or not."""
     run: Run = {
         "peer": entrant.peer.NAME, "way": entrant.name, "text": text.kind, "prompt": text.name,
-        "digest": text.digest,
+        "digest": text.digest, "expected_prompt_tokens": len(text.ids),
     }  # fmt: skip
     request = {
         "task": "run",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgedec._support.atomic import write_json
 from edgedec.bench.grown import Workshop, digest
-from edgedec.bench.race.children import ask
+from edgedec.bench.race.children import Failed, ask
 from edgedec.bench.race.environment import READY, Environment
 from edgedec.bench.race.protocol import Peer, file_of
 
@@ -56,7 +56,11 @@ class ModelMaker:
                 "checkpoint": str(source), "out": str(out),
             }  # fmt: skip
             log = self.work / "logs" / f"{out.name}.log"
-            ask(environment.python, file_of(self.peers[peer]), request, log, _LIMIT_S)
+            try:
+                ask(environment.python, file_of(self.peers[peer]), request, log, _LIMIT_S)
+            except Failed:
+                shutil.rmtree(out, ignore_errors=True)
+                raise
             write_json(out / READY, {"checkpoint": str(source)})
         return out
 

@@ -72,6 +72,7 @@ class Report:
         good = [run for run in runs if run["outcome"] == OK]
         plain = self._by_prompt(kind, self._plain(entrant))
         beside = [(run, plain[run["digest"]]) for run in good if run["digest"] in plain]
+        ratios = [rate(a) / rate(b) for a, b in beside if a["session"] == b["session"]]
         model = self._models.get((entrant.peer.NAME, entrant.way["weights"]), {})
         drafts = entrant.way["kind"] != "plain"
         return {
@@ -79,7 +80,7 @@ class Report:
             "text": kind,
             "prompts": len(good),
             "tokens_per_second": spread([rate(run) for run in good]),
-            "over_plain": spread([rate(a) / rate(b) for a, b in beside]) if drafts else None,
+            "over_plain": spread(ratios) if drafts else None,
             "prompt_s": spread([run["prompt_s"] for run in good]),
             "perplexity": model.get("perplexity"),
             "weight_bytes": model.get("weight_bytes"),
@@ -107,6 +108,12 @@ class Report:
         for outcome in sorted({run["outcome"] for run in runs} - {OK}):
             some = [run for run in runs if run["outcome"] == outcome]
             notes.append(f"{outcome} on {len(some)}: {some[0]['reason']}")
+        read = [run["expected_prompt_tokens"] - run.get("prompt_tokens", 0) for run in runs]
+        other = sum(
+            run["outcome"] == OK and more != 0 for run, more in zip(runs, read, strict=True)
+        )
+        if other:
+            notes.append(f"read {other} prompts as another number of tokens")
         value = model.get("perplexity")
         if value and value > _BROKEN * self._best_perplexity:
             notes.append("garbage: its perplexity is far from the best")
@@ -126,9 +133,13 @@ class Report:
         return list(found.values())
 
     def ratio(self, kind: str, way: str, other: str) -> Spread | None:
-        """Return how much faster a way is than another, prompt by prompt."""
+        """Return how much faster a way is than another, prompt by prompt.
+
+        Machines drift, so only runs of one session are compared; None if there are none.
+        """
         ours, theirs = self._by_prompt(kind, way), self._by_prompt(kind, other)
-        return spread([rate(run) / rate(theirs[key]) for key, run in ours.items() if key in theirs])
+        both = [(run, theirs[key]) for key, run in ours.items() if key in theirs]
+        return spread([rate(a) / rate(b) for a, b in both if a["session"] == b["session"]])
 
 
 def _written(run: Run) -> Any:

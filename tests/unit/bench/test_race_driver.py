@@ -10,6 +10,7 @@ import pytest
 
 from edgedec.bench.grown import Workshop
 from edgedec.bench.race import driver
+from edgedec.bench.race.__main__ import _earlier
 from edgedec.bench.race.driver import Results, Rules
 from edgedec.bench.race.entrants import Entrant, Gathering
 from edgedec.bench.race.models import ModelMaker
@@ -32,7 +33,12 @@ def entrants(folder: Path, found: Peer, recorder: Recorder, *, earlier: Any = ()
 
 
 def race(
-    folder: Path, found: Peer, rules: Rules = RULES, texts: Any = TEXTS, stop: int = 10**9
+    folder: Path,
+    found: Peer,
+    rules: Rules = RULES,
+    texts: Any = TEXTS,
+    stop: int = 10**9,
+    retry: bool = False,
 ) -> tuple[list[Entrant], Results]:
     """One session of a race; it is interrupted after ``stop`` runs."""
     lines: list[str] = []
@@ -42,11 +48,8 @@ def race(
         if len(lines) == stop:
             raise KeyboardInterrupt
 
-    results = Results()
     with resuming(folder / "out", "peers", SETTINGS) as (recorder, earlier):
-        for record in earlier:
-            if record["kind"] == "run":
-                results.add(record)
+        results = _earlier(earlier, retry)
         some = entrants(folder, found, recorder, earlier=earlier)
         driver.race(some, texts, rules, results, recorder, progress)
     return some, results
@@ -204,3 +207,48 @@ def test_a_model_whose_perplexity_is_far_off_is_called_garbage(tmp_path: Path) -
     bad = {**good, ("fake", "int4"): {"perplexity": 700.0}}
     assert not any(row["notes"] for row in Report(some, results, good).rows("code"))
     assert all("garbage" in row["notes"][0] for row in Report(some, results, bad).rows("code"))
+
+
+def test_speeds_of_different_sessions_are_not_compared_but_texts_are(tmp_path: Path) -> None:
+    found = peer(tmp_path, ways=(PLAIN, FAST))
+    with pytest.raises(KeyboardInterrupt):
+        race(tmp_path, found, stop=3)
+    some, results = race(tmp_path, found)
+    report = Report(some, results, {})
+    row = report.rows("code")[1]
+    # The second text was interrupted between its two ways.
+    assert {run["session"] for run in results.runs.values()} == {1, 2}
+    assert (row["same"], row["compared"]) == (3, 3)
+    one = [run for run in results.runs.values() if run["session"] == 1]
+    for run in one:
+        run["decode_s"] *= 10
+    ratio = report.ratio("code", row["way"], some[0].name)
+    assert ratio is not None
+    assert (ratio.low, ratio.high) == (2.0, 2.0)
+    apart = [{**run, "session": n} for n, run in enumerate(results.runs.values())]
+    for run in apart:
+        results.add(run)
+    assert report.ratio("code", row["way"], some[0].name) is None
+
+
+def test_what_failed_runs_again_only_if_asked(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.touch()
+    before = f"assert request['kind'] == 'plain' or not Path({str(broken)!r}).exists()"
+    found = peer(tmp_path, before=before, ways=(PLAIN, FAST))
+    race(tmp_path, found, texts=TEXTS[:1])
+    broken.unlink()
+    _, results = race(tmp_path, found, texts=TEXTS[:1])
+    assert sorted(run["outcome"] for run in results.runs.values()) == ["crash", "ok"]
+    _, results = race(tmp_path, found, texts=TEXTS[:1], retry=True)
+    assert [run["outcome"] for run in results.runs.values()] == ["ok", "ok"]
+    assert len(ran(tmp_path)) == 3
+
+
+def test_a_prompt_read_as_other_tokens_is_noted(tmp_path: Path) -> None:
+    some, results = race(tmp_path, peer(tmp_path, ways=(PLAIN,)), texts=TEXTS[:2])
+    (row,) = Report(some, results, {}).rows("code")
+    assert row["notes"] == []
+    next(iter(results.runs.values()))["prompt_tokens"] = 4
+    (row,) = Report(some, results, {}).rows("code")
+    assert row["notes"] == ["read 1 prompts as another number of tokens"]
