@@ -96,26 +96,26 @@ def _decode(
 def _configured(request: Request, folder: Path) -> str:
     """Return a folder with a configuration for these threads, and the draft where one drafts.
 
-    The models stay where they are. It takes one thread unless it is told otherwise.
+    It leads to the models with links, since a file must be named below the folder.
     """
-    target, draft = (Path(request["models"][role]) for role in ("target", "draft"))
-    config = json.loads((target / "genai_config.json").read_text("utf-8"))
-    described = config["model"]
-    described["decoder"] = _decoder(target, config, request["threads"])
+    config = _config(request, "target", folder)
     if request["kind"] == "draft":
-        other = json.loads((draft / "genai_config.json").read_text("utf-8"))
-        described["draft"] = _decoder(draft, other, request["threads"])
+        config["model"]["draft"] = _config(request, "draft", folder)["model"]["decoder"]
     (folder / "genai_config.json").write_text(json.dumps(config), "utf-8")
-    for file in target.glob("tokenizer*"):
+    for file in Path(request["models"]["target"]).glob("tokenizer*"):
         (folder / file.name).write_bytes(file.read_bytes())
     return str(folder)
 
 
-def _decoder(model: Path, config: dict[str, Any], threads: int) -> dict[str, Any]:
-    decoder: dict[str, Any] = config["model"]["decoder"]
-    session = decoder.setdefault("session_options", {})
-    session["intra_op_num_threads"] = threads
-    return {**decoder, "filename": str(model / decoder["filename"])}
+def _config(request: Request, role: str, folder: Path) -> dict[str, Any]:
+    model = Path(request["models"][role])
+    (folder / role).symlink_to(model, target_is_directory=True)
+    config: dict[str, Any] = json.loads((model / "genai_config.json").read_text("utf-8"))
+    decoder = config["model"]["decoder"]
+    decoder["filename"] = f"{role}/{decoder['filename']}"
+    # It takes one thread unless it is told otherwise.
+    decoder.setdefault("session_options", {})["intra_op_num_threads"] = request["threads"]
+    return config
 
 
 def perplexity(request: Request, tools: Tools) -> dict[str, Any]:

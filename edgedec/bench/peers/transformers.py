@@ -45,13 +45,15 @@ def run(request: Request, tools: Tools) -> dict[str, Any]:
     from transformers.generation.streamers import BaseStreamer
 
     class Streamer(BaseStreamer):
-        def __init__(self) -> None:
-            self.prompt_came = False
+        def __init__(self, count: int) -> None:
+            self.prompt_came, self.left = False, count
 
         def put(self, value: Any) -> None:
-            if self.prompt_came:
-                tools.tokens(value.numel())
-            self.prompt_came = True
+            # The last round of a lookup writes more than was asked for.
+            count = min(value.numel(), self.left) if self.prompt_came else 0
+            self.prompt_came, self.left = True, self.left - count
+            if count:
+                tools.tokens(count)
 
         def end(self) -> None:
             """Need nothing."""
@@ -62,10 +64,10 @@ def run(request: Request, tools: Tools) -> dict[str, Any]:
     def generate(ids: list[int], count: int) -> list[int]:
         prompt = torch.tensor([ids])
         found = model.generate(
-            prompt, attention_mask=torch.ones_like(prompt), do_sample=False, streamer=Streamer(),
-            max_new_tokens=count, min_new_tokens=count, **options,
+            prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
+            streamer=Streamer(count), max_new_tokens=count, **options,
         )  # fmt: skip
-        tokens: list[int] = found[0, len(ids) :].tolist()
+        tokens: list[int] = found[0, len(ids) : len(ids) + count].tolist()
         return tokens
 
     generate(request["warm_ids"], 16)
@@ -94,6 +96,9 @@ def _load(request: Request, role: str) -> Any:
     torch.set_num_threads(request["threads"])
     dtype = getattr(torch, _TYPES[request["weights"]])
     model: Any = AutoModelForCausalLM.from_pretrained(request["models"][role], dtype=dtype)
+    # A token that never comes: a least length, or no end of text, fails when a draft assists.
+    model.generation_config.eos_token_id = model.config.vocab_size
+    model.generation_config.pad_token_id = 0
     return model.eval()
 
 

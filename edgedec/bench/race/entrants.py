@@ -86,7 +86,7 @@ class Gathering:
         self.models = {
             (found["peer"], found["weights"]): found
             for found in known
-            if found.get("kind") == "model"
+            if found.get("kind") == "model" and found.get("perplexity") is not None
         }
         self.skipped: dict[str, str] = {}
 

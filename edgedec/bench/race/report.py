@@ -161,18 +161,28 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
         "" if row["compared"] is None else f"{row['same']} of {row['compared']}"
     ),
     "prompts": lambda row: str(row["prompts"]),
-    "notes": lambda row: "; ".join(row["notes"]),
 }
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table."""
+    """Return the lines of a table, and of the notes below it: each once, with whom it is about."""
     cells = [list(_COLUMNS), *([cell(row) for cell in _COLUMNS.values()] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
+    about: dict[str, list[str]] = {}
+    for row in rows:
+        for note in row["notes"]:
+            about.setdefault(note, []).append(row["way"])
     return [
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
+        *(
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+            for line in cells
+        ),
+        *(f"note: {ways[0]}{_more(ways)}: {note}" for note, ways in about.items()),
     ]
+
+
+def _more(ways: Sequence[str]) -> str:
+    return f" and {len(ways) - 1} more" if len(ways) > 1 else ""
 
 
 def _cell(value: Spread | float | None) -> str:

@@ -185,6 +185,9 @@ def test_the_table_has_speed_quality_size_and_equal_text(tmp_path: Path) -> None
     assert "8 [8, 8]" in lines[3]
     assert "3 of 3" in lines[3]
     assert " 7 " in lines[3]
+    noted = table([{**row, "notes": ["slow start"]} for row in rows.values()])
+    assert noted[:-1] == lines
+    assert noted[-1] == "note: fake int4 plain seconds=2.0 and 3 more: slow start"
     (best,) = report.best(list(rows.values()))
     assert best is fast
     ratio = report.ratio("code", fast["way"], "fake int4 plain seconds=2.0")
