@@ -23,7 +23,7 @@ from edgedec.text.tokenizer import Tokenizer
 
 TOKENS = 16_384
 _LENGTH = 512  # of a user's text, cut up
-_WRITTEN = 256
+_WRITTEN = 128
 # Texts that are written at the same time: their tree's mask grows with the square.
 _TOGETHER = 8
 # Below this a matrix of a thousand columns is fitted to noise.

@@ -9,14 +9,18 @@ later ones left; this needs no inverse of H, and rows do not depend on each othe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from edgedec.export.parallel import ahead
 from edgedec.export.quantize import Blocks, fit_scales, pack, round_to
 from edgedec.export.tensors import FloatArray
 
 # Shares of the mean diagonal that are added to it, the next where a factorisation fails.
 _DAMPING = (0.01, 0.03, 0.1, 0.3, 1.0)
 _PANEL = 512
+_SUMMED = 256
 # Columns rounded one by one before their errors are applied to the others in one product.
 _STRIP = 16
 
@@ -32,11 +36,16 @@ class Gram:
     def __init__(self, columns: int) -> None:
         self._sum = np.zeros((columns, columns), np.float32)
 
-    def add(self, x: FloatArray) -> None:
-        """Add inputs ``[n, columns]``."""
-        for start in range(0, len(self._sum), _PANEL):
-            stop = start + _PANEL
-            self._sum[start:stop, :stop] += x[:, start:stop].T @ x[:, :stop]
+    def add(self, inputs: Sequence[FloatArray]) -> None:
+        """Add inputs, each ``[n, columns]``."""
+
+        def panel(start: int) -> None:
+            stop = start + _SUMMED
+            for x in inputs:
+                self._sum[start:stop, :stop] += x[:, start:stop].T @ x[:, :stop]
+
+        for _ in ahead(panel, reversed(range(0, len(self._sum), _SUMMED))):
+            pass
 
     def factor(self) -> FloatArray:
         """The lower Cholesky factor of the damped sum, in the same memory; ends its use.

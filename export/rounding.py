@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from edgedec.export.gptq import Gram, round_rows
+from edgedec.export.parallel import ahead
 from edgedec.export.quantize import Blocks, dequantize, quantize
 from edgedec.export.reference import Product, Reference, Steps
 from edgedec.export.tensors import FloatArray, TensorReader, chunks
 from edgedec.models.decoder import DecoderSpec
-
-# More threads would hold more chunks in memory than they save time.
-_MOST_THREADS = 8
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 
 
 class Rounding(Protocol):
@@ -45,7 +38,7 @@ class PlainRounding:
         self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
     ) -> Iterator[Blocks]:
         """See ``Rounding``."""
-        return _ahead(lambda part: quantize(part, bits, block_size), chunks(tensors, names))
+        return ahead(lambda part: quantize(part, bits, block_size), chunks(tensors, names))
 
     head = blocks
 
@@ -111,7 +104,7 @@ class CalibratedRounding:
         """See ``Rounding``."""
         for _ in self._work:
             pass  # the texts reach the head
-        name, inputs = names[0], [self._reference.final_norm(x) for x in self._streams]
+        name, inputs = names[0], list(ahead(self._reference.final_norm, self._streams))
         return self._parts(tensors, name, self._factor(name, inputs), bits, block_size)
 
     def _told(self) -> None:
@@ -128,7 +121,7 @@ class CalibratedRounding:
     def _layer(self, layer: int) -> Iterator[None]:
         """All texts in step: each waits at a matrix until it is rounded for all."""
         running = [self._answered(self._reference.steps(layer, x)) for x in self._streams]
-        asked = [next(steps) for steps in running]
+        asked = list(ahead(next, running))
         seen: FloatArray | None = None
         factor: FloatArray | None = None
         while asked:
@@ -148,14 +141,16 @@ class CalibratedRounding:
         self, running: Sequence[Steps], asked: Sequence[Product], matrix: FloatArray
     ) -> list[Product]:
         """Give every text its product; what they ask for next, or nothing at a layer's end."""
-        following = []
-        for place, (steps, product) in enumerate(zip(running, asked, strict=True)):
+
+        def send(place: int) -> Product | None:
+            # A few texts' products at a time: those of all are as large as all that is kept.
             try:
-                # One text's at a time: those of all are as large as all that is kept.
-                following.append(steps.send(product.x @ matrix))
+                return running[place].send(asked[place].x @ matrix)
             except StopIteration as done:
                 self._streams[place] = done.value
-        return following
+                return None
+
+        return [product for product in ahead(send, range(len(running))) if product is not None]
 
     def _answered(self, steps: Steps) -> Steps:
         """The same steps, with the products answered that are not calibrated."""
@@ -173,8 +168,7 @@ class CalibratedRounding:
 
     def _factor(self, name: str, inputs: Sequence[FloatArray]) -> FloatArray | None:
         gram = Gram(inputs[0].shape[1])
-        for x in inputs:
-            gram.add(x)
+        gram.add(inputs)
         try:
             return gram.factor()
         except np.linalg.LinAlgError as error:
@@ -192,7 +186,7 @@ class CalibratedRounding:
     ) -> Iterator[Blocks]:
         if factor is None:
             return self._plain.blocks(tensors, [name], bits, block_size)
-        return _ahead(
+        return ahead(
             lambda part: round_rows(part, factor, bits, block_size), chunks(tensors, [name])
         )
 
@@ -211,16 +205,3 @@ def _roles(spec: DecoderSpec) -> tuple[str, ...]:
     if spec.experts is not None:
         return ("q", "k", "v", "o")
     return ("q", "k", "v", "o", "up", "down", *(("gate",) if spec.gated else ()))
-
-
-def _ahead(work: Callable[[_In], _Out], items: Iterable[_In]) -> Iterator[_Out]:
-    """Results in order, computed by one thread a core; as many are under way."""
-    cores = min(os.cpu_count() or 1, _MOST_THREADS)
-    with ThreadPoolExecutor(cores) as pool:
-        pending: deque[Future[_Out]] = deque()
-        for item in items:
-            pending.append(pool.submit(work, item))
-            if len(pending) > cores:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()

@@ -19,7 +19,7 @@ from edgedec.runtimes import registry
 NEEDED = ("click", "jinja2", "numpy", "rich", "tokenizers")
 EXPORT = {
     "export": (
-        ("gguf", "ml_dtypes", "onnx", "safetensors"),
+        ("gguf", "ml_dtypes", "onnx", "safetensors", "threadpoolctl"),
         "makes bundles of checkpoints",
     ),
     "optimum": (

@@ -25,8 +25,7 @@ def inputs(columns: int, rows: int = 3000, seed: int = 1) -> FloatArray:
 
 def gram_of(*parts: FloatArray) -> Gram:
     gram = Gram(parts[0].shape[1])
-    for x in parts:
-        gram.add(x)
+    gram.add(parts)
     return gram
 
 
