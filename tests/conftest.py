@@ -70,7 +70,13 @@ def missing_cgroup() -> str | None:
     return None if limited else "cgroups here do not limit memory"
 
 
+def missing_chromium() -> str | None:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    return None if found else "no Chromium here (on Debian: apt install chromium)"
+
+
 NEEDS = {
+    "chromium": missing_chromium,
     "torch": missing_torch,
     "optimum": missing_optimum,
     "shared_data": missing_shared_data,

@@ -63,7 +63,7 @@ def read_jobs(path: Path) -> list[Job]:
         InputError: not a prompts file, naming the line; or an id that occurs twice.
 
     """
-    jobs = [_job(path, number, line) for number, line in _lines(path)]
+    jobs = [_job(path, number, line) for number, line in lines(path)]
     if not jobs:
         raise InputError(f'{path}: no prompts: expected lines such as {{"prompt": "Hello"}}')
     seen: set[str] = set()
@@ -74,7 +74,13 @@ def read_jobs(path: Path) -> list[Job]:
     return jobs
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number and text of each line that is not empty.
+
+    Raises:
+        InputError: a line is too long, or not UTF-8.
+
+    """
     with path.open("rb") as file:
         number = 0
         while data := file.readline(MAX_LINE_BYTES + 1):

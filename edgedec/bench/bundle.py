@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from edgedec._support.model_path import is_gguf
 from edgedec.bench.compare import Comparison, OnProgress, compare
+from edgedec.bench.questions import WARM_UPS, Asked, Question, by_category, first_prompt
 from edgedec.bench.records import Recorder, recording
 from edgedec.bundle import Bundle
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 PLAIN = "plain"
+# Name of the file of raw records.
+RECORDS = "bundle"
 
 
 def entrants(common: OpenOptions, *, has_draft: bool) -> dict[str, OpenOptions]:
@@ -53,27 +57,99 @@ def race(
         )
 
 
-def bench_bundle(
-    bundle: str | Path,
-    prompts: Sequence[tuple[str, Prompt]],
-    options: GenerateOptions,
-    *,
-    out: Path,
-    common: OpenOptions | None = None,
-    on_progress: OnProgress | None = None,
-) -> Comparison:
-    """Race every drafter on these prompts; raw records are in ``out/bundle.jsonl``.
+@dataclass(frozen=True, slots=True)
+class Race:
+    """What to race every drafter on.
 
-    Args:
+    Attributes:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
-        prompts, options: what to decode.
-        out: the folder of the records.
+        prompts: (name, prompt) pairs; or questions, by Spec-Bench's protocol.
+        options: of each text.
         common: options of all entrants: threads, another draft model, devices.
-        on_progress: see ``compare``.
+        repeats: runs of each text.
+        source: where the prompts come from, in words.
+        more: also record what a page of plots shows besides; see ``report.observed``.
 
     """
-    common = common or OpenOptions()
-    own_draft = not is_gguf(bundle) and Bundle.open(bundle).draft is not None
-    ways = entrants(common, has_draft=own_draft or common.draft_model is not None)
-    with recording(out, "bundle") as recorder:
-        return race(bundle, ways, prompts, options, recorder, on_progress=on_progress)
+
+    bundle: str | Path
+    prompts: Sequence[tuple[str, Prompt]] | Sequence[Question]
+    options: GenerateOptions
+    common: OpenOptions = field(default_factory=OpenOptions)
+    repeats: int = 1
+    source: str = ""
+    more: bool = False
+
+
+def bench_bundle(
+    asked: Race, out: Path, on_progress: OnProgress | None = None
+) -> tuple[Comparison, list[dict[str, Any]]]:
+    """Race every drafter; raw records are in ``out/bundle.jsonl``.
+
+    Returns:
+        The comparison, and with questions the figures of each category and candidate.
+
+    """
+    own_draft = not is_gguf(asked.bundle) and Bundle.open(asked.bundle).draft is not None
+    has_draft = own_draft or asked.common.draft_model is not None
+    ways = entrants(asked.common, has_draft=has_draft)
+    with recording(out, RECORDS) as recorder:
+        recorder.add(kind="about", **_about(asked))
+        with opened(asked.bundle, ways) as pipelines:
+            found, prompts = _raced(asked, pipelines, recorder, on_progress)
+        rows = _categories(asked, recorder, found)
+        if asked.more:
+            from edgedec.bench.report.observed import record_more
+
+            record_more(asked.bundle, asked.common, prompts, asked.options, found, recorder)
+    return found, rows
+
+
+def _raced(
+    asked: Race,
+    pipelines: Mapping[str, Pipeline],
+    recorder: Recorder,
+    on_progress: OnProgress | None,
+) -> tuple[Comparison, list[tuple[str, Prompt]]]:
+    """Return the comparison, and each prompt, or the first turn of each question."""
+    questions = [one for one in asked.prompts if isinstance(one, Question)]
+    if not questions:
+        prompts = [one for one in asked.prompts if not isinstance(one, Question)]
+        found = compare(
+            pipelines, prompts, asked.options, recorder,
+            repeats=asked.repeats, on_progress=on_progress,
+        )  # fmt: skip
+        return found, prompts
+    found = compare(
+        {name: Asked(pipeline) for name, pipeline in pipelines.items()},
+        [(one.id, one) for one in questions],
+        asked.options,
+        recorder,
+        repeats=asked.repeats,
+        warm_ups=WARM_UPS,
+        on_progress=on_progress,
+    )
+    opened_by = next(iter(pipelines.values()))
+    return found, [(one.id, first_prompt(opened_by, one)) for one in questions]
+
+
+def _categories(asked: Race, recorder: Recorder, found: Comparison) -> list[dict[str, Any]]:
+    questions = [one for one in asked.prompts if isinstance(one, Question)]
+    rows = by_category(questions, recorder.runs, found) if questions else []
+    for row in rows:
+        recorder.add(kind="category", **row)
+    for question in questions:
+        recorder.add(kind="question", prompt=question.id, category=question.category)
+    return rows
+
+
+def _about(asked: Race) -> dict[str, Any]:
+    sampling = asked.options.sampling
+    how = "greedy" if sampling.greedy else f"temperature {sampling.temperature:g}"
+    return {
+        "model": Path(asked.bundle).name,
+        "tokens": asked.options.max_new_tokens,
+        "sampling": how,
+        "source": asked.source,
+        "repeats": asked.repeats,
+    }

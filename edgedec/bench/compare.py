@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from edgedec.bench.records import Recorder
 from edgedec.errors import InputError
@@ -19,14 +19,21 @@ _LOSS = 0.98
 
 # Texts decoded so far, and texts in total.
 OnProgress = Callable[[int, int], None]
+# What a candidate decodes: a prompt, or a question with turns.
+Asked = TypeVar("Asked")
+AskedOf = TypeVar("AskedOf", contravariant=True)
 
 
-class Decodes(Protocol):
-    """A candidate: a ``Pipeline``, or one with certain options."""
+class Candidate(Protocol[AskedOf]):
+    """Something that is compared."""
 
-    def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
+    def generate(self, prompt: AskedOf, options: GenerateOptions | None = None) -> Generation:
         """Decode to the end."""
         ...
+
+
+class Decodes(Candidate[Prompt], Protocol):
+    """A candidate that takes prompts: a ``Pipeline``, or one with certain options."""
 
 
 @dataclass(slots=True)
@@ -86,12 +93,13 @@ class Comparison:
 
 
 def compare(
-    candidates: Mapping[str, Decodes],
-    prompts: Sequence[tuple[str, Prompt]],
+    candidates: Mapping[str, Candidate[Asked]],
+    prompts: Sequence[tuple[str, Asked]],
     options: GenerateOptions | Sequence[GenerateOptions],
     recorder: Recorder,
     *,
     repeats: int = 1,
+    warm_ups: int = 1,
     on_progress: OnProgress | None = None,
 ) -> Comparison:
     """Decode every prompt with every candidate; the first one is the baseline.
@@ -102,6 +110,7 @@ def compare(
         options: for all prompts, or one for each.
         recorder: gets one record per run.
         repeats: runs of each; the median TPOT counts.
+        warm_ups: texts of each candidate, of the first prompt, before any that counts.
         on_progress: called after each text, including warm-up.
 
     A prompt for which some candidate decodes the whole text in one round has no TPOT there: it is
@@ -114,8 +123,8 @@ def compare(
     names = list(candidates)
     result = Comparison(names[0], {name: [] for name in names}, dict.fromkeys(names, 0))
     each = [options] * len(prompts) if isinstance(options, GenerateOptions) else options
-    done = _Count(len(names) * (1 + len(prompts) * repeats), on_progress)
-    for pipeline in candidates.values():  # warm caches, calibration and lazy allocations
+    done = _Count(len(names) * (warm_ups + len(prompts) * repeats), on_progress)
+    for pipeline in [*candidates.values()] * warm_ups:  # caches, calibration, lazy allocations
         pipeline.generate(prompts[0][1], each[0])
         done.add()
     for index, ((label, prompt), chosen) in enumerate(zip(prompts, each, strict=True)):
@@ -138,8 +147,8 @@ def compare(
 
 
 def _in_turn(
-    candidates: Mapping[str, Decodes],
-    prompt: Prompt,
+    candidates: Mapping[str, Candidate[Asked]],
+    prompt: Asked,
     options: GenerateOptions,
     turns: range,
     done: _Count,
@@ -167,13 +176,15 @@ class _Count:
             self._on_progress(self._done, self._total)
 
 
-def facts(generation: Generation) -> dict[str, object]:
+def facts(generation: Generation) -> dict[str, Any]:
     """Return the figures of one run, as recorded."""
     metrics = generation.metrics
     return {
         "tokens": metrics.emitted,
         "ttft_s": metrics.ttft_s,
         "tpot_s": metrics.tpot_s,
+        "total_s": metrics.ttft_s + metrics.decode_s,
+        "speedup_estimate": metrics.speedup_estimate,
         "target_passes": metrics.target_passes,
         "drafted_tokens": metrics.drafted_tokens,
         "accepted_tokens": metrics.accepted_tokens,

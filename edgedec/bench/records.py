@@ -24,9 +24,12 @@ class Recorder:
     def __init__(self, file: TextIO, benchmark: str) -> None:
         self._file = file
         self._benchmark = benchmark
+        self.runs: list[dict[str, Any]] = []
 
     def add(self, **fields: Any) -> None:
-        """Write one record."""
+        """Write one record; those of the kind ``run`` are kept for summaries as well."""
+        if fields.get("kind") == "run":
+            self.runs.append(fields)
         line = json.dumps({"benchmark": self._benchmark, **fields})
         self._file.write(line + "\n")
         self._file.flush()

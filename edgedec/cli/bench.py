@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec._support.fields import printable
 from edgedec.cli import _model, _options
 
 if TYPE_CHECKING:
+    from edgedec.bench.bundle import Race
     from edgedec.bench.compare import Comparison
-    from edgedec.pipeline import Prompt
+    from edgedec.loading.build import OpenOptions
 
 
 @click.command(cls=_options.LoadCommand)
@@ -39,14 +42,28 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Where the raw records go, as JSON lines.",
 )
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write a page of plots and one text token by token, a single file that loads "
+    "nothing; needs the extra report.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Runs of each text; the median counts.",
+)
 @_options.options(_options.LOAD)
 @_options.as_json
 def command(
     bundle: str,
     prompts: Path | None,
     count: int,
-    max_new_tokens: int,
     out: Path,
+    html: Path | None,
     as_json: bool,
     **chosen: Any,
 ) -> None:
@@ -58,32 +75,68 @@ def command(
     identical counts the prompts with the same tokens as plain decoding without padding (quantised
     weights may differ at near-ties, see `edgedec verify`).
 
+    Lines of --prompts may be Spec-Bench's questions: {"question_id": 1, "category": "math",
+    "turns": ["...", "..."]}. Turns are then asked one after the other, through the chat template if
+    the model has one, and answers may end early. Each category has the protocol's figures: speed-up
+    by mean tokens per second with the prompts' time, and mean accepted tokens of a pass, the
+    target's own included.
+
     \b
     edgedec bench demo
+    edgedec bench demo --html report.html
+    edgedec bench ./my-chat-model --prompts question.jsonl --repeats 3 -n 1024
     edgedec bench ./my-bundle --prompts prompts.jsonl --threads 2 --json
     edgedec bench large.gguf --draft small.gguf
     """  # fmt: skip
-    from edgedec.bench.bundle import bench_bundle
+    from edgedec.bench.bundle import RECORDS, bench_bundle
     from edgedec.cli import _output
-    from edgedec.cli.verify import default_or_read
-    from edgedec.decoding.sampling import SamplingParams
     from edgedec.loading.build import OpenOptions
-    from edgedec.pipeline import GenerateOptions
 
-    texts: list[tuple[str, Prompt]] = default_or_read(prompts, count)
+    if html is not None:
+        from edgedec.bench.report import figures
+
+        figures.check()
     common = OpenOptions(draft_model=chosen["draft_model"], threads=chosen["threads"], plan="none")
     common = _options.load_options(common, chosen)
-    sampling = SamplingParams(temperature=chosen["temperature"], seed=chosen["seed"])
-    options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling, ignore_eos=True)
+    asked = _asked(bundle, prompts, count, common, chosen)
+    asked = replace(asked, more=html is not None)
     with _output.progress("decoding") as listen:
-        found = bench_bundle(bundle, texts, options, out=out, common=common, on_progress=listen)
+        found, categories = bench_bundle(asked, out, listen)
+    if html is not None:
+        from edgedec.bench.report import page
+
+        page.write(out / f"{RECORDS}.jsonl", html)
     if as_json:
-        _output.print_json({name: found.summary(name) for name in found.tpot_s})
-    else:
-        _print(found, out)
+        rows: dict[str, Any] = {name: found.summary(name) for name in found.tpot_s}
+        _output.print_json(rows | ({"categories": categories} if categories else {}))
+        return
+    _print(found)
+    if categories:
+        _print_categories(categories)
+    click.echo(f"raw records in {out}", err=True)
+    if html is not None:
+        click.echo(f"page in {html}", err=True)
 
 
-def _print(found: Comparison, out: Path) -> None:
+def _asked(
+    bundle: str, prompts: Path | None, count: int, common: OpenOptions, chosen: dict[str, Any]
+) -> Race:
+    """Return what to race: prompts that run on to their limit, or questions that may end."""
+    from edgedec.bench.bundle import Race
+    from edgedec.bench.questions import has_turns, read_questions
+    from edgedec.cli.verify import default_or_read, described
+    from edgedec.decoding.sampling import SamplingParams
+    from edgedec.pipeline import GenerateOptions
+
+    turns = prompts is not None and has_turns(prompts)
+    sampling = SamplingParams(temperature=chosen["temperature"], seed=chosen["seed"])
+    options = GenerateOptions(chosen["max_new_tokens"], sampling, ignore_eos=not turns)
+    texts = read_questions(prompts) if turns and prompts else default_or_read(prompts, count)
+    source = prompts.name if prompts is not None else described(None, count)
+    return Race(bundle, texts, options, common, chosen["repeats"], source)
+
+
+def _print(found: Comparison) -> None:
     click.echo(f"{'':12}{'tokens/s':>10}{'speed-up':>10}{'worst':>8}{'identical':>12}")
     for name in found.tpot_s:
         row = found.summary(name)
@@ -91,4 +144,16 @@ def _print(found: Comparison, out: Path) -> None:
             f"{name:12}{row['tokens_per_second']:10.0f}{row['speedup']:9.2f}x"
             f"{row['worst_ratio']:7.2f}x{row['identical']:>6} of {row['prompts']}"
         )
-    click.echo(f"raw records in {out}", err=True)
+
+
+def _print_categories(rows: list[dict[str, Any]]) -> None:
+    """Print Spec-Bench's figures of every category but plain decoding's, which are 1."""
+    click.echo(f"\n{'category':24}{'':12}{'speed-up':>10}{'decoding':>10}{'accepted':>10}")
+    for row in rows:
+        if row["candidate"] != rows[0]["candidate"]:
+            decoding = row["speedup_decoding"]
+            shown = "-" if decoding is None else f"{decoding:.2f}x"
+            click.echo(
+                f"{printable(row['category'])[:23]:24}{row['candidate']:12}{row['speedup']:9.2f}x"
+                f"{shown:>10}{row['mean_accepted_tokens']:10.2f}"
+            )

@@ -26,6 +26,7 @@ EXPORT = {
         ("optimum", "optimum-onnx", "torch", "transformers"),
         "exports architectures without a spec, by way of torch",
     ),
+    "report": (("matplotlib",), "draws the page of `edgedec bench --html`"),
 }
 # CPU features used by int4 and int8 kernels, by their names in /proc/cpuinfo.
 CPU_FEATURES = (

@@ -1,0 +1,128 @@
+"""Adds to a race's records what its page shows besides: costs, predictions, one generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgedec.bench.compare import Comparison
+from edgedec.bench.records import Recorder
+from edgedec.bench.report.rounds import watch
+from edgedec.decoding import drafting
+from edgedec.decoding.policy import calibrate
+from edgedec.errors import EdgedecError
+from edgedec.loading.build import OpenOptions
+from edgedec.loading.sources import every_format
+from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
+from edgedec.planning import remembered
+from edgedec.records.plan import SEQUENTIAL, Candidate
+from edgedec.runtimes import registry
+
+# Measuring the passes of one format takes about this long.
+_CURVE_S = 2.0
+_WIDTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+# The two sides of the generation that is shown.
+PLAIN, SHOWN = "none", "auto"
+
+
+def record_more(
+    bundle: str | Path,
+    common: OpenOptions,
+    prompts: Sequence[tuple[str, Prompt]],
+    options: GenerateOptions,
+    found: Comparison,
+    recorder: Recorder,
+) -> None:
+    """Record costs of passes, the planner's predictions, and one generation in rounds.
+
+    Args:
+        bundle, common: as they were raced.
+        prompts, options: likewise.
+        found: the race; the prompt whose ratio is the median is shown.
+        recorder: of the race's records.
+
+    """
+    for curve in _curves(bundle, common):
+        recorder.add(kind="curve", **curve)
+    for prediction in _predictions(bundle, common.draft_model):
+        recorder.add(kind="prediction", **prediction)
+    name = _typical(found)
+    prompt = dict(prompts)[name]
+    sides = {}
+    for draft in (PLAIN, SHOWN):
+        row_invariant = False if draft == PLAIN else common.row_invariant
+        opened = replace(common, draft=draft, row_invariant=row_invariant)
+        with Pipeline.open(bundle, opened) as pipeline:
+            pipeline.generate(prompt, replace(options, max_new_tokens=8))  # warms caches
+            sides[draft] = watch(pipeline, prompt, options)
+            text = prompt if isinstance(prompt, str) else pipeline.tokenizer.decode(prompt)
+    recorder.add(kind="generation", prompt=name, text=text, sides=sides)
+
+
+def _curves(bundle: str | Path, common: OpenOptions) -> Iterator[dict[str, Any]]:
+    """Yield the target's pass times by rows, in each format that can run here."""
+    for source in every_format(bundle, None)["target"]:
+        runtime = registry.of_format(source.format).name
+        if common.format not in ("auto", source.format) or not registry.installed(runtime):
+            continue
+        # Plain decoding at its fastest, so that its row is a lone row's.
+        opened = replace(common, draft=PLAIN, draft_model=None, draft_load=None)
+        opened = replace(opened, format=source.format, row_invariant=False)
+        try:
+            with Pipeline.open(bundle, opened) as pipeline:
+                curve = calibrate(pipeline.engine.target, _WIDTHS, _CURVE_S)
+        except EdgedecError as error:
+            yield {"format": source.format, "runtime": runtime, "left_out": str(error)}
+            continue
+        yield {
+            "format": source.format,
+            "runtime": runtime,
+            "widths": curve.widths,
+            "seconds": curve.seconds,
+            "steady": curve.steady,
+        }
+
+
+def _predictions(bundle: str | Path, draft: Path | None) -> Iterator[dict[str, Any]]:
+    """Yield what the last `edgedec plan` of these models predicted and chose, if there is one."""
+    decision = remembered.recall(bundle, draft)
+    if decision is None:
+        return
+    plain = [one for one in decision.candidates if one.plan.plain and not one.refused]
+    if not plain:
+        return
+    base = max(one.prediction.tokens_per_second for one in plain)
+    chosen = decision.chosen
+    yield {"chosen": True, **_predicted(chosen, base), "interval": list(decision.interval)}
+    seen = set()
+    for one in decision.candidates:  # the best first
+        plan = one.plan
+        simple = plan.schedule == SEQUENTIAL and plan.draft_length is None
+        if simple and not one.refused and not plan.plain and plan.drafter not in seen:
+            seen.add(plan.drafter)
+            yield {"chosen": False, **_predicted(one, base)}
+
+
+def _predicted(one: Candidate, base: float) -> Mapping[str, Any]:
+    plan, rate = one.plan, one.prediction.tokens_per_second
+    names = [plan.drafter]
+    # What the race calls auto.
+    if plan.drafter in {drafting.default(with_model=known) for known in (True, False)}:
+        names.append(SHOWN)
+    return {
+        "plan": plan.label,
+        "drafters": names,
+        "format": plan.target.format,
+        "draft_length": plan.draft_length,
+        "tokens_per_second": rate,
+        "speedup": rate / base,
+    }
+
+
+def _typical(found: Comparison) -> str:
+    """Return the prompt at which the shown drafter gained as much as at the median one."""
+    ratios = found.ratios(SHOWN)
+    order = sorted(range(len(ratios)), key=ratios.__getitem__)
+    return found.prompts[order[len(order) // 2]]

@@ -1,0 +1,214 @@
+"""Makes a page of a race's records: HTML that loads nothing, runs nothing and escapes all text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from edgedec._support.atomic import replacing
+from edgedec._version import __version__
+from edgedec.bench.report import figures, tokens
+
+Facts = Mapping[str, Any]
+_TEMPLATE = Path(__file__).with_name("page.html")
+# The plot of speeds stays readable up to so many groups; further ones are in the table.
+_GROUPS = 12
+_DEEPEST = 12
+
+
+def write(records: Path, file: Path) -> None:
+    """Write the page of a race, from the JSON lines that it left.
+
+    Raises:
+        OSError: the page cannot be written; what was there stays.
+        RuntimeUnavailable: matplotlib is not installed.
+
+    """
+    with records.open(encoding="utf-8") as lines:
+        page = html([json.loads(line) for line in lines])
+    with replacing(file) as stream:
+        stream.write(page.encode("utf-8"))
+
+
+def html(records: Sequence[Facts]) -> str:
+    """Return the page of these records."""
+    from jinja2 import Environment
+
+    figures.check()
+    race = _Race(records)
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        _TEMPLATE.read_text("utf-8")
+    )
+    return template.render(
+        race=race,
+        version=__version__,
+        plots=_plots(race),
+        text=tokens.shown(race.generation) if race.generation else None,
+    )
+
+
+class _Race:
+    """A race's records, by what they are about."""
+
+    def __init__(self, records: Sequence[Facts]) -> None:
+        def some(kind: str) -> list[Facts]:
+            return [one for one in records if one["kind"] == kind]
+
+        self.machine = some("machine")[0]
+        self.about: Facts = next(iter(some("about")), {})
+        self.runs = some("run")
+        self.summaries = some("summary")
+        self.categories = some("category")
+        self._category = {one["prompt"]: one["category"] for one in some("question")}
+        self.curves = [one for one in some("curve") if "seconds" in one]
+        self.left_out = [one for one in some("curve") if "left_out" in one]
+        self.predictions = some("prediction")
+        self.generation: Facts | None = next(iter(some("generation")), None)
+        self.baseline = self.summaries[0]["baseline"]
+        self.others = [
+            one["candidate"] for one in self.summaries if one["candidate"] != self.baseline
+        ]
+        # What a user gets who chooses nothing; not the best of those raced, which was chosen here.
+        self.shown = next(
+            (one for one in self.summaries if one["candidate"] == "auto"), self.summaries[-1]
+        )
+
+    @property
+    def texts(self) -> int:
+        """Number of texts that were decoded speculatively."""
+        return sum(len(self._of(name)) for name in self.others)
+
+    @property
+    def estimated(self) -> int:
+        """Number of those that gave an estimate of their own speed-up."""
+        return sum(len(pairs) for pairs in self.estimates.values())
+
+    @property
+    def groups(self) -> dict[str, dict[str, list[float]]]:
+        """Speed-ups by group and candidate, one for each prompt that all of them decoded."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for _, group, seconds in self.seconds():
+            own = found.setdefault(group, {name: [] for name in self.others})
+            for name in self.others:
+                own[name].append(seconds[self.baseline] / seconds[name])
+        return found
+
+    def seconds(self) -> list[tuple[str, str, dict[str, float]]]:
+        """Return each prompt, its group, and its seconds a token by candidate."""
+        runs: dict[str, dict[str, list[float]]] = {}
+        groups = {}
+        for run in self.runs:
+            groups[run["prompt"]] = self._category.get(run["prompt"], "")
+            runs.setdefault(run["prompt"], {}).setdefault(run["candidate"], []).append(
+                run["tpot_s"]
+            )
+        found = []
+        for prompt, own in runs.items():
+            medians = {name: median(values) for name, values in own.items()}
+            if len(medians) == len(self.others) + 1 and all(medians.values()):
+                found.append((prompt, groups[prompt], medians))
+        return found
+
+    @property
+    def survival(self) -> dict[str, list[float]]:
+        """Share of rounds with at least n accepted tokens, n = 1, 2, ..., by candidate."""
+        return {name: _survival(self._of(name)) for name in self.others}
+
+    @property
+    def estimates(self) -> dict[str, list[tuple[float, float]]]:
+        """Each text's estimate of its own speed-up, and the measured one, by candidate."""
+        measured = {prompt: seconds for prompt, _, seconds in self.seconds()}
+        return {
+            name: [
+                (
+                    run["speedup_estimate"],
+                    measured[run["prompt"]][self.baseline] / measured[run["prompt"]][name],
+                )
+                for run in self._of(name)
+                if run.get("speedup_estimate") and run["prompt"] in measured
+            ]
+            for name in self.others
+        }
+
+    @property
+    def planned(self) -> list[tuple[str, float, float]]:
+        """Candidate, the speed-up that the planner predicted, and the measured one."""
+        measured = {one["candidate"]: one["speedup"] for one in self.summaries}
+        return [
+            (name, one["speedup"], measured[name])
+            for one in self.predictions
+            if not one["chosen"]
+            for name in one["drafters"]
+            if name in self.others
+        ]
+
+    @property
+    def marks(self) -> list[tuple[str, float, str]]:
+        """What the plan chose, or what `auto` did, on the curve of its format."""
+        for one in self.predictions:
+            if one["chosen"] and one["draft_length"] is not None:
+                rows = one["draft_length"] + 1
+                return [(one["format"], rows, f"plan: {one['drafters'][0]}, {rows} rows")]
+        auto = [run for run in self._of("auto") if run["target_passes"]]
+        if not auto:
+            return []
+        passes = sum(run["target_passes"] for run in auto)
+        rows = 1 + sum(run["drafted_tokens"] for run in auto) / passes
+        who = "plan" if self.predictions else "auto"
+        label = f"{who}: {rows:.1f} rows on average"
+        return [(auto[0]["plan"].get("format", "onnx"), rows, label)]
+
+    @property
+    def chosen(self) -> Facts | None:
+        """The planner's choice, with what it predicted."""
+        return next((one for one in self.predictions if one["chosen"]), None)
+
+    def _of(self, name: str) -> list[Facts]:
+        return [run for run in self.runs if run["candidate"] == name]
+
+    def rate(self, name: str) -> float:
+        """Return the share of a candidate's drafted tokens that were accepted."""
+        drafted = sum(run["drafted_tokens"] for run in self._of(name))
+        return sum(run["accepted_tokens"] for run in self._of(name)) / drafted if drafted else 0.0
+
+    def block(self, name: str) -> float:
+        """Return a candidate's tokens by pass of the target."""
+        passes = sum(run["target_passes"] for run in self._of(name))
+        return sum(run["tokens"] for run in self._of(name)) / passes if passes else 0.0
+
+
+def _survival(runs: Sequence[Facts]) -> list[float]:
+    counts: dict[int, int] = {}
+    for run in runs:
+        for length, rounds in run["accepted_lengths"].items():
+            counts[int(length)] = counts.get(int(length), 0) + rounds
+    total = sum(counts.values())
+    deepest = min(max(counts, default=0), _DEEPEST)
+    return [
+        sum(rounds for length, rounds in counts.items() if length >= depth) / total
+        for depth in range(1, deepest + 1)
+    ]
+
+
+def _plots(race: _Race) -> dict[str, Any]:
+    """Return the plots that these records allow, by name, safe to stand in a page."""
+    from markupsafe import Markup
+
+    groups, estimates = race.groups, race.estimates
+    found = {}
+    if groups:
+        found["speeds"] = figures.speeds(dict(list(groups.items())[:_GROUPS]))
+    if any(race.survival.values()):
+        found["accepted"] = figures.accepted(race.survival)
+    if race.curves:
+        found["costs"] = figures.costs(race.curves, race.marks)
+    if any(estimates.values()) or race.planned:
+        found["predicted"] = figures.predicted(estimates, race.planned)
+    if race.generation:
+        sides = race.generation["sides"]
+        found["progress"] = figures.progress({"plain": sides["none"], "auto": sides["auto"]})
+    # Drawn here; matplotlib escapes the names in them.
+    return {name: Markup(svg) for name, svg in found.items()}
