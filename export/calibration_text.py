@@ -23,9 +23,9 @@ from edgedec.text.tokenizer import Tokenizer
 
 TOKENS = 16_384
 _LENGTH = 512  # of a user's text, cut up
-_WRITTEN = 128
-# Texts that are written at the same time: their tree's mask grows with the square.
-_TOGETHER = 8
+_WRITTEN = 256
+# Texts that are written at the same time: each looks at the keys of all and masks the others.
+_TOGETHER = 4
 # Below this a matrix of a thousand columns is fitted to noise.
 _LEAST = 1024
 _SEED = 1
