@@ -56,6 +56,7 @@ class Shape:
 PRESETS: Mapping[str, Shape] = MappingProxyType(
     {
         "target-0.5b": Shape(2048, 8192, 8, 32, 8, 4096),
+        "target-1b": Shape(2048, 8192, 16, 32, 8, 4096),
         "draft-50m": Shape(1024, 3072, 4, 16, 8, 4096),
         "draft-150m": Shape(1536, 7168, 4, 16, 8, 4096),
         "target-0.55b-32k": Shape(2048, 8192, 8, 32, 8, 32768),

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from edgedec.bench.grown import Workshop
 from edgedec.bench.records import Recorder
@@ -55,23 +56,28 @@ def run(*arguments: str | Path) -> CommandRun:
     return CommandRun(output, seconds, peak * (1 if sys.platform == "darwin" else 1024))
 
 
-def export(
-    shop: Workshop, preset: str, recorder: Recorder, *arguments: str
-) -> list[dict[str, object]]:
-    """Measure the export of a grown target with parity, to int4 unless the arguments differ."""
+@dataclass(frozen=True, slots=True)
+class TimedExport:
+    """A finished export: its report as printed by ``--json``, and a row for a table."""
+
+    report: dict[str, Any]
+    row: dict[str, object]
+
+
+def export(shop: Workshop, source: Path, recorder: Recorder, *arguments: str) -> TimedExport:
+    """Measure the export of a checkpoint with parity, by the defaults unless arguments differ."""
     out = shop.work / "export-timed"
-    run_ = run(
-        *("export", shop.checkpoint("target", preset), "--out", out, "--overwrite", "--json"),
-        *arguments,
-    )
+    run_ = run("export", source, "--out", out, "--overwrite", "--json", *arguments)
+    report = json.loads(run_.output)
+    (model,) = report["models"]
     row: dict[str, object] = {
-        "preset": preset,
+        "source": model["name"],
         "arguments": " ".join(arguments),
         "seconds": run_.seconds,
         "peak_bytes": run_.peak_bytes,
     }
-    recorder.add(kind="export", **row, report=json.loads(run_.output))
-    return [row]
+    recorder.add(kind="export", **row, report=report)
+    return TimedExport(report, row)
 
 
 def memory(bundle: Path, recorder: Recorder) -> list[dict[str, object]]:

@@ -173,7 +173,8 @@ def gguf_export(suite: Suite, recorder: Recorder) -> list[Row]:
     from edgedec.bench import commands
 
     arguments = ("--format", "gguf", "--weights", "q4_k_m")
-    return commands.export(suite.shop, GROWN, recorder, *arguments)
+    source = suite.shop.checkpoint("target", GROWN)
+    return [commands.export(suite.shop, source, recorder, *arguments).row]
 
 
 def _generate(pipeline: Pipeline, tokens: Sequence[int]) -> Generation:

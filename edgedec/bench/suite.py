@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedec.bench import busy, estimate, formats, identity, never_slower, pair
+from edgedec.bench import busy, estimate, formats, identity, never_slower, pair, rounding
 from edgedec.bench.bundle import PLAIN, race
 from edgedec.bench.compare import compare
 from edgedec.bench.exact import exact, lone_rows
@@ -141,7 +141,7 @@ def whole(suite: Suite, recorder: Recorder) -> list[Row]:
     from edgedec.bench import commands
 
     return [
-        *commands.export(suite.shop, GROWN, recorder),
+        commands.export(suite.shop, suite.shop.checkpoint("target", GROWN), recorder).row,
         *commands.memory(suite.shop.bundle("int4", target=GROWN), recorder),
         *commands.first_token("demo", recorder),
     ]
@@ -179,6 +179,7 @@ _SECTIONS = (
     *formats.SECTIONS,
     *busy.SECTIONS,
     *estimate.SECTIONS,
+    *rounding.SECTIONS,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 
