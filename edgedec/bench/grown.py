@@ -83,17 +83,32 @@ class Workshop:
             )
         return out
 
-    def alone(self, format: str, role: str, weights: str, preset: str | None = None) -> Path:
-        """Return a bundle with a single role's model."""
+    def alone(
+        self,
+        format: str,
+        role: str,
+        weights: str,
+        preset: str | None = None,
+        *,
+        block_size: int | None = None,
+    ) -> Path:
+        """Return a bundle with a single role's model; ``block_size`` is as in ``bundle``."""
         from edgedec.export import ExportOptions, export_bundle
 
         source = self.checkpoint(role, preset)
-        name = f"{format}-{role}-{weights}-{preset or 'asis'}-{digest(source)}"
+        kind = f"{weights}-{block_size or 'auto'}"
+        name = f"{format}-{role}-{kind}-{preset or 'asis'}-{digest(source)}"
         out = self.work / f"schema-{SCHEMA_VERSION}" / name
         if not (out / "manifest.json").is_file():
             export_bundle(
                 ExportOptions(
-                    target=source, out=out, formats=(format,), weights=weights, parity=False
+                    target=source,
+                    out=out,
+                    formats=(format,),
+                    weights=weights,
+                    block_size=block_size,
+                    parity=False,
+                    calibration="self" if block_size is None else "none",
                 )
             )
         return out

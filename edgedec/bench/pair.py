@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgedec.bench.compare import facts
@@ -54,11 +54,38 @@ def pair(suite: Suite, recorder: Recorder) -> list[Row]:
 def vocabularies(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare greedy drafts of four by the pair's own draft and by one with another tokenizer."""
     other = suite.shop.alone("onnx", "draft_bpe2048", "int4")
-    entrants = {
-        "own vocabulary": OpenOptions(draft="model"),
-        "2,048 pieces, by tokens": OpenOptions(draft="model", draft_model=other),
-        "2,048 pieces, by text": OpenOptions(draft="strings", draft_model=other),
-    }
+    return _drafts_of_four(
+        suite,
+        recorder,
+        {
+            "own vocabulary": OpenOptions(draft="model"),
+            "2,048 pieces, by tokens": OpenOptions(draft="model", draft_model=other),
+            "2,048 pieces, by text": OpenOptions(draft="strings", draft_model=other),
+        },
+    )
+
+
+def draft_rounding(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Compare greedy drafts of four by the draft rounded in several ways."""
+    plain = suite.shop.alone("onnx", "draft", "int4", block_size=32)
+    own = suite.shop.alone("onnx", "draft", "int4")
+    source = suite.shop.alone("onnx", "draft", "fp32")
+    return _drafts_of_four(
+        suite,
+        recorder,
+        {
+            "not rounded": OpenOptions(draft="model", draft_model=source),
+            "rounded plainly, blocks of 32": OpenOptions(draft="model", draft_model=plain),
+            "calibrated on its own text": OpenOptions(draft="model", draft_model=own),
+            "calibrated on the target's text": OpenOptions(draft="model"),
+        },
+    )
+
+
+def _drafts_of_four(
+    suite: Suite, recorder: Recorder, entrants: Mapping[str, OpenOptions]
+) -> list[Row]:
+    """Acceptance of the pair's int4 bundle by ways of drafting."""
     rows = []
     for name, chosen in entrants.items():
         with Pipeline.open(
@@ -83,4 +110,4 @@ def vocabularies(suite: Suite, recorder: Recorder) -> list[Row]:
     return rows
 
 
-SECTIONS: tuple[Callable[[Suite, Recorder], list[Row]], ...] = (pair, vocabularies)
+SECTIONS: tuple[Callable[[Suite, Recorder], list[Row]], ...] = (pair, vocabularies, draft_rounding)
