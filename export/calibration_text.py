@@ -84,7 +84,7 @@ def _self_written(job: ExportJob, folder: Path, progress: Progress) -> Texts:
 
 
 def _first(job: ExportJob) -> list[int]:
-    """What a text begins with: what the tokenizer puts there, or what ends the text before."""
+    """First tokens of a text: the tokenizer's own, else the token that ends texts."""
     begun = Tokenizer.load(job.checkpoint.path).encode("")
     return begun or [(job.checkpoint.eos_ids or (0,))[0]]
 

@@ -1,4 +1,4 @@
-"""How matrices become blocks of small integers: each weight by itself, or for what is fed to it."""
+"""Rounds matrices to blocks of small integers: each weight by itself, or for a matrix's inputs."""
 
 from __future__ import annotations
 

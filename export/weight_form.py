@@ -9,7 +9,7 @@ FORMATS = ("int4", "int8", "fp16", "fp32")
 
 @dataclass(frozen=True, slots=True)
 class WeightForm:
-    """How weights are stored.
+    """The form in which weights are stored.
 
     Attributes:
         name: ``int4``, ``int8``, ``fp16`` or ``fp32``.

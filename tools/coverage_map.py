@@ -19,7 +19,7 @@ import pytest
 
 
 def digest(file: Path) -> str:
-    """What tells one version of a file from another."""
+    """Return a digest of the file's contents."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
@@ -67,7 +67,7 @@ class Recorder:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where the sources stand and the map goes."""
+    """Add the options for the sources' folder and the map."""
     parser.addoption("--map-out", type=Path, required=True)
     parser.addoption("--map-root", type=Path, required=True)
 

@@ -1,4 +1,4 @@
-"""Which tests run which lines, kept in a file for each test file."""
+"""Keeps which tests run which lines, in a file for each test file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIMIT_S = 1800.0
 
 
 class CoverageStore:
-    """What ``coverage_map`` wrote for each test file, as long as it is still true.
+    """Results of ``coverage_map`` by test file, while they are up to date.
 
     Args:
         root: of the tree whose tests these are.

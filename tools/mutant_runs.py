@@ -25,7 +25,7 @@ _TIMED_OUT = "Timeout (>"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a mutation.
+    """The outcome of a mutation.
 
     Attributes:
         verdict: ``killed``, ``survived``, ``uncovered`` (no test runs it) or ``unknown`` (too
@@ -65,7 +65,7 @@ class Runner:
         self._changed, self._clean = changed, clean
 
     def judge(self, tests: dict[str, float]) -> Outcome:
-        """Whether one of these tests notices; they come with the seconds they take."""
+        """Return whether one of these tests fails; each comes with the seconds it takes."""
         began, left = perf_counter(), dict(tests)
         while left:
             run = _run(self._changed, left)

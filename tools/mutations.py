@@ -267,7 +267,7 @@ def _header(node: ast.stmt) -> tuple[int, int]:
 
 
 def _text(node: ast.expr) -> bool:
-    """Whether it is text, which has no other operators."""
+    """Return whether it is text, which has no other operators."""
     return isinstance(node, ast.JoinedStr) or (
         isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
     )

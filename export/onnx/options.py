@@ -45,7 +45,7 @@ class GraphOptions:
 
     @property
     def form(self) -> WeightForm:
-        """How its weights are stored."""
+        """The form of its weights."""
         return WeightForm(self.weights, self.block_size, self.head_bits)
 
 
