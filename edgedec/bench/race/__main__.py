@@ -47,7 +47,7 @@ def _listed(context: Any, option: Any, value: str) -> tuple[str, ...]:
 @click.option(
     "--prompts", type=click.IntRange(1), default=16, show_default=True, help="Of each kind."
 )
-@click.option("--tokens", type=click.IntRange(8, 512), default=128, show_default=True)
+@click.option("--tokens", type=click.IntRange(8, 384), default=128, show_default=True)
 @click.option(
     "--trial",
     type=click.IntRange(1),

@@ -58,11 +58,11 @@ class Tools:
         losses: list[float] = []
         for start in range(0, len(ids) - 1, _WINDOW):
             part = list(ids[start : start + _WINDOW])
-            rows = np.asarray(logits(part), np.float64)[: len(part) - 1]
-            best = rows.max(axis=1)
-            chosen = rows[np.arange(len(part) - 1), np.asarray(part[1:])]
-            summed = np.log(np.exp(rows - best[:, None]).sum(axis=1))
-            losses += (summed + best - chosen).tolist()
+            # Row by row: in double precision a window of a large vocabulary takes gigabytes.
+            for row, token in zip(logits(part), part[1:], strict=False):
+                wide = np.asarray(row, np.float64)
+                best = wide.max()
+                losses.append(float(np.log(np.exp(wide - best).sum()) + best - wide[token]))
         return math.exp(sum(losses) / len(losses))
 
 

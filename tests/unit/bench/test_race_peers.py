@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -175,3 +177,17 @@ def test_wrong_uses_say_what_was_expected(arguments: tuple[str, ...], said: str)
     assert found.exit_code == 2
     assert said in found.output
     assert "Traceback" not in found.output
+
+
+def test_perplexity_is_that_of_every_token_but_each_windows_first() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(50, 50))
+    ids = rng.integers(0, 50, 700).tolist()
+    found = Tools().perplexity(ids, lambda part: table[part])
+    losses = [
+        np.log(np.exp(table[a]).sum()) - table[a][b]
+        for n, (a, b) in enumerate(itertools.pairwise(ids))
+        if n != 511
+    ]
+    assert found == pytest.approx(np.exp(np.mean(losses)))
+    assert found != pytest.approx(Tools().perplexity(ids, lambda part: table[part] * 1.1))
