@@ -29,6 +29,7 @@ REQUIREMENTS: tuple[str, ...] | None = (
 
 _PROGRAM = "llama-speculative-simple"
 _DRAFT_WEIGHTS = "q8_0"
+_ATTEMPTS = 5
 _LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8)
 _NGRAMS = (4, 8, 16, 48)
 _ENCODED = re.compile(r"encoded\s+(\d+) tokens in\s+([\d.]+) seconds")
@@ -120,23 +121,19 @@ def run(request: Request, tools: Tools) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write(request["prompt"])
         file.flush()
-        # It decodes one token more than it is asked for.
+        # It decodes one token more than it is asked for, and its last round may write a few more.
         command = [
             program, "-m", request["models"]["target"], *draft, "-f", file.name,
             "-n", str(request["tokens"] - 1), "-c", str(request["context"]), "--temp", "0",
             "--ignore-eos", "-t", threads, "-td", threads, "-fa", settings["flash"], *drafter,
         ]  # fmt: skip
-        done = subprocess.run(
-            [str(part) for part in command], capture_output=True, text=True, errors="replace"
-        )
-    said = done.stdout + done.stderr
+        output, said = _said([str(part) for part in command])
     encoded, decoded = _ENCODED.search(said), _DECODED.search(said)
-    if done.returncode != 0 or encoded is None or decoded is None:
-        last = (said.strip().splitlines() or ["it said nothing"])[-1]
-        raise RuntimeError(f"{_PROGRAM} ended with {done.returncode}: {last}")
+    if encoded is None or decoded is None:
+        raise RuntimeError(f"{_PROGRAM} gave no figures {_ATTEMPTS} times")
     counts = {name: int(count) for name, count in _COUNTS.findall(said)}
     return {
-        "text": _continuation(done.stdout, request["prompt"]),
+        "text": _continuation(output, request["prompt"]),
         "prompt_tokens": int(encoded[1]),
         "times": {
             "prompt_s": float(encoded[2]),
@@ -146,6 +143,24 @@ def run(request: Request, tools: Tools) -> dict[str, Any]:
         "drafted_tokens": counts.get("drafted", 0),
         "accepted_tokens": counts.get("accept", 0),
     }
+
+
+def _said(command: list[str]) -> tuple[str, str]:
+    """Return what the program wrote to standard output, and everything it wrote.
+
+    Its end does not wait for the thread that writes its log, so that some runs lose the last
+    lines. Such a run ended well and is repeated.
+    """
+    output = said = ""
+    for _ in range(_ATTEMPTS):
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        output, said = done.stdout, done.stdout + done.stderr
+        if done.returncode != 0:
+            last = (said.strip().splitlines() or ["it said nothing"])[-1]
+            raise RuntimeError(f"{_PROGRAM} ended with {done.returncode}: {last}")
+        if _DECODED.search(said):
+            break
+    return output, said
 
 
 def _continuation(output: str, prompt: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -187,4 +188,6 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C does, it ends the run in the child as well.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     main()

@@ -162,8 +162,10 @@ def checked(answer: dict[str, Any], rules: Rules) -> Run:
         value = times.get(name)
         if not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
             raise Failed(GARBAGE, f"{name} is {value!r}, expected seconds")
-    if times.get("decoded") not in (rules.tokens - 1, rules.tokens):
-        raise Failed(GARBAGE, f"it timed {times.get('decoded')!r} of {rules.tokens} tokens")
+    # The last round of a program may write more than was asked for.
+    decoded = times.get("decoded")
+    if not isinstance(decoded, int) or not rules.tokens - 1 <= decoded <= 2 * rules.tokens:
+        raise Failed(GARBAGE, f"it timed {decoded!r} of {rules.tokens} tokens")
     ids, text = answer.get("ids"), answer.get("text")
     if isinstance(ids, list) and len(ids) == rules.tokens:
         if not all(isinstance(one, int) and 0 <= one < rules.vocab_size for one in ids):

@@ -84,7 +84,7 @@ class Report:
             "prompt_s": spread([run["prompt_s"] for run in good]),
             "perplexity": model.get("perplexity"),
             "weight_bytes": model.get("weight_bytes"),
-            "same": sum(_written(a) == _written(b) for a, b in beside) if drafts else None,
+            "same": sum(_same(a, b) for a, b in beside) if drafts else None,
             "compared": len(beside) if drafts else None,
             "notes": self._notes(runs, model),
         }
@@ -142,8 +142,12 @@ class Report:
         return spread([rate(a) / rate(b) for a, b in both if a["session"] == b["session"]])
 
 
-def _written(run: Run) -> Any:
-    return run.get("ids") or run.get("text")
+def _same(one: Run, other: Run) -> bool:
+    """Return whether two runs wrote the same; a text may end a few tokens after the other."""
+    if one.get("ids") or other.get("ids"):
+        return bool(one.get("ids") == other.get("ids"))
+    texts = sorted((str(one["text"]), str(other["text"])), key=len)
+    return texts[1].startswith(texts[0])
 
 
 def _middle(row: Row) -> float:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 from edgedec.bench.grown import Workshop
 from edgedec.bench.race import driver
 from edgedec.bench.race.__main__ import _earlier
+from edgedec.bench.race.children import execute
 from edgedec.bench.race.driver import Results, Rules
 from edgedec.bench.race.entrants import Entrant, Gathering
 from edgedec.bench.race.models import ModelMaker
@@ -163,8 +168,6 @@ def test_what_a_hanging_peer_started_ends_with_it(tmp_path: Path) -> None:
     rules = replace(RULES, limit_s=3.0)
     race(tmp_path, peer(tmp_path, before=before, ways=(PLAIN,)), rules, TEXTS[:1])
     assert started.exists()
-    import time
-
     time.sleep(5)
     assert not later.exists()
 
@@ -255,3 +258,32 @@ def test_a_prompt_read_as_other_tokens_is_noted(tmp_path: Path) -> None:
     next(iter(results.runs.values()))["prompt_tokens"] = 4
     (row,) = Report(some, results, {}).rows("code")
     assert row["notes"] == ["read 1 prompts as another number of tokens"]
+
+
+def test_texts_of_programs_are_equal_up_to_the_end_of_the_shorter(tmp_path: Path) -> None:
+    some, results = race(tmp_path, peer(tmp_path, ways=(PLAIN, FAST)), texts=TEXTS[:1])
+    plain, fast = (results.of("code", entrant.name)[0] for entrant in some)
+    for text, same in (("one two", 1), ("one two, three", 1), ("one too", 0)):
+        for run, written in ((plain, "one two,"), (fast, text)):
+            run["ids"], run["text"] = None, written
+        assert Report(some, results, {}).rows("code")[1]["same"] == same
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no alarm signal")
+def test_an_interrupt_ends_what_runs(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    script = f"import os, pathlib, time; pathlib.Path({str(file)!r}).write_text(str(os.getpid())); "
+
+    def interrupt(*details: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            execute([sys.executable, "-c", script + "time.sleep(60)"], tmp_path / "log", 60)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
