@@ -177,6 +177,9 @@ def _report(
             ratio = report.ratio(kind, _OURS, row["way"])
             if ratio is not None and row["way"] != _OURS:
                 click.echo(f"{_OURS} is {ratio} times as fast as {row['way']}")
+        warning = report.disturbed(kind)
+        if warning is not None:
+            click.echo(f"warning: {warning}")
         for row in rows:
             recorder.add(kind="summary", **to_json(row))
     for name, reason in gathering.skipped.items():

@@ -11,6 +11,7 @@ import numpy as np
 
 from edgedec.bench.race.driver import OK, Results, Run, rate
 from edgedec.bench.race.entrants import Entrant
+from edgedec.hardware.busy import BUSY
 
 _RESAMPLES = 10_000
 # A model so much worse than the best one was not converted as it should be.
@@ -131,6 +132,17 @@ class Report:
                 if peer not in found or _middle(row) > _middle(found[peer]):
                     found[peer] = row
         return list(found.values())
+
+    def disturbed(self, kind: str) -> str | None:
+        """Return a warning if other programs computed during runs on a kind of text."""
+        runs = [run for run in self._results.runs.values() if run["text"] == kind]
+        some = sum((run.get("others") or 0.0) > BUSY for run in runs)
+        if not some:
+            return None
+        return (
+            f"other programs used more than {BUSY:.0%} of the processor during {some} of "
+            f"{len(runs)} runs: these speeds are not those of a quiet machine"
+        )
 
     def ratio(self, kind: str, way: str, other: str) -> Spread | None:
         """Return how much faster a way is than another, prompt by prompt.

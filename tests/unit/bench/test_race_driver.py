@@ -287,3 +287,14 @@ def test_an_interrupt_ends_what_runs(tmp_path: Path) -> None:
         signal.signal(signal.SIGALRM, before)
     with pytest.raises(ProcessLookupError):
         os.kill(int(file.read_text()), 0)
+
+
+def test_a_machine_that_is_busy_otherwise_is_said(tmp_path: Path) -> None:
+    some, results = race(tmp_path, peer(tmp_path, ways=(PLAIN,)))
+    report, runs = Report(some, results, {}), list(results.runs.values())
+    assert all("others" in run for run in runs)
+    for run, share in zip(runs, (0.05, None, 0.02), strict=True):
+        run["others"] = share
+    assert report.disturbed("code") is None
+    runs[0]["others"] = 0.5
+    assert "10% of the processor during 1 of 3 runs" in str(report.disturbed("code"))
