@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from edgedec.bench import commands
@@ -30,17 +29,16 @@ _CHARACTERS = 8192
 def rounding(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare int4 exports of target and draft with their sources on held-out code."""
     rows = []
-    with TemporaryDirectory() as folder:
-        text = _heldout_text(Path(folder) / "held-out.txt")
-        for role in ("target", "draft"):
-            source = suite.shop.checkpoint(role)
-            for name, arguments in _WAYS.items():
-                asked = (*arguments, "--parity-text", str(text))
-                done = commands.export(suite.shop, source, recorder, *asked)
-                (model,) = done.report["models"]
-                found = {key: model["parity"][key] for key in ("kl_nats", "top1", "perplexity")}
-                size = model["size_bytes"]
-                rows.append({"role": role, "rounding": name, "size_bytes": size, **found})
+    text = _heldout_text(suite.shop.work / "held-out.txt")
+    for role in ("target", "draft"):
+        source = suite.shop.checkpoint(role)
+        for name, arguments in _WAYS.items():
+            asked = (*arguments, "--parity-text", str(text))
+            done = commands.export(suite.shop, source, recorder, *asked)
+            (model,) = done.report["models"]
+            found = {key: model["parity"][key] for key in ("kl_nats", "top1", "perplexity")}
+            size = model["size_bytes"]
+            rows.append({"role": role, "rounding": name, "size_bytes": size, **found})
     return rows
 
 
@@ -55,6 +53,7 @@ def calibration(suite: Suite, recorder: Recorder) -> list[Row]:
 def _heldout_text(file: Path) -> Path:
     files = heldout_files()
     parts = [one.read_text("utf-8", errors="replace")[: _CHARACTERS // len(files)] for one in files]
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("\n".join(parts), "utf-8")
     return file
 
