@@ -146,13 +146,14 @@ def _one(entrant: Entrant, text: Text, rules: Rules) -> Run:
     }  # fmt: skip
     try:
         answer = ask(*entrant.request(request), rules.limit_s)
-        return {**run, "outcome": OK, **checked(answer, rules)}
+        # An answer replaces none of what is known of the run.
+        return {**checked(answer, rules), **run, "outcome": OK}
     except Failed as error:
         return {**run, "outcome": error.kind, "reason": str(error)}
 
 
 def checked(answer: dict[str, Any], rules: Rules) -> Run:
-    """Return a run's figures.
+    """Return a run's figures, and ``written``, its token ids or its text.
 
     Raises:
         Failed: they are not what a run gives.
@@ -169,13 +170,13 @@ def checked(answer: dict[str, Any], rules: Rules) -> Run:
     decoded = times.get("decoded")
     if not isinstance(decoded, int) or not rules.tokens - 1 <= decoded <= 2 * rules.tokens:
         raise Failed(GARBAGE, f"it timed {decoded!r} of {rules.tokens} tokens")
-    ids, text = answer.get("ids"), answer.get("text")
+    ids, text = answer.pop("ids", None), answer.pop("text", None)
     if isinstance(ids, list) and len(ids) == rules.tokens:
         if not all(isinstance(one, int) and 0 <= one < rules.vocab_size for one in ids):
             raise Failed(GARBAGE, "it wrote tokens that the vocabulary does not have")
     elif not isinstance(text, str) or not text:
         raise Failed(GARBAGE, f"expected {rules.tokens} token ids or a text")
-    return {**times, **answer}
+    return {**times, **answer, "written": ids or text}
 
 
 def _short(run: Run) -> str:

@@ -99,7 +99,10 @@ class Peer(Protocol):
         ...
 
     def run(self, request: Request, tools: Tools) -> dict[str, Any]:
-        """Decode ``request["prompt"]`` and return ``times``, and ``ids`` or ``text``."""
+        """Decode ``request["prompt"]`` and return ``times``, and ``ids`` or ``text``.
+
+        ``prompt_tokens`` is how many tokens it read; further fields are recorded as they are.
+        """
         ...
 
     def perplexity(self, request: Request, tools: Tools) -> dict[str, Any]:

@@ -156,10 +156,11 @@ class Report:
 
 def _same(one: Run, other: Run) -> bool:
     """Return whether two runs wrote the same; a text may end a few tokens after the other."""
-    if one.get("ids") or other.get("ids"):
-        return bool(one.get("ids") == other.get("ids"))
-    texts = sorted((str(one["text"]), str(other["text"])), key=len)
-    return texts[1].startswith(texts[0])
+    written = one["written"], other["written"]
+    if not all(isinstance(some, str) for some in written):
+        return bool(written[0] == written[1])
+    shorter, longer = sorted(written, key=len)
+    return bool(longer.startswith(shorter))
 
 
 def _middle(row: Row) -> float:

@@ -260,13 +260,27 @@ def test_a_prompt_read_as_other_tokens_is_noted(tmp_path: Path) -> None:
     assert row["notes"] == ["read 1 prompts as another number of tokens"]
 
 
-def test_texts_of_programs_are_equal_up_to_the_end_of_the_shorter(tmp_path: Path) -> None:
-    some, results = race(tmp_path, peer(tmp_path, ways=(PLAIN, FAST)), texts=TEXTS[:1])
-    plain, fast = (results.of("code", entrant.name)[0] for entrant in some)
-    for text, same in (("one two", 1), ("one two, three", 1), ("one too", 0)):
-        for run, written in ((plain, "one two,"), (fast, text)):
-            run["ids"], run["text"] = None, written
-        assert Report(some, results, {}).rows("code")[1]["same"] == same
+@pytest.mark.parametrize(("text", "same"), [("one two", 1), ("one two, three", 1), ("one too", 0)])
+def test_texts_of_programs_are_equal_up_to_the_end_of_the_shorter(
+    tmp_path: Path, text: str, same: int
+) -> None:
+    times = "'times': {'prompt_s': 1, 'decode_s': 1, 'decoded': 10}"
+    written = f"'one two,' if request['kind'] == 'plain' else {text!r}"
+    found = peer(tmp_path, before=f"return {{'text': {written}, {times}}}", ways=(PLAIN, FAST))
+    some, results = race(tmp_path, found, texts=TEXTS[:1])
+    plain, fast = Report(some, results, {}).rows("code")
+    assert (plain["prompts"], fast["prompts"]) == (1, 1)
+    assert (fast["same"], fast["compared"]) == (same, 1)
+
+
+def test_an_answer_replaces_nothing_that_is_known_of_a_run(tmp_path: Path) -> None:
+    times = "'times': {'prompt_s': 1, 'decode_s': 1, 'decoded': 8}"
+    more = "'way': 'mine', 'text': 'a text', 'digest': 'x', 'outcome': 'splendid', 'prompt': 'y'"
+    found = peer(tmp_path, before=f"return {{{more}, {times}}}", ways=(PLAIN,))
+    some, results = race(tmp_path, found, texts=TEXTS[:1])
+    (run,) = results.of("code", some[0].name)
+    assert (run["outcome"], run["prompt"], run["written"]) == (driver.OK, "prompt 0", "a text")
+    assert run["digest"] == TEXTS[0].digest
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no alarm signal")
