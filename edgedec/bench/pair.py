@@ -69,12 +69,12 @@ def draft_rounding(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare greedy drafts of four by the draft rounded in several ways."""
     plain = suite.shop.alone("onnx", "draft", "int4", block_size=32)
     own = suite.shop.alone("onnx", "draft", "int4")
-    source = suite.shop.alone("onnx", "draft", "fp32")
+    source = suite.shop.alone("onnx", "draft", "fp16")
     return _drafts_of_four(
         suite,
         recorder,
         {
-            "not rounded": OpenOptions(draft="model", draft_model=source),
+            "fp16": OpenOptions(draft="model", draft_model=source),
             "rounded plainly, blocks of 32": OpenOptions(draft="model", draft_model=plain),
             "calibrated on its own text": OpenOptions(draft="model", draft_model=own),
             "calibrated on the target's text": OpenOptions(draft="model"),

@@ -79,6 +79,8 @@ def speeds(groups: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
 
 def accepted(survival: Mapping[str, Sequence[float]]) -> str:
     """Draw the share of rounds in which at least n drafted tokens were accepted, from n = 1."""
+    from matplotlib.ticker import MaxNLocator
+
     with _plot(3.1, "accepted") as (axes, out):
         # A candidate's colour is the same in all plots, so those without a line keep theirs.
         for number, (name, shares) in enumerate(survival.items()):
@@ -86,7 +88,7 @@ def accepted(survival: Mapping[str, Sequence[float]]) -> str:
                 _line(axes, number, range(1, len(shares) + 1), shares, name)
         axes.set_ylim(0, 1)
         axes.set_xlim(left=0.7)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
         axes.set_xlabel("n drafted tokens accepted in a round")
         axes.set_ylabel("rounds with at least n")
@@ -208,7 +210,7 @@ def _plot(height: float, name: str) -> Iterator[tuple[Axes, list[str]]]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    style = {
+    style: Any = {  # the names of settings are types of their own in some versions
         "svg.fonttype": "none", "svg.hashsalt": name, "text.parse_math": False, "font.size": 10,
         "text.color": _INK, "axes.edgecolor": _INK, "axes.labelcolor": _INK, "axes.linewidth": 0.8,
         "xtick.color": _INK, "ytick.color": _INK, "axes.spines.top": False,
