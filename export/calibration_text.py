@@ -21,7 +21,7 @@ from edgedec.export.options import Progress
 from edgedec.export.sample import read_text
 from edgedec.text.tokenizer import Tokenizer
 
-TOKENS = 16_384
+TOKENS = 8_192
 _LENGTH = 512  # of a user's text, cut up
 _WRITTEN = 256
 # Texts that are written at the same time: each looks at the keys of all and masks the others.

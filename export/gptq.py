@@ -20,7 +20,8 @@ from edgedec.export.tensors import FloatArray
 # Shares of the mean diagonal that are added to it, the next where a factorisation fails.
 _DAMPING = (0.01, 0.03, 0.1, 0.3, 1.0)
 _PANEL = 512
-_SUMMED = 256
+# Columns that a thread sums up, and inputs at a time: long products of few of them.
+_SUMMED, _ROWS = 256, 2048
 # Columns rounded one by one before their errors are applied to the others in one product.
 _STRIP = 16
 
@@ -38,11 +39,18 @@ class Gram:
 
     def add(self, inputs: Sequence[FloatArray]) -> None:
         """Add inputs, each ``[n, columns]``."""
+        together, rows = [], 0
+        for place, x in enumerate(inputs, 1):
+            together.append(x)
+            rows += len(x)
+            if rows >= _ROWS or place == len(inputs):
+                self._add(np.concatenate(together))
+                together, rows = [], 0
 
+    def _add(self, x: FloatArray) -> None:
         def panel(start: int) -> None:
             stop = start + _SUMMED
-            for x in inputs:
-                self._sum[start:stop, :stop] += x[:, start:stop].T @ x[:, :stop]
+            self._sum[start:stop, :stop] += x[:, start:stop].T @ x[:, :stop]
 
         for _ in ahead(panel, reversed(range(0, len(self._sum), _SUMMED))):
             pass

@@ -54,7 +54,7 @@ class CalibratedRounding:
     Args:
         spec: the decoder.
         tensors: its weights.
-        texts: token ids; some 16,000 in all are enough.
+        texts: token ids; some 8,000 in all are enough.
         bits, block_size: of the layers' matrices.
         on_layer: hears of layers done, and of how many.
 
