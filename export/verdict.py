@@ -46,7 +46,7 @@ def _short_of(floor: Floor, kl_nats: float, top1: float, ratio: float) -> list[s
     if kl_nats > floor.kl_nats:
         found.append(f"KL {kl_nats:.2g} nats, over {floor.kl_nats:g}")
     if top1 < floor.top1:
-        found.append(f"the best token is the source's at {top1:.0%}, under {floor.top1:.0%}")
+        found.append(f"the best token is the source's at {top1:.1%}, under {floor.top1:.0%}")
     if ratio > floor.perplexity_ratio:
         found.append(f"perplexity {ratio:.2f} times the source's, over {floor.perplexity_ratio:g}")
     return found

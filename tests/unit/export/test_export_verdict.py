@@ -38,7 +38,7 @@ def test_the_word_goes_by_the_worst_figure(kl_nats, top1, ratio, word):
 
 def test_it_says_what_keeps_it_from_being_better():
     assert verdict(figures(0.05, 0.83, 1.01)) == (
-        "usable (KL 0.05 nats, over 0.02; the best token is the source's at 83%, under 90%)"
+        "usable (KL 0.05 nats, over 0.02; the best token is the source's at 83.0%, under 90%)"
     )
     assert verdict(figures(0.0, 1.0, 1.3)).startswith(
         "poor (perplexity 1.30 times the source's, over 1.1): "
