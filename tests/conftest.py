@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session", autouse=True)
 def short_calibration() -> Iterator[None]:
-    """Random weights want no thousands of tokens; a test of what calibration gains asks for its own."""
+    """Random weights need few tokens; a test of what calibration gains asks for more."""
     from edgedec.export import calibration_text
 
     with pytest.MonkeyPatch.context() as patch:
