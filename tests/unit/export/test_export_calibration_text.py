@@ -142,6 +142,7 @@ def test_a_draft_reads_no_further_than_its_context(
 
 
 def test_a_model_that_onnx_cannot_hold_needs_a_text(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
     target = tiny_checkpoint(tmp_path / "target", head_dim=12)
     with pytest.raises(UnsupportedArchitecture, match="give one with --calibration-text"):
         exported(target, tmp_path / "out", formats=("gguf",))

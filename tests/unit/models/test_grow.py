@@ -259,7 +259,7 @@ def test_presets_grow_the_demo_pair() -> None:
         "num_attention_heads": 4, "num_key_value_heads": 2,
     }  # fmt: skip
     millions = {
-        "target-0.5b": 495, "draft-50m": 55, "draft-150m": 157,
+        "target-0.5b": 495, "target-1b": 982, "draft-50m": 55, "draft-150m": 157,
         "target-0.55b-32k": 554, "draft-60m-32k": 61,
     }  # fmt: skip
     for name, shape in PRESETS.items():
