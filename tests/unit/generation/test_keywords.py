@@ -21,10 +21,9 @@ from edgedec.generation.keywords import (
 PROMPT = "def read_lines(path):"
 
 
-# Plainly: a near-tie must not part texts that only their options could.
 @pytest.fixture(scope="module")
 def pipeline() -> Iterator[Pipeline]:
-    with Pipeline.open("demo", draft="none", threads=1) as opened:
+    with Pipeline.open("demo", threads=1) as opened:
         yield opened
 
 
@@ -54,13 +53,17 @@ def test_a_draft_model_may_be_named_by_text() -> None:
 
 def test_options_by_name_are_those_of_the_objects(pipeline: Pipeline) -> None:
     sampling = SamplingParams(temperature=0.8, seed=4, top_k=50)
-    told = pipeline.generate(PROMPT, GenerateOptions(max_new_tokens=12, sampling=sampling))
-    named = pipeline.generate(PROMPT, max_new_tokens=12, temperature=0.8, seed=4, top_k=50)
-    assert named.token_ids == told.token_ids
-    assert len(named.token_ids) == 12
-    streamed = list(pipeline.stream(PROMPT, max_new_tokens=12, temperature=0.8, seed=4, top_k=50))
+    # Plainly: a near-tie must not part texts that only their options could.
+    plain = GenerateOptions(max_new_tokens=12, sampling=sampling, draft="none")
+    told = pipeline.generate(PROMPT, plain)
+    named: dict[str, Any] = {"max_new_tokens": 12, "temperature": 0.8, "seed": 4, "top_k": 50}
+    found = pipeline.generate(PROMPT, draft="none", **named)
+    assert found.token_ids == told.token_ids
+    assert len(found.token_ids) == 12
+    streamed = list(pipeline.stream(PROMPT, draft="none", **named))
     assert [event.token for event in streamed] == told.token_ids
-    assert pipeline.generate(PROMPT, max_new_tokens=12).token_ids != told.token_ids
+    greedy = pipeline.generate(PROMPT, max_new_tokens=12, draft="none")
+    assert greedy.token_ids != told.token_ids
 
 
 def test_names_override_what_the_object_says() -> None:
