@@ -1,4 +1,4 @@
-"""What a certificate is about: a model, prompts and options."""
+"""The subject of a certificate: a model, prompts and options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLED = "sampled"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a certificate is about.
+    """The subject of a certificate.
 
     Attributes:
         bundle: a bundle's folder, ``demo``, or a GGUF file.

@@ -113,7 +113,7 @@ def _compile(source: Path, out: Path) -> None:
 
 
 def run(request: Request, tools: Tools) -> dict[str, Any]:
-    """Decode with the program; it reports its own times, of which loading is no part."""
+    """Decode with the program; it reports its own times, without loading."""
     settings, threads = request["settings"], str(request["threads"])
     program = Path(request["folder"], "llama.cpp", "bin", _PROGRAM)
     drafter = _DRAFTERS[request["kind"]](str(settings.get("length")))

@@ -22,7 +22,7 @@ _WINDOW = 512
 
 
 class Tools:
-    """What a peer's functions are given beside the request: a clock and a measure of quality."""
+    """Passed to a peer's functions with the request: a clock and a measure of quality."""
 
     def __init__(self) -> None:
         self._begin = 0.0

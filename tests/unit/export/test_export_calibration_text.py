@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_tokenizers
 from tiny_models import leftovers, tiny_checkpoint
 
 from edgedec.bundle.manifest import MANIFEST
+from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError, UnsupportedArchitecture
 from edgedec.export import ExportOptions, ExportReport, calibration_text, export_bundle
 from edgedec.export.checkpoint import read_json
 from edgedec.export.rounding import CalibratedRounding
+from edgedec.testing import FakeModel
 from edgedec.text.tokenizer import Tokenizer
 
 DEMO = Path(__file__).parents[3] / "models" / "demo"
@@ -66,6 +69,26 @@ def test_the_target_writes_for_both(
     assert ("target calibration", 2, 2) in seen
     assert ("draft calibration", 2, 2) in seen
     assert read_json(options.out / MANIFEST)["provenance"]["options"]["calibration"] == "self"
+
+
+def test_texts_written_together_are_those_written_alone() -> None:
+    """Without noise every branch is the model's most likely text."""
+
+    class NoNoise(np.random.Generator):
+        def standard_exponential(self, size: Any = None, *more: Any) -> Any:
+            return np.ones(size, np.float32)
+
+    model, rng = FakeModel(32), NoNoise(np.random.PCG64(1))
+    (alone,) = calibration_text._together(model, [3], 24, 1, rng)
+    assert len(set(alone)) > 3
+    assert calibration_text._together(model, [3], 24, 3, rng) == [alone] * 3
+    session, expected = model.open(64), [3]
+    while len(expected) < 24:
+        logits = session.forward(TokenTree.chain(expected)).logits
+        assert logits is not None
+        expected.append(int(logits[-1].argmax()))
+        session.rollback(0)
+    assert list(alone) == expected
 
 
 def test_the_same_export_twice_is_the_same(target: Path, tmp_path: Path, few: None) -> None:
