@@ -27,7 +27,7 @@ class ExportOptions:
         kv: ``fp32`` or ``int8``: how an ONNX graph keeps keys and values.
         block_size: weights of an ONNX graph that share a scale: 16, 32, 64, 128 or 256. None is
             128 where int4 is calibrated, or 64 or 32 where that does not divide the model's widths;
-            32 otherwise and with ``row_invariant``.
+            32 otherwise, for mixtures of experts and with ``row_invariant``.
         row_invariant: the target's attention can be padded alone, so that a seed's text is the
             same whatever is drafted, by default and at less cost; for onnx.
         max_context: tokens a text may have; None is the model's own limit.

@@ -73,8 +73,8 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--block-size",
     type=int,
     help="Weights of an onnx that share a scale: 16, 32, 64, 128 or 256; default: 128 where int4 is"
-    " calibrated (64 or 32 where that does not divide the model's widths), 32 otherwise and with"
-    " --row-invariant.",
+    " calibrated (64 or 32 where that does not divide the model's widths), 32 otherwise, for"
+    " mixtures and with --row-invariant.",
 )
 @click.option(
     "--row-invariant",
