@@ -240,7 +240,7 @@ class BigLittle:
     def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
         def passes(node: int, token: int) -> float | None:
             logprob = rows.logprob(node, token)
-            return logprob if -logprob <= self._threshold else None
+            return logprob if -logprob <= self._threshold and rows.permits(node, token) else None
 
         path = _longest_path(draft, passes)
         return Verdict(path, rows.draw(path[-1]))

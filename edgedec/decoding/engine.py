@@ -6,42 +6,24 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 
-from edgedec.decoding.acceptance import AcceptanceRule, Verdict
+from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting.base import Drafter, DraftLimits, RoundFeedback
+from edgedec.decoding.emission import Emission, emissions_of
 from edgedec.decoding.metrics import Metrics
-from edgedec.decoding.policy import DraftPolicy, RoundRecord
+from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.randomness import Purpose
-from edgedec.decoding.sampling import Rows, Sampler
+from edgedec.decoding.reading import in_turns, read
+from edgedec.decoding.round_log import RoundLog
+from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.stopping import StopRule
-from edgedec.decoding.tree import Draft
-from edgedec.errors import InputError, Interrupted, PassFailed, PromptTooLong, StateError
-
-TopLogprobs = list[tuple[int, float]]
+from edgedec.decoding.texts import Held, Texts
+from edgedec.errors import InputError, PassFailed, PromptTooLong, StateError
 
 _NOTHING = nullcontext()
-
-
-@dataclass(frozen=True, slots=True)
-class Emission:
-    """One emitted token.
-
-    Attributes:
-        token: its id.
-        text: the text that its arrival released; may be empty, never half a character.
-        source: ``"draft"`` when a drafted token was accepted, else ``"target"``.
-        logprob: log p of the token under the target's own distribution (temperature 1,
-            before bias and penalties), when asked for.
-        top_logprobs: the most likely tokens of the same row, best first, likewise.
-    """
-
-    token: int
-    text: str
-    source: str
-    logprob: float | None = None
-    top_logprobs: TopLogprobs | None = None
 
 
 @dataclass(slots=True)
@@ -58,6 +40,8 @@ class Request:
             pass with ``"cancelled"``.
         policy: how much to draft in this request; None is the engine's policy, which learns nothing
             from a request with its own. ``policy.for_request`` makes one.
+        by_turns: whether other texts wait for their turn: each chunk of the prompt is then a round
+            of its own, which yields no token.
 
     """
 
@@ -68,14 +52,16 @@ class Request:
     deadline: float | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     policy: DraftPolicy | None = None
+    by_turns: bool = False
 
 
 class Engine:
     """Decodes with a target session and a drafter.
 
-    One request at a time. A request that ends early, by an exception, a closed generator or
-    ``cancelled``, leaves the engine ready for the next. A subclass hooks in through ``around_text``
-    and ``around_round``.
+    One request at a time; engines with ``texts`` in common take turns round by round. A request
+    that ends early, by an exception, a closed generator or ``cancelled``, leaves the engine ready
+    for the next. What a prompt shares with a text that the target still holds is not read again. A
+    subclass hooks in through ``around_text`` and ``around_round``.
 
     Args:
         target: scores drafts.
@@ -83,6 +69,12 @@ class Engine:
         policy: decides how much to draft.
         rule: decides which drafted tokens are kept.
         clock: returns seconds; a simulation passes its own.
+
+    Attributes:
+        target: the session of the last text, one of those in ``texts``.
+        texts: what the target holds from text to text; its sessions belong to the engines that
+            have it in common.
+        last: the tokens of the last text, of which the drafter may still know much.
 
     """
 
@@ -94,12 +86,15 @@ class Engine:
         rule: AcceptanceRule,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
+        self.texts = Texts(target)
         self.target = target
         self.drafter = drafter
         self.policy = policy
         self.rule = rule
         self._clock = clock
+        self.last: Sequence[int] = ()
         self._running: Request | None = None
+        self._text: Held | None = None
         self._failure: PassFailed | None = None
 
     def run(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
@@ -115,16 +110,41 @@ class Engine:
             StateError: another request is running.
 
         """
-        if self._running is not None:
-            raise StateError(
-                "another text is being decoded: read its stream to the end or close() it first"
-            )
+        self.check_idle()
         self._running, self._failure = request, None
+        left: Sequence[int] = request.sampler.history
         try:
             with self.around_text(metrics):
                 yield from self._rounds(request, metrics)
+        except Exception:  # not a closed generator or Ctrl-C, which leave whole tokens
+            left = ()
+            raise
         finally:
-            self._running = None
+            if self._text is not None:
+                self._text.end(left)
+            self._running = self._text = None
+            self.last = request.sampler.history
+
+    @property
+    def held(self) -> Sequence[int]:
+        """The tokens that ``target`` holds between texts.
+
+        Raises:
+            StateError: a text is being decoded.
+
+        """
+        self.check_idle()
+        return self.texts.held
+
+    def hold(self, text: Sequence[int]) -> None:
+        """Take these for the tokens of ``target``, into which they were loaded."""
+        self.check_idle()
+        self.texts.hold(text)
+
+    @property
+    def running(self) -> bool:
+        """True while a text is being decoded."""
+        return self._running is not None
 
     def around_text(self, metrics: Metrics) -> AbstractContextManager[None]:
         """Return a context entered before the prompt is read and left when the text ends."""
@@ -156,65 +176,80 @@ class Engine:
             )
         return room
 
+    def check_idle(self) -> None:
+        """Refuse a call in the middle of a text.
+
+        Raises:
+            StateError: a text is being decoded.
+
+        """
+        if self._running is not None:
+            raise StateError(
+                "another text is being decoded: read its stream to the end or close() it first"
+            )
+
     def _rounds(self, request: Request, metrics: Metrics) -> Generator[list[Emission], None, None]:
         """Decode speculatively (2211.17192): propose, forward, accept, cut, commit."""
         sampler, stop, streams = request.sampler, request.stop, request.sampler.streams
         policy = request.policy or self.policy
         want = self._want(request)
-        log = _RoundLog(self._clock, policy, metrics)
+        log = RoundLog(self._clock, policy, metrics)
         with self.around_round(metrics):
-            self._prefill(request)
+            metrics.reused_tokens = self._begin_text(request)
+        unread = request.prompt[self.target.length : -1]
+        for part in in_turns(unread, by_turns=request.by_turns):
+            with self.around_round(metrics):
+                if not read(self.target, part, partial(self._ended, request)):
+                    break
+            if request.by_turns:
+                yield []
         policy.begin(stop.remaining)
         root = request.prompt[-1]
+        # Forced tokens were emitted without a pass: they lead the next one.
+        ahead: Sequence[int] = ()
         while not self._ended(request):
             with self.around_round(metrics):
                 log.begin()
-                limits = self._limits(policy, stop)
+                wanted = policy.limits()
+                limits = self._limits(wanted, stop, len(ahead))
                 draft = self.drafter.propose(root, limits, policy.go_on, streams)
                 log.drafted()
-                scored = self.target.forward(draft.tree, want=want)
+                scored = self.target.forward(draft.tree.under(ahead), want=want).below(len(ahead))
                 log.verified()
                 rows = sampler.rows(scored, draft.tree, Purpose.TARGET)
                 verdict = self.rule.accept(draft, rows, streams)
                 emitted = [*draft.tree.tokens_on(verdict.path[1:]), verdict.next_token]
+                if request.logprobs is None:  # those of a forced token need its row
+                    emitted += sampler.forced(emitted, wanted.nodes)
                 kept, texts = stop.cut(emitted)
-                emissions = _emissions(kept, texts, verdict, rows, request.logprobs)
+                emissions = emissions_of(kept, texts, verdict, rows, request.logprobs)
                 sampler.push(kept)
-                self._commit(RoundFeedback(draft, verdict, scored, kept))
-                log.end(draft, verdict, kept)
+                self._commit(RoundFeedback(draft, verdict, scored, kept), len(ahead))
+                log.end(draft, verdict, kept, len(ahead))
             yield emissions
-            root = kept[-1]
+            ahead, root = kept[len(verdict.path) - 1 : -1], kept[-1]
 
     def _want(self, request: Request) -> Want:
         want = request.sampler.want | self.rule.want
         return want if request.logprobs is None else want | Want.LOGITS
 
-    def _commit(self, feedback: RoundFeedback) -> None:
+    def _commit(self, feedback: RoundFeedback, ahead: int) -> None:
         """Commit the round's nodes; a device failure is raised after the round's tokens are out."""
+        path = feedback.verdict.path[: len(feedback.kept)]
         try:
-            self.target.commit(feedback.verdict.path[: len(feedback.kept)])
+            self.target.commit([*range(ahead), *(node + ahead for node in path)] if ahead else path)
             self.drafter.observe(feedback)
         except PassFailed as error:
             self._failure = error
 
-    def _prefill(self, request: Request) -> None:
-        """Read the prompt, or stop early if the request ends meanwhile."""
+    def _begin_text(self, request: Request) -> int:
+        """Return how many tokens of the prompt the target holds from the text before."""
         prompt = request.prompt
         self.room(prompt)
-        self.target.rollback(0)
+        self._text = self.texts.begin(prompt)
+        self.target = self._text.session
         self.drafter.begin(prompt, request.sampler)
-
-        def between_chunks(done: int = 0, total: int = 0) -> None:
-            if self._ended(request):
-                raise Interrupted("ended while reading the prompt")
-
-        try:
-            between_chunks()
-            self.target.prefill(prompt[:-1], between_chunks)
-        except Interrupted:
-            if request.stop.reason is None:  # the session was interrupted, not the request
-                raise
-            return
+        return self.target.length
 
     def _ended(self, request: Request) -> bool:
         """Return whether the text has ended, by its stop rule, deadline or cancellation.
@@ -235,64 +270,8 @@ class Engine:
             request.stop.reason = "length"
         return request.stop.reason is not None
 
-    def _limits(self, policy: DraftPolicy, stop: StopRule) -> DraftLimits:
+    def _limits(self, wanted: DraftLimits, stop: StopRule, ahead: int) -> DraftLimits:
         # A round always adds one token of the target's own, so drafts leave room for it.
-        wanted = policy.limits()
         depth = min(wanted.depth, stop.remaining - 1)
-        nodes = min(wanted.nodes, self.target.capacity - self.target.length - 1)
-        return DraftLimits(nodes if depth > 0 else 0, depth)
-
-
-def _emissions(
-    kept: Sequence[int], texts: Sequence[str], verdict: Verdict, rows: Rows, logprobs: int | None
-) -> list[Emission]:
-    """Token i comes from the row of path node i; the last of a full round from the target."""
-    accepted = verdict.accepted
-    emissions = []
-    for i, (token, text) in enumerate(zip(kept, texts, strict=True)):
-        source = "draft" if i < accepted else "target"
-        if logprobs is None:
-            emissions.append(Emission(token, text, source))
-            continue
-        node = verdict.path[i]
-        best = rows.top_logprobs(node, logprobs)
-        emissions.append(Emission(token, text, source, rows.logprob(node, token), best))
-    return emissions
-
-
-class _RoundLog:
-    """Times a text's rounds, and records them for the policy and the metrics."""
-
-    def __init__(self, clock: Callable[[], float], policy: DraftPolicy, metrics: Metrics) -> None:
-        self._clock, self._policy, self._metrics = clock, policy, metrics
-        self._started = self._begin = self._drafted = self._verified = clock()
-
-    def begin(self) -> None:
-        self._begin = self._clock()
-
-    def drafted(self) -> None:
-        self._drafted = self._clock()
-
-    def verified(self) -> None:
-        self._verified = self._clock()
-
-    def end(self, draft: Draft, verdict: Verdict, kept: Sequence[int]) -> None:
-        now, begin = self._clock(), self._begin
-        record = RoundRecord(
-            drafted=draft.drafted,
-            depth=max(draft.tree.depths),
-            accepted=min(verdict.accepted, len(kept)),
-            emitted=len(kept),
-            rows=len(draft.tree),
-            draft_s=self._drafted - begin,
-            target_s=self._verified - self._drafted,
-            total_s=now - begin,
-            source=draft.source,
-            path=verdict.path,
-            tokens=kept,
-        )
-        self._policy.observe(record)
-        # Deciding how much to draft is part of the round's time.
-        self._metrics.observe(record, self._clock() - begin, self._policy.lone_row_s)
-        if self._metrics.target_passes == 1:
-            self._metrics.ttft_s = now - self._started
+        nodes = min(wanted.nodes, self.target.capacity - self.target.length - 1) - ahead
+        return DraftLimits(max(0, nodes) if depth > 0 else 0, depth)

@@ -12,6 +12,8 @@ recovered token           the target's own token after a rejection
 root                      the last emitted token, whose keys and values are not cached yet
 pending                   nodes computed but not committed
 commit, rollback          keep pending nodes; go back to an absolute length
+reused_tokens             first tokens of the prompt that the target held from the text before and
+                          did not compute again; TTFT is that of reading the others
 reuse hit                 a round whose emitted tokens an overlapped draft had precomputed while
                           the target verified; ``reuse_rate`` is their share of all rounds
 TTFT (``ttft_s``)         start of decoding (a stream's first read) to first token, with prefill
@@ -40,7 +42,8 @@ them would credit speculation with prefill's time.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from edgedec.decoding.policy import RoundRecord
 from edgedec.decoding.speedup import RoundTimes
@@ -50,18 +53,71 @@ from edgedec.decoding.speedup import RoundTimes
 _DISTURBED, _MOST = 0.3, 1.1
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryEvent:
+    """A change of how much memory decoding may use.
+
+    Attributes:
+        kind: ``retreat`` or ``return``.
+        before, after: what was decoded with, in words.
+        reason: why.
+        bytes: what the process held then, or was expected to hold.
+        emitted: tokens of the text before it.
+
+    """
+
+    kind: str
+    before: str
+    after: str
+    reason: str
+    bytes: int
+    emitted: int
+
+
+@dataclass(slots=True)
+class MemoryRecord:
+    """Memory of one text that was decoded within a limit.
+
+    Attributes:
+        granted: bytes that the process may hold.
+        account: bytes that it was expected to hold at most, by part.
+        most: the most it was seen to hold.
+        events: retreats and returns, in order.
+
+    """
+
+    granted: int
+    account: dict[str, int]
+    most: int = 0
+    events: list[MemoryEvent] = field(default_factory=list)
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "granted_bytes": self.granted,
+            "expected_bytes": sum(self.account.values()),
+            "parts": self.account,
+            "seen_bytes": self.most,
+            "events": [asdict(event) for event in self.events],
+        }
+
+
 @dataclass(slots=True)
 class Metrics:
     """Figures of one generation, filled while it runs. Times in seconds.
 
     Attributes:
         ttft_s: start of decoding to first token; 0 until there is one.
+        reused_tokens: of the prompt, held from the text before.
         decode_s: of all rounds but the first, without the time of the stream's reader.
         emitted: tokens emitted in all; ``first_round`` of them in the first round.
         draft_s, target_s, rounds_s: in the drafter, in target passes, in whole rounds with
             the policy's work (their difference is the engine's own cost).
         accepted_lengths: number of rounds by accepted length.
+        forced_tokens: emitted without a draft or a pass, since a constraint left no choice.
         sources: drafted tokens by the drafter that made them.
+        views: drafted tokens, and how many of them were accepted, by the most tokens of the text
+            that the draft model saw.
         reuse_hits: rounds whose emitted tokens an overlapped draft had precomputed while the target
             verified, so that the next draft was ready at once.
         ahead_s: seconds of an overlapped draft's passes; ``overlapped_s`` of them during the
@@ -69,28 +125,33 @@ class Metrics:
         waited_s: longest wait of one thread for a core; None if the system does not count it.
         watched_s: the time over which that was counted, including that of the stream's reader.
         slowdown: pass time relative to calibration; None without calibration.
+        memory: the text's memory, if it was limited; else None.
         round_times: of the rounds after the first, for ``speedup_estimate``.
 
     """
 
     ttft_s: float = 0.0
+    reused_tokens: int = 0
     decode_s: float = 0.0
     emitted: int = 0
     first_round: int = 0
     target_passes: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    forced_tokens: int = 0
     draft_s: float = 0.0
     target_s: float = 0.0
     rounds_s: float = 0.0
     accepted_lengths: Counter[int] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)
+    views: dict[int, tuple[int, int]] = field(default_factory=dict)
     reuse_hits: int = 0
     ahead_s: float = 0.0
     overlapped_s: float = 0.0
     waited_s: float | None = None
     watched_s: float = 0.0
     slowdown: float | None = None
+    memory: MemoryRecord | None = None
     round_times: RoundTimes = field(default_factory=RoundTimes, compare=False)
 
     def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
@@ -111,12 +172,16 @@ class Metrics:
         self.emitted += record.emitted
         self.drafted_tokens += record.drafted
         self.accepted_tokens += record.accepted
+        self.forced_tokens += record.forced
         self.draft_s += record.draft_s
         self.target_s += record.target_s
         self.rounds_s += total_s
         self.accepted_lengths[record.accepted] += 1
         if record.drafted:
             self.sources[record.source] += record.drafted
+        if record.view:
+            drafted, accepted = self.views.get(record.view, (0, 0))
+            self.views[record.view] = drafted + record.drafted, accepted + record.accepted
 
     @property
     def acceptance_rate(self) -> float:

@@ -45,6 +45,9 @@ _GAPS = 1 << 40
 # Positions whose large noise is drawn in one go.
 _AT_ONCE = 8
 _WORD = (1 << 64) - 1
+# Up to this vocabulary, making the noise of all tokens is as fast as finding those that can win,
+# and draft and target share it.
+SMALL_VOCABULARY = 8192
 # Tokens worked on at a time, so that the intermediate results stay in the processor's cache.
 _BLOCK = 4096
 
@@ -106,6 +109,17 @@ class Streams:
     def _key(self, position: int, purpose: Purpose, index: int) -> int:
         text = f"{self.seed}/{position}/{int(purpose)}/{index}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def noise_bytes(vocab_size: int) -> int:
+    """Return the bytes of the noise that is kept for the last positions of a text.
+
+    All tokens' where a vocabulary is small or a distribution flat, else that of the large ones.
+    """
+    every = vocab_size <= SMALL_VOCABULARY
+    of_position = 4 * vocab_size if every else 12 * (int(vocab_size * _LARGE * 1.4) + 4)
+    # The counters are made once, for all texts.
+    return _CACHED_ROWS * of_position + (8 * vocab_size if every else 0)
 
 
 class Noise:

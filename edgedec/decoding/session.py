@@ -25,16 +25,6 @@ class Want(enum.Flag):
     LOGITS = enum.auto()
 
 
-class Phase(enum.Enum):
-    """State of a pass over streamed weights."""
-
-    LOAD = "load"
-    COMPUTE = "compute"
-
-
-OnPhase = Callable[[Phase], None]
-
-
 class Rollback(enum.Enum):
     """How far a session can roll back.
 
@@ -59,6 +49,8 @@ class ModelInfo:
         kv_bytes_per_token: cache bytes per token: all layers, keys and values.
         weight_bytes: bytes of the weights as stored.
         threads: threads of a pass.
+        scratch_bytes_per_token: what reading a chunk of a prompt takes beyond the cache, for each
+            token in the cache; 0 if that does not grow with it.
 
     """
 
@@ -69,6 +61,7 @@ class ModelInfo:
     kv_bytes_per_token: int
     weight_bytes: int
     threads: int = 1
+    scratch_bytes_per_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +149,15 @@ class Pass:
         totals = ((row[0], sum(row)) for row in self.top_logits.tolist())
         best = [first if total == total else total for first, total in totals]
         return self.top_ids[:, 0].tolist(), best
+
+    def below(self, depth: int) -> Pass:
+        """Return the pass as seen from node ``depth`` of a chain, which becomes node 0."""
+        if not depth:
+            return self
+        cut = max(0, depth - self.start)
+        logits = None if self.logits is None else self.logits[cut:]
+        start = max(0, self.start - depth)
+        return Pass(start, self.top_ids[cut:], self.top_logits[cut:], logits)
 
 
 @runtime_checkable
@@ -253,19 +255,6 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Release the cache. Closing twice is harmless; any other call raises StateError."""
-        ...
-
-
-@runtime_checkable
-class StreamedSession(Session, Protocol):
-    """A session whose weights are larger than memory and pass through it (2309.04255)."""
-
-    def watch(self, on_phase: OnPhase | None) -> None:
-        """Report the phases of passes from now on; None ends it.
-
-        ``on_phase`` runs in the thread that computes, at each change, and must be quick: a thread
-        on the same cores may compute while weights load, but not while they are used.
-        """
         ...
 
 

@@ -1,20 +1,23 @@
 """The state machine of a session: committed and pending tokens, and refused calls.
 
-A runtime's session inherits ``SessionBase`` and implements how its cache computes, keeps and drops
-rows. All checks and messages are here, so that runtimes refuse the same calls in the same words.
+A runtime's session inherits ``SessionBase``, or ``SnapshotSession`` if it can be saved, and
+implements how its cache computes, keeps and drops rows. All checks and messages are here, so that
+runtimes refuse the same calls in the same words.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import BinaryIO, ClassVar, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Protocol, TypeVar
 
-from edgedec.decoding import snapshot
 from edgedec.decoding.session import Capabilities, OnChunk, Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CapacityExceeded, Interrupted, StateError
+
+# Tokens of a prompt that a pass reads, unless a runtime says otherwise.
+PREFILL_CHUNK = 128
 
 Self = TypeVar("Self", bound="SessionBase")
 
@@ -48,13 +51,11 @@ class SessionBase(ABC):
         stop: set by ``interrupt``; None creates an event.
 
     Attributes:
-        runtime: its name in saved states.
         prefill_chunk: tokens of a prompt that one pass computes.
 
     """
 
-    runtime: ClassVar[str] = ""
-    prefill_chunk = 128
+    prefill_chunk = PREFILL_CHUNK
 
     def __init__(
         self, capacity: int, vocab_size: int, capabilities: Capabilities, stop: Stop | None = None
@@ -82,33 +83,15 @@ class SessionBase(ABC):
     def _copy(self: Self, length: int) -> Self:
         """Return a new session whose cache holds the first ``length`` tokens."""
 
-    def _read(self, tokens: Sequence[int]) -> None:
-        """Compute a chunk of a prompt after the committed tokens; unless ``_read_all`` does it."""
-        raise NotImplementedError
+    @abstractmethod
+    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        """Compute and commit a prompt, as a rule those of ``_chunks`` one after the other."""
 
     def _cut(self, length: int) -> None:  # noqa: B027 - not every cache has anything to do
         """Drop rows beyond ``length``, unless the next pass overwrites them."""
 
     def _release(self) -> None:  # noqa: B027 - likewise
         """Release the cache."""
-
-    # -- also implemented if sessions can be saved -----------------------------------------------
-
-    def _fingerprint(self) -> str:
-        """Return an identifier of the model that a saved state belongs to."""
-        raise NotImplementedError
-
-    def _state(self) -> snapshot.Payload:
-        """Return the committed tokens' state, as bytes in parts."""
-        raise NotImplementedError
-
-    def _most_bytes(self) -> int:
-        """Return the most bytes of a state that fits this session."""
-        raise NotImplementedError
-
-    def _restore(self, payload: bytearray, length: int) -> None:
-        """Restore a state of ``length`` tokens from ``_state``."""
-        raise NotImplementedError
 
     # -- computing ------------------------------------------------------------------------------
 
@@ -127,14 +110,14 @@ class SessionBase(ABC):
                 " call commit() or rollback() first"
             )
         self._check_fits(tokens, len(tokens))
-        self._read_all(tokens, on_chunk)
+        self._read(tokens, on_chunk)
 
-    def _read_all(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
-        """Commit a prompt in chunks, after the checks."""
+    def _chunks(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> Iterator[Sequence[int]]:
+        """Yield a prompt in chunks; each counts as committed when the next one is asked for."""
         for start in range(0, len(tokens), self.prefill_chunk):
             check_interrupt(self._stop)
             chunk = tokens[start : start + self.prefill_chunk]
-            self._read(chunk)
+            yield chunk
             self._length += len(chunk)
             if on_chunk is not None:
                 on_chunk(start + len(chunk), len(tokens))
@@ -193,34 +176,15 @@ class SessionBase(ABC):
         other._length = length
         return other
 
-    # -- saving ---------------------------------------------------------------------------------
+    # -- saving: ``SnapshotSession`` does it ----------------------------------------------------
 
     def save(self, file: BinaryIO) -> None:
         """See ``Session``."""
-        self._check_saveable("save")
-        model, payload = self._fingerprint(), self._state()
-        snapshot.write(
-            file, runtime=self.runtime, model=model, length=self._length, payload=payload
-        )
+        raise self._not_saved("save")
 
     def load(self, file: BinaryIO) -> None:
         """See ``Session``."""
-        length, payload = self._load_payload(file)
-        self._restore(payload, length)
-        self._length = length
-        self._tree, self._pending = None, 0
-
-    def _load_payload(self, file: BinaryIO) -> tuple[int, bytearray]:
-        """Return length and bytes of a saved state that fits; nothing changes yet."""
-        self._check_saveable("load")
-        model, most = self._fingerprint(), self._most_bytes()
-        length, payload = snapshot.read(file, runtime=self.runtime, model=model, most=most)
-        if length > self.capacity:
-            raise CapacityExceeded(
-                f"load(): expected a state of at most {self.capacity} tokens, got {length}:"
-                " open a larger session"
-            )
-        return length, payload
+        raise self._not_saved("load")
 
     # -- ending ---------------------------------------------------------------------------------
 
@@ -261,14 +225,14 @@ class SessionBase(ABC):
                 " encode the text with this model's tokenizer"
             )
 
-    def _check_saveable(self, call: str) -> None:
+    def _not_saved(self, call: str) -> StateError:
+        """Return the error of saving or loading a session that does not keep its state."""
         if self._closed:
-            raise closed()
-        if not self._capabilities.snapshot:
-            raise StateError(
-                f"{call}(): expected a session with snapshots, got one without:"
-                " compute the text again instead"
-            )
+            return closed()
+        return StateError(
+            f"{call}(): expected a session with snapshots, got one without:"
+            " compute the text again instead"
+        )
 
 
 def check_interrupt(stop: Stop) -> None:

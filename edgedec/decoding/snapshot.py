@@ -17,6 +17,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from edgedec.errors import SnapshotError
@@ -28,6 +29,17 @@ _MAX_HEADER = 1 << 16
 _BLOCK = 1 << 20
 
 Payload = Sequence[bytes | bytearray | memoryview]
+
+
+def begins(path: Path) -> bool:
+    """Return whether a file begins as a saved state does.
+
+    Raises:
+        OSError: it cannot be read.
+
+    """
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def write(file: BinaryIO, *, runtime: str, model: str, length: int, payload: Payload) -> None:

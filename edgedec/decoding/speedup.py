@@ -17,9 +17,13 @@ class RoundTimes:
 
     Rounds of equal width count with their median on both sides of the ratio, so that a pause of the
     machine counts neither for nor against speculation.
+
+    Attributes:
+        by_rows: seconds of rounds by their rows.
+
     """
 
-    _by_rows: dict[int, list[float]] = field(default_factory=dict)
+    by_rows: dict[int, list[float]] = field(default_factory=dict)
     # Single-row rounds without the drafter's share. Those right after a wide pass are slower than
     # in plain decoding, so the others are preferred.
     _alone: list[float] = field(default_factory=list)
@@ -49,7 +53,7 @@ class RoundTimes:
         self._outside.append(record.total_s - record.target_s - record.draft_s)
         if lone_row_s is not None:
             self._known.append(lone_row_s)
-        self._by_rows.setdefault(record.rows, []).append(total_s)
+        self.by_rows.setdefault(record.rows, []).append(total_s)
         if record.rows == 1:
             times = self._after_wide if wide else self._alone
             times.append(record.total_s - record.draft_s)
@@ -58,7 +62,7 @@ class RoundTimes:
     def speedup(self) -> float | None:
         """Return estimated plain seconds over actual seconds; None without a single-row time."""
         plain_s = self._plain_s()
-        seconds = sum(len(times) * median(times) for times in self._by_rows.values())
+        seconds = sum(len(times) * median(times) for times in self.by_rows.values())
         if plain_s is None or not seconds:
             return None
         return plain_s * self._tokens / seconds

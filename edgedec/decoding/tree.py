@@ -47,6 +47,18 @@ class TokenTree:
         self.depths.append(self.depths[parent] + 1)
         return node
 
+    def under(self, tokens: Sequence[int]) -> TokenTree:
+        """Return this tree below a chain of other tokens: node i becomes ``len(tokens) + i``.
+
+        Itself if there are none; otherwise the two share nothing.
+        """
+        if not tokens:
+            return self
+        tree = TokenTree.chain([*tokens, self.tokens[0]])
+        for node in range(1, len(self.tokens)):
+            tree.add(self.tokens[node], self.parents[node] + len(tokens))
+        return tree
+
     def __len__(self) -> int:
         return len(self.tokens)
 
@@ -105,6 +117,7 @@ class Draft:
             lookup, Token Recycling).
         source: name of the drafter that made it.
         passes: number of draft model passes it took.
+        view: most tokens of the text that the draft model saw; 0 without one.
 
     """
 
@@ -112,6 +125,7 @@ class Draft:
     q: Mapping[int, FloatArray] = field(default_factory=dict)
     source: str = ""
     passes: int = 0
+    view: int = 0
 
     @property
     def drafted(self) -> int:

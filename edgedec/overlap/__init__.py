@@ -6,8 +6,3 @@ second thread (``worker``, ``lookahead``) has drafted so far (``lookahead_tree``
 goes on below the nodes being verified during the target's pass. ``edgedec.loading.engine`` puts the
 parts together.
 """
-
-from edgedec.overlap.engine import LookaheadDrafter, OverlappedEngine, WaitLimit
-from edgedec.overlap.lookahead import Lookahead
-
-__all__ = ["Lookahead", "LookaheadDrafter", "OverlappedEngine", "WaitLimit"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from edgedec._support.fields import printable
@@ -13,6 +13,7 @@ from edgedec.decoding.drafting.base import (
     Drafter,
     DraftLimits,
     DraftStep,
+    Evictable,
     GoOn,
     Offer,
     RoundFeedback,
@@ -22,7 +23,8 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
-from edgedec.decoding.session import Phase, Session, StreamedSession
+from edgedec.decoding.session import Session
+from edgedec.decoding.session_abilities import Phase, StreamedSession
 from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import EdgedecError, InputError
 from edgedec.hardware.pinning import PinnedEngine
@@ -152,6 +154,14 @@ class LookaheadDrafter:
         """Add the figures of overlapping to a request's metrics."""
         metrics.reuse_hits, metrics.overlapped_s = self.reuse_hits, self.overlapped_s
         metrics.ahead_s = self.ahead.busy_s - self._since
+
+    def evict(self, keep: Collection[str] = ()) -> None:
+        """See ``Evictable``; the draft model rests until the next text."""
+        if ModelDrafter.name not in keep:
+            self.ahead.evict()
+        lookup: object = self._lookup
+        if isinstance(lookup, Evictable):
+            lookup.evict(keep)
 
     def close(self) -> None:
         self.ahead.close()

@@ -109,6 +109,11 @@ class Lookahead:
             self._resting = now
             self._worker.wake()
 
+    def evict(self) -> None:
+        """Empty the draft's cache; nothing is drafted until ``begin``."""
+        self._worker.post(self._evict)
+        self._stop()
+
     def end(self) -> None:
         """End the text: idle until ``begin``."""
         self._worker.post(self._forget)
@@ -161,7 +166,7 @@ class Lookahead:
         tree = self._tree
         if tree is None or self._paused or self._resting:
             return False
-        if self._follower.room() < 1:  # the session cannot hold the text
+        if self._follower.make_room(1) < 1:  # the session cannot hold the text
             self._still = True
             return False
         began, (total, _) = self._clock.now(), self._busy
@@ -178,6 +183,10 @@ class Lookahead:
         finally:
             self._busy = total + self._clock.now() - began, None
             self.news.set()
+
+    def _evict(self) -> None:
+        self._forget()
+        self._follower.evict()
 
     def _fail(self, error: BaseException) -> None:
         self.failure, self._tree = error, None

@@ -57,7 +57,8 @@ class DraftPassTimes:
         """Return the seconds of a pass."""
         if not self._met:
             return _guess(rows)
-        nearest = min(self._met, key=lambda width: abs(width - rows))
+        # A copy, since the other thread may add a width meanwhile.
+        nearest = min(tuple(self._met), key=lambda width: abs(width - rows))
         return self._met[nearest].value * _guess(rows) / _guess(nearest)
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgedec.decoding.session import Capabilities, ModelInfo, Pass, Want
+from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk, Pass, Want
 from edgedec.decoding.session_base import SessionBase, check_capacity, check_interrupt
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.overlap.clock import Clock, Signal
@@ -119,9 +119,10 @@ class TraceSession(SessionBase):
         stop = WakingStop(self._wake)
         super().__init__(capacity, model.rows.vocab_size, model.capabilities, stop)
 
-    def _read(self, tokens: Sequence[int]) -> None:
-        self._compute(self._model.cost.reading(len(tokens), self._length < self._rows.prompt))
-        self._append(tokens)
+    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        for chunk in self._chunks(tokens, on_chunk):
+            self._compute(self._model.cost.reading(len(chunk), self._length < self._rows.prompt))
+            self._append(chunk)
 
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         model, count = self._model, len(tree) - start

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from heapq import heappop, heappush
-from types import TracebackType
 
 from edgedec.errors import Interrupted, StateError
 from edgedec.hardware.pinning import pinned
@@ -90,12 +89,7 @@ class VirtualClock:
         self._core = ExitStack()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         self.close()
         if self._core is not None:
             self._core.close()

@@ -25,6 +25,9 @@ if TYPE_CHECKING:  # the command line lists names without importing numpy
 
 # The drafter that drafts nothing: plain decoding.
 PLAIN = "none"
+# Tokens of a long text that a draft model sees, until another number turns out to be better, and
+# the most that are tried by themselves.
+DRAFT_CONTEXT, LARGEST_VIEW = 512, 2048
 # The name for the most suitable drafter, see ``default``.
 AUTO = "auto"
 
@@ -173,6 +176,8 @@ def _nothing() -> DrafterInfo:
 
 __all__ = [
     "AUTO",
+    "DRAFT_CONTEXT",
+    "LARGEST_VIEW",
     "PLAIN",
     "added",
     "before_model",

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from edgedec.decoding.acceptance import Verdict
-from edgedec.decoding.drafting.base import Drafter, DraftLimits, GoOn, RoundFeedback
+from edgedec.decoding.drafting.base import (
+    Drafter,
+    DraftLimits,
+    Evictable,
+    GoOn,
+    Keeper,
+    RoundFeedback,
+    keepers_of,
+)
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.tree import Draft, TokenTree
@@ -74,6 +82,16 @@ class CompositeDrafter:
             arm.observe(replace(feedback, draft=draft, verdict=_NOTHING))
         if self._learner is not None and not (drafted and self._maker is self._learner):
             self._learner.observe(feedback)
+
+    def keepers(self) -> dict[str, Keeper]:
+        return {name: keeper for arm in self._arms for name, keeper in keepers_of(arm).items()}
+
+    def evict(self, keep: Collection[str] = ()) -> None:
+        """See ``Evictable``."""
+        self._declined = None
+        for arm in self._arms:
+            if isinstance(arm, Evictable):
+                arm.evict(keep)
 
     def close(self) -> None:
         for arm in self._arms:

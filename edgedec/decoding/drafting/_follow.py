@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp
+from typing import BinaryIO
 
 import numpy as np
 
+from edgedec.decoding import drafting, snapshot
 from edgedec.decoding.drafting._translated import translated
+from edgedec.decoding.drafting._view import View
+from edgedec.decoding.drafting._view_choice import SCORED, ViewChoice, try_out
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.randomness import Purpose
-from edgedec.decoding.sampling import Rows, Sampler
+from edgedec.decoding.reading import go_back, shared_length
+from edgedec.decoding.sampling import Rows, Sampler, filters
 from edgedec.decoding.session import Pass
+from edgedec.decoding.session_abilities import Trimmable
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
-from edgedec.errors import CannotRollback, InputError
+from edgedec.errors import InputError
 
 # Up to this many missing tokens are computed in the next pass; more are prefilled, which needs
 # neither logits nor an ancestor mask.
@@ -21,6 +27,13 @@ _RIDE_ALONG = 8
 # A long prompt is read over several rounds, which meanwhile decode without a draft: neither the
 # first token nor a cancelled request waits for a second model's prefill.
 _READ_AT_ONCE = 512
+_VIEW = "view"
+
+
+def no_model(name: str) -> InputError:
+    """Return the error of a drafter that was built without the draft model it needs."""
+    other = drafting.default(with_model=False)
+    return InputError(f"drafter {name!r} needs a draft model: give one, or use {other!r}")
 
 
 class Follower:
@@ -31,15 +44,24 @@ class Follower:
     computes the root, so a draft of d tokens costs d passes. The caller and the sampler see the
     tree as rooted at the last token of the text, whatever is above it.
 
-    Invariant: the session holds ``_held``, a prefix of ``sampler.history[:-1]``.
+    Invariant: the session holds ``_held``, a prefix of what its view shows of
+    ``sampler.history[:-1]``: all of it, unless the text is longer than the session.
     """
 
     def __init__(self, parts: DrafterParts, name: str) -> None:
         if parts.draft is None:
-            raise InputError(f"drafter {name!r} needs a draft model: give one, or use 'lookup'")
+            raise no_model(name)
         self._session, self._widest = translated(parts.draft, parts.translation)
         self._sampler: Sampler | None = None
         self._held: list[int] = []
+        self._view = View(self._session.capacity)
+        self._clock = parts.clock
+        self._choice: ViewChoice | None = None
+        if parts.choose_view:
+            self._choice = ViewChoice(self._session.capacity)
+            self._view.size = self._choice.size
+        # Seconds of this round's passes, and when the last one ended.
+        self._passes_s = self._drafted_at = 0.0
         # State of the round: the caller's tree, the session's own (with the missing tokens above
         # it), how many those are, nodes pending in the session, and the last pass.
         self._tree: TokenTree | None = None
@@ -52,20 +74,65 @@ class Follower:
         """Follow another text; the prefix shared with the last one stays computed."""
         self._sampler = sampler
         self._drop()
-        shared = 0
-        for mine, theirs in zip(self._held, prompt[:-1], strict=False):
-            if mine != theirs:
-                break
-            shared += 1
+        if self._choice is not None:
+            self._choice.begin()
+        shared = shared_length(self._held, self._view.of(prompt[:-1]))
+        if self._view.left_out and (shared < len(self._held) or not self._view.goes_on(prompt)):
+            self._view.left_out = 0
+            shared = shared_length(self._held, prompt[:-1])
         self._rollback(shared)
 
     def room(self) -> int:
         """Return how many nodes, including the root, can still be computed in one round."""
-        return min(self._session.capacity - len(self._text()) + 1, self._widest)
+        seen = self._view.length(self._history())
+        return min(self._view.size - seen + 1, self._widest)
+
+    @property
+    def view(self) -> int:
+        """Most tokens of the text that the draft model sees."""
+        return self._view.size
+
+    def make_room(self, nodes: int) -> int:
+        """Return ``room()``; if that is less than ``nodes``, show the draft less of the text.
+
+        This ends an open round; the tokens that the session then lacks count as ``behind``. It may
+        also compare two views and change to the better one.
+        """
+        choice = self._choice
+        if choice is not None and not self.behind():
+            other = choice.due(len(self._history()))
+            if other is not None:
+                self._compare(choice, other)
+        if self.room() < min(nodes, self._view.size // 4):
+            self._drop()
+            self._keep_first(self._view.slide(self._history()))
+        return self.room()
+
+    def _compare(self, choice: ViewChoice, other: int) -> None:
+        """Score the end of the text under the present view and another; keep the better one."""
+        self._drop()
+        view, history, began = self._view, self._history(), self._clock()
+        before = view.size, view.left_out
+        if view.left_out and view.length(history) < view.size // 2 + SCORED:
+            self._keep_first(view.show(history, view.size // 2 + SCORED))
+        self._rollback(max(0, min(len(self._held), view.length(history) - 1 - SCORED)))
+        present = try_out(self._session, self._widest, self._held, self._text(), self._clock)
+        view.size = other
+        self._keep_first(view.show(history, other // 2 + SCORED))
+        tried = try_out(self._session, self._widest, self._held, self._text(), self._clock)
+        if not choice.prefers(other, present, tried):
+            view.size, left_out = before
+            self._keep_first(view.slide(history) if left_out else view.show(history, len(history)))
+            self._read(self._text()[len(self._held) : -1])
+        choice.paid(other, self._clock() - began)
+
+    def _keep_first(self, kept: int | None) -> None:
+        if kept is not None:
+            self._rollback(min(kept, len(self._held)))
 
     def behind(self) -> int:
         """Return how many tokens must be read before the next pass; 0 if it can include them."""
-        missing = len(self._text()) - 1 - len(self._held)
+        missing = self._view.length(self._history()) - 1 - len(self._held)
         return missing if missing > _RIDE_ALONG else 0
 
     def catch_up(self) -> bool:
@@ -92,9 +159,13 @@ class Follower:
         return 1 / (1 + sum([exp(logit - best) for logit in others]))
 
     def scores(self, node: int) -> list[float]:
-        """Return logits of the last pass's top after ``node``, descending."""
+        """Return logits of the last pass's top allowed tokens after ``node``, descending."""
         scored = self._last_pass()
-        scores: list[float] = scored.top_logits[node - scored.start].tolist()
+        top = scored.top_logits[node - scored.start]
+        if self._rows is not None and self._constrained:
+            row = self._rows.own(node)
+            top = row[filters.ranked(row, len(top))]
+        scores: list[float] = top.tolist()
         return scores
 
     def chances(self, rows: Rows, node: int, ids: IntArray) -> FloatArray:
@@ -108,7 +179,7 @@ class Follower:
         assert sampler is not None
         if not sampler.params.greedy:
             return rows.probs(node)[ids]
-        row = (scored.top_logits if scored.logits is None else scored.logits)[node - scored.start]
+        row = rows.own(node)
         weights: FloatArray = np.exp(row - row.max())
         weights /= weights.sum()
         return weights[: len(ids)] if scored.logits is None else weights[ids]
@@ -117,12 +188,38 @@ class Follower:
         """Commit the nodes of an accepted path that were computed; forget the others."""
         if tree is not self._tree or not self._pending:
             return
+        if self._choice is not None:
+            outside_s = self._clock() - self._drafted_at
+            self._choice.round(self._passes, self._passes_s, outside_s)
         lag, pending = self._lag, self._pending
         nodes = [*range(lag), *(node + lag for node in path if node + lag < pending)]
         tokens = self._own.tokens_on(nodes)
         self._session.commit(nodes)
         self._held += tokens
         self._forget()
+
+    def save(self, file: BinaryIO) -> None:
+        """See ``Keeper``: the draft's keys and values."""
+        self._drop()
+        left_out = self._view.left_out
+        snapshot.write(file, runtime=_VIEW, model="", length=left_out, payload=[])
+        self._session.save(file)
+
+    def load(self, file: BinaryIO, text: Sequence[int]) -> None:
+        """See ``Keeper``."""
+        self._drop()
+        left_out, _ = snapshot.read(file, runtime=_VIEW, model="", most=0)
+        self._session.load(file)
+        self._view.left_out = left_out
+        self._held = list(self._view.of(text)[: self._session.length])
+        self._rollback(len(self._held))
+
+    def evict(self) -> None:
+        """Empty the session and give its memory back; the text is read again when it is asked."""
+        self._drop()
+        self._rollback(0)
+        if isinstance(self._session, Trimmable):
+            self._session.trim()
 
     def close(self) -> None:
         """Close the session."""
@@ -132,9 +229,16 @@ class Follower:
         """Return the number of passes spent on this tree so far."""
         return self._passes if tree is self._tree else 0
 
-    def _text(self) -> list[int]:
+    @property
+    def _constrained(self) -> bool:
+        return self._sampler is not None and self._sampler.constraint is not None
+
+    def _history(self) -> list[int]:
         assert self._sampler is not None, "propose() before begin()"
         return self._sampler.history
+
+    def _text(self) -> Sequence[int]:
+        return self._view.of(self._history())
 
     def _last_pass(self) -> Pass:
         assert self._scored is not None, "no pass in this round: call rows() first"
@@ -145,6 +249,7 @@ class Follower:
         self._own = TokenTree(0)
         self._rows = self._scored = None
         self._lag = self._pending = self._passes = 0
+        self._passes_s = 0.0
 
     def _drop(self) -> None:
         """End an open round, even one that an exception left unfinished."""
@@ -154,13 +259,7 @@ class Follower:
         self._forget()
 
     def _rollback(self, length: int) -> None:
-        try:
-            self._session.rollback(length)
-        except CannotRollback as error:
-            # Going back further is fine: missing tokens are read again.
-            length = error.nearest if error.nearest <= length else 0
-            self._session.rollback(length)
-        del self._held[length:]
+        del self._held[go_back(self._session, length) :]
 
     def _open(self, tree: TokenTree) -> None:
         self._drop()
@@ -186,16 +285,11 @@ class Follower:
                 own.add(tree.tokens[node], tree.parents[node] + lag)
         sampler = self._sampler
         assert sampler is not None
+        began = self._clock()
         scored = self._session.forward(own, start, sampler.want)
+        self._drafted_at = self._clock()
+        self._passes_s += self._drafted_at - began
         self._pending = len(own)
         self._passes += 1
-        self._scored = _below(scored, lag) if lag else scored
+        self._scored = scored.below(lag)
         return sampler.rows(self._scored, tree, Purpose.DRAFT)
-
-
-def _below(scored: Pass, lag: int) -> Pass:
-    """Return the pass as seen from the node ``lag`` deep: rows above it cut, nodes renumbered."""
-    cut = max(0, lag - scored.start)
-    logits = None if scored.logits is None else scored.logits[cut:]
-    start = max(0, scored.start - lag)
-    return Pass(start, scored.top_ids[cut:], scored.top_logits[cut:], logits)

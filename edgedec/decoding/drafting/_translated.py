@@ -12,7 +12,8 @@ import numpy as np
 from edgedec.decoding import snapshot
 from edgedec.decoding.drafting._transcript import Transcript, TranscriptPlan, of_all
 from edgedec.decoding.session import Capabilities, OnChunk, Pass, Session, Want
-from edgedec.decoding.session_base import SessionBase
+from edgedec.decoding.session_abilities import Trimmable
+from edgedec.decoding.session_snapshot import SnapshotSession
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SnapshotError
@@ -33,7 +34,7 @@ def translated(session: Session, translation: Translation | None) -> tuple[Sessi
     return speaking, speaking.widest
 
 
-class TranslatedSession(SessionBase):
+class TranslatedSession(SnapshotSession):
     """Token-level intersection (TLI): the same ``Session`` protocol over another vocabulary.
 
     A row of logits has the target's columns; tokens missing from the draft's vocabulary hold
@@ -72,7 +73,12 @@ class TranslatedSession(SessionBase):
         """Nodes of a tree that fit after any text."""
         return self._text.margin
 
-    def _read_all(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def trim(self) -> None:
+        """See ``Trimmable``."""
+        if isinstance(self._session, Trimmable):
+            self._session.trim()
+
+    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         if not tokens:
             return
         try:
@@ -126,16 +132,14 @@ class TranslatedSession(SessionBase):
         super().save(file)
         self._session.save(file)
 
-    def load(self, file: BinaryIO) -> None:
-        length, payload = self._load_payload(file)
+    def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
         state = _parsed(payload, length, self._translation)
-        self._session.load(file)
+        self._session.load(rest)
         if len(state[1]) != self._session.length:  # a state that was tampered with
             self._session.rollback(0)
             state = [[], [], [0]]
         self._text.restore(state)
-        self._length = len(state[0])
-        self._tree, self._pending = None, 0
+        return len(state[0])
 
     def _fingerprint(self) -> str:
         return self._translation.fingerprint

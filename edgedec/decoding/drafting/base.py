@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from time import perf_counter
+from typing import BinaryIO, Literal, NamedTuple, Protocol, runtime_checkable
 
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.randomness import Streams
@@ -127,6 +128,54 @@ class Drafter(Protocol):
         ...
 
 
+class Keeper(Protocol):
+    """Something that a drafter keeps from one text to the next, and that can be saved."""
+
+    def save(self, file: BinaryIO) -> None:
+        """Write it.
+
+        Raises:
+            StateError: the draft model's sessions cannot be saved.
+
+        """
+        ...
+
+    def load(self, file: BinaryIO, text: Sequence[int]) -> None:
+        """Replace it by what was saved, when the target held ``text``.
+
+        Raises:
+            SnapshotError: damaged, or of another model; nothing changes.
+
+        """
+        ...
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A drafter with something worth saving beside a text."""
+
+    def keepers(self) -> dict[str, Keeper]:
+        """Return it by name; drafters that share a part give it one name."""
+        ...
+
+
+def keepers_of(drafter: Drafter) -> dict[str, Keeper]:
+    """Return what a drafter keeps; nothing if it cannot say."""
+    return drafter.keepers() if isinstance(drafter, Keeping) else {}
+
+
+@runtime_checkable
+class Evictable(Protocol):
+    """A drafter that can give memory back in the middle of a text."""
+
+    def evict(self, keep: Collection[str] = ()) -> None:
+        """Give back what drafters other than those named in ``keep`` remember.
+
+        They may be asked again, and then begin with what is known of the text.
+        """
+        ...
+
+
 # Draft lengths that plans choose from, unless a drafter has others.
 LENGTHS = tuple(range(1, 9))
 
@@ -199,6 +248,9 @@ class DrafterParts:
         draft_branches: likewise of the draft's.
         translation: between the target's vocabulary and the draft's; None if they are the same.
         rivals: the drafters asked next, if this one is part of another.
+        choose_view: compare how much of a long text the draft model had better see; else it sees as
+            much as its session holds.
+        clock: returns seconds.
 
     """
 
@@ -208,6 +260,8 @@ class DrafterParts:
     translation: Translation | None = None
     draft_branches: int | None = None
     rivals: Sequence[str] = ()
+    choose_view: bool = False
+    clock: Callable[[], float] = perf_counter
 
     @property
     def by_text(self) -> bool:

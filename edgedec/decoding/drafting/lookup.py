@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from edgedec.decoding.drafting.base import (
     Drafter,
@@ -43,6 +43,11 @@ class NgramIndex:
             self._after.clear()
             self._done = 0
         self._text = text
+
+    def forget(self) -> None:
+        """Drop the index; the next ``find`` makes it anew."""
+        self._after = {}
+        self._done = 0
 
     def find(self) -> tuple[int, int]:
         """Return where the longest tail seen before went on, and the tail's length.
@@ -101,9 +106,10 @@ class LookupDrafter:
         self._index = NgramIndex(vocab_size, shortest, longest)
         self._rivals = rivals
         self._text: Sequence[int] = ()
+        self._sampler: Sampler | None = None
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        self._text = sampler.history
+        self._text, self._sampler = sampler.history, sampler
         self._index.follow(self._text)
 
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
@@ -113,7 +119,8 @@ class LookupDrafter:
         if length <= 0:
             return draft
         start, matched = self._index.find()
-        if not matched:
+        sampler = self._sampler
+        if not matched or sampler is None:
             return draft
 
         text, end = self._text, len(self._text)
@@ -132,9 +139,16 @@ class LookupDrafter:
 
         offer = Offer(self.name, confidence, entropy, token, rivals=self._rivals)
         leaf = 0
-        while leaf < length and go_on(DraftStep(offer, leaf, leaf)):
+        while leaf < length and sampler.permits(tree, leaf, token()):
+            if not go_on(DraftStep(offer, leaf, leaf)):
+                break
             leaf = tree.add(token(), leaf)
         return draft
+
+    def evict(self, keep: Collection[str] = ()) -> None:
+        """See ``Evictable``."""
+        if self.name not in keep:
+            self._index.forget()
 
     def observe(self, feedback: RoundFeedback) -> None:
         pass  # the sampler's history is the text

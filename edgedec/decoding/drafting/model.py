@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.base import (
@@ -12,6 +12,7 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     DraftStep,
     GoOn,
+    Keeper,
     Offer,
     RoundFeedback,
 )
@@ -23,8 +24,8 @@ from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 class ModelDrafter:
     """Draws token after token from the draft model, as the target would draw them.
 
-    A draft of d tokens costs d draft passes. Beyond the draft session's capacity it proposes
-    nothing.
+    A draft of d tokens costs d draft passes. In a text longer than the draft's context, the draft
+    sees its beginning and its end.
 
     Args:
         parts: with a draft model.
@@ -45,7 +46,9 @@ class ModelDrafter:
         tree, follower = TokenTree(root), self._follower
         q: dict[int, FloatArray] = {}
         draft = Draft(tree, q, self.name)
-        length = min(limits.nodes, limits.depth, follower.room())
+        length = min(limits.nodes, limits.depth)
+        if length > 0:
+            length = min(length, follower.make_room(length))
         if length <= 0:
             return draft
 
@@ -72,12 +75,20 @@ class ModelDrafter:
             if not streams.coupled:
                 q[leaf] = rows.probs(leaf)
             leaf = tree.add(rows.draw(leaf), leaf)
-        draft.passes = follower.passes(tree)
+        draft.passes, draft.view = follower.passes(tree), follower.view
         return draft
 
     def observe(self, feedback: RoundFeedback) -> None:
         kept = feedback.verdict.path[: len(feedback.kept)]
         self._follower.keep(feedback.draft.tree, kept)
+
+    def keepers(self) -> dict[str, Keeper]:
+        return {"draft": self._follower}
+
+    def evict(self, keep: Collection[str] = ()) -> None:
+        """See ``Evictable``; drafters that share a follower lose its cache together."""
+        if self.name not in keep:
+            self._follower.evict()
 
     def close(self) -> None:
         self._follower.close()

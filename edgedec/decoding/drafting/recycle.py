@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from edgedec.decoding import snapshot
 from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterInfo,
@@ -16,12 +18,14 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     DraftStep,
     GoOn,
+    Keeper,
     Offer,
     RoundFeedback,
 )
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.errors import SnapshotError
 
 _SUCCESSORS = 8
 _UNKNOWN = -1
@@ -90,8 +94,12 @@ class RecycleDrafter:
         self._matrix = np.full((vocab_size, _SUCCESSORS), _UNKNOWN, dtype=np.int32)
         self._template = Template(_NODES, _LEVELS, 1 if branches == 1 else _SUCCESSORS)
         self._most = _NODES if branches is None else branches
+        self._sampler: Sampler | None = None
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
+        self._sampler = sampler
+        if not self._matrix.flags.writeable:
+            self._matrix = self._matrix.copy()
         tokens = np.asarray(prompt, dtype=np.int64)
         here, after = tokens[:-1], tokens[1:]
         # Written in the order of the text, so that the newest successor remains.
@@ -102,7 +110,7 @@ class RecycleDrafter:
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
         tree = TokenTree(root)
         draft = Draft(tree, source=self.name)
-        template, successor = self._template, self._matrix.item
+        template, successor, sampler = self._template, self._matrix.item, self._sampler
 
         def confidence() -> float:
             return template.values[place] / above_value
@@ -121,6 +129,8 @@ class RecycleDrafter:
             token = successor(tree.tokens[above], template.ranks[place])
             if token == _UNKNOWN or (above in inner and leaves == self._most):
                 continue
+            if sampler is not None and not sampler.permits(tree, above, token):
+                continue
             above_value = template.values[parent - 1] if parent else 1.0
             if not go_on(DraftStep(offer, len(tree) - 1, depth - 1, above_value)):
                 break
@@ -133,9 +143,40 @@ class RecycleDrafter:
         best = feedback.scored.top_ids[:, :_SUCCESSORS]
         width = best.shape[1]
         matrix = self._matrix
+        if not matrix.flags.writeable:
+            return  # given back until the next text
         # One row after the other: for a token that occurs twice in the tree, the later row counts.
         for row, token in enumerate(feedback.draft.tree.tokens):
             matrix[token, :width] = best[row]
+
+    def keepers(self) -> dict[str, Keeper]:
+        return {self.name: self}
+
+    def save(self, file: BinaryIO) -> None:
+        """See ``Keeper``: the matrix."""
+        snapshot.write(
+            file, runtime=self.name, model=self._shape, length=0, payload=[self._matrix.tobytes()]
+        )
+
+    def load(self, file: BinaryIO, text: Sequence[int]) -> None:
+        """See ``Keeper``."""
+        most = self._matrix.nbytes
+        _, payload = snapshot.read(file, runtime=self.name, model=self._shape, most=most)
+        if len(payload) != most:
+            raise SnapshotError("the saved successors are damaged: save the text again")
+        matrix = np.frombuffer(payload, np.int32).reshape(self._matrix.shape)
+        if matrix.min() < _UNKNOWN or matrix.max() >= len(matrix):
+            raise SnapshotError("the saved successors are not token ids: save the text again")
+        self._matrix = matrix
+
+    @property
+    def _shape(self) -> str:
+        return "x".join(map(str, self._matrix.shape))
+
+    def evict(self, keep: Collection[str] = ()) -> None:
+        """See ``Evictable``; nothing is learned or drafted until the next text."""
+        if self.name not in keep:
+            self._matrix = np.broadcast_to(np.int32(_UNKNOWN), self._matrix.shape)
 
     def close(self) -> None:
         pass

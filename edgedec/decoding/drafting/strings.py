@@ -7,6 +7,8 @@ from math import exp
 
 import numpy as np
 
+from edgedec.decoding import drafting
+from edgedec.decoding.drafting._follow import no_model
 from edgedec.decoding.drafting._transcript import Transcript, TranscriptPlan, of_all
 from edgedec.decoding.drafting.base import (
     Drafter,
@@ -54,10 +56,11 @@ class StringsDrafter:
 
     def __init__(self, parts: DrafterParts) -> None:
         if parts.draft is None:
-            raise InputError("drafter 'strings' needs a draft model: give one, or use 'lookup'")
+            raise no_model(self.name)
         if parts.translation is None:
             raise InputError(
-                "drafter 'strings' is for a draft with a tokenizer of its own: use 'model'"
+                f"drafter {self.name!r} is for a draft with a tokenizer of its own:"
+                f" use {drafting.default(with_model=True)!r}"
             )
         self._rivals = parts.rivals
         self._session = parts.draft
@@ -117,8 +120,7 @@ class StringsDrafter:
         if plan is not None:
             self._keep(plan)
             draft.passes = self._passes
-        for token in self._written(drafted)[:length]:
-            tree.add(token, len(tree) - 1)
+        self._add(tree, self._written(drafted)[:length])
         return draft
 
     def observe(self, feedback: RoundFeedback) -> None:
@@ -126,6 +128,14 @@ class StringsDrafter:
 
     def close(self) -> None:
         self._session.close()
+
+    def _add(self, tree: TokenTree, tokens: Sequence[int]) -> None:
+        """Add tokens to a chain, up to the first that the constraint refuses."""
+        assert self._sampler is not None, "propose() before begin()"
+        for token in tokens:
+            if not self._sampler.permits(tree, len(tree) - 1, token):
+                break
+            tree.add(token, len(tree) - 1)
 
     def _history(self) -> list[int]:
         assert self._sampler is not None, "propose() before begin()"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from edgedec.decoding import drafting
 from edgedec.decoding.drafting._follow import Follower
 from edgedec.decoding.drafting.base import (
     Drafter,
@@ -16,6 +17,7 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     DraftStep,
     GoOn,
+    Keeper,
     Offer,
     RoundFeedback,
 )
@@ -91,7 +93,10 @@ class TreeDrafter:
             only = "verified here, as with --row-invariant"
             if parts.branches != 1:
                 only = "computed by the draft model"
-            raise InputError(f"drafter 'tree' branches, and only chains are {only}: use 'model'")
+            other = drafting.default(with_model=True)
+            raise InputError(
+                f"drafter {self.name!r} branches, and only chains are {only}: use {other!r}"
+            )
         self._follower = follower or Follower(parts, self.name)
         self.rivals = parts.rivals
         self._threshold, self._branches = threshold, parts.both_branches
@@ -105,9 +110,11 @@ class TreeDrafter:
         tree = TokenTree(root)
         q: dict[int, FloatArray] = {}
         draft = Draft(tree, q, self.name)
-        room = self._follower.room()
+        if min(limits.nodes, limits.depth) <= 0:
+            return draft
+        room = self._follower.make_room(limits.nodes)
         nodes = min(limits.nodes, room)
-        if min(nodes, limits.depth) <= 0 or not self._caught_up(go_on):
+        if nodes <= 0 or not self._caught_up(go_on):
             return draft
         threshold = self._threshold or 1 / (limits.nodes + 1)
         layer = {0: 1.0}
@@ -119,7 +126,7 @@ class TreeDrafter:
             slots = _Slots(self, tree, layer, None if streams.coupled else q)
             slots.forks = nodes if self._branches is None else self._branches - tree.leaves
             layer = slots.fill(depth, nodes, threshold, go_on)
-        draft.passes = self._follower.passes(tree)
+        draft.passes, draft.view = self._follower.passes(tree), self._follower.view
         return draft
 
     def _caught_up(self, go_on: GoOn) -> bool:
@@ -151,6 +158,14 @@ class TreeDrafter:
                 self._calibration.learn(self._places[node], len(children), taken)
         kept = feedback.verdict.path[: len(feedback.kept)]
         self._follower.keep(feedback.draft.tree, kept)
+
+    def keepers(self) -> dict[str, Keeper]:
+        return {"draft": self._follower}
+
+    def evict(self, keep: Collection[str] = ()) -> None:
+        """See ``Evictable``; drafters that share a follower lose its cache together."""
+        if self.name not in keep:
+            self._follower.evict()
 
     def close(self) -> None:
         self._follower.close()

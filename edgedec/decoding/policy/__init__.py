@@ -4,7 +4,7 @@ A policy is asked for limits once a round and for permission before each drafted
 feedback afterwards. Its choices may depend on time; the text never does.
 """
 
-from edgedec.decoding.policy.base import DraftPolicy, RoundRecord
+from edgedec.decoding.policy.base import DraftPolicy, Learning, RoundRecord
 from edgedec.decoding.policy.cost import CostCurve, calibrate
 from edgedec.decoding.policy.fixed import Fixed
 from edgedec.decoding.policy.measured import MeasuredCost
@@ -15,6 +15,7 @@ __all__ = [
     "CostCurve",
     "DraftPolicy",
     "Fixed",
+    "Learning",
     "MeasuredCost",
     "Only",
     "RoundRecord",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from edgedec.decoding.drafting.base import DraftLimits, DraftStep
 
@@ -22,6 +22,8 @@ class RoundRecord(NamedTuple):
         source: the drafter's name.
         path: nodes the rule accepted, root first; node i is the i-th that was drafted.
         tokens: those emitted.
+        forced: of them, tokens after the rule's that a constraint left no choice of.
+        view: see ``Draft``.
 
     """
 
@@ -36,6 +38,8 @@ class RoundRecord(NamedTuple):
     source: str
     path: Sequence[int] = ()
     tokens: Sequence[int] = ()
+    forced: int = 0
+    view: int = 0
 
 
 class DraftPolicy(Protocol):
@@ -72,4 +76,22 @@ class DraftPolicy(Protocol):
 
     def observe(self, record: RoundRecord) -> None:
         """Learn from the round that just ended."""
+        ...
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """A policy that keeps from one text to the next what it has learned, between texts."""
+
+    def learned(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        ...
+
+    def learn_from(self, learned: dict[str, Any]) -> None:
+        """Begin with what ``learned`` returned.
+
+        Raises:
+            SnapshotError: it is something else; nothing changes.
+
+        """
         ...

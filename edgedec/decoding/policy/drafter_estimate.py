@@ -6,9 +6,11 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Any
 
 from edgedec.decoding.policy import thresholds
 from edgedec.decoding.policy.cost import RunningMedian
+from edgedec.errors import SnapshotError
 
 # Confidences are sorted into bins, and the acceptance of each bin is learned. In a chain a
 # confidence is of the next token, in a tree of a whole path, which is often small.
@@ -107,6 +109,33 @@ class DrafterEstimate:
         for place in range(len(self.prior)):
             self._estimate(place)
 
+    def learned(self) -> dict[str, Any]:
+        """Return what texts so far have taught, as JSON; called between texts."""
+        self.begin()
+        return {"branching": self.branching, "chances": self.prior, "weight": self._weight}
+
+    def learn_from(self, learned: dict[str, Any]) -> None:
+        """Begin with what ``learned`` returned.
+
+        Raises:
+            SnapshotError: it is something else.
+
+        """
+        chances, weight = learned.get("chances"), learned.get("weight")
+        if not (
+            isinstance(chances, list)
+            and len(chances) == len(self.prior)
+            and all(isinstance(chance, (int, float)) and 0 <= chance <= 1 for chance in chances)
+            and isinstance(weight, (int, float))
+            and 0 < weight <= _MOST_PRIOR_WEIGHT
+        ):
+            raise SnapshotError("the saved acceptance rates are damaged: save the text again")
+        self.prior, self._weight = [float(chance) for chance in chances], float(weight)
+        self._right, self._promised = _TRUST_KNOWN
+        self._quick = list(self.prior)
+        for place in range(len(self.prior)):
+            self._estimate(place)
+
     @property
     def tried(self) -> bool:
         """Return whether this text has taught anything about it."""
@@ -154,7 +183,7 @@ class DrafterEstimate:
         self.chances[place] = known / (self._weight + self._tries[place])
         self.stale = True
 
-    # -- probes: a drafter that is no longer asked is tried occasionally ------------------------
+    # -- probes: a drafter that was dropped is tried again occasionally -------------------------
 
     def wait(self, rounds: float) -> None:
         """Count rounds without this drafter."""

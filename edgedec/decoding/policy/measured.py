@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DraftLimits, DraftStep
 from edgedec.decoding.policy.base import RoundRecord
 from edgedec.decoding.policy.cost import CostCurve
@@ -9,6 +12,7 @@ from edgedec.decoding.policy.drafter_estimate import DrafterEstimate
 from edgedec.decoding.policy.evidence import RoundEvidence
 from edgedec.decoding.policy.exploration import AskingBackoff, Exploration
 from edgedec.decoding.policy.round_cost import CatchUpCost, RoundCost
+from edgedec.errors import SnapshotError
 
 _FORGET = 0.97
 # Thresholds are recomputed after this many seconds of decoding, so that this takes a fraction of a
@@ -79,6 +83,23 @@ class MeasuredCost:
         self._catch_up.begin(remaining)
         self._rounds = self._plan_at = 0
         self._plan()
+
+    def learned(self) -> dict[str, Any]:
+        return {name: drafter.learned() for name, drafter in self._drafters.items()}
+
+    def learn_from(self, learned: dict[str, Any]) -> None:
+        found = {}
+        for name, raw in learned.items():
+            if not drafting.known(name):
+                continue
+            if not isinstance(raw, dict):
+                raise SnapshotError("the saved acceptance rates are damaged: save the text again")
+            # A look at a draft model takes the time that was measured here.
+            look_s = self.draft_s if drafting.info(name).needs_model else 0.0
+            branching = raw.get("branching") is True
+            found[name] = DrafterEstimate(self._limits.nodes, look_s, branching=branching)
+            found[name].learn_from(raw)
+        self._drafters.update(found)
 
     def limits(self) -> DraftLimits:
         self._resting = self._backoff.rest()
@@ -226,7 +247,7 @@ class MeasuredCost:
         asked, bins = seen.asked, seen.bins
         self._exploration.count(self._drafters, asked if bins else None, self._waited)
         self._waited = 0
-        gained = record.emitted - 1 - spent
+        gained = record.emitted - record.forced - 1 - spent
         if self._explored in self._drafters:
             self._drafters[self._explored].probed(max(self._gain, 0.0) - gained)
         elif asked is not None and seen.probing:

@@ -11,19 +11,17 @@ from edgedec.decoding.policy.base import DraftPolicy, RoundRecord
 from edgedec.decoding.policy.fixed import Fixed
 
 
-class Only:
-    """A policy that lets only some drafters draft.
+class Within:
+    """Another policy's decisions, for a subclass to narrow.
 
     Args:
-        policy: decides for those that may.
-        sources: their names.
+        policy: decides.
 
     """
 
-    def __init__(self, policy: DraftPolicy, sources: Collection[str]) -> None:
+    def __init__(self, policy: DraftPolicy) -> None:
         self.name = policy.name
         self._policy = policy
-        self._sources = frozenset(sources)
 
     @property
     def lone_row_s(self) -> float | None:
@@ -39,17 +37,35 @@ class Only:
     def limits(self) -> DraftLimits:
         return self._policy.limits()
 
-    def go_on(self, step: DraftStep) -> bool:
+    def observe(self, record: RoundRecord) -> None:
+        self._policy.observe(record)
+
+    def _go_on_with(self, sources: Collection[str], step: DraftStep) -> bool:
+        """Return the policy's decision as if there were no other drafters than these."""
         offer = step.offer
-        if offer.source not in self._sources:
+        if offer.source not in sources:
             return False
         if offer.rivals and not step.nodes:
-            rivals = [name for name in offer.rivals if name in self._sources]
+            rivals = [name for name in offer.rivals if name in sources]
             step = step._replace(offer=offer._replace(rivals=rivals))
         return self._policy.go_on(step)
 
-    def observe(self, record: RoundRecord) -> None:
-        self._policy.observe(record)
+
+class Only(Within):
+    """A policy that lets only some drafters draft.
+
+    Args:
+        policy: decides for those that may.
+        sources: their names.
+
+    """
+
+    def __init__(self, policy: DraftPolicy, sources: Collection[str]) -> None:
+        super().__init__(policy)
+        self._sources = frozenset(sources)
+
+    def go_on(self, step: DraftStep) -> bool:
+        return self._go_on_with(self._sources, step)
 
 
 def for_request(

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgedec.decoding.randomness import LARGE_FROM, Noise
+from edgedec.decoding.randomness import LARGE_FROM, SMALL_VOCABULARY, Noise
 from edgedec.decoding.tree import FloatArray, IntArray
 
-# Up to this vocabulary, making the noise of all is as fast, and draft and target share it.
-_SMALL = 8192
 # With more contenders than this share of the vocabulary the whole row is as fast, and it is kept
 # for the next call.
 _FEW = 0.1
@@ -42,7 +40,7 @@ def race(
         the score alone. Where the row has NaN so do they.
 
     """
-    if len(row) <= _SMALL:
+    if len(row) <= SMALL_VOCABULARY:
         return None, row * scale + noise.all()
     ids = noise.large_ids
     large = row[ids] * scale + noise.large

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 # exp(-80) is still a normal float32; -inf would make 0 * inf in the entropy.
 _NEGLIGIBLE = np.float32(-80)
+_NEVER = np.float32(-np.inf)
 
 
 class Rows:
     """The distributions after each node of a tree, each computed when first asked for.
 
-    Row ``node`` is the distribution of the token that follows that node; penalties act on
-    the node's own path. Valid until the session's next pass, since a pass is a view.
+    Row ``node`` is the distribution of the token that follows that node; penalties and the
+    constraint act on the node's own path. Valid until the session's next pass, since a pass is a
+    view.
     """
 
     def __init__(self, sampler: Sampler, scored: Pass, tree: TokenTree, purpose: Purpose) -> None:
@@ -44,20 +46,20 @@ class Rows:
     def draw(self, node: int) -> int:
         """Return the token that plain decoding emits after this node: argmax of log p + noise."""
         if self._sampler.plain_greedy:
-            if self._first is None:
-                self._first = self._scored.first()
-            first, logits = self._first
-            row = node - self._scored.start
-            if not logits[row] > -np.inf:
+            first, logit = self._most_likely(node)
+            if not logit > -np.inf:
                 raise self._no_numbers()
-            return first[row]
+            return first
         token = self._drawn.get(node)
+        if token is None:
+            token = self._allowed_best(node)
         if token is None:
             ids, sums = self._race(node, 1)
             place = int(sums.argmax())
             if not sums[place] > -np.inf:  # argmax stops at a NaN
                 raise self._no_numbers()
-            token = self._drawn[node] = place if ids is None else int(ids[place])
+            token = place if ids is None else int(ids[place])
+        self._drawn[node] = token
         return token
 
     def best(self, node: int, count: int) -> IntArray:
@@ -95,9 +97,10 @@ class Rows:
     def entropy(self, node: int) -> float:
         """Return the entropy in nats of the model's own distribution at temperature 1.
 
-        If the pass has no logits, that of its ``top_k`` tokens alone, which is slightly less.
+        If the pass has no logits, that of its ``top_k`` tokens alone, which is slightly less. With
+        a constraint, that of the allowed tokens.
         """
-        excess = np.maximum(self._raw(node) - self._raw(node).max(), _NEGLIGIBLE)
+        excess = np.maximum(self.own(node) - self.own(node).max(), _NEGLIGIBLE)
         weights = np.exp(excess)
         total = float(weights.sum())
         return float(np.log(total)) - float(weights @ excess) / total
@@ -117,28 +120,54 @@ class Rows:
         ids, total = filters.ranked(row, min(count, len(row))), _log_total(row)
         return [(int(token), float(row[token]) - total) for token in ids]
 
+    def permits(self, node: int, token: int) -> bool:
+        """Return whether the constraint allows ``token`` after this node."""
+        return self._sampler.permits(self._tree, node, token)
+
+    def _allowed_best(self, node: int) -> int | None:
+        """Return the model's own best token if it is certain to be drawn; no mask is computed."""
+        sampler = self._sampler
+        if not sampler.params.greedy or sampler.penalties is not None:
+            return None
+        best, logit = self._most_likely(node)
+        # NaN or -inf: left to the row, which says so.
+        return best if logit > -np.inf and self.permits(node, best) else None
+
+    def _most_likely(self, node: int) -> tuple[int, float]:
+        """Return the model's own best token and its logit, NaN if the row contains one."""
+        if self._first is None:
+            self._first = self._scored.first()
+        first, logits = self._first
+        row = node - self._scored.start
+        return first[row], logits[row]
+
     def _logits(self, node: int) -> FloatArray:
         if self._scored.logits is None:
             raise StateError("this pass brought no logits: ask forward() for Want.LOGITS")
         row: FloatArray = self._scored.logits[node - self._scored.start]
         return row
 
-    def _raw(self, node: int) -> FloatArray:
+    def own(self, node: int) -> FloatArray:
+        """Return the model's own logits, -inf for what the constraint refuses.
+
+        ``[vocab]`` float32, or ``[top_k]`` if the pass has no logits.
+        """
         if self._scored.logits is None:
             row: FloatArray = self._scored.top_logits[node - self._scored.start]
             return row
-        return self._logits(node)
+        return self._within(node, self._logits(node))
 
     def _scores(self, node: int) -> tuple[IntArray | None, FloatArray]:
         """Return surviving ids (None: all) and their logits after bias, penalties, temperature."""
         known = self._scaled.get(node)
         if known is not None:
             return known
-        sampler, row = self._sampler, self._penalised(node)
+        sampler, row = self._sampler, self._shaped(node)
         ids: IntArray | None = None
         if not sampler.params.greedy:
             row = row * sampler.inverse_temperature
             if sampler.params.filtered:
+                self._refuse_nan(row)
                 ids = filters.survivors(row, sampler.params)
                 if not len(ids):
                     raise self._no_numbers()
@@ -146,11 +175,29 @@ class Rows:
         self._scaled[node] = ids, row
         return ids, row
 
+    def _shaped(self, node: int) -> FloatArray:
+        """Return a row after bias, penalties and constraint."""
+        return self._within(node, self._penalised(node))
+
     def _penalised(self, node: int) -> FloatArray:
         row, penalties = self._logits(node), self._sampler.penalties
-        if penalties is None:
+        return row if penalties is None else penalties.applied(row, self._path(node))
+
+    def _within(self, node: int, row: FloatArray) -> FloatArray:
+        """Return a row with -inf for what the constraint refuses."""
+        constraint = self._sampler.constraint
+        allowed = None if constraint is None else constraint.allowed(self._path(node))
+        if allowed is None:  # no constraint, or nobody visits this row
             return row
-        return penalties.applied(row, self._tree.tokens_on(self._tree.path_to(node)[1:]))
+        self._refuse_nan(row)
+        masked: FloatArray = np.where(allowed, row, _NEVER)
+        if self._purpose is Purpose.DRAFT and masked.max() == _NEVER:
+            # A draft of another vocabulary has none of the allowed tokens: any will do.
+            masked = np.where(allowed, np.float32(0), _NEVER)
+        return masked
+
+    def _path(self, node: int) -> list[int]:
+        return self._tree.tokens_on(self._tree.path_to(node)[1:])
 
     def _race(self, node: int, count: int) -> tuple[IntArray | None, FloatArray]:
         """Ids (None: all) and scores with noise, the ``count`` largest among them."""
@@ -167,9 +214,14 @@ class Rows:
         if params.filtered:
             ids, scores = self._scores(node)
             return ids, scores + (noise.all() if ids is None else noise.of(ids))
-        row = self._penalised(node)
+        row = self._shaped(node)
         likely = self._scored.top_ids[node - self._scored.start]
         return race(row, sampler.inverse_temperature, noise, likely, count)
+
+    def _refuse_nan(self, row: FloatArray) -> None:
+        """Refuse a row with a NaN, which a filter or a mask would hide."""
+        if np.isnan(row.max()):
+            raise self._no_numbers()
 
     def _no_numbers(self) -> SessionError:
         model = "draft" if self._purpose is Purpose.DRAFT else "target"

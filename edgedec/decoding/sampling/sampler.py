@@ -8,13 +8,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgedec.decoding.randomness import Purpose, Streams
+from edgedec.decoding.constraint import Constraint
+from edgedec.decoding.randomness import Purpose, Streams, noise_bytes
 from edgedec.decoding.sampling.params import SamplingParams
 from edgedec.decoding.sampling.penalties import Penalties
 from edgedec.decoding.sampling.rows import Rows
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError
+
+# A score is a float32, kept for each row that penalties, filters or noise of all tokens apply to.
+_SCORE_BYTES = 4
 
 
 class Sampler:
@@ -26,6 +30,7 @@ class Sampler:
         prompt: the tokens before the text; the last one is the first root.
         coupled: whether the draft draws with the target's own noise, see
             ``AcceptanceRule.coupled``.
+        constraint: of the text after the prompt, which it follows from now on; None allows all.
 
     Attributes:
         history: all tokens, prompt and text; the last one is the current root.
@@ -43,6 +48,7 @@ class Sampler:
         prompt: Sequence[int],
         *,
         coupled: bool = True,
+        constraint: Constraint | None = None,
     ) -> None:
         if not prompt:
             raise InputError("the prompt is empty: expected at least one token")
@@ -56,7 +62,8 @@ class Sampler:
         self.penalties = None
         if params.penalised or params.logit_bias:
             self.penalties = Penalties(params, prompt)
-        self.plain_greedy = params.greedy and self.penalties is None
+        self.constraint = constraint
+        self.plain_greedy = params.greedy and self.penalties is None and constraint is None
         self.inverse_temperature = np.float32(1 if params.greedy else 1 / params.temperature)
 
     def twin(self) -> Sampler:
@@ -65,7 +72,13 @@ class Sampler:
         The two share no mutable state, so another thread may draw with it.
         """
         params = dataclasses.replace(self.params, seed=self.streams.seed)
-        return Sampler(params, self.vocab_size, self.history, coupled=self.streams.coupled)
+        return Sampler(
+            params,
+            self.vocab_size,
+            self.history,
+            coupled=self.streams.coupled,
+            constraint=None if self.constraint is None else self.constraint.twin(),
+        )
 
     @property
     def want(self) -> Want:
@@ -77,10 +90,29 @@ class Sampler:
         self.history += tokens
         if self.penalties is not None:
             self.penalties.push(tokens)
+        if self.constraint is not None:
+            self.constraint.push(tokens)
+
+    def permits(self, tree: TokenTree, node: int, token: int) -> bool:
+        """Return whether the constraint lets ``token`` follow a node of a tree below the text."""
+        if self.constraint is None:
+            return True
+        return self.constraint.allows(tree.tokens_on(tree.path_to(node)[1:]), token)
+
+    def forced(self, path: Sequence[int], most: int) -> list[int]:
+        """Return the tokens that follow the text and ``path`` for certain, at most ``most``."""
+        if self.constraint is None or most < 1:
+            return []
+        return self.constraint.forced(path, most)
 
     def rows(self, scored: Pass, tree: TokenTree, purpose: Purpose) -> Rows:
         """Return rows over a pass; a node of depth d predicts position ``len(history) + d``."""
         return Rows(self, scored, tree, purpose)
+
+
+def sampler_bytes(vocab_size: int, rows: int) -> int:
+    """Return the bytes that sampling keeps: noise, and the scores of a pass's rows."""
+    return noise_bytes(vocab_size) + _SCORE_BYTES * rows * vocab_size
 
 
 def _check_ids(what: str, ids: Sequence[int] | dict[int, float], vocab_size: int) -> None:

@@ -1,0 +1,60 @@
+"""Emitted tokens, with their text, source and log probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgedec.decoding.acceptance import Verdict
+from edgedec.decoding.sampling import Rows
+
+TopLogprobs = list[tuple[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """One emitted token.
+
+    Attributes:
+        token: its id.
+        text: the text that its arrival released; may be empty, never half a character.
+        source: ``"draft"`` when a drafted token was accepted, ``"forced"`` when a constraint left
+            no choice and no pass was needed, else ``"target"``.
+        logprob: log p of the token under the target's own distribution (temperature 1,
+            before bias and penalties), when asked for.
+        top_logprobs: the most likely tokens of the same row, best first, likewise.
+    """
+
+    token: int
+    text: str
+    source: str
+    logprob: float | None = None
+    top_logprobs: TopLogprobs | None = None
+
+
+def emissions_of(
+    kept: Sequence[int], texts: Sequence[str], verdict: Verdict, rows: Rows, logprobs: int | None
+) -> list[Emission]:
+    """Return a round's emissions: token i comes from the row of path node i.
+
+    The one after the accepted draft is the target's own, and those after it were forced.
+
+    Args:
+        kept: tokens that belong to the text.
+        texts: the text that each of them releases.
+        verdict: of the round.
+        rows: the target's.
+        logprobs: as ``Request``; None if tokens were forced, which have no row yet.
+
+    """
+    accepted = verdict.accepted
+    emissions = []
+    for i, (token, text) in enumerate(zip(kept, texts, strict=True)):
+        source = "draft" if i < accepted else "target" if i == accepted else "forced"
+        if logprobs is None:
+            emissions.append(Emission(token, text, source))
+            continue
+        node = verdict.path[i]
+        best = rows.top_logprobs(node, logprobs)
+        emissions.append(Emission(token, text, source, rows.logprob(node, token), best))
+    return emissions

@@ -1,0 +1,61 @@
+"""Reads a prompt into a session: keeps a shared prefix, and reads the rest at once or by turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edgedec.decoding.session import Session
+from edgedec.errors import CannotRollback, Interrupted
+
+# Tokens of a prompt that a turn reads: what runtimes compute in one pass.
+TURN = 128
+
+
+def shared_length(held: Sequence[int], text: Sequence[int]) -> int:
+    """Return the length of the common prefix of two texts."""
+    for place, (ours, theirs) in enumerate(zip(held, text, strict=False)):
+        if ours != theirs:
+            return place
+    return min(len(held), len(text))
+
+
+def go_back(session: Session, length: int) -> int:
+    """Roll back to at most ``length`` tokens; return how many are left.
+
+    A session that cannot stop there goes back further; the missing tokens are computed again.
+    """
+    try:
+        session.rollback(length)
+    except CannotRollback as error:
+        length = error.nearest if error.nearest <= length else 0
+        session.rollback(length)
+    return length
+
+
+def in_turns(tokens: Sequence[int], *, by_turns: bool) -> list[Sequence[int]]:
+    """Return what is left of a prompt, in parts of a turn each or as one part."""
+    size = TURN if by_turns else max(1, len(tokens))
+    return [tokens[start : start + size] for start in range(0, max(1, len(tokens)), size)]
+
+
+def read(session: Session, tokens: Sequence[int], ended: Callable[[], bool]) -> bool:
+    """Read tokens, or fewer if the text ends meanwhile; return whether all were read.
+
+    Raises:
+        Interrupted: the session was interrupted, not the text.
+
+    """
+    if ended():
+        return False
+
+    def between_chunks(done: int, total: int) -> None:
+        if ended():
+            raise Interrupted("ended while reading the prompt")
+
+    try:
+        session.prefill(tokens, between_chunks)
+    except Interrupted:
+        if not ended():
+            raise
+        return False
+    return True

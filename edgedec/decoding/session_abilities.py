@@ -1,0 +1,74 @@
+"""Protocols that only some sessions implement; callers test for them with ``isinstance``."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from edgedec.decoding.session import Session
+
+
+class Phase(enum.Enum):
+    """State of a pass over streamed weights."""
+
+    LOAD = "load"
+    COMPUTE = "compute"
+
+
+OnPhase = Callable[[Phase], None]
+
+
+@runtime_checkable
+class Trimmable(Protocol):
+    """A session that can give memory back."""
+
+    def trim(self) -> None:
+        """Give back memory that the committed tokens do not need; no tree may be pending."""
+        ...
+
+
+@runtime_checkable
+class Reserving(Protocol):
+    """A session that allocates its cache for a number of tokens at once.
+
+    Attributes:
+        allocated: tokens that its memory holds now.
+
+    """
+
+    allocated: int
+
+    def reserve(self, tokens: int) -> None:
+        """Allocate memory for a text of this many tokens, so that it need not grow later.
+
+        Raises:
+            PassFailed: there is too little memory.
+
+        """
+        ...
+
+
+@runtime_checkable
+class Rehearsing(Protocol):
+    """A session that can run the largest passes of a long text without one."""
+
+    def rehearse(self, length: int, rows: int) -> None:
+        """Run a prompt's chunk and a pass of ``rows`` rows as at the end of ``length`` tokens.
+
+        Afterwards the session is empty, as before, and its cache takes no memory.
+        """
+        ...
+
+
+@runtime_checkable
+class StreamedSession(Session, Protocol):
+    """A session whose weights are larger than memory and pass through it (2309.04255)."""
+
+    def watch(self, on_phase: OnPhase | None) -> None:
+        """Report the phases of passes from now on; None ends it.
+
+        ``on_phase`` runs in the thread that computes, at each change, and must be quick: a thread
+        on the same cores may compute while weights load, but not while they are used.
+        """
+        ...
