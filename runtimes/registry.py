@@ -29,6 +29,7 @@ from edgedec.records.adapter import AdapterInfo, LoadOption
 if TYPE_CHECKING:
     from edgedec.decoding.session import Model
     from edgedec.hardware.device import Device
+    from edgedec.records.adapter import Prepared
     from edgedec.records.load import LoadOptions
 
 GROUP = "edgedec.runtimes"
@@ -37,11 +38,12 @@ GROUP = "edgedec.runtimes"
 class Adapter(Protocol):
     """The interface of a runtime's module.
 
-    It may have three more functions. ``problems() -> list[str]`` lists installed device packages
+    It may have four more functions. ``problems() -> list[str]`` lists installed device packages
     that do not load, a line each. ``admit(path, files)`` raises a BundleError if the main file of
     an untrusted model is damaged, or names files outside ``files``. ``measure(device, threads) ->
     Speed`` measures a device in about a second, and raises RuntimeUnavailable if it is gone or
-    cannot compute a product.
+    cannot compute a product. ``prepare(path) -> Prepared`` writes what makes a model load faster on
+    this machine.
     """
 
     def load(self, path: Path, options: LoadOptions) -> Model:
@@ -215,6 +217,19 @@ def admit(format: str, path: Path, files: Collection[Path]) -> None:
     check_files = getattr(adapter(of_format(format).name), "admit", None)
     if check_files is not None:
         check_files(path, files)
+
+
+def prepare(format: str, path: Path) -> Prepared | None:
+    """Write what makes a model load faster here; None if its runtime needs nothing of the kind.
+
+    Raises:
+        BundleError: the model is damaged.
+        RuntimeUnavailable: the runtime is not installed, or what it writes cannot be kept.
+
+    """
+    write = getattr(adapter(of_format(format).name), "prepare", None)
+    found: Prepared | None = None if write is None else write(path)
+    return found
 
 
 def load(format: str, path: Path, options: LoadOptions) -> Model:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -18,13 +17,15 @@ class OrtModel(Generic[Graph]):
 
     Attributes:
         info: facts about the model; set by the graph style.
+        fingerprint: identifies the model in saved states.
 
     """
 
     info: ModelInfo
 
     def __init__(self, file: Path, graph: Graph) -> None:
-        self._file = file
+        # Now: the file may be another one when a state is saved.
+        self.fingerprint = fingerprint(file)
         self._graph: Graph | None = graph
 
     @property
@@ -38,11 +39,6 @@ class OrtModel(Generic[Graph]):
         if self._graph is None:
             raise StateError("the model is closed: load it again")
         return self._graph
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Identifier of the model in saved states."""
-        return fingerprint(self._file)
 
     def close(self) -> None:
         """Release the weights, which are freed when the last session is closed, too."""

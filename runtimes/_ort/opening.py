@@ -8,9 +8,12 @@ from pathlib import Path
 import onnxruntime as ort
 
 from edgedec._support.model_path import utf8
+from edgedec._support.watched import Watched
+from edgedec.bundle.onnx_file import ModelFile
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.hardware.device import available_cores
 from edgedec.runtimes._ort.devices import CPU, OrtDevice, choose, put_into
+from edgedec.runtimes._ort.saved import locations
 
 _SPIN_US = 100
 _BYTES_PER_THREAD = 1_500_000
@@ -23,12 +26,17 @@ def model_file(path: Path | str, name: str) -> Path:
 
 
 def open_inference(
-    file: Path, threads: int, providers: Sequence[str], device: str | None = None
+    file: Path,
+    stored: ModelFile,
+    threads: int,
+    providers: Sequence[str] = (),
+    device: str | None = None,
 ) -> ort.InferenceSession:
     """Load a graph. Its external data must have been checked: see ``edgedec.bundle.onnx_file``.
 
     Args:
         file: the graph's.
+        stored: its contents, from ``read_model_file``.
         threads: for one pass.
         providers: execution providers, most wanted first. The CPU runs operators that another one
             lacks.
@@ -45,7 +53,10 @@ def open_inference(
     except UnicodeDecodeError:
         raise BundleError(f"{file}: ONNX Runtime opens paths in UTF-8 only: rename it") from None
     try:
-        return open_session(path, session_options(threads), chosen, threads)
+        files = [file.parent / name for name in locations(stored)]
+        return open_session(path, session_options(threads), chosen, threads, files)
+    except OSError as error:
+        raise BundleError(f"{file}: its weights cannot be read: {error}") from None
     except SessionFailed as error:
         if all(offer.provider == CPU for offer in chosen):
             raise BundleError(f"{file}: ONNX Runtime cannot load it: {error}") from error
@@ -57,25 +68,58 @@ class SessionFailed(Exception):
     """ONNX Runtime's reason, in one line."""
 
 
+class WatchedSession(ort.InferenceSession):  # type: ignore[misc]
+    """A session that maps files, which are checked before each pass.
+
+    ONNX Runtime maps the weights that it does not pack, and packed ones from a file that has them.
+    """
+
+    files: Watched
+
+    def run_with_iobinding(self, binding: ort.IOBinding, options: ort.RunOptions) -> None:
+        """Run a pass.
+
+        Raises:
+            PassFailed: a file changed.
+
+        """
+        self.files.check()
+        super().run_with_iobinding(binding, options)
+
+
 def open_session(
-    model: str | bytes, options: ort.SessionOptions, chosen: Sequence[OrtDevice], threads: int
+    model: str | bytes,
+    options: ort.SessionOptions,
+    chosen: Sequence[OrtDevice],
+    threads: int,
+    files: Sequence[Path] = (),
 ) -> ort.InferenceSession:
     """Return a session on the chosen devices, with others only for operators that they lack.
 
+    Args:
+        model: path of an ONNX file, or its bytes.
+        options: of the session.
+        chosen: most wanted first.
+        threads: for one pass.
+        files: that it maps.
+
     Raises:
         SessionFailed: it cannot be created.
+        OSError: a file of its weights cannot be opened.
         RuntimeUnavailable: a provider did not load.
 
     """
     names = put_into(options, chosen, threads)
+    watched = Watched(files)
     try:
         # Providers in the options are only used if none is named here.
-        inference = ort.InferenceSession(model, options, names or None, enable_fallback=0)
+        inference = WatchedSession(model, options, names or None, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's own errors share no public base
         raise SessionFailed(one_line(error)) from error
     missing = [o.provider for o in chosen if o.provider not in inference.get_providers()]
     if missing:
         raise RuntimeUnavailable(f"{missing[0]} did not load: its libraries or device are missing")
+    inference.files = watched
     return inference
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import onnxruntime as ort
 
 from edgedec.decoding.session_base import check_interrupt, closed
-from edgedec.errors import PassFailed
+from edgedec.errors import Interrupted, PassFailed
 
 
 class Terminate:
@@ -68,9 +68,15 @@ class Runner(ABC):
         if self._closed:
             raise closed()
 
+    def _pass(self, binding: ort.IOBinding) -> None:
+        self._run(binding, self.options)
+
     def _execute(self, binding: ort.IOBinding) -> None:
         try:
-            self._run(binding, self.options)
+            self._pass(binding)
+        except (PassFailed, Interrupted):
+            check_interrupt(self.stop)
+            raise
         except Exception as error:  # ONNX Runtime's own errors share no public base
             check_interrupt(self.stop)
             reason = str(error).strip().splitlines()[0]

@@ -10,22 +10,53 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.bundle.onnx_file import read_model_file
+from edgedec._support.files import open_regular, sampled
+from edgedec._support.vetted import Vetted
+from edgedec.bundle.onnx_file import ModelFile, read_model_file
 from edgedec.errors import SnapshotError
-
-# Bytes read of each file of weights: enough to tell two trainings of one architecture apart.
-_SAMPLE = 1 << 20
 
 Rows = npt.NDArray[Any]
 
 
-def fingerprint(file: Path) -> str:
-    """Hash the whole graph and the beginning of its weights, independently of their location."""
+def fingerprint(file: Path, stored: ModelFile | None = None) -> str:
+    """Hash the whole graph and samples of its weights, independently of their location.
+
+    The samples are spread over each file: models that were trained further often share what stands
+    first, their embeddings.
+
+    Args:
+        file: the graph's.
+        stored: what ``read_model_file`` found in it, if it was read.
+
+    """
     digest = hashlib.sha256(file.read_bytes())
-    for location in sorted({stored[0] for stored in read_model_file(file).stored}):
-        with (file.parent / location).open("rb") as weights:
-            digest.update(weights.read(_SAMPLE))
+    for location in locations(stored or read_model_file(file)):
+        with open_regular(file.parent / location) as weights:
+            digest.update(repr(sampled(weights)).encode())
     return digest.hexdigest()
+
+
+def content_digest(file: Path, stored: ModelFile, kind: str, version: str) -> str:
+    """Hash a model's files, all of their bytes; unchanged ones only once.
+
+    Args:
+        file: the graph's.
+        stored: what ``read_model_file`` found in it.
+        kind, version: under which digests are remembered; see ``Vetted``.
+
+    Raises:
+        OSError: a file cannot be read, or changed while it was read.
+
+    """
+    vetted = Vetted(kind, version)
+    found = vetted.digest([file, *(file.parent / name for name in locations(stored))])
+    vetted.save()
+    return found
+
+
+def locations(stored: ModelFile) -> list[str]:
+    """Return the files of a model's weights, relative to its graph."""
+    return sorted({location for location, _, _ in stored.stored})
 
 
 def token_bytes(groups: Sequence[Rows]) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from edgedec.decoding import snapshot
 from edgedec.decoding.session import Capabilities, ModelInfo
-from edgedec.decoding.session_base import SessionBase
+from edgedec.decoding.session_snapshot import SnapshotSession
 from edgedec.runtimes._ort.runner import Runner
 from edgedec.runtimes._ort.saved import Rows, rows_from, rows_of, token_bytes
 
@@ -32,7 +32,7 @@ class Saveable(Protocol):
         ...
 
 
-class OrtSession(SessionBase):
+class OrtSession(SnapshotSession):
     """A cache of rows that a runner's passes fill; a graph style adds the methods below.
 
     Args:
@@ -72,8 +72,9 @@ class OrtSession(SessionBase):
     def _most_bytes(self) -> int:
         return self.capacity * token_bytes(self._held())
 
-    def _restore(self, payload: bytearray, length: int) -> None:
+    def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
         self._take_over(rows_from(payload, self._held(), length), length)
+        return length
 
     def _release(self) -> None:
         self._runner.close()

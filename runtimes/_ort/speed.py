@@ -16,6 +16,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import DTypeLike, NDArray
 
+from edgedec.bundle.protobuf import message
 from edgedec.hardware.device import Device, Speed
 from edgedec.hardware.speed import (
     BLOCK,
@@ -112,57 +113,36 @@ def graph(weights: dict[str, Array], feeds: dict[str, Array]) -> bytes:
     op, parts, more = "MatMul", "w", b""
     if "s0" in weights:
         op, parts = "MatMulNBits", "ws"
-        attributes = (_message((1, name), (3, n), (20, _INT)) for name, n in _INT4.items())
-        more = _message((7, _MICROSOFT), *((5, one) for one in attributes))
+        attributes = (message((1, name), (3, n), (20, _INT)) for name, n in _INT4.items())
+        more = message((7, _MICROSOFT), *((5, one) for one in attributes))
     count = len(weights) // len(parts)
-    nodes = [_message((1, "column"), (1, "x"), (2, "h0"), (4, "MatMul"))]
+    nodes = [message((1, "column"), (1, "x"), (2, "h0"), (4, "MatMul"))]
     for n in range(count):
         inputs = (f"h{n}", *(f"{part}{n}" for part in parts))
-        node = _message(*((1, name) for name in inputs), (2, f"h{n + 1}"), (4, op))
+        node = message(*((1, name) for name in inputs), (2, f"h{n + 1}"), (4, op))
         nodes.append(node + more)  # a message is its fields, one after the other
-    nodes.append(_message((1, "row"), (1, f"h{count}"), (2, "y"), (4, "MatMul")))
-    graph = _message(
+    nodes.append(message((1, "row"), (1, f"h{count}"), (2, "y"), (4, "MatMul")))
+    graph = message(
         *((1, node) for node in nodes),
         (2, "products"),
         *((5, _tensor(name, values)) for name, values in weights.items()),
         *((11, _value(name, values)) for name, values in feeds.items()),
         (12, _value("y", feeds["x"])),
     )
-    opsets = (_message((1, ""), (2, _OPSET)), _message((1, _MICROSOFT), (2, 1)))
-    return _message((1, _IR_VERSION), (7, graph), *((8, opset) for opset in opsets))
+    opsets = (message((1, ""), (2, _OPSET)), message((1, _MICROSOFT), (2, 1)))
+    return message((1, _IR_VERSION), (7, graph), *((8, opset) for opset in opsets))
 
 
 def _tensor(name: str, values: Array) -> bytes:
     """Return a TensorProto whose data are external."""
-    location = _message((1, "location"), (2, "memory"))
+    location = message((1, "location"), (2, "memory"))
     dims = ((1, size) for size in values.shape)
-    return _message(*dims, (2, _KINDS[values.dtype.name]), (8, name), (13, location),
+    return message(*dims, (2, _KINDS[values.dtype.name]), (8, name), (13, location),
                     (14, _EXTERNAL))  # fmt: skip
 
 
 def _value(name: str, values: Array) -> bytes:
     """Return a ValueInfoProto of the same type and shape."""
-    shape = _message(*((1, _message((1, size))) for size in values.shape))
-    tensor = _message((1, _KINDS[values.dtype.name]), (2, shape))
-    return _message((1, name), (2, _message((1, tensor))))
-
-
-def _message(*fields: tuple[int, int | str | bytes]) -> bytes:
-    """Return a message with these fields, each a number and a value."""
-    parts = []
-    for number, value in fields:
-        if isinstance(value, int):
-            parts += [_varint(number << 3), _varint(value)]
-        else:
-            data = value.encode() if isinstance(value, str) else value
-            parts += [_varint(number << 3 | 2), _varint(len(data)), data]
-    return b"".join(parts)
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+    shape = message(*((1, message((1, size))) for size in values.shape))
+    tensor = message((1, _KINDS[values.dtype.name]), (2, shape))
+    return message((1, name), (2, message((1, tensor))))

@@ -11,9 +11,9 @@ OPTIONS = (
         "kv", str, "type of keys and values.", choices=("f32", "f16", "q8_0", "q4_0"),
         flag="kv-type",
     ),
-    LoadOption("flash_attention", bool, "default: where the runtime finds it faster."),
+    LoadOption("flash_attention", bool, "default: if the runtime finds it faster."),
     LoadOption(
-        "gpu_layers", int, "layers on that device; -1 is all.", least=-1,
+        "gpu_layers", int, "layers on the device; -1 is all.", least=-1,
         draft_help="layers of the draft on its device.",
     ),
     LoadOption("mmap", bool, "map the file into memory; default: yes."),

@@ -14,6 +14,7 @@ import numpy as np
 
 from edgedec._support import _confined_child
 from edgedec._support._confined_child import Refusal
+from edgedec.runtimes.llamacpp import tiles
 
 # In addition to the file: Python, the libraries, and a context of few tokens.
 SPARE_BYTES = 4 << 30
@@ -59,8 +60,7 @@ def _decodes(path: Path) -> bool:
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = 0
     params.check_tensors = True
-    # As in the runtime: AMX kernels of some builds end the process, whatever the file.
-    params.use_extra_bufts = b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
+    params.use_extra_bufts = tiles.unused(llama_cpp)  # as in the runtime
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
         return False

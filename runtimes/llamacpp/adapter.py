@@ -30,7 +30,7 @@ def problems() -> list[str]:
 
 
 def admit(path: Path, files: Collection[Path]) -> None:
-    """The parts of a split file are among the model's files, and llama.cpp survives opening it."""
+    """Check that the parts of a split file are listed, and that llama.cpp can open it."""
     for part in decodable_parts(GgufHeader.read(path)):
         if part not in files:
             raise BundleError(

@@ -10,10 +10,10 @@ from typing import Any
 
 from edgedec.hardware.device import Device
 from edgedec.records.place import CPU
-from edgedec.runtimes.llamacpp.library import FOLDER, forget, reason, version
+from edgedec.runtimes.llamacpp.library import FOLDER, forget, reason, reorders_weights, version
 
 _PROCESSOR, _CARD, _SHARED_CARD, _HELPER = 0, 1, 2, 3  # ggml_backend_dev_type
-# Neural processors also report as cards; these are the names of Qualcomm's and Huawei's.
+# NPUs also report as graphics devices; these are the prefixes of Qualcomm's and Huawei's.
 _NEURAL = ("HTP", "CANN")
 
 
@@ -67,7 +67,8 @@ class Backend:
     Attributes:
         name: as ``LoadOptions.device`` takes it.
         description: the vendor's.
-        takes_layers: a graphics device; the processor and its accelerators need no layers sent.
+        takes_layers: whether layers are offloaded to it: true for GPUs and NPUs, false for the CPU
+            and its accelerators.
         pointer: ggml's; 0 if the library does not list its devices.
 
     """
@@ -130,6 +131,7 @@ def load_plugins() -> str | None:
         return "GGML_BACKEND_PATH is not used on this system" if wanted else None
     before = library.ggml_backend_reg_count()
     library.ggml_backend_load_all_from_path(os.fsencode(FOLDER))
+    reorders_weights()  # before anything is computed, which would choose for this process
     if wanted and library.ggml_backend_reg_count() == before:
         return f"GGML_BACKEND_PATH {wanted} does not load: {reason()}"
     return None

@@ -27,7 +27,7 @@ class Mark:
         used: sequences in use.
         pending: nodes.
         ends: leaves and their sequences.
-        grown: sequences that were extended since, and the position they grew from.
+        grown: sequences that were extended since, and the position at which each was extended.
 
     """
 
@@ -46,7 +46,7 @@ class Branches:
     """
 
     def __init__(self, most: int) -> None:
-        self._held = [0] * most  # committed tokens that each one shares with the text
+        self._held = [0] * most  # committed tokens that each sequence shares with the text
         self._used = 1
         self._ends: dict[int, int] = {}  # from a leaf to the sequence that ends with it
         self._via: list[int] = []  # a sequence through each pending node

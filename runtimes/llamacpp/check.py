@@ -24,7 +24,7 @@ CHILD = "edgedec.runtimes.llamacpp._check_child"
 # Enough for an SD card: a minute, plus the file's bytes at 10 MB a second.
 BASE_TIMEOUT_S = 60.0
 BYTES_PER_SECOND = 10 << 20
-_QUIET_AND_SMALL = {
+_ENVIRONMENT = {
     "GGML_NO_BACKTRACE": "1",  # an abort would start a debugger to print one
     # Each thread and arena reserves address space, which is limited in the child.
     "OPENBLAS_NUM_THREADS": "1",
@@ -46,7 +46,7 @@ def first_open(path: str | Path, *, timeout_s: float | None = None) -> GgufHeade
         The file's header.
 
     Raises:
-        BundleError: the file is damaged, no language model, or llama.cpp cannot open it.
+        BundleError: the file is damaged, not a language model, or llama.cpp cannot open it.
         RuntimeUnavailable: llama-cpp-python is not installed.
 
     """
@@ -71,7 +71,7 @@ def _version() -> str:
         return importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         raise RuntimeUnavailable(
-            f"a GGUF file needs the package {PACKAGE}: {installation.install(extra=INFO.extra)}"
+            f"GGUF files need the package {PACKAGE}: {installation.install(extra=INFO.extra)}"
         ) from None
 
 
@@ -79,7 +79,7 @@ def _open_in_child(path: Path, timeout_s: float) -> None:
     limits = Limits(memory_bytes=None, cpu_s=None, wall_s=round(timeout_s))
     task = {"path": os.fspath(path.resolve())}
     try:
-        ask_once(CHILD, task, limits, environment=_QUIET_AND_SMALL, telling=_last_error)
+        ask_once(CHILD, task, limits, environment=_ENVIRONMENT, telling=_last_error)
     except Stopped as error:
         raise BundleError(f"{one_line(str(path))}: llama.cpp cannot open it: {error}") from None
     except Refused as error:

@@ -45,7 +45,7 @@ class Settings:
         threads: for a pass over one token.
         batch_threads: for a pass over more.
         paired: never compute a token alone, see ``invariance``.
-        fours: compute three tokens as four, which costs less where weights are repacked.
+        fours: compute three tokens as four, which is faster with repacked weights.
 
     """
 
@@ -63,7 +63,7 @@ def head_rows(vocab_size: int) -> int:
 
 
 def cells_for(tokens: int) -> int:
-    """Return the cells of a context for ``tokens`` tokens: padding by one, then whole blocks."""
+    """Return the cells of a context for ``tokens`` tokens: one more, rounded up to blocks."""
     return -(-(tokens + 1) // _CELLS) * _CELLS
 
 
@@ -131,9 +131,10 @@ class Context:
 
         Raises:
             Interrupted: ``stop`` was set; the batch may be partly written.
-            PassFailed: llama.cpp failed; likewise.
+            PassFailed: llama.cpp failed; likewise. Or a file of the weights changed.
 
         """
+        self.weights.files.check()
         forget()
         code = api.llama_decode(self.pointer, batch)
         if code == 0:
@@ -142,7 +143,7 @@ class Context:
             self.stop.clear()
             raise Interrupted("interrupted")
         if code == _NO_SLOT:
-            raise CapacityExceeded(f"llama.cpp finds no room for {batch.n_tokens} tokens")
+            raise CapacityExceeded(f"llama.cpp has no cells left for {batch.n_tokens} tokens")
         raise PassFailed(f"llama.cpp could not run a pass: {reason()}")
 
     def run(self, tokens: Sequence[int], position: int, *, head: bool) -> None:
@@ -261,8 +262,8 @@ def _bytes_at(data: npt.NDArray[np.uint8]) -> Params:
 
 def _params(settings: Settings, cells: int, rows: int) -> Params:
     params: Params = api.llama_context_default_params()
-    # llama.cpp rounds up, but first makes batches as small as the context: too small for the rows
-    # it then reserves.
+    # llama.cpp rounds the context up too, but limits batches to it before, which is too small for
+    # the rows that it then reserves.
     params.n_ctx = cells_for(cells)
     params.n_batch = params.n_ubatch = CHUNK
     params.n_seq_max = params.n_outputs_max = rows

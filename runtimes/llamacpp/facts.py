@@ -1,4 +1,4 @@
-"""Measures facts of a model before its first session."""
+"""Measures a model's cache before its first session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgedec.runtimes.llamacpp.library import Weights, api
 # A state holds for each token: its position, its number of sequences, and their ids.
 _CELL_BYTES = 12
 _PLACE_BYTES = 12
-_PLACED = {8, 24, 40}  # rotary embeddings of images, where tokens also have a place
+_PLACED = {8, 24, 40}  # rotary embeddings of images, whose tokens also store coordinates
 _UNUSED = 1 << 1  # llama_token_attr
 _SAMPLES, _SAMPLE = 16, 1 << 16
 _REPACKED, _GUESSED = {2, 14, 15}, 1024  # llama_ftype: Q4_0, Q4_K_S, Q4_K_M
@@ -47,7 +47,7 @@ def measure(context: Context) -> Facts:
 
     """
     if not context.memory:
-        raise SessionError("it keeps nothing of a text: not a model that writes")
+        raise SessionError("it has no cache, so it is not a decoder")
     two = _state_size(context, [0, 0])
     if context.remove(0, 1):
         rollback = Rollback.ANY
@@ -101,8 +101,9 @@ def in_fours(weights: Weights) -> bool:
 def least_cells(weights: Weights, capacity: int) -> int:
     """Return the cells that a context of this capacity needs from its beginning.
 
-    Some models rotate by other angles in contexts longer than the original training's (longrope),
-    and llama.cpp decides by the context's size, not the text's: no session may cross that limit.
+    Some models use other rotary angles in contexts longer than in their original training
+    (longrope). llama.cpp chooses by the context's size, not by the text's, so no session may cross
+    that limit.
     """
     key = f"{weights.text('general.architecture')}.rope.scaling.original_context_length"
     trained = int(weights.text(key) or 0)

@@ -1,4 +1,4 @@
-"""Loads llama.cpp's shared library: its log, and the ownership of its objects.
+"""Loads llama.cpp's shared library, redirects its log, and owns its objects.
 
 llama.cpp writes much to stderr. Here all of it goes to the logger ``edgedec.llamacpp`` at level
 DEBUG, which is silent by default; error lines are kept for messages.
@@ -7,6 +7,7 @@ DEBUG, which is silent by default; error lines are kept for messages.
 from __future__ import annotations
 
 import ctypes
+import functools
 import logging
 import os
 import threading
@@ -15,7 +16,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from edgedec._support.watched import Watched
 from edgedec.errors import RuntimeUnavailable
+from edgedec.runtimes.llamacpp import tiles
 from edgedec.runtimes.llamacpp.waiting import suited_to_the_load
 
 try:
@@ -91,8 +94,8 @@ def reason() -> str:
 # -- interruption -------------------------------------------------------------------------------
 
 _c_library = ctypes.CDLL("msvcrt" if os.name == "nt" else None)
-# The graph asks after every node whether to stop. A Python function would cost a microsecond and
-# the interpreter's lock each time; strlen of a two-byte text, empty or not, is free.
+# llama.cpp calls the abort callback after every node of the graph. A Python function would take a
+# microsecond and the interpreter's lock each time; strlen of a two-byte buffer takes neither.
 _asks = api.ggml_abort_callback(ctypes.cast(_c_library.strlen, ctypes.c_void_p).value or 0)
 
 
@@ -120,23 +123,27 @@ class StopFlag:
         params.abort_callback_data = ctypes.addressof(self._text)
 
 
+@functools.cache
 def reorders_weights() -> bool:
-    """Return whether weights may be stored in their kernels' own order.
-
-    In builds by gcc 12, for instance, AMX kernels load a tile configuration that was never written
-    (the intrinsic declares 8 of its 64 bytes as input) and the process dies. Builds do not say so.
-    """
-    return b"AMX_INT8 = 1" not in api.llama_print_system_info()
+    """Return whether weights may be stored in their kernels' own order: not for AMX's kernels."""
+    return tiles.unused(api)
 
 
 # -- objects that llama.cpp allocates -----------------------------------------------------------
 
 
 class Weights:
-    """A loaded model; freed when the last reference goes."""
+    """A loaded model; freed when the last reference goes.
 
-    def __init__(self, pointer: Pointer) -> None:
-        self.pointer = pointer
+    Attributes:
+        pointer: the ``llama_model``.
+        vocab: its vocabulary.
+        files: that it maps.
+
+    """
+
+    def __init__(self, pointer: Pointer, files: Watched) -> None:
+        self.pointer, self.files = pointer, files
         self.vocab = api.llama_model_get_vocab(pointer)
         weakref.finalize(self, api.llama_model_free, pointer)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 
 from edgedec.decoding.session import Capabilities, ModelInfo, Rollback
@@ -18,7 +17,7 @@ from edgedec.errors import (
 from edgedec.hardware.device import available_cores
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp import opening
-from edgedec.runtimes.llamacpp.context import Context, Settings, head_rows
+from edgedec.runtimes.llamacpp.context import CHUNK, Context, Settings, head_rows
 from edgedec.runtimes.llamacpp.facts import (
     Facts,
     eos_ids,
@@ -29,7 +28,7 @@ from edgedec.runtimes.llamacpp.facts import (
     measure,
 )
 from edgedec.runtimes.llamacpp.invariance import PROBE_CELLS, rows_hold
-from edgedec.runtimes.llamacpp.library import Weights, api
+from edgedec.runtimes.llamacpp.library import StopFlag, Weights, api
 from edgedec.runtimes.llamacpp.session import LlamaSession
 
 DEFAULT_KV = "f16"
@@ -44,6 +43,7 @@ class LlamaModel:
         info: facts about the model.
         capabilities: features of its sessions.
         session: the class of its sessions.
+        fingerprint: identifies it in saved states: its weights, and the types of keys and values.
         first_padding: the column where tokens end and padding begins.
         state_bytes: of a saved state without its tokens.
 
@@ -52,7 +52,9 @@ class LlamaModel:
     session = LlamaSession
 
     def __init__(self, file: Path, weights: Weights, settings: Settings, facts: Facts) -> None:
-        self._file = file
+        # Now: the file may be another one when a state is saved.
+        kinds = f"{settings.kv} {settings.flash_attention}"
+        self.fingerprint = f"{fingerprint(file)} {kinds} {api.llama_version().decode()}"
         self._weights: Weights | None = weights
         self._settings = settings
         pointer, vocab = weights.pointer, weights.vocab
@@ -74,6 +76,7 @@ class LlamaModel:
             kv_bytes_per_token=facts.kv_bytes_per_token,
             weight_bytes=int(api.llama_model_size(pointer)),
             threads=settings.threads,
+            scratch_bytes_per_token=_scratch_bytes(settings, int(api.llama_model_n_head(pointer))),
         )
 
     @classmethod
@@ -110,7 +113,7 @@ class LlamaModel:
             raise BundleError(f"{file}: {error}") from error
         if settings.paired and not holds:
             raise RuntimeUnavailable(
-                f"{file}: its rows depend on how many are computed together, in pairs too: "
+                f"{file}: its rows depend on how many are computed together, even in pairs: "
                 "load it without row_invariant (--no-row-invariant)"
             )
         if facts.rollback is Rollback.ANY and opening.on_processor(options):
@@ -129,19 +132,13 @@ class LlamaModel:
             raise StateError("the model is closed: load it again")
         return self._weights
 
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Identifier in saved states: of the weights, and of the types of keys and values."""
-        kinds = f"{self._settings.kv} {self._settings.flash_attention}"
-        return f"{fingerprint(self._file)} {kinds} {api.llama_version().decode()}"
-
     def least_cells(self, capacity: int) -> int:
         """Return the cells of a new session of this capacity."""
         return least_cells(self.weights, capacity)
 
-    def new_context(self, cells: int) -> Context:
+    def new_context(self, cells: int, stop: StopFlag | None = None) -> Context:
         """Return a context for one session."""
-        return Context(self.weights, self._settings, cells)
+        return Context(self.weights, self._settings, cells, stop)
 
     def open(self, capacity: int) -> LlamaSession:
         """Return a new, empty session, whose cache grows with its text."""
@@ -153,6 +150,16 @@ class LlamaModel:
         self._weights = None
 
 
+def _scratch_bytes(settings: Settings, heads: int) -> int:
+    """Return the bytes of a chunk's attention for each token of the cache.
+
+    Its scores are computed for all heads at once, and converted to f16 if values are f16. Flash
+    attention needs no scores; the mask is always there.
+    """
+    scores = 0 if settings.flash_attention else heads * (6 if settings.kv == "f16" else 4)
+    return CHUNK * (scores + 4)
+
+
 def _check(options: LoadOptions) -> None:
     kv = options.own.get("kv")
     if kv in ("q8_0", "q4_0") and options.own.get("flash_attention") is False:
@@ -162,7 +169,8 @@ def _check(options: LoadOptions) -> None:
 def default_threads(weight_bytes: int) -> int:
     """Return one thread per core this process may use, fewer if a thread's share is too small.
 
-    All threads meet after every node of the graph; a small model waits more than it computes.
+    All threads synchronise after every node of the graph, so a small model on many threads waits
+    more than it computes.
     """
     return max(1, min(available_cores(), weight_bytes // _BYTES_PER_THREAD))
 
@@ -171,8 +179,8 @@ def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
     threads = options.threads or default_threads(weight_bytes)
     kv, flash_attention = options.own.get("kv", DEFAULT_KV), options.own.get("flash_attention")
     if flash_attention is None and kv in ("f32", "f16") and opening.on_processor(options):
-        # On a processor, flash attention takes half as long again for a few rows after a long text,
-        # and rounds more.
+        # On a CPU, flash attention takes 1.5 times as long for a few rows after a long text, and
+        # rounds more.
         flash_attention = False
     batch_threads = options.own.get("batch_threads", threads)
     return Settings(kv, flash_attention, threads, batch_threads, bool(options.row_invariant))

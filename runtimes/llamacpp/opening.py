@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 
 from edgedec._support.files import open_regular
+from edgedec._support.watched import Watched
 from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.gguf.parts import named_parts
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp.backends import Backend, find_backends, load_plugins
 from edgedec.runtimes.llamacpp.library import (
@@ -69,17 +71,21 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     if (layers := options.own.get("gpu_layers")) is not None:
         params.n_gpu_layers = layers
     forget()
+    try:
+        files = Watched([] if options.own.get("mmap") is False else named_parts(file))
+    except OSError as error:
+        raise BundleError(f"{file}: cannot be read: {error.strerror}") from None
     pointer = api.llama_model_load_from_file(os.fsencode(file), params)
     if not pointer:
         raise BundleError(f"{file}: llama.cpp cannot load it: {reason()}")
-    weights = Weights(pointer)
+    weights = Weights(pointer, files)
     if options.own.get("mlock") and warned("mlock"):
         raise RuntimeUnavailable(
             "the weights could not be locked in memory: raise the limit (ulimit -l) or leave "
             "mlock out"
         )
     if not _decodes(weights):
-        raise BundleError(f"{file}: no text decoder: edgedec runs models that write text")
+        raise BundleError(f"{file}: not a decoder-only language model: edgedec runs no others")
     return weights
 
 
@@ -116,7 +122,7 @@ def _choose(options: LoadOptions) -> list[Backend]:
         if not others:
             raise RuntimeUnavailable(
                 f"gpu_layers is {layers}: this llama.cpp ({version()}) has no device "
-                "beside the processor"
+                "other than the CPU"
             )
         return others
     for device in devices:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from edgedec.decoding import snapshot
 from edgedec.decoding.ranking import Scored
 from edgedec.decoding.session import OnChunk, Pass, Rollback, Want
-from edgedec.decoding.session_base import SessionBase, closed
+from edgedec.decoding.session_base import closed
+from edgedec.decoding.session_snapshot import SnapshotSession
 from edgedec.decoding.tree import FloatArray, TokenTree
-from edgedec.errors import CannotRollback, SnapshotError, StateError
+from edgedec.errors import CannotRollback, PassFailed, SnapshotError, StateError
 from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import CHUNK, Context
-from edgedec.runtimes.llamacpp.state import State, cells_of, most_bytes
 
 if TYPE_CHECKING:
     from edgedec.runtimes.llamacpp.model import LlamaModel
 
 # llama.cpp allocates a cache at once and writes to all of it, so it begins small.
 _FIRST_CELLS = 1024
+State = npt.NDArray[np.uint8]
+# llama.cpp writes more than keys and values: the position and the sequences of each token.
+_STATE_BYTES_PER_TOKEN, _STATE_BYTES = 2048, 1 << 16
 
 
-class LlamaSession(SessionBase):
+class LlamaSession(SnapshotSession):
     """Implements ``edgedec.decoding.session.Session``; made by ``LlamaModel.open``.
 
     Args:
@@ -41,25 +45,51 @@ class LlamaSession(SessionBase):
         capabilities = model.capabilities
         self._top_k = capabilities.top_k
         self._keeps_all = capabilities.rollback is Rollback.NONE
-        first = max(min(capacity, _FIRST_CELLS), model.least_cells(capacity))
-        context = model.new_context(first)
+        self._first_cells = max(min(capacity, _FIRST_CELLS), model.least_cells(capacity))
+        context = model.new_context(self._first_cells)
         self._context: Context | None = context
         self._branches = Branches(context.rows)
         super().__init__(capacity, model.info.vocab_size, capabilities, context.stop)
 
+    # -- memory ---------------------------------------------------------------------------------
+
+    @property
+    def allocated(self) -> int:
+        """Tokens that the cache holds without growing."""
+        return self._open_context().cells
+
+    def reserve(self, tokens: int) -> None:
+        """See ``Reserving``. An empty cache is replaced, any other is copied."""
+        cells = min(tokens, self.capacity)
+        if cells <= self.allocated:
+            return
+        if self._length:
+            self._grow(cells)
+        else:
+            self._replace(cells)
+
+    def trim(self) -> None:
+        """See ``Trimmable``. A cache cannot shrink, so only an empty one is given back."""
+        if self._length == 0 and self.allocated > self._first_cells:
+            self._replace(self._first_cells)
+
+    def _replace(self, cells: int) -> None:
+        """Replace the cache by an empty one; the old one is freed first, so memory holds one."""
+        stop = self._open_context().stop
+        self._context = None
+        self._branches.cut(0)
+        try:
+            self._context = self._model.new_context(cells, stop)
+        except PassFailed:
+            self._context = self._model.new_context(self._first_cells, stop)
+            raise
+
     # -- reading --------------------------------------------------------------------------------
 
-    def _read_all(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         self._room_for(len(tokens))
-        super()._read_all(tokens, on_chunk)
-
-    def _read(self, tokens: Sequence[int]) -> None:
-        context = self._open_context()
-        try:
-            context.run(tokens, self._length, head=False)
-        except BaseException:
-            self._take_back(context, self._length)
-            raise
+        for chunk in self._chunks(tokens, on_chunk):
+            self._decode(self._open_context(), chunk, self._length, head=False)
 
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         context = self._room_for(len(tree))
@@ -70,11 +100,11 @@ class LlamaSession(SessionBase):
         return Scored(start, logits, self._top_k, want)
 
     def _run(self, context: Context, tree: TokenTree, start: int) -> FloatArray:
-        """Return the logits of ``nodes[start:]``; if a pass fails, none of them remain."""
+        """Return the logits of ``nodes[start:]``; a pass that fails leaves none of them cached."""
         count, most = len(tree), context.rows
         if count - start <= most and tree.is_chain:
             tokens = tree.tokens[start:] if start else tree.tokens
-            self._decode(context, tokens, self._length + start)
+            self._decode(context, tokens, self._length + start, head=True)
             return context.logits(count - start)
         parts: list[FloatArray] = []
         self._branches.mark()
@@ -83,7 +113,7 @@ class LlamaSession(SessionBase):
             for part in range(start, count, most):
                 end = min(part + most, count)
                 if tree.is_chain:
-                    self._decode(context, tree.tokens[part:end], self._length + part)
+                    self._decode(context, tree.tokens[part:end], self._length + part, head=True)
                 else:
                     self._branch(context, tree, part, end)
                 parts.append(context.logits(end - part))
@@ -96,10 +126,12 @@ class LlamaSession(SessionBase):
             raise
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
-    def _decode(self, context: Context, tokens: Sequence[int], position: int) -> None:
+    def _decode(
+        self, context: Context, tokens: Sequence[int], position: int, *, head: bool
+    ) -> None:
         """Compute a chain, in the text's own sequence."""
         try:
-            context.run(tokens, position, head=True)
+            context.run(tokens, position, head=head)
         except BaseException:
             self._take_back(context, position)
             raise
@@ -153,19 +185,22 @@ class LlamaSession(SessionBase):
         return [self._open_context().state().data] if self._length else []
 
     def _most_bytes(self) -> int:
-        return most_bytes(self._model, self.capacity)
+        bytes_per_token = self._model.info.kv_bytes_per_token + _STATE_BYTES_PER_TOKEN
+        return bytes_per_token * (self.capacity + CHUNK) + self._model.state_bytes + _STATE_BYTES
 
-    def _restore(self, payload: bytearray, length: int) -> None:
+    def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
         self._put(np.frombuffer(payload, np.uint8), length)
+        return length
 
     def _put(self, state: State, length: int) -> None:
         """Replace the cache by a state of ``length`` tokens.
 
-        The bytes are as saved, so they are llama.cpp's own; if it refuses them anyway, the session
-        is empty afterwards.
+        The bytes were hashed, so llama.cpp wrote them. If it refuses them anyway, the session is
+        empty afterwards.
         """
         context = self._open_context()
-        cells = cells_of(state, self._model, length)
+        each = self._model.info.kv_bytes_per_token
+        cells = max(length, state.size // each if each else 0)  # pending nodes included
         if cells > context.cells:
             context = self._context = context.empty(cells)
         self._branches.cut(0)
@@ -196,7 +231,11 @@ class LlamaSession(SessionBase):
         context, needed = self._open_context(), self._length + count
         if needed <= context.cells:
             return context
-        larger = context.larger(min(self.capacity, max(needed + CHUNK, 2 * context.cells)))
+        return self._grow(min(self.capacity, max(needed + CHUNK, 2 * context.cells)))
+
+    def _grow(self, cells: int) -> Context:
+        """Return a context of more cells with the same contents."""
+        larger = self._open_context().larger(cells)
         if not self._keeps_all:
             self._branches.hold(larger, self._length)
         self._open_context()  # raises if closed meanwhile

@@ -1,4 +1,4 @@
-"""Measures a device's speed through llama.cpp's own products."""
+"""Measures a device's speed by llama.cpp's own matrix products."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def measure(device: Device, threads: int) -> Speed:
         raise RuntimeUnavailable(f"no device {device.name!r} in this llama.cpp: it has {names}")
     (backend,) = chosen
     if not backend.pointer:
-        raise RuntimeUnavailable(f"{device.name}: this llama.cpp does not let its products be run")
+        raise RuntimeUnavailable(
+            f"{device.name}: this llama.cpp does not expose its matrix products"
+        )
     return take_speed(device, "llama.cpp", functools.partial(ready, backend, threads))
 
 

@@ -1,9 +1,9 @@
 """Chooses how long llama.cpp's threads spin while waiting, before the library is loaded.
 
 GNU's OpenMP reads its settings once, when it is loaded. By default a waiting thread spins for
-milliseconds before it sleeps: best if every thread has a core to itself, and several times slower
-if other work competes for the cores, since a spinning thread keeps a core from the thread it waits
-for.
+milliseconds before it sleeps. That is best if every thread has a core to itself, and several times
+slower if other work competes for the cores, since a spinning thread occupies a core that the thread
+it waits for may need.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decoders on ONNX Runtime: KV cache in place, trees by attention bias and positions."""
 
-from edgedec.records.adapter import AdapterInfo
+from edgedec.records.adapter import AdapterInfo, LoadOption
 from edgedec.runtimes import _ort
 
 INFO = AdapterInfo(
@@ -10,4 +10,11 @@ INFO = AdapterInfo(
     order=1,
     packages=_ort.PACKAGES,
     providers=True,
-)
+    options=(
+        LoadOption(
+            "weight_memory", int, "most of the target's weights in memory at once; the rest is read"
+            " from the disk in every pass (Linux). Default: all of them.",
+            least=1, in_bytes=True, target_only=True,
+        ),
+    ),
+)  # fmt: skip

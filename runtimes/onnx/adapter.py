@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgedec.bundle.onnx_file import check_listed as admit
-from edgedec.hardware.device import Device
+from edgedec.hardware.device import Device, Speed
+from edgedec.records.adapter import Prepared
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort.devices import find_devices
 from edgedec.runtimes._ort.plugins import problems
-from edgedec.runtimes._ort.speed import measure
 from edgedec.runtimes.onnx.model import OnnxModel
 
-__all__ = ["admit", "devices", "load", "measure", "problems"]
+__all__ = ["admit", "devices", "load", "measure", "prepare", "problems"]
 
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:
@@ -23,9 +23,24 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
         providers=options.providers,
         device=options.device,
         row_invariant=options.row_invariant,
+        weight_memory=options.own.get("weight_memory"),
     )
 
 
 def devices() -> list[Device]:
     """See ``edgedec.runtimes.registry.Adapter``."""
     return find_devices("onnx")
+
+
+def measure(device: Device, threads: int) -> Speed:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    from edgedec.runtimes._ort import speed
+
+    return speed.measure(device, threads)
+
+
+def prepare(path: Path) -> Prepared:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    from edgedec.runtimes.onnx import preparing
+
+    return preparing.prepare(path)

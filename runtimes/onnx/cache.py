@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,20 @@ class KvCache:
     def copy_from(self, other: KvCache, length: int) -> None:
         """Copy the first ``length`` tokens of another cache."""
         self.rows[:, :, :length] = other.rows[:, :, :length]
+
+    def trim(self, length: int) -> None:
+        """Give back the memory of all slots but the first ``length``."""
+        if self._map is None or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        slots = self.rows.shape[2]
+        block = self.rows.strides[1]
+        used = length * (block // slots)
+        for start in range(0, len(self._map), block):
+            # Whole pages only: the others also hold what stays.
+            first = -(-(start + used) // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = min(start + block, len(self._map)) // mmap.PAGESIZE * mmap.PAGESIZE
+            if end > first:
+                self._map.madvise(mmap.MADV_DONTNEED, first, end - first)
 
     def close(self) -> None:
         """Free the memory."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from edgedec.bundle.onnx_file import read_model_file
+from edgedec.bundle.onnx_file import ModelFile, read_model_file
 from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
+from edgedec.runtimes._ort.packed import open_kept
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
+from edgedec.runtimes.onnx.known_paddings import KnownPaddings
 from edgedec.runtimes.onnx.padding import (
     CHEAP_PADDINGS,
     NO_PADDING,
@@ -73,6 +76,7 @@ class OnnxModel(OrtModel[Graph]):
         providers: Sequence[str] = (),
         device: str | None = None,
         row_invariant: bool | None = None,
+        weight_memory: int | None = None,
     ) -> OnnxModel:
         """Load a graph that ``edgedec export`` wrote.
 
@@ -88,6 +92,8 @@ class OnnxModel(OrtModel[Graph]):
                 and claims invariance if that or no padding gives it: full padding would make rounds
                 without a draft slower than plain decoding. For a draft model use False, since only
                 the target's logits decide the text.
+            weight_memory: most bytes of weights in memory at once; what is beyond is read from the
+                disk in every pass (see ``streaming``). None keeps all of them.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
@@ -99,18 +105,19 @@ class OnnxModel(OrtModel[Graph]):
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        inference = open_inference(file, threads, providers, device)
+        kind = cls
+        if weight_memory is None:
+            inference: Any = open_kept(file, stored, threads, providers, device)
+            inference = inference or open_inference(file, stored, threads, providers, device)
+        else:
+            from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel, open_streamed
+
+            kind = StreamedOnnxModel
+            inference = open_streamed(file, threads, weight_memory, providers)
         graph = Graph.of(inference, facts, str(file))
         _check_cache(file, graph, inference.get_providers())
-        padding = None
-        if row_invariant is not False:
-            padding = _find_padding(graph, PADDINGS if row_invariant else CHEAP_PADDINGS)
-        if row_invariant and padding is None:
-            raise RuntimeUnavailable(
-                f"{file}: no padding makes rows independent of each other on this machine: "
-                "load it without row_invariant (--no-row-invariant)"
-            )
-        return cls(file, graph, stored.weight_bytes, padding, threads)
+        padding = _padding(file, stored, graph, threads, row_invariant)
+        return kind(file, graph, stored.weight_bytes, padding, threads)
 
     def open(self, capacity: int) -> OnnxSession:
         """Return a new, empty session."""
@@ -125,6 +132,23 @@ def _check_cache(file: Path, graph: Graph, providers: Sequence[str]) -> None:
             f"{file}: {foreign[0]} does not keep this graph's cache: choose another "
             "provider, or export the model to the format optimum"
         )
+
+
+def _padding(
+    file: Path, stored: ModelFile, graph: Graph, threads: int, row_invariant: bool | None
+) -> Padding | None:
+    """Return a padding that makes rows independent, or None if there is none and none is needed."""
+    if row_invariant is False:
+        return None
+    known = KnownPaddings(file, stored, threads, graph.inference.get_providers())
+    paddings = PADDINGS if row_invariant else CHEAP_PADDINGS
+    padding = known.get(paddings, lambda: _find_padding(graph, paddings))
+    if row_invariant and padding is None:
+        raise RuntimeUnavailable(
+            f"{file}: no padding makes rows independent of each other on this machine: "
+            "load it without row_invariant (--no-row-invariant)"
+        )
+    return padding
 
 
 def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:

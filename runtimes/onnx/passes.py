@@ -17,7 +17,7 @@ from edgedec.runtimes.onnx.graph import Graph
 _FIRST_ROWS = 256
 _FIRST_HEAD_ROWS = 16
 _MAX_BINDINGS = 64
-# Before 1.31 TopK divides by zero if there are no rows, so one unused row is computed.
+# Before 1.31 TopK divides by zero without rows, so one unused row is computed.
 _LEAST_ROWS = 0 if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 31) else 1
 
 
@@ -108,6 +108,12 @@ class Passes(Runner):
             self._execute(binding)
         finally:
             shown[...] = 0  # chains rely on a bias of zeros
+
+    def trim(self) -> None:
+        """Give back the memory of wide passes, which is allocated again when needed."""
+        with self._busy:
+            self._bias, self._bias_at = np.zeros(0, np.float32), 0
+            self._make_outputs(1)
 
     def _release(self) -> None:
         self._bindings.clear()

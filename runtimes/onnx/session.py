@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.runtimes._ort.saved import Rows
 from edgedec.runtimes._ort.session import OrtSession
@@ -35,21 +35,23 @@ class OnnxSession(OrtSession):
     """
 
     runtime = "onnx"
+    passes = Passes
 
     def __init__(self, model: OnnxModel, capacity: int, padding: Padding) -> None:
         self._model = model
         self._padding = padding
         # A padded pass writes beyond the last node.
         self._cache = model.graph.new_cache(capacity + padding.slack)
-        self._passes = Passes(model.graph, self._cache)
+        self._passes = self.passes(model.graph, self._cache)
         super().__init__(model, capacity, self._passes)
         self._mask: FloatArray = np.zeros((0, 0), np.float32)
         self._masked = 0
 
     # -- reading --------------------------------------------------------------------------------
 
-    def _read(self, tokens: Sequence[int]) -> None:
-        self._run(tokens, self._length, head=False)
+    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        for chunk in self._chunks(tokens, on_chunk):
+            self._run(chunk, self._length, head=False)
 
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         passes, count = self._passes, len(tree)
@@ -124,6 +126,23 @@ class OnnxSession(OrtSession):
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         if not tree.is_chain:
             self._cache.move([self._length + node for node in path], self._length)
+
+    def rehearse(self, length: int, rows: int) -> None:
+        """See ``Rehearsing``: earlier slots are read as zeros, which take no memory."""
+        self.rollback(0)
+        vocab_size = self._vocab_size
+        read = min(self.prefill_chunk, length - rows)
+        # All kinds of tokens, since the rows of mapped embeddings are read as they are needed.
+        tokens = [token * vocab_size // (read + rows) for token in range(read + rows)]
+        self._run(tokens[:read], length - rows - read, head=False)
+        self._run(tokens[read:], length - rows)
+        self._cache.trim(0)
+
+    def trim(self) -> None:
+        """See ``Trimmable``: slots beyond the text, and buffers of wide passes."""
+        self._cache.trim(self._length)
+        self._passes.trim()
+        self._mask, self._masked = np.zeros((0, 0), np.float32), 0
 
     def _copy(self, length: int) -> OnnxSession:
         other = self._model.open(self.capacity)

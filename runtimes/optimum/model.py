@@ -11,6 +11,7 @@ from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
+from edgedec.runtimes._ort.packed import open_kept
 from edgedec.runtimes.optimum.graph import PastGraph, PastGraphFacts
 from edgedec.runtimes.optimum.session import OptimumSession
 
@@ -83,7 +84,8 @@ class OptimumModel(OrtModel[PastGraph]):
         stored = read_model_file(file)
         facts = PastGraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        inference = open_inference(file, threads, providers, device)
+        inference = open_kept(file, stored, threads, providers, device)
+        inference = inference or open_inference(file, stored, threads, providers, device)
         graph = PastGraph.of(inference, facts, str(file))
         return cls(file, graph, stored.weight_bytes, threads)
 

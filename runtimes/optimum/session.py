@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgedec.decoding.ranking import Scored
-from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.runtimes._ort.saved import Rows
 from edgedec.runtimes._ort.session import OrtSession
@@ -48,8 +48,9 @@ class OptimumSession(OrtSession):
         other._take_over([rows[:, :, :length] for rows in self._cache.rows], length)
         return other
 
-    def _read(self, tokens: Sequence[int]) -> None:
-        self._passes.run(tokens, self._length, head=False)
+    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        for chunk in self._chunks(tokens, on_chunk):
+            self._passes.run(chunk, self._length, head=False)
 
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         """Do nothing: a chain's rows are already in place."""

@@ -1,0 +1,173 @@
+"""Keeps packed weights on this machine, and opens sessions that map them.
+
+They are made when ``edgedec prepare`` asks for them, not at the first load. For half a billion
+parameters in int4 a first load takes 0.6 s; hashing the bundle (0.3 s), writing 525 MB (0.3 s) and
+waiting for the disk (0.3 s) more than doubles that on a fast disk, would take half a minute on a
+slow card, and takes twice the model's space. It saves 200 MB of memory here, and 0.1 s of each load
+whose files are in the page cache; a cold load reads twice as much. So it is left to the user. The
+search for a padding takes 0.2 s and costs nothing to remember, so the first load remembers it
+(``edgedec.runtimes.onnx.known_paddings``).
+
+A packed file is found by its bundle's bytes, the processor's features, the version of ONNX Runtime
+and the options of the graph. The bytes are hashed once, and again when a file's length, times or
+inode change (``edgedec._support.vetted``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import onnxruntime as ort
+
+from edgedec._support.fields import one_line
+from edgedec._support.kept_folders import NoRoom, Shelf
+from edgedec._support.stated_folder import Unusable
+from edgedec.bundle.onnx_file import ModelFile, read_model_file
+from edgedec.errors import RuntimeUnavailable
+from edgedec.hardware.machine import cpu_fields, cpu_name
+from edgedec.records.adapter import Prepared
+from edgedec.records.place import CPU as PROCESSOR
+from edgedec.runtimes._ort.devices import CPU, choose
+from edgedec.runtimes._ort.opening import SessionFailed, open_session, session_options
+from edgedec.runtimes._ort.packing import pack
+from edgedec.runtimes._ort.saved import content_digest, locations
+
+KIND = "packed"
+# 48 MB of weights load in 48 ms rather than 57 and hold 36 MB less; 9 MB in 13 rather than 15, and
+# hold 6 MB less, which is not worth a file.
+LEAST_BYTES = 32 << 20
+GRAPH, WEIGHTS = "model.onnx", "model.onnx.data"
+_FORMAT = 1
+# Packed and unpacked weights; packed ones include sums.
+_GROWTH = 2.2
+
+_log = logging.getLogger("edgedec")
+
+
+def open_kept(
+    file: Path,
+    stored: ModelFile,
+    threads: int,
+    providers: Sequence[str] = (),
+    device: str | None = None,
+) -> ort.InferenceSession | None:
+    """Open the packed form of a graph; None if there is none here, or it cannot be used.
+
+    Args:
+        file: the graph's.
+        stored: its contents, from ``read_model_file``.
+        threads: for one pass.
+        providers, device: as ``open_inference`` takes them; only the processor's own kernels have a
+            packed form.
+
+    """
+    if device not in (None, PROCESSOR) or not set(providers) <= {CPU}:
+        return None
+    shelf = Shelf(KIND)
+    try:
+        prefix = _prefix(file, stored)
+        if not shelf.any(prefix):
+            return None
+        key = prefix + _digest(file, stored)
+        found = shelf.find(key)
+        return None if found is None else open_packed(found, threads)
+    except (OSError, Unusable, SessionFailed) as error:
+        if not isinstance(error, OSError):
+            shelf.remove(key)
+        reason = one_line(str(error))
+        _log.warning(f"{file}: its packed weights are not used ({reason}): loading without them")
+        return None
+
+
+def open_packed(folder: Path, threads: int) -> ort.InferenceSession:
+    """Open a folder that ``pack`` wrote.
+
+    Raises:
+        SessionFailed: ONNX Runtime refuses it, as it does where packed and unpacked weights differ.
+
+    """
+    options = session_options(threads)
+    # The graph was optimized before it was written.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return open_session(str(folder / GRAPH), options, choose(None, ()), threads, [folder / WEIGHTS])
+
+
+def kept_bytes(file: Path) -> int | None:
+    """Return the size of a graph's packed form on the disk; None if there is none."""
+    try:
+        stored = read_model_file(file)
+        prefix, shelf = _prefix(file, stored), Shelf(KIND)
+        if not shelf.any(prefix):
+            return None
+        found = shelf.find(prefix + _digest(file, stored))
+    except (OSError, Unusable):
+        return None
+    return None if found is None else sum(part.stat().st_size for part in found.iterdir())
+
+
+def prepare(file: Path, check: Callable[[Path], None]) -> Prepared:
+    """Write the packed form of a graph, unless it exists.
+
+    Args:
+        file: the graph's.
+        check: called with the written folder before it is used; raises EdgedecError if the model
+            computes something else with it.
+
+    Raises:
+        RuntimeUnavailable: it cannot be packed, or cannot be kept here.
+
+    """
+    begin = time.perf_counter()
+    stored = read_model_file(file)
+    if stored.weight_bytes < LEAST_BYTES:
+        return Prepared(f"small enough as it is: below {LEAST_BYTES / 1e6:.0f} MB", 0, 0.0)
+    shelf = Shelf(KIND)
+    try:
+        key = _prefix(file, stored) + _digest(file, stored)
+        try:
+            found = shelf.find(key)
+        except Unusable:
+            shelf.remove(key)
+            found = None
+        if found is None:
+            expected = int(_GROWTH * stored.weight_bytes)
+            with shelf.writing(key, f"{file.parent.name} of {file.parent.parent}", expected) as new:
+                pack(str(file), new / GRAPH, new / WEIGHTS)
+                check(new)
+            found = shelf.folder / key
+            what = "packed"
+        else:
+            what = "packed before"
+        size = sum(part.stat().st_size for part in found.iterdir())
+    except SessionFailed as error:
+        raise RuntimeUnavailable(
+            f"{file}: its weights cannot be packed ({error}): it loads as before"
+        ) from error
+    except NoRoom as error:
+        raise RuntimeUnavailable(f"{file}: packed it takes {error.strerror}: not packed") from None
+    except OSError as error:
+        raise RuntimeUnavailable(
+            f"{file}: its packed weights cannot be kept in the cache"
+            f" ({error.strerror or error}): it loads as before"
+        ) from error
+    return Prepared(what, size, time.perf_counter() - begin)
+
+
+def _prefix(file: Path, stored: ModelFile) -> str:
+    """Return the part of a key that needs no hash of the weights, which takes time."""
+    fields = cpu_fields()
+    sizes = sorted((name, (file.parent / name).stat().st_size) for name in locations(stored))
+    facts = (
+        _FORMAT, file.stat().st_size, sizes, ort.__version__, ort.get_build_info(), cpu_name(),
+        fields.get("flags") or fields.get("features") or "",
+    )  # fmt: skip
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16] + "-"
+
+
+def _digest(file: Path, stored: ModelFile) -> str:
+    return content_digest(file, stored, KIND, ort.__version__)[:24]

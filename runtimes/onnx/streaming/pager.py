@@ -1,0 +1,173 @@
+"""Reads streamed weights ahead of the pass, in the order of the layers, and gives them back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from edgedec.errors import Interrupted, PassFailed
+from edgedec.runtimes.onnx.streaming import pages
+from edgedec.runtimes.onnx.streaming.pages import Source, Span
+from edgedec.runtimes.onnx.streaming.residency import WINDOW
+
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The streamed part of one block.
+
+    Attributes:
+        source: the file.
+        spans: the parts that are read; none if the whole block stays in memory.
+
+    """
+
+    source: Source
+    spans: tuple[Span, ...]
+
+    def load(self) -> None:
+        """Read all spans."""
+        for span in self.spans:
+            self.source.fill(span)
+
+    def release(self) -> None:
+        """Give all pages back."""
+        for span in self.spans:
+            pages.release(span)
+
+
+class Pager:
+    """A thread that reads the blocks' streamed parts in turn, over and over.
+
+    After the last block comes the first one of the next pass, so reading goes on between passes.
+    At most ``WINDOW`` blocks are read and not yet given back. One pass at a time.
+
+    Args:
+        stretches: one per block, in the order in which they are computed.
+
+    Attributes:
+        streamed_bytes: read in every pass.
+
+    """
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self._stretches = stretches
+        self._order = [at for at, stretch in enumerate(stretches) if stretch.spans]
+        self.streamed_bytes = sum(span.length for s in stretches for span in s.spans)
+        self._changed = threading.Condition()
+        self._ready: set[int] = set()
+        self._held = self._turn = 0  # blocks in memory or being read; which one is read next
+        self._reading = self._closing = self._stopped = False
+        self._failure: PassFailed | None = None
+        self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
+        if self._order:
+            self._thread.start()
+
+    # -- for the pass ---------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Refuse files that have changed: reading mapped pages past the end kills the process.
+
+        Raises:
+            PassFailed: names the file.
+
+        """
+        for stretch in self._stretches:
+            stretch.source.check()
+
+    def take(self, block: int, stop: Callable[[], bool], waits: Callable[[], None]) -> None:
+        """Wait until a block's weights are in memory.
+
+        Args:
+            block: its place; blocks are taken in order.
+            stop: returns whether to give up.
+            waits: called before a wait.
+
+        Raises:
+            Interrupted: ``stop`` returned True.
+            PassFailed: its weights could not be read.
+
+        """
+        if not self._stretches[block].spans:
+            return
+        with self._changed:
+            if block not in self._ready:
+                waits()
+            while block not in self._ready:
+                if self._failure is not None:
+                    raise self._failure
+                if stop():
+                    raise Interrupted("interrupted")
+                self._changed.wait(_POLL_S)
+
+    def give_back(self, block: int) -> None:
+        """Free a block's streamed weights after it was computed."""
+        if not self._stretches[block].spans:
+            return
+        self._stretches[block].release()
+        with self._changed:
+            self._ready.discard(block)
+            self._held -= 1
+            self._changed.notify_all()
+
+    def restart(self) -> None:
+        """Begin again with the first block, after a pass that ended early."""
+        with self._changed:
+            self._stopped = True
+            self._changed.wait_for(lambda: not self._reading)
+            for block in self._ready:
+                self._stretches[block].release()
+            self._ready.clear()
+            self._held = self._turn = 0
+            self._failure, self._stopped = None, False
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the thread, and close the files."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        for stretch in self._stretches:
+            with suppress(OSError):
+                stretch.source.close()
+
+    # -- in the thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._may_go)
+                if self._closing:
+                    return
+                block = self._order[self._turn % len(self._order)]
+                self._turn += 1
+                self._held += 1
+                self._reading = True
+            failure = self._load(block)
+            with self._changed:
+                self._reading = False
+                if failure is None:
+                    self._ready.add(block)
+                else:
+                    self._failure = failure
+                self._changed.notify_all()
+
+    def _may_go(self) -> bool:
+        if self._closing:
+            return True
+        free = self._held < min(WINDOW, len(self._order))
+        return free and self._failure is None and not self._stopped
+
+    def _load(self, block: int) -> PassFailed | None:
+        try:
+            self._stretches[block].load()
+        except PassFailed as error:
+            return error
+        except BaseException as error:  # nothing may end the thread with a pass waiting for it
+            return PassFailed(f"streamed weights could not be read: {error}")
+        return None
