@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from edgedec._support import installation
+from edgedec._support.interrupts import held_back
 from edgedec.errors import RuntimeUnavailable
 from edgedec.export.options import ExportOptions, ExportReport, ModelReport, Progress
 
-__all__ = ["ExportOptions", "ExportReport", "ModelReport", "Progress", "export_bundle"]
+__all__ = [
+    "ExportOptions",
+    "ExportReport",
+    "ModelReport",
+    "Progress",
+    "export_bundle",
+    "source_files",
+]
 
 
 def export_bundle(options: ExportOptions, progress: Progress | None = None) -> ExportReport:
@@ -22,15 +34,39 @@ def export_bundle(options: ExportOptions, progress: Progress | None = None) -> E
         RuntimeUnavailable: the extra ``export`` is not installed.
 
     """
-    try:
+    with _explained_imports():
         from edgedec.export.bundling import write_bundle
+    return write_bundle(options, progress or _silent)
+
+
+def source_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint that decide what is exported from it, by name.
+
+    Raises:
+        ExportError: the folder is not a checkpoint that can be exported.
+        RuntimeUnavailable: the extra ``export`` is not installed.
+
+    """
+    with _explained_imports():
+        from edgedec.export.checkpoint import Checkpoint
+        from edgedec.export.tokenizer import FILES
+    tensors = Checkpoint.open(folder).tensors.files
+    names = {"config.json", "generation_config.json", *FILES, *tensors}
+    return [folder / name for name in sorted(names) if (folder / name).is_file()]
+
+
+@contextmanager
+def _explained_imports() -> Iterator[None]:
+    """Say how to install a package that the exporter lacks; hold Ctrl-C back until all is there."""
+    try:
+        with held_back():
+            yield
     except ModuleNotFoundError as error:
         raise RuntimeUnavailable(
             f"exporting needs {error.name}: install it with"
             f" `{installation.install(extra='export')}`"
         ) from None
-    return write_bundle(options, progress or _silent)
 
 
 def _silent(stage: str, done: int, total: int) -> None:
-    """Nobody listens."""
+    """Ignore progress."""

@@ -15,9 +15,12 @@ from edgedec._support.fields import one_line
 from edgedec.bundle.manifest import listed_files, unlisted
 from edgedec.errors import BundleError, ExportError, InputError
 
+# Folders of a bundle that exports write.
+_FOLDERS = ("target/", "draft/", "tokenizer/", "draft-tokenizer/")
+
 
 def check_free(out: Path, *, overwrite: bool) -> None:
-    """Refuse early what could not be put in place at the end.
+    """Refuse a destination that could not be written at the end.
 
     Raises:
         InputError: ``out`` exists, and is not a bundle that may be replaced.
@@ -75,14 +78,14 @@ def _plainly(out: Path) -> Iterator[None]:
 
 
 def _put(folder: Path, out: Path) -> None:
-    """Rename into place; what stood there is set aside first and brought back on failure."""
+    """Rename into place; an existing folder is set aside first and restored on failure."""
     aside = None
     if out.exists():
         aside = folder.with_suffix(".replaced")
         out.rename(aside)
     try:
         folder.rename(out)
-    except BaseException as error:  # an interrupt must not lose the old one either
+    except BaseException as error:  # an interrupt must not lose the old folder either
         if aside is not None:
             with suppress(OSError):
                 aside.rename(out)
@@ -102,7 +105,9 @@ def _check_bundle(folder: Path) -> None:
         raise InputError(
             f"{folder} is not a bundle, so it is not replaced: give another --out"
         ) from None
-    foreign = unlisted(folder, files)
+    # A manifest can state any file as its own.
+    foreign = [name for name in files if not name.startswith(_FOLDERS)]
+    foreign += unlisted(folder, files)
     if foreign:
         raise InputError(
             f"{folder} also holds {one_line(foreign[0])!r}, which is not part of the bundle, so it"

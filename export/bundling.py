@@ -1,4 +1,4 @@
-"""Puts a bundle together: models in their formats, tokenizers, parity, manifest."""
+"""Writes a bundle: models in their formats, tokenizers, parity, manifest."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from edgedec.export.options import (
     Progress,
 )
 from edgedec.export.tokenizer import TokenizerContent
+from edgedec.hardware.resident import keep_heap_small
 from edgedec.text.tokenizer import Tokenizer
 
 _PARITY_TOKENS = 1024
@@ -40,7 +41,7 @@ class GivenModel:
         checkpoint: its folder.
         content: its tokenizer.
         tokenizer: the bundle's folder for that tokenizer.
-        note: what the user should know of it, or nothing.
+        note: something that the user should know, or empty.
 
     """
 
@@ -54,6 +55,7 @@ class GivenModel:
 def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     """See ``edgedec.export.export_bundle``."""
     start = perf_counter()
+    keep_heap_small()  # layers come and go by hundreds of megabytes
     _check(options)
     sources = _sources(options)
     jobs = {source.role: _jobs(options, source, sources) for source in sources}
@@ -141,7 +143,7 @@ def _jobs(options: ExportOptions, source: GivenModel, sources: list[GivenModel])
     spec = source.checkpoint.spec.within(options.max_context)
     used = min(spec.vocab_used, source.content.vocab_size)
     spec = dataclasses.replace(spec, vocab_used=used)
-    # Families pad their vocabularies differently; logits of a pair must have the same columns.
+    # Model families pad their vocabularies differently; a pair's logits need the same columns.
     columns = max(
         other.checkpoint.spec.vocab_size for other in sources if other.tokenizer == source.tokenizer
     )
@@ -176,7 +178,7 @@ def _calibrate(
     folder: Path,
     progress: Progress,
 ) -> bool:
-    """Give jobs that round in few bits the target's texts to do it for; True if any got some.
+    """Give the target's texts to jobs that are calibrated; return whether there is one.
 
     Raises:
         InputError: a text was given and no job reads it.
@@ -207,7 +209,7 @@ def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
     """Return the tokens for calibration and parity: the user's text or the built-in one.
 
     Raises:
-        InputError: the text cannot be read, or is too short to tell anything.
+        InputError: the text cannot be read, or is too short.
 
     """
     text, name, longest = sample.TEXT, "the built-in text", _SAMPLE_TOKENS
@@ -247,7 +249,7 @@ def _export(source: GivenModel, job: ExportJob, bundle: Path, progress: Progress
 
 
 def _copy_tokenizer(source: Path, folder: Path) -> None:
-    if folder.exists():  # the draft's, which is the target's
+    if folder.exists():  # the pair shares it
         return
     folder.mkdir()
     for name in tok.FILES:

@@ -1,4 +1,4 @@
-"""Scales for keys and values in int8, from what a text puts into the cache."""
+"""Scales of an int8 cache, from the keys and values of a text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgedec.export.reference import Reference
 from edgedec.export.tensors import FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 
-# Other texts reach a little further than the one that was read.
+# Keys and values of other texts may be a little larger.
 _MARGIN = 1.25
 
 
@@ -20,10 +20,10 @@ def kv_scales(
     tokens: Sequence[int],
     on_layer: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """Per layer the scales of keys and of values, each ``[kv_heads, head_dim]`` float32.
+    """Return the scales of keys and of values by layer, each ``[kv_heads, head_dim]`` float32.
 
-    A channel's scale is its largest magnitude over 127. A key's two channels that turn
-    together share the largest length of the pair, which no position can exceed.
+    A channel's scale is its largest magnitude over 127, with a margin. A pair of a key's channels
+    that rotates together shares the pair's largest length, which no position can exceed.
     """
     scales: list[tuple[FloatArray, FloatArray]] = []
 

@@ -1,11 +1,12 @@
-"""Texts for calibrated rounding: a user's own, or such as the model writes itself.
+"""Texts for calibrated rounding: the user's own, or samples of the model itself.
 
-What a model writes is what it will read when it is used, and needs nobody to bring a text. The
-plainly rounded model writes it, from no prompt, at temperature 1.
+A model's own samples resemble what it reads in use, and the user need not supply a text. The
+plainly rounded model samples them without a prompt, at temperature 1.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +23,14 @@ from edgedec.export.sample import read_text
 from edgedec.text.tokenizer import Tokenizer
 
 TOKENS = 8_192
-_LENGTH = 512  # of a user's text, cut up
+_LENGTH = 512  # of a user's text
 _WRITTEN = 256
-# Texts that are written at the same time: each looks at the keys of all and masks the others.
-_TOGETHER = 4
-# Below this a matrix of a thousand columns is fitted to noise.
+# Texts sampled at the same time: each row computes scores for the keys of all and masks others'.
+_TOGETHER = 8
+# With fewer tokens a matrix of a thousand columns is fitted to noise.
 _LEAST = 1024
+# With fewer different tokens it is most likely a text whose characters the tokenizer lacks.
+_LEAST_KINDS = 8
 _SEED = 1
 _SMALLEST_NOISE = np.float32(2.0**-25)
 
@@ -39,12 +42,12 @@ def texts(job: ExportJob, folder: Path, progress: Progress) -> Texts:
 
     Args:
         job: the target's.
-        folder: on the disk that has room for a model.
-        progress: hears how much is written.
+        folder: scratch space for a model.
+        progress: called as texts grow.
 
     Raises:
-        InputError: the user's text cannot be read, or is too short.
-        UnsupportedArchitecture: ONNX Runtime cannot run the model, which so cannot write.
+        InputError: the user's text cannot be read, is too short, or is not for this tokenizer.
+        UnsupportedArchitecture: ONNX Runtime cannot run the model, so it cannot be sampled.
 
     """
     file = job.options.calibration_text
@@ -53,6 +56,11 @@ def texts(job: ExportJob, folder: Path, progress: Progress) -> Texts:
     tokens = Tokenizer.load(job.checkpoint.path).encode(read_text(file))[:TOKENS]
     if len(tokens) < _LEAST:
         raise InputError(f"{file} gives {len(tokens)} tokens to calibrate on, expected {_LEAST}")
+    if (kinds := len(set(tokens))) < _LEAST_KINDS:
+        raise InputError(
+            f"{file} gives {kinds} different tokens, expected {_LEAST_KINDS} or more: give a text"
+            f" that the tokenizer of {job.checkpoint.name} knows"
+        )
     length = min(_LENGTH, job.spec.max_context)
     return tuple(tuple(tokens[i : i + length]) for i in range(0, len(tokens), length))
 
@@ -67,7 +75,9 @@ def retokenized(written: Texts, source: Path, other: Path) -> Texts:
 def _self_written(job: ExportJob, folder: Path, progress: Progress) -> Texts:
     from edgedec.runtimes.onnx.model import OnnxModel
 
-    options = GraphOptions(job.checkpoint.name, block_size=job.block_size)
+    # In the blocks of the calibrated export, which are read fastest.
+    block_size = dataclasses.replace(job, texts=((),)).block_size
+    options = GraphOptions(job.checkpoint.name, block_size=block_size)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         try:
             write_model(job.spec, job.tensors, Path(name), options)
@@ -84,7 +94,7 @@ def _self_written(job: ExportJob, folder: Path, progress: Progress) -> Texts:
 
 
 def _first(job: ExportJob) -> list[int]:
-    """First tokens of a text: the tokenizer's own, else the token that ends texts."""
+    """Return the first tokens of a text: the tokenizer's own, else the token that ends texts."""
     begun = Tokenizer.load(job.checkpoint.path).encode("")
     return begun or [(job.checkpoint.eos_ids or (0,))[0]]
 
@@ -104,7 +114,7 @@ def _written(model: Model, first: Sequence[int], longest: int, progress: Progres
 def _together(
     model: Model, first: Sequence[int], length: int, count: int, rng: np.random.Generator
 ) -> list[tuple[int, ...]]:
-    """Texts as branches of one tree: a pass reads the weights once for all of them."""
+    """Sample texts as branches of one tree, so that a pass reads the weights once for all."""
     texts = [list(first) for _ in range(count)]
     session = model.open(len(first) + count * (length - len(first)))
     try:

@@ -1,4 +1,4 @@
-"""Canonical tensors from stored ones: cut apart, turned and shifted while they are read."""
+"""Canonical tensors from stored ones: split, transposed and shifted as they are read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from edgedec.models.sources import TensorSource
 class CanonicalTensors:
     """The tensors a spec names, over a reader of those that a checkpoint holds.
 
-    No more is in memory than the rows that are asked for and, of a matrix stored as
-    ``[in, out]``, a chunk of bounded size.
+    Memory holds only the rows that are asked for and, for a matrix stored as ``[in, out]``, a chunk
+    of bounded size.
     """
 
     def __init__(self, stored: TensorReader, spec: DecoderSpec) -> None:

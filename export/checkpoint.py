@@ -55,7 +55,7 @@ class Checkpoint:
                 read; None where a spec is needed.
 
         Raises:
-            CheckpointError: something is missing, does not add up, or is a link to elsewhere.
+            CheckpointError: something is missing or inconsistent, or a link leads outside.
             UnsupportedArchitecture: no spec for its ``model_type``.
 
         """
@@ -149,7 +149,7 @@ class CheckpointTensors:
 
 
 class UnreadTensors(CheckpointTensors):
-    """The files of a checkpoint without a spec: which numbers mean what is not known here."""
+    """The files of a checkpoint without a spec, whose tensors' roles are unknown."""
 
     def __init__(self, folder: Path) -> None:
         self.files = frozenset(file.path.name for file in _locate(folder).values())
@@ -163,7 +163,7 @@ class UnreadTensors(CheckpointTensors):
 
 
 def stored_numbers(folder: Path) -> int:
-    """Numbers in all tensors of a checkpoint, from their headers."""
+    """Return the number of values in all tensors of a checkpoint, from their headers."""
     return sum(math.prod(file.shape(name)) for name, file in _locate(folder).items())
 
 
@@ -173,7 +173,7 @@ class _Stored:
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:
         self._where = _locate(folder)
         wanted = spec.stored()
-        # Checkpoints of a model with other parts, or of a bare decoder, name it otherwise.
+        # Multimodal checkpoints and bare decoders use other prefixes.
         self._ours, embed = spec.prefixes[0], spec.origins()[spec.name("embed")].name
         found = [p for p in spec.prefixes if p + embed.removeprefix(self._ours) in self._where]
         self._theirs = found[0] if found else self._ours
@@ -189,7 +189,7 @@ class _Stored:
 
     @property
     def files(self) -> frozenset[str]:
-        """Names of the files that hold them."""
+        """Return the names of the files that hold them."""
         return frozenset(file.path.name for file in self._where.values())
 
     @property
@@ -214,7 +214,7 @@ class _Stored:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object from a file of bounded size."""
+    """Return a JSON object from a file of bounded size."""
     try:
         with open_regular(file) as stream:
             data = stream.read(MAX_JSON_BYTES + 1)
@@ -256,7 +256,7 @@ def _locate(folder: Path) -> dict[str, SafetensorsFile]:
             shards[shard] = SafetensorsFile(folder / shard)
         if name not in shards[shard].names:
             raise CheckpointError(
-                f"{folder / shard} has no tensor {name}, though the index says so"
+                f"{folder / shard} has no tensor {name}, which the index places there"
             )
         where[name] = shards[shard]
     return where

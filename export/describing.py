@@ -1,4 +1,4 @@
-"""The manifest of a bundle: what was exported, from what, and how well it came out."""
+"""Makes a bundle's manifest: what was exported, its source, and the parity figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgedec.export.options import ExportOptions, ModelReport, Progress
 if TYPE_CHECKING:
     from edgedec.export.bundling import GivenModel
 
-# Defaults of a checkpoint that a decoder here can follow.
+# Generation defaults of a checkpoint that edgedec can apply.
 _GENERATION = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "do_sample")
 _SIZES = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim")
 
@@ -102,7 +102,7 @@ def _source(source: GivenModel) -> Mapping[str, Any]:
 
 
 def files(folder: Path, progress: Progress) -> dict[str, dict[str, Any]]:
-    """Size and hash of every file by its path in the bundle."""
+    """Return size and hash of every file, by its path in the bundle."""
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     facts = {}
     for done, path in enumerate(found, 1):

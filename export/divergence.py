@@ -72,7 +72,7 @@ class ParityFigures:
     fp32_layer_error: float
 
     def check(self, name: str, weights: str, kv: str = "fp32") -> None:
-        """Hold the figures to the floor of the coarser of two formats.
+        """Check the figures against the floor of the coarser of two formats.
 
         Raises:
             ParityError: says by how much they fall short.
@@ -91,7 +91,7 @@ class ParityFigures:
             coarse = "--weights q8_0" if "q" in weights else "--kv fp32"
             finer = _FINER.get(weights, coarse)
             raise ParityError(
-                f"{name} in {weights} strays too far from its source: {', '.join(short)}:"
+                f"{name} in {weights} diverges too far from its source: {', '.join(short)}:"
                 f" try {finer}, or another --parity-text if this is not the model's kind of text"
             )
 
@@ -111,7 +111,7 @@ class Divergence:
         self._cross_shift = np.full(count, -np.inf)
 
     def add(self, source: FloatArray, export: FloatArray, start: int) -> None:
-        """Columns from token ``start`` on, each ``[n - 1, columns]``."""
+        """Add columns from token ``start`` on, each ``[n - 1, columns]``."""
         shift = np.maximum(self._cross_shift, source.max(axis=1))
         powers = np.exp(source - shift[:, None])
         self._cross *= np.exp(self._cross_shift - shift)
@@ -121,7 +121,7 @@ class Divergence:
         self._export.add(export, start, self._next)
 
     def result(self, fp32_layer_error: float) -> ParityFigures:
-        """The figures over all columns."""
+        """Return the figures over all columns."""
         source, export = self._source, self._export
         kl = self._cross / source.sum - source.log_sum + export.log_sum
         return ParityFigures(

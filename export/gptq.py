@@ -1,7 +1,7 @@
-"""Calibrated rounding: each column makes up for the errors of those rounded before it.
+"""GPTQ: each column compensates for the errors of those rounded before it.
 
-GPTQ (2210.17323) minimises the squared error of a matrix's products over inputs that it was
-shown, ``|(W - Q) X|^2 = tr(E H E^T)`` with ``E = W - Q`` and ``H = X X^T``. With ``H = L L^T``
+GPTQ (2210.17323) minimises the squared error of a matrix's products over given inputs,
+``|(W - Q) X|^2 = tr(E H E^T)`` with ``E = W - Q`` and ``H = X X^T``. With ``H = L L^T``
 the sum falls apart by columns, ``|E L|^2``, and column j of ``E L`` holds the errors of columns j
 and later only. So columns are rounded from the last to the first, each where it cancels what the
 later ones left; this needs no inverse of H, and rows do not depend on each other.
@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgedec.export.parallel import ahead
+from edgedec.export.parallel import ahead, one_thread
 from edgedec.export.quantize import Blocks, fit_scales, pack, round_to
 from edgedec.export.tensors import FloatArray
 
 # Shares of the mean diagonal that are added to it, the next where a factorisation fails.
 _DAMPING = (0.01, 0.03, 0.1, 0.3, 1.0)
-_PANEL = 512
+# Columns that are factorised at a time, and rows below them that a thread then works on.
+_PANEL, _STRIPE = 256, 512
 # Columns that a thread sums up, and inputs at a time: long products of few of them.
 _SUMMED, _ROWS = 256, 2048
 # Columns rounded one by one before their errors are applied to the others in one product.
@@ -56,10 +57,10 @@ class Gram:
             pass
 
     def factor(self) -> FloatArray:
-        """The lower Cholesky factor of the damped sum, in the same memory; ends its use.
+        """Return the lower Cholesky factor of the damped sum, in its memory: call it last.
 
         Raises:
-            LinAlgError: the inputs were not numbers, or no damping helps.
+            LinAlgError: the inputs contain NaN or infinities, or no damping helps.
 
         """
         h = self._sum
@@ -71,7 +72,8 @@ class Gram:
         for share in _DAMPING:
             np.fill_diagonal(h, diagonal + np.float32(share) * mean)
             try:
-                return _cholesky(h)
+                with one_thread():
+                    return _cholesky(h)
             except np.linalg.LinAlgError:
                 _mirror(h.T)  # from the upper triangle, which was left alone
         raise np.linalg.LinAlgError("the inputs' products cannot be factorised")
@@ -100,7 +102,7 @@ def round_rows(weights: FloatArray, factor: FloatArray, bits: int, block_size: i
         goal = errors[start:stop].copy()
         if stop < len(errors):
             owed = factor[stop:, start:stop].T @ errors[stop:]
-            goal += np.linalg.solve(triangle.T, owed)
+            goal += np.linalg.inv(triangle).T @ owed
         scale, _ = fit_scales(goal, bits)
         q = _round_block(goal, triangle, scale, bits)
         errors[start:stop] -= q * scale
@@ -112,7 +114,7 @@ def round_rows(weights: FloatArray, factor: FloatArray, bits: int, block_size: i
 def _round_block(
     goal: FloatArray, triangle: FloatArray, scale: FloatArray, bits: int
 ) -> FloatArray:
-    """Integers ``[block_size, rows]`` (as float32), the last column first."""
+    """Return integers ``[block_size, rows]`` (as float32), rounded from the last column on."""
     ratios = triangle / np.diagonal(triangle)
     q, left = np.empty_like(goal), np.zeros_like(goal)
     inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale != 0)
@@ -128,24 +130,39 @@ def _round_block(
 
 
 def _cholesky(h: FloatArray) -> FloatArray:
-    """In place over the lower triangle, a panel of columns at a time."""
+    """Factorise the lower triangle in place, a panel of columns at a time."""
     n = len(h)
     for start in range(0, n, _PANEL):
         stop = min(start + _PANEL, n)
-        h[start:stop, start:stop] = _lower(np.linalg.cholesky(h[start:stop, start:stop]), h, start)
-        if stop == n:
-            break
-        triangle = np.tril(h[start:stop, start:stop])
-        h[stop:, start:stop] = np.linalg.solve(triangle, h[stop:, start:stop].T).T
-        for row in range(stop, n, _PANEL):
-            last = min(row + _PANEL, n)
-            product = h[row:last, start:stop] @ h[stop:last, start:stop].T
-            h[row:last, stop:last] -= np.tril(product, row - stop)
+        triangle = np.linalg.cholesky(h[start:stop, start:stop])
+        h[start:stop, start:stop] = _lower(triangle, h, start)
+        if stop < n:
+            # Products are several times faster than numpy's solver, which has no triangular mode.
+            _eliminate(h, start, stop, np.linalg.inv(triangle).T)
     return h
 
 
+def _eliminate(h: FloatArray, start: int, stop: int, inverse: FloatArray) -> None:
+    """Finish a panel below its triangle and subtract its product from the columns right of it."""
+
+    def finish(row: int) -> None:
+        rows = slice(row, row + _STRIPE)
+        h[rows, start:stop] = h[rows, start:stop] @ inverse
+
+    def take_out(row: int) -> None:
+        last = min(row + _STRIPE, len(h))
+        product = h[row:last, start:stop] @ h[stop:last, start:stop].T
+        h[row:last, stop:row] -= product[:, : row - stop]
+        h[row:last, row:last] -= np.tril(product[:, row - stop :])
+
+    rows = range(stop, len(h), _STRIPE)
+    for work in (finish, take_out):
+        for _ in ahead(work, reversed(rows)):  # the longest first
+            pass
+
+
 def _lower(triangle: FloatArray, h: FloatArray, start: int) -> FloatArray:
-    """A panel's factor, with what stands above its diagonal kept."""
+    """Return a panel's factor below the diagonal and the panel's own values above it."""
     stop = start + len(triangle)
     return triangle + np.triu(h[start:stop, start:stop], 1)
 

@@ -1,6 +1,6 @@
 """Writes an ONNX graph whose weights go to an external file while they are computed.
 
-Nothing but the chunk at hand is in memory. Large tensors start at multiples of a page, so
+Only the current chunk is in memory. Large tensors start at multiples of a page, so
 that a runtime can map them.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -46,12 +45,7 @@ class GraphWriter:
     def __enter__(self) -> GraphWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         self._data.close()
 
     # -- values ---------------------------------------------------------------------------------
@@ -69,7 +63,7 @@ class GraphWriter:
         return name in self._tensors or name in self._made
 
     def constant(self, name: str, array: Array) -> str:
-        """Store a tensor once; a name that is there already is not written again."""
+        """Store a tensor, unless one of this name is stored already."""
         if name in self._tensors:
             return name
         if array.nbytes <= _INLINE_BYTES:

@@ -23,17 +23,17 @@ class ExportJob:
 
     Attributes:
         role: ``target`` or ``draft``.
-        format: what it is to become.
+        format: the format to write.
         checkpoint: where it comes from.
         spec: the decoder, with ``vocab_used`` cut to what the tokenizer knows.
         tensors: its canonical tensors.
         content: its tokenizer.
         columns: rows of the vocabulary that both models of a pair get where they share a
             tokenizer; at least ``spec.vocab_size``.
-        weights: how they are to be stored, one of the format's own names.
-        tokens: what parity and the scales of an int8 cache read.
-        options: what was asked for.
-        texts: what its matrices are rounded for; none for plain rounding.
+        weights: how weights are stored, one of the format's own names.
+        tokens: the text that parity and the scales of an int8 cache use.
+        options: of the export.
+        texts: for calibrated rounding; none for plain rounding.
 
     """
 
@@ -58,14 +58,14 @@ class ExportJob:
     def block_size(self) -> int:
         """Quantised weights of an ONNX graph that share a scale.
 
-        Calibration makes up for large blocks, which are read faster. They are smaller where
+        Calibration compensates for large blocks, which are read faster. They are smaller where
         padding the last one of a row would cost what they save, and where a lone row's products
         must be those of several: the kernels of large blocks compute it by other arithmetic.
         """
         if self.options.block_size is not None:
             return self.options.block_size
         spec = self.spec
-        # The experts of a mixture are rounded by themselves.
+        # Kernels of experts take blocks that fit their width, and were measured in small ones only.
         if not self.texts or self.options.row_invariant or spec.experts is not None:
             return _PLAIN_BLOCK
         widths = (spec.hidden, spec.ffn, spec.heads * spec.head_dim)
@@ -86,7 +86,7 @@ class Exported:
         kv: type of keys and values, as the format calls it.
         vocab_size: columns of its logits.
         errors: relative error of each quantised tensor.
-        notes: what the user should know, a line each.
+        notes: for the user, a line each.
 
     """
 

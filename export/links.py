@@ -1,4 +1,4 @@
-"""Links in a checkpoint: those of the hub's cache are followed, those that lead elsewhere refused.
+"""Follows a checkpoint's links into the hub's cache, and refuses those that lead elsewhere.
 
 A checkpoint comes from elsewhere, and its tokenizer is copied into a bundle that is passed on:
 a link out of it would bring a private file along.
@@ -32,7 +32,7 @@ def check(folder: Path) -> None:
 
 
 def open_own(folder: Path, name: str) -> BinaryIO:
-    """A regular file of a checkpoint, for reading.
+    """Open a regular file of a checkpoint for reading.
 
     Raises:
         CheckpointError: a link leads to a file elsewhere.

@@ -1,6 +1,6 @@
-"""Decoders without a spec, by way of torch: traced by optimum-onnx, compared with torch itself.
+"""Exports decoders without a spec: traced by optimum-onnx, compared with torch itself.
 
-The one module of what is installed that imports torch, and only when it is called. A checkpoint
+The only installed module that imports torch, and only when called. A checkpoint
 is a local folder with safetensors: nothing is downloaded, unpickled or run that came with it.
 """
 
@@ -30,7 +30,7 @@ from edgedec.export.tensors import FloatArray
 from edgedec.models.traits import Norm
 
 _TASK = "text-generation-with-past"
-# Different configurations' names of one size.
+# Names of each size in the configurations of different architectures.
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
@@ -41,10 +41,10 @@ _DEFAULT_CONTEXT = 2048
 
 
 def check_installed() -> None:
-    """See whether all that this way needs is there.
+    """Check that the packages for this export are installed.
 
     Raises:
-        RuntimeUnavailable: it is not.
+        RuntimeUnavailable: one is missing.
 
     """
     with _quiet("optimum cannot be imported"):
@@ -60,7 +60,7 @@ def check_installed() -> None:
 
 
 def architectures() -> list[str]:
-    """Model types of decoders that optimum exports with a cache."""
+    """Return the model types of decoders that optimum exports with a cache."""
     from optimum.exporters.onnx import model_configs  # noqa: F401 - registers them
     from optimum.exporters.tasks import TasksManager
 
@@ -74,7 +74,7 @@ def architectures() -> list[str]:
 
 
 def outline(folder: Path) -> Outline:
-    """The sizes that a checkpoint's configuration states, whatever it calls them.
+    """Return the sizes in a checkpoint's configuration, under any of their names.
 
     Raises:
         UnsupportedArchitecture: optimum does not know its ``model_type``.
@@ -120,7 +120,7 @@ def _config(folder: Path) -> Any:
 
 
 def _size(config: Any, *names: str, default: int | None = None) -> int:
-    """The first of these fields that the configuration has."""
+    """Return the first of these fields that the configuration has."""
     for name in names:
         value = getattr(config, name, None)
         if type(value) is int and value > 0:
@@ -131,7 +131,7 @@ def _size(config: Any, *names: str, default: int | None = None) -> int:
 
 
 class TorchDecoder:
-    """A checkpoint in torch, float32, on the CPU.
+    """A checkpoint as a torch model, float32, on the CPU.
 
     Args:
         folder: of the checkpoint.
@@ -160,7 +160,7 @@ class TorchDecoder:
             self._model = loaded.eval()
 
     def trace(self, file: Path) -> None:
-        """Write the graph as optimum makes it.
+        """Write the graph as optimum exports it.
 
         Raises:
             ExportError: torch cannot trace this model.
@@ -177,7 +177,7 @@ class TorchDecoder:
             export(self._model, constructor(self._model.config, use_past_in_inputs=True), file)
 
     def logits(self, tokens: Sequence[int]) -> FloatArray:
-        """Logits of each token's successor, ``[tokens, vocab]``, in one pass."""
+        """Return the logits of each token's successor, ``[tokens, vocab]``, in one pass."""
         with _quiet("torch cannot run this model", ExportError), self._torch.no_grad():
             ids = self._torch.tensor([list(tokens)])
             rows: FloatArray = self._model(ids, use_cache=False).logits[0].numpy()
@@ -186,7 +186,7 @@ class TorchDecoder:
 
 @contextlib.contextmanager
 def _no_bars() -> Iterator[None]:
-    """Transformers draws no progress of its own."""
+    """Disable the progress bars of transformers."""
     import transformers.utils.logging
 
     bars: Any = transformers.utils.logging
@@ -210,7 +210,7 @@ def _quiet(what: str, kind: type[EdgedecError] = CheckpointError) -> Iterator[No
             yield
     except EdgedecError:
         raise
-    except Exception as error:  # whatever a model's own code raises
+    except Exception as error:  # a model's own code may raise anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise kind(f"{what}: {lines[0]}") from error
     finally:

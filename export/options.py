@@ -19,7 +19,7 @@ class ExportOptions:
         target: a Hugging Face checkpoint folder.
         out: the bundle's folder; must not exist unless ``overwrite``.
         draft: the folder of a smaller model, or None. It may have another tokenizer, which
-            costs acceptance.
+            lowers acceptance.
         formats: ``onnx`` (ONNX Runtime), ``gguf`` (llama.cpp), or both.
         weights: how weights are stored: ``int4`` where there is one format, or for each one,
             as ``onnx=int4,gguf=q4_0``. None takes each format's default.
@@ -73,13 +73,13 @@ class ModelReport:
         architecture: its ``model_type``.
         parameters: numbers in the checkpoint.
         size_bytes: of the exported files.
-        format, weights, kv: what it is, as the manifest says it.
+        format, weights, kv: as in the manifest.
         files: their paths in the bundle, the main file first.
         columns: of its logits.
         vocab_used: those of them that are tokens.
         errors: relative error of each quantised tensor, root of squared error over squared
             weights.
-        notes: what was done otherwise than asked, a line each.
+        notes: deviations from what was asked, a line each.
         parity: figures of the comparison with the source; empty when it was left out.
 
     """

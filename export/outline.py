@@ -1,4 +1,4 @@
-"""The sizes of a decoder without a spec, for formats that leave its arithmetic to others."""
+"""The sizes of a decoder without a spec, for formats that need nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Outline(DecoderSpec):
 
     @property
     def parameters(self) -> int:
-        """Numbers in the checkpoint's tensors."""
+        """Return the number of values in the checkpoint's tensors."""
         return self.numbers
 
     def _roles(self) -> Iterator[tuple[str, int, Shape]]:

@@ -1,7 +1,6 @@
-"""Work on several cores, one thread of ours a core.
+"""Runs work in one thread per core.
 
-The threads of numpy's BLAS are held to one meanwhile: beside ours they would only wait for each
-other, awake.
+Meanwhile numpy's BLAS is limited to one thread: more would only compete with these.
 """
 
 from __future__ import annotations
@@ -10,21 +9,22 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-# More threads would hold more of the results in memory than they save time.
+# More threads would hold more results in memory for little gain.
 _MOST_THREADS = 8
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
 def ahead(work: Callable[[_In], _Out], items: Iterable[_In]) -> Iterator[_Out]:
-    """Yield results in order, computed by one thread a core; as many are under way."""
+    """Yield results in order, computed by one thread per core; as many are in flight."""
     cores = min(os.cpu_count() or 1, _MOST_THREADS)
-    with ThreadPoolExecutor(cores) as pool, _libraries().limit(limits=1, user_api="blas"):
+    with ThreadPoolExecutor(cores) as pool, one_thread():
         pending: deque[Future[_Out]] = deque()
         for item in items:
             pending.append(pool.submit(work, item))
@@ -32,6 +32,12 @@ def ahead(work: Callable[[_In], _Out], items: Iterable[_In]) -> Iterator[_Out]:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Hold numpy's BLAS to the calling thread: waking others costs more than small products."""
+    held: AbstractContextManager[object] = _libraries().limit(limits=1, user_api="blas")
+    return held
 
 
 @cache

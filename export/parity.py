@@ -2,8 +2,8 @@
 
 Three decoders read the same tokens: the numpy reference over the checkpoint, the exported
 graph, and, a layer at a time on the reference's own values, the same graph in fp32. The last
-one tells a mistake of the emitter (which is never tolerated) from the loss by quantisation
-(which has a floor). No more than a layer, or some rows of the head, is in memory.
+one separates a bug of the emitter, which is never tolerated, from the loss by quantisation,
+which has a limit. Memory holds at most one layer, or some rows of the head.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edgedec.models.decoder import DecoderSpec
 DoubleArray = npt.NDArray[np.float64]
 OnStep = Callable[[int, int], None]
 
-# Tokens for the fp32 graph: a mistake shows on a few.
+# Tokens for the fp32 graph: a few reveal a bug.
 _FP32_TOKENS = 64
 # Difference of a layer's output, fp32 graph against reference, relative to what it adds.
 _FP32_FLOOR = 1e-3
@@ -89,13 +89,13 @@ class ParityRun:
         return divergence.result(worst)
 
     def _first_stream(self, ids: npt.NDArray[np.int64], parts: Sequence[slice]) -> list[FloatArray]:
-        """The exported residual stream before the first layer."""
+        """Return the exported residual stream before the first layer."""
         _, *others = stream_names(self._spec, 0)
         feeds = {"position_ids": np.arange(len(ids))[None]}
         return [self._embedded(ids, parts), *(self._exported.run(others, feeds) if others else ())]
 
     def _embedded(self, ids: npt.NDArray[np.int64], parts: Sequence[slice]) -> FloatArray:
-        """The exported embedding of ``[n]`` ids, ``[1, n, hidden]``."""
+        """Return the exported embedding of ``[n]`` ids, ``[1, n, hidden]``."""
         whole = np.empty((1, len(ids), self._spec.hidden), np.float32)
         for part in parts:
             here = (ids >= part.start) & (ids < part.stop)
@@ -110,7 +110,7 @@ class ParityRun:
         return self._exported.run(stream_names(self._spec, layer + 1), feeds)
 
     def _fp32_error(self, layer: int, before: FloatArray, after: FloatArray) -> float:
-        """Relative difference of one layer's output, when it is emitted in fp32."""
+        """Return the relative difference of one layer's output, emitted in fp32."""
         if self._options.weights == self._options.kv == "fp32":
             return 0.0  # the exported graph itself
         before, after = before[None, :_FP32_TOKENS], after[None, :_FP32_TOKENS]

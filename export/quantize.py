@@ -69,7 +69,9 @@ def dequantize(packed: ByteArray, scales: FloatArray, bits: int, columns: int) -
     q = packed
     if bits == 4:
         q = np.stack((packed & 15, packed >> 4), axis=-1).reshape(*packed.shape[:2], -1)
-    weights = (q.astype(np.float32) - 2.0 ** (bits - 1)) * scales[..., None]
+    weights = q.astype(np.float32)
+    weights -= np.float32(2.0 ** (bits - 1))
+    weights *= scales[..., None]
     dense: FloatArray = weights.reshape(len(packed), -1)[:, :columns]
     return dense
 

@@ -1,20 +1,21 @@
-"""A decoder in plain numpy, one layer at a time: what every export is held to.
+"""A decoder in plain numpy, one layer at a time: the reference for every export.
 
 It reads each tensor when it needs it, so a model of any size takes the memory of one matrix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from edgedec.export.activations import ACTIVATIONS
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader, read
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.traits import Activation, Experts
+from edgedec.models.traits import Experts
 
-# Told a layer's rotated keys and its values, both [n, kv_heads, head_dim].
+# Called with a layer, its rotated keys and its values, both [n, kv_heads, head_dim].
 OnCache = Callable[[int, FloatArray, FloatArray], None]
 
 
@@ -34,8 +35,8 @@ class Product(NamedTuple):
     x: FloatArray
 
 
-# Asks for products one after the other and returns its own result.
-Steps = Generator[Product, FloatArray, FloatArray]
+# Yields products with one input at a time, is sent their results in order, returns its own.
+Steps = Generator[tuple[Product, ...], list[FloatArray], FloatArray]
 
 
 class Reference:
@@ -44,7 +45,7 @@ class Reference:
     Args:
         spec: the decoder.
         tensors: its weights.
-        on_cache: hears what each layer would put into the cache.
+        on_cache: called with what each layer would put into the cache.
 
     """
 
@@ -54,7 +55,7 @@ class Reference:
         self.spec, self._tensors, self._on_cache = spec, tensors, on_cache
 
     def logits(self, tokens: Sequence[int]) -> FloatArray:
-        """Logits after each token of a text, ``[n, vocab]``; padding rows are ``-inf``."""
+        """Return the logits after each token of a text, ``[n, vocab]``; padding is ``-inf``."""
         x = self.embed(tokens)
         for layer in range(self.spec.layers):
             x = self.layer(layer, x)
@@ -65,7 +66,7 @@ class Reference:
         return np.concatenate(parts, axis=1)
 
     def embed(self, tokens: Sequence[int]) -> FloatArray:
-        """The residual stream before the first layer, ``[n, hidden]``."""
+        """Return the residual stream before the first layer, ``[n, hidden]``."""
         name = self.spec.name("embed")
         found = {token: self._tensors.rows(name, token, token + 1)[0] for token in set(tokens)}
         x: FloatArray = np.stack([found[token] for token in tokens]) * np.float32(
@@ -76,28 +77,41 @@ class Reference:
         return x
 
     def layer(
-        self, layer: int, x: FloatArray, hear: Callable[[Product], None] = lambda asked: None
+        self, layer: int, x: FloatArray, on_product: Callable[[Product], None] = lambda asked: None
     ) -> FloatArray:
-        """Return the residual stream ``[n, hidden]`` after a layer; ``hear`` gets each product."""
+        """Return the residual stream ``[n, hidden]`` after a layer."""
         steps = self.steps(layer, x)
         try:
             asked = next(steps)
             while True:
-                hear(asked)
-                asked = steps.send(asked.x @ self._tensors.rows(*asked[:3]).T)
+                for each in asked:
+                    on_product(each)
+                asked = steps.send([self.product(each) for each in asked])
         except StopIteration as done:
             after: FloatArray = done.value
             return after
 
+    def product(self, asked: Product) -> FloatArray:
+        """Compute what was asked for, with the decoder's own weights."""
+        if not len(asked.x):  # an expert that no token chose is not read
+            return np.empty((0, asked.stop - asked.start), np.float32)
+        product: FloatArray = asked.x @ self._tensors.rows(*asked[:3]).T
+        return product
+
     def steps(self, layer: int, x: FloatArray) -> Steps:
-        """Compute the same layer, asking the caller for each product with a matrix."""
+        """Compute the same layer, asking the caller for its products with matrices.
+
+        Values that are no longer needed are released before each yield, since many texts may wait
+        at the same place.
+        """
         normed = self._optional_norm("attention_norm", layer, x)
         mixed = yield from self._attention(layer, normed)
         attended = self._added("attention_post_norm", layer, mixed)
+        del mixed
         if self.spec.residual == "sequential":
             x = x + attended
-            normed = self._optional_norm("mlp_norm", layer, x)
-            fed = yield from self._mlp(layer, normed)
+            del normed, attended
+            fed = yield from self._mlp(layer, self._optional_norm("mlp_norm", layer, x))
             return x + self._added("mlp_post_norm", layer, fed)
         if self.spec.residual == "parallel":
             normed = self._norm("mlp_norm", layer, x)
@@ -109,7 +123,7 @@ class Reference:
         return self._norm("final_norm", 0, x)
 
     def head(self, x: FloatArray, start: int, stop: int) -> FloatArray:
-        """Logits of the tokens from ``start`` to ``stop``, ``[n, stop - start]``."""
+        """Return the logits of the tokens from ``start`` to ``stop``, ``[n, stop - start]``."""
         scales = self.spec.scales
         logits: FloatArray = x @ self._tensors.rows(self.spec.name("head"), start, stop).T
         logits = capped(logits * np.float32(scales.logits), scales.logit_cap)
@@ -118,9 +132,9 @@ class Reference:
 
     def _attention(self, layer: int, x: FloatArray) -> Steps:
         spec, n = self.spec, len(x)
-        query = yield from self._heads("q", layer, x)
-        key = yield from self._heads("k", layer, x)
-        value = yield from self._heads("v", layer, x)
+        rows = yield from self._linears(("q", "k", "v"), layer, x, spec.qkv_bias)
+        del x
+        query, key, value = map(self._heads, ("q", "k", "v"), [layer] * 3, rows)
         tables = spec.rope_tables(layer, n)
         if tables is not None:
             query, key = rotate(query, *tables), rotate(key, *tables)
@@ -137,16 +151,17 @@ class Reference:
             scores = query[head] @ key[shared].T * np.float32(spec.attention_scale)
             scores = capped(scores, spec.scales.attention_cap)
             mixed[:, head] = softmax(np.where(seen, scores, -np.inf)) @ value[shared]
-        return (yield from self._linear("o", layer, mixed.reshape(n, -1), spec.out_bias))
+        del rows, query, key, value
+        (product,) = yield from self._linears(("o",), layer, mixed.reshape(n, -1), spec.out_bias)
+        return product
 
-    def _heads(self, role: str, layer: int, x: FloatArray) -> Steps:
-        """Query, key or value, ``[n, heads, head_dim]``, before any rotation."""
+    def _heads(self, role: str, layer: int, rows: FloatArray) -> FloatArray:
+        """Return query, key or value, ``[n, heads, head_dim]``, before any rotation."""
         spec = self.spec
-        rows = yield from self._linear(role, layer, x, spec.qkv_bias)
         normed = role != "v"
         if normed and spec.qk_norm == "all":
             rows = self._normed(rows, self._weight(f"{role}_norm", layer))
-        rows = rows.reshape(len(x), -1, spec.head_dim)
+        rows = rows.reshape(len(rows), -1, spec.head_dim)
         if normed and spec.qk_norm in ("head", "heads"):
             # One weight for all heads, or one for each.
             weight = self._weight(f"{role}_norm", layer).reshape(-1, spec.head_dim)
@@ -157,29 +172,28 @@ class Reference:
         spec = self.spec
         if spec.experts is not None:
             return (yield from self._mixture(layer, x, spec.experts))
-        up = yield from self._linear("up", layer, x, spec.mlp_bias)
-        gate = up
-        if spec.gated:
-            gate = yield from self._linear("gate", layer, x, spec.mlp_bias)
-        inner = self._activated(gate, up)
-        del gate, up  # whoever waits for this product keeps what is named here
-        return (yield from self._linear("down", layer, inner, spec.mlp_bias))
+        roles = ("up", "gate") if spec.gated else ("up",)
+        fed = yield from self._linears(roles, layer, x, spec.mlp_bias)
+        inner = self._activated(fed[-1], fed[0])
+        del fed, x
+        (product,) = yield from self._linears(("down",), layer, inner, spec.mlp_bias)
+        return product
 
     def _activated(self, gate: FloatArray, up: FloatArray) -> FloatArray:
         active: FloatArray = ACTIVATIONS[self.spec.activation](gate)
         return active * up if self.spec.gated else active
 
     def _mixture(self, layer: int, x: FloatArray, experts: Experts) -> Steps:
-        """Each row through its own experts, weighed by the shares that the router gives them."""
+        """Return the sum of each row's experts, weighted by the router's shares."""
         shares = softmax(x @ self._weight("router", layer).T)
         chosen = np.argsort(-shares, axis=1, kind="stable")[:, : experts.used]
         weights = np.take_along_axis(shares, chosen, axis=1)
         if experts.renormalised:
             weights /= weights.sum(axis=1, keepdims=True)
         mixed = np.zeros_like(x)
-        for expert in np.unique(chosen):
+        for expert in range(experts.count):
             rows, places = np.nonzero(chosen == expert)
-            own = yield from self._expert(layer, int(expert), x[rows])
+            own = yield from self._expert(layer, expert, x[rows])
             mixed[rows] += weights[rows, places, None] * own
         return mixed
 
@@ -189,14 +203,23 @@ class Reference:
             return Product(name, expert * rows, (expert + 1) * rows, x)
 
         spec = self.spec
-        up = yield product("up", x, spec.ffn)
-        gate = (yield product("gate", x, spec.ffn)) if spec.gated else up
-        return (yield product("down", self._activated(gate, up), spec.hidden))
+        roles = ("up", "gate") if spec.gated else ("up",)
+        fed = yield tuple(product(role, x, spec.ffn) for role in roles)
+        inner = self._activated(fed[-1], fed[0])
+        del fed, x
+        (own,) = yield (product("down", inner, spec.hidden),)
+        return own
 
-    def _linear(self, role: str, layer: int, x: FloatArray, biased: bool) -> Steps:
-        name = self.spec.name(role, layer)
-        product = yield Product(name, 0, self._tensors.shape(name)[0], x)
-        return product + self._weight(f"{role}_bias", layer) if biased else product
+    def _linears(
+        self, roles: Sequence[str], layer: int, x: FloatArray, biased: bool
+    ) -> Generator[tuple[Product, ...], list[FloatArray], list[FloatArray]]:
+        """Return the products of one input with several matrices, biases added."""
+        names = [self.spec.name(role, layer) for role in roles]
+        products = yield tuple(Product(name, 0, self._tensors.shape(name)[0], x) for name in names)
+        if not biased:
+            return products
+        biases = [self._weight(f"{role}_bias", layer) for role in roles]
+        return [product + bias for product, bias in zip(products, biases, strict=True)]
 
     def _added(self, role: str, layer: int, x: FloatArray) -> FloatArray:
         """Return what attention or MLP adds to the residual stream."""
@@ -222,44 +245,8 @@ class Reference:
         return read(self._tensors, self.spec.name(role, layer))
 
 
-def silu(x: FloatArray) -> FloatArray:
-    """``x * sigmoid(x)``."""
-    with np.errstate(over="ignore"):
-        active: FloatArray = x / (1 + np.exp(-x))
-    return active
-
-
-def gelu(x: FloatArray) -> FloatArray:
-    """``x`` times the normal distribution function (1606.08415), by the error function."""
-    return (x * (1 + erf(x / np.sqrt(2))) / 2).astype(np.float32)
-
-
-def erf(x: FloatArray) -> FloatArray:
-    """The error function, to 1.5e-7 (Abramowitz and Stegun, 7.1.26); numpy has none."""
-    size = np.abs(x)
-    t = 1 / (1 + 0.3275911 * size)
-    terms = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
-    tail = np.polynomial.Polynomial((0.0, *terms))(t) * np.exp(-np.square(size))
-    found: FloatArray = np.copysign(1 - tail, x)
-    return found
-
-
-def gelu_tanh(x: FloatArray) -> FloatArray:
-    """GELU by tanh (1606.08415, section 2)."""
-    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
-    active: FloatArray = x * (1 + np.tanh(inner)) / 2
-    return active
-
-
-ACTIVATIONS: Mapping[Activation, Callable[[FloatArray], FloatArray]] = {
-    "silu": silu,
-    "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-}
-
-
 def capped(x: FloatArray, cap: float) -> FloatArray:
-    """``cap * tanh(x / cap)``; 0 caps nothing."""
+    """Return ``cap * tanh(x / cap)``; 0 caps nothing."""
     if not cap:
         return x
     soft: FloatArray = np.tanh(x / np.float32(cap)) * np.float32(cap)
@@ -267,7 +254,7 @@ def capped(x: FloatArray, cap: float) -> FloatArray:
 
 
 def rotate(x: FloatArray, cos: FloatArray, sin: FloatArray) -> FloatArray:
-    """Rotary embedding of ``[n, heads, head_dim]`` by tables ``[n, pairs]``; the rest passes."""
+    """Apply the rotary embedding by tables ``[n, pairs]`` to ``[n, heads, head_dim]``."""
     pairs = cos.shape[1]
     first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
     cos, sin = cos[:, None], sin[:, None]
@@ -282,7 +269,7 @@ def causal_mask(n: int, window: int) -> np.ndarray[tuple[int, int], np.dtype[np.
 
 
 def softmax(scores: FloatArray) -> FloatArray:
-    """Along the last axis."""
+    """Return the softmax along the last axis."""
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
     share: FloatArray = powers / powers.sum(axis=-1, keepdims=True)
     return share

@@ -2,8 +2,8 @@
 
 The format: 8 bytes of header length, a JSON header with dtype, shape and byte range of each
 tensor, then the bytes. The reference library maps the file, so that a pass over a checkpoint
-counts all of it as this process's memory, and its numpy side knows no rows of bfloat16; the few
-lines here read, and refuse every header that does not add up.
+counts all of it as this process's memory, and its numpy interface has no bfloat16. This reader
+has neither limit, and refuses every inconsistent header.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SafetensorsFile:
     """A safetensors file of which only the header stays in memory.
 
     Raises:
-        CheckpointError: the header lies, or the file is cut short.
+        CheckpointError: the header is inconsistent, or the file is truncated.
 
     """
 
@@ -67,19 +67,19 @@ class SafetensorsFile:
 
     @property
     def names(self) -> frozenset[str]:
-        """The tensors in it."""
+        """Names of the tensors."""
         return frozenset(self._entries)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Extents of a tensor."""
+        """Return a tensor's extents."""
         return self._entries[name].shape
 
     def dtype(self, name: str) -> str:
-        """A tensor's type as the format calls it: ``F32``, ``BF16`` and so on."""
+        """Return a tensor's type as the format calls it: ``F32``, ``BF16`` and so on."""
         return self._entries[name].dtype
 
     def rows(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
-        """``tensor[start:stop]`` in the file's own type."""
+        """Return ``tensor[start:stop]`` in the file's own type."""
         entry = self._entries[name]
         if entry.dtype not in _DTYPES:
             known = ", ".join(_DTYPES)
@@ -136,7 +136,7 @@ class SafetensorsFile:
 
 
 def _sizes(value: Any) -> TypeGuard[list[int]]:
-    """A short list of non-negative integers."""
+    """Return whether a value is a short list of non-negative integers."""
     return (
         isinstance(value, list)
         and len(value) <= 8

@@ -1,4 +1,4 @@
-"""Texts that calibration and parity read: a short one for when the user gives none."""
+"""Texts for calibration and parity: the user's file, or a short built-in text."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Der Wind kam von Norden, und am Morgen lag Eis auf den Stufen. La mer était cal
 
 
 def read_text(file: Path) -> str:
-    """The beginning of a text file.
+    """Return the beginning of a text file.
 
     Raises:
         InputError: it cannot be read.

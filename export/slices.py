@@ -54,7 +54,7 @@ class Slices:
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", utf8(folder)
         )
-        # Each part runs once: no thread should spin when it is done.
+        # Each part runs once, so threads should not spin after it.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         self._options = options
@@ -64,7 +64,7 @@ class Slices:
 
         Args:
             outputs: names of values.
-            feeds: the values at which the search for what they depend on stops.
+            feeds: values to compute from; what they depend on is not run.
 
         """
         nodes = self._needed(outputs, feeds)
@@ -74,17 +74,17 @@ class Slices:
         return self._run(nodes, tensors, outputs, feeds)
 
     def head_rows(self, x: Array, vocab_size: int, rows: slice) -> Array:
-        """Logits ``[n, stop - start]`` of some tokens, from ``x`` ``[n, hidden]``."""
+        """Return logits ``[n, stop - start]`` of some tokens, from ``x`` ``[n, hidden]``."""
         return self._run_rows("logits", {"final.flat": x}, vocab_size, rows)
 
     def embed_rows(self, ids: Array, vocab_size: int, rows: slice) -> Array:
-        """Embeddings ``[1, n, hidden]`` of ``ids`` ``[1, n]``, all of them within ``rows``."""
+        """Return embeddings ``[1, n, hidden]`` of ``ids`` ``[1, n]``, all within ``rows``."""
         return self._run_rows("embedded", {"input_ids": ids - rows.start}, vocab_size, rows)
 
     def _run_rows(
         self, output: str, feeds: Mapping[str, Array], vocab_size: int, rows: slice
     ) -> Array:
-        """``run`` with these rows only of every table over the vocabulary."""
+        """Run with these rows only of every table over the vocabulary."""
         nodes = [_copy(node) for node in self._needed([output], feeds)]
         tensors = []
         for name in _inputs(nodes):
@@ -140,7 +140,7 @@ class Slices:
         return computed
 
     def _cut(self, stored: onnx.TensorProto, rows: slice) -> onnx.TensorProto:
-        """The same tensor with some of its rows only."""
+        """Return the tensor with some of its rows only."""
         if not stored.external_data:
             return numpy_helper.from_array(numpy_helper.to_array(stored)[rows], stored.name)
         place = {entry.key: entry.value for entry in stored.external_data}
@@ -153,11 +153,11 @@ class Slices:
 
 
 def _inputs(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
-    """Names of all values that nodes read, in order."""
+    """Return the names of all values that nodes read, in order."""
     return dict.fromkeys(name for node in nodes for name in node.input if name)
 
 
 def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
-    twin = onnx.NodeProto()
-    twin.CopyFrom(node)
-    return twin
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy

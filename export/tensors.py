@@ -18,26 +18,32 @@ class TensorReader(Protocol):
     """Named tensors, read as float32."""
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Extents of a tensor; CheckpointError when there is none of this name."""
+        """Return a tensor's extents; raises CheckpointError when there is none of this name."""
         ...
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        """``tensor[start:stop]`` as float32."""
+        """Return ``tensor[start:stop]`` as float32."""
         ...
 
 
 def read(tensors: TensorReader, name: str) -> FloatArray:
-    """A whole tensor as float32."""
+    """Return a whole tensor as float32."""
     return tensors.rows(name, 0, tensors.shape(name)[0])
 
 
 def chunks(tensors: TensorReader, names: Sequence[str]) -> Iterator[FloatArray]:
-    """The rows of several tensors one after the other, in chunks of bounded size."""
+    """Yield the rows of several tensors in chunks of bounded size."""
     for name in names:
-        shape = tensors.shape(name)
-        step = max(CHUNK_NUMBERS // int(np.prod(shape[1:])), 1)
-        for start in range(0, shape[0], step):
-            yield tensors.rows(name, start, min(start + step, shape[0]))
+        yield from row_chunks(tensors, name, 0, tensors.shape(name)[0], CHUNK_NUMBERS)
+
+
+def row_chunks(
+    tensors: TensorReader, name: str, start: int, stop: int, numbers: int
+) -> Iterator[FloatArray]:
+    """Yield ``tensor[start:stop]`` in chunks of at most ``numbers`` values, or one row."""
+    step = max(numbers // int(np.prod(tensors.shape(name)[1:])), 1)
+    for first in range(start, stop, step):
+        yield tensors.rows(name, first, min(first + step, stop))
 
 
 class MemoryTensors:
@@ -99,11 +105,11 @@ class ScaledTensors:
         self._columns: dict[str, FloatArray] = {}
 
     def multiply_rows(self, name: str, factors: FloatArray) -> None:
-        """From now on; ``factors`` ``[rows]``."""
+        """Multiply rows from now on; ``factors`` ``[rows]``."""
         self._rows[name] = self._rows.get(name, np.float32(1)) * factors
 
     def multiply_columns(self, name: str, factors: FloatArray) -> None:
-        """From now on; ``factors`` ``[columns]``."""
+        """Multiply columns from now on; ``factors`` ``[columns]``."""
         self._columns[name] = self._columns.get(name, np.float32(1)) * factors
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -119,7 +125,7 @@ class ScaledTensors:
 
 
 class CountedTensors:
-    """Another reader that tells how many numbers were read so far."""
+    """Another reader that reports how many values were read so far."""
 
     def __init__(self, inner: TensorReader, on_read: Callable[[int], None]) -> None:
         self._inner, self._on_read = inner, on_read

@@ -1,4 +1,4 @@
-"""Tokenizers compared by what they do, not by their size or by how their file is written."""
+"""Compares tokenizers by content, not by size or by how their files are written."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class TokenizerContent:
 
     @property
     def sha256(self) -> str:
-        """A hash that does not depend on how the file is written."""
+        """Hash that does not depend on how the file is written."""
         text = json.dumps(self._parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def tokens(self) -> dict[int, str]:
-        """Every token by id, added ones included."""
+        """Return every token by id, added ones included."""
         vocab = self.model.get("vocab", {})
         pairs = (
             vocab.items()
@@ -83,7 +83,7 @@ class TokenizerContent:
 
 
 def _plain_model(model: Any) -> dict[str, Any]:
-    """The model with merges as pairs: they are written as pairs or joined by a space."""
+    """Return the model with merges as pairs; files have pairs, or texts with a space."""
     plain = dict(model) if isinstance(model, dict) else {}
     merges = plain.get("merges")
     if isinstance(merges, list):

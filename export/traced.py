@@ -74,7 +74,7 @@ def quantize(traced: Path) -> Path:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # advice for those who call it by hand
+    logging.disable(logging.CRITICAL)  # its advice is for direct callers
     try:
         quantize_dynamic(
             traced,
@@ -144,7 +144,7 @@ def _cache(graph: onnx.GraphProto) -> Cache:
 
 
 def _columns(model: onnx.ModelProto, facts: TracedFacts) -> None:
-    """``vocab_size`` columns of logits, of which those that are not tokens are -inf."""
+    """Give the logits ``vocab_size`` columns; those that are not tokens become -inf."""
     graph = model.graph
     (logits,) = (value for value in graph.output if value.name == "logits")
     columns = logits.type.tensor_type.shape.dim[2]

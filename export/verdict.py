@@ -11,14 +11,14 @@ from edgedec.export.divergence import Floor
 # larger models), on the built-in text. fp16 and int8: KL up to 0.0004 nats, the same best token at
 # 98% of the positions or more, perplexity up to 1.002 times the source's. int4 with blocks of 32
 # to 256: 0.040 to 0.081, 76% to 84%, up to 1.07 times. Good lies between the two, near the floor
-# that 8 bits must keep; usable is what 4 bits reach. What is neither and above its format's floor
-# is poor; what is below that floor is refused.
+# that 8 bits must keep; usable is what 4 bits reach. Exports that are neither but pass
+# their format's floor are poor; those that fail it are refused.
 GOOD = Floor(kl_nats=0.02, top1=0.90, perplexity_ratio=1.02)
 USABLE = Floor(kl_nats=0.10, top1=0.75, perplexity_ratio=1.10)
 
 
 def verdict(figures: Mapping[str, float]) -> str:
-    """``good``, ``usable`` or ``poor``, and what keeps it from being better.
+    """Return ``good``, ``usable`` or ``poor``, and the figures that prevent a better verdict.
 
     Args:
         figures: as ``Parity`` has them; figures that are missing or not finite give an empty text.

@@ -1,4 +1,4 @@
-"""Storage and products of weights: one class a format, all with the same three methods."""
+"""Storage and products of weights: a class for plain and one for quantised formats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.errors import InputError
-from edgedec.export.experts import check_quantized, joined, kernel_form, stacked
+from edgedec.export.experts import check_quantized, interleaved, joined, kernel_form, stacked
 from edgedec.export.graph import GraphWriter
 from edgedec.export.quantize import ByteArray
 from edgedec.export.rounding import PlainRounding, Rounding
@@ -27,22 +27,22 @@ class Format(Protocol):
     errors: dict[str, float]
 
     def linear(self, x: str, out: str, weights: Sequence[str], biases: Sequence[str]) -> str:
-        """``x @ concatenate(weights).T + concatenate(biases)`` on ``[1, n, in]``."""
+        """Emit ``x @ concatenate(weights).T + concatenate(biases)`` on ``[1, n, in]``."""
         ...
 
     def embed(self, ids: str, out: str, table: str, shared: bool) -> str:
-        """Rows of the table: ``[1, n]`` ids to ``[1, n, hidden]`` float32.
+        """Emit the lookup of the table's rows: ``[1, n]`` ids to ``[1, n, hidden]`` float32.
 
         ``shared``: the head will multiply by this very table, so it is stored once.
         """
         ...
 
     def head(self, x: str, out: str, table: str, mask: str | None) -> str:
-        """``[r, hidden]`` to ``[r, vocab]``, plus ``mask`` ``[vocab]`` if there is one."""
+        """Emit ``[r, hidden]`` to ``[r, vocab]``, plus ``mask`` ``[vocab]`` if there is one."""
         ...
 
     def mixture(self, x: str, logits: str, out: str, weights: Sequence[str], kind: Experts) -> str:
-        """Each of ``n`` rows of ``[1, n, hidden]`` through its own experts.
+        """Emit the mixture of experts for each row of ``[1, n, hidden]``.
 
         ``logits`` ``[n, count]`` are the router's; ``weights`` name gate, up and down, the
         matrices of all experts one under the other.
@@ -94,8 +94,8 @@ class Plain:
         inputs = [x, logits, inputs[0], "", inputs[1]]
         if kind.renormalised:
             return g.node(MICROSOFT + "MoE", inputs, out, **kernel_form(kind))
-        # onnxruntime 1.31 gives zeros where it may write over its input and is not to
-        # renormalise: it is let renormalise, and the product undoes that.
+        # onnxruntime 1.31 returns zeros if it writes over its input and does not renormalise. So
+        # it renormalises, and the product undoes that.
         mean = g.node(MICROSOFT + "MoE", inputs, f"{out}.mean", **kernel_form(kind))
         shares = g.node("Softmax", [logits], f"{out}.shares", axis=-1)
         count = g.constant(f"experts.{kind.used}", np.array([kind.used], np.int64))
@@ -176,14 +176,15 @@ class Quantized:
     def mixture(self, x: str, logits: str, out: str, weights: Sequence[str], kind: Experts) -> str:
         check_quantized()
         g, inputs = self._graph, []
-        for stored, tensors in joined(self._tensors, out, weights):
-            rows, columns = tensors.shape(stored)
+        gate, up, down = weights
+        for stored, parts in ((f"{out}.gate_up", (gate, up)), (down, (down,))):
+            rows, columns = _stacked(self._tensors, parts)
             if columns % self._block:
                 raise InputError(
                     f"experts of {columns} channels cannot be cut into blocks of {self._block}:"
                     f" try --block-size {max(columns & -columns, 16)}, or --weights fp16"
                 )
-            self._store(stored, [stored], self._bits, tensors)
+            self._store(stored, parts, self._bits, mixed=len(parts) > 1)
             packed = stacked((rows, columns * self._bits // 8), kind)
             scales = stacked((rows, columns // self._block), kind)
             inputs += [
@@ -224,12 +225,15 @@ class Quantized:
         stored: str,
         weights: Sequence[str],
         bits: int,
-        tensors: TensorReader | None = None,
         *,
         head: bool = False,
+        mixed: bool = False,
     ) -> tuple[int, int]:
-        """Quantise and write; returns the numbers of rows and columns."""
-        tensors = tensors or self._tensors
+        """Quantise and write; returns the numbers of rows and columns.
+
+        ``mixed``: a row of each of the matrices in turn, not one matrix under the other.
+        """
+        tensors = self._tensors
         rows, columns = _stacked(tensors, weights)
         if stored in self.errors:
             return rows, columns
@@ -239,7 +243,8 @@ class Quantized:
 
         def packed() -> Iterator[ByteArray]:
             rounding = self._rounding.head if head else self._rounding.blocks
-            for done in rounding(tensors, weights, bits, self._block):
+            parts = rounding(tensors, weights, bits, self._block)
+            for done in interleaved(list(parts)) if mixed else parts:
                 scales.append(done.scales)
                 squares[:] += done.squared_error, done.squared_weight
                 yield done.packed
@@ -254,10 +259,10 @@ class Quantized:
 def make_format(
     form: WeightForm, graph: GraphWriter, tensors: TensorReader, rounding: Rounding | None = None
 ) -> Format:
-    """The format of this name; InputError when there is none."""
+    """Return the format of this name; raises InputError if there is none."""
     name, block_size = form.name, form.block_size
     if name not in FORMATS:
-        raise InputError(f"weights {name!r} is not a format; there are {', '.join(FORMATS)}")
+        raise InputError(f"weights {name!r} is not a format: expected one of {', '.join(FORMATS)}")
     if name in ("fp16", "fp32"):
         return Plain(graph, tensors, half=name == "fp16")
     if block_size not in (16, 32, 64, 128, 256):
@@ -266,7 +271,7 @@ def make_format(
 
 
 def _stacked(tensors: TensorReader, names: Sequence[str]) -> tuple[int, int]:
-    """Rows and columns of matrices one under the other."""
+    """Return rows and columns of stacked matrices."""
     return sum(tensors.shape(name)[0] for name in names), tensors.shape(names[0])[1]
 
 

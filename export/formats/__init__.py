@@ -23,24 +23,22 @@ class Exporter(Protocol):
     """The interface of a format's module.
 
     Attributes:
-        WEIGHTS: how it can store weights, finest last.
-        DEFAULT_WEIGHTS: what it takes when nobody chooses.
-        EXTRA: what to install for it.
-        PACKAGES: whose versions the manifest records.
+        WEIGHTS: its ways to store weights, the finest last.
+        DEFAULT_WEIGHTS: one of them.
+        PACKAGES: packages whose versions the manifest records.
 
     """
 
     WEIGHTS: tuple[str, ...]
     DEFAULT_WEIGHTS: str
-    EXTRA: str
     PACKAGES: tuple[str, ...]
 
     def check(self, options: ExportOptions) -> None:
         """Refuse options this format cannot serve, before anything is written.
 
         Raises:
-            InputError: an option that makes no sense here.
-            RuntimeUnavailable: a package that it needs is not there, or too old.
+            InputError: an option does not apply to this format.
+            RuntimeUnavailable: a package that it needs is missing, or too old.
 
         """
         ...
@@ -58,19 +56,19 @@ class Exporter(Protocol):
         """Compare what was written with its source.
 
         Raises:
-            ParityError: it strays further than its weights allow.
+            ParityError: it diverges further than its weights allow.
 
         """
         ...
 
 
 def names() -> list[str]:
-    """The formats there is an exporter for, installed or not."""
+    """Return the formats that have an exporter, installed or not."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
 def exporter(name: str) -> Exporter:
-    """The exporter of a format, imported now.
+    """Import a format's exporter.
 
     Raises:
         InputError: there is no such format.
@@ -90,17 +88,14 @@ def exporter(name: str) -> Exporter:
 
 
 def reads_texts(name: str, weights: str) -> bool:
-    """Return True if a format makes such weights for what texts bring to them.
-
-    It names those weights in ``CALIBRATED``.
-    """
+    """Return whether a format calibrates such weights; its ``CALIBRATED`` lists them."""
     return weights in getattr(exporter(name), "CALIBRATED", ())
 
 
 def outline_of(names: Sequence[str]) -> Callable[[Path], DecoderSpec] | None:
     """Return the reader of sizes for a checkpoint whose architecture has no spec.
 
-    A format that needs none says so by a function ``outline``; None where one of them does.
+    A format that needs no spec has a function ``outline``; None if one of the formats has none.
     """
     found = [getattr(exporter(name), "outline", None) for name in names]
     return found[0] if all(found) else None
@@ -110,7 +105,7 @@ def weights_of(name: str, given: str | None, option: str, formats: tuple[str, ..
     """Return one format's weights from an option such as ``int4`` or ``onnx=int4,gguf=q4_k_m``.
 
     Returns:
-        None where it says nothing about this format.
+        None if it does not mention this format.
 
     Raises:
         InputError: it is not one of these forms, or names a format that is not exported, or
@@ -139,7 +134,7 @@ def _known(name: str, weights: str, option: str) -> str:
     known = exporter(name).WEIGHTS
     if weights not in known:
         raise InputError(
-            f"{option}: {weights!r} is not a format of weights in {name}; there are"
+            f"{option}: {weights!r} is not a weight format of {name}: expected one of"
             f" {', '.join(known)}"
         )
     return weights

@@ -27,14 +27,13 @@ from edgedec.export.tensors import CountedTensors
 from edgedec.text.tokenizer import Tokenizer
 
 WEIGHTS = (*FTYPES, *reversed(tuple(PLAIN)))
-# q4_k_m is closer to its source and faster a row at a time (0.5 B model: 50 ms against 70), but
-# over 4 and 8 rows, which speculation asks for, q4_0 takes 0.7 of its time; and it always fits.
+# q4_k_m is closer to its source and faster in passes of one row (0.5 B model: 50 ms against 70),
+# but over 4 and 8 rows, as in verification, q4_0 takes 0.7 of its time; and its blocks always fit.
 DEFAULT_WEIGHTS = "q4_0"
 CALIBRATED = tuple(FTYPES)
-EXTRA = "gguf"
 PACKAGES = ("numpy", "gguf", "llama-cpp-python")
 _FILE = "model.gguf"
-# More tell little more, and the reference takes its time.
+# More tokens change the importance little, and the numpy reference is slow.
 _WEIGHING_TOKENS = 2048
 _WEIGHING_LEAST = 128
 # llama.cpp's default type of keys and values.
@@ -42,11 +41,11 @@ _KV = "f16"
 
 
 def check(options: ExportOptions) -> None:
-    """See Exporter."""
+    """See ``Exporter``."""
     if options.kv != "fp32" and options.formats == ("gguf",):
         raise InputError(
-            f"--kv {options.kv}: a GGUF does not say how keys and values are kept;"
-            " choose it when the bundle is run"
+            f"--kv {options.kv}: a GGUF file does not set the type of its cache:"
+            " choose it with --kv-type when you run the bundle"
         )
     if options.imatrix_text is not None:
         read_text(options.imatrix_text)
@@ -58,7 +57,7 @@ def check(options: ExportOptions) -> None:
 
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
-    """See Exporter."""
+    """See ``Exporter``."""
     spec, file = job.spec, folder / _FILE
     architecture = architecture_for(spec)
     metadata: dict[str, Any] = {
@@ -86,12 +85,12 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
 
 
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
-    """See Exporter."""
+    """See ``Exporter``."""
     return compare(job, folder / _FILE, progress)
 
 
 def _weighing_tokens(job: ExportJob) -> list[int]:
-    """Tokens of the text that was given, else of those that the target wrote, else none."""
+    """Return the tokens of the given text, else of the target's own texts; there may be none."""
     text = job.options.imatrix_text
     if text is None:
         return [token for written in job.texts for token in written][:_WEIGHING_TOKENS]
@@ -118,6 +117,6 @@ def _weighing(job: ExportJob, folder: Path, layout: Layout, progress: Progress) 
 
 
 def _lossless(job: ExportJob) -> str:
-    """The smallest type that holds what the checkpoint holds."""
+    """Return the smallest type that holds the checkpoint's values exactly."""
     dtypes = job.checkpoint.tensors.dtypes
     return {frozenset({"F16"}): "f16", frozenset({"BF16"}): "bf16"}.get(dtypes, "f32")

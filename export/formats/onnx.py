@@ -7,12 +7,12 @@ from pathlib import Path
 
 from edgedec.errors import InputError
 from edgedec.export.balancing import balanced
+from edgedec.export.calibrated import CalibratedRounding
 from edgedec.export.calibration import kv_scales
 from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.onnx import KV_TYPES, GraphOptions, write_model
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.parity import ParityRun
-from edgedec.export.rounding import CalibratedRounding
 from edgedec.export.slices import check_cache
 from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
 from edgedec.export.weight_form import FORMATS, WeightForm
@@ -21,22 +21,21 @@ from edgedec.models.decoder import DecoderSpec
 WEIGHTS = FORMATS
 DEFAULT_WEIGHTS = "int4"
 CALIBRATED = ("int4",)
-EXTRA = "export"
 PACKAGES = ("numpy", "onnx", "onnxruntime")
-# Of the model's bytes, what an int8 head may add.
+# Share of the model's bytes that an int8 head may add.
 _MOST_FOR_HEAD = 0.2
 _FILES = ("model.onnx", "model.onnx.data")
 
 
 def check(options: ExportOptions) -> None:
-    """See Exporter."""
+    """See ``Exporter``."""
     if options.kv not in KV_TYPES:
-        raise InputError(f"kv {options.kv!r} is not a format; there are {', '.join(KV_TYPES)}")
+        raise InputError(f"--kv {options.kv}: expected one of {', '.join(KV_TYPES)}")
     check_cache(options.kv)
 
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
-    """See Exporter."""
+    """See ``Exporter``."""
     spec, tensors = _padded(job)
     stage, total = job.stage, spec.parameters
     graph, notes = _options(job), []
@@ -72,16 +71,16 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
 
 
 def head_bits(spec: DecoderSpec, form: WeightForm) -> int:
-    """Bits of a calibrated model's head: 8 unless that makes passes read much more.
+    """Return the bits of a calibrated model's head: 8, unless passes would read much more.
 
-    Errors of the head reach the logits whole: in int8 it takes half of the loss that is left.
+    Errors of the head affect the logits directly: int8 removes half of the remaining loss.
     """
     more = spec.vocab_size * spec.hidden * (8 - form.bits) / 8
     return 8 if more <= _MOST_FOR_HEAD * spec.parameters * form.bits / 8 else form.bits
 
 
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
-    """See Exporter."""
+    """See ``Exporter``."""
     spec, tensors = _padded(job)
     run = ParityRun(spec, tensors, folder, _options(job))
     stage = f"{job.stage} parity"
@@ -104,7 +103,7 @@ def _options(job: ExportJob) -> GraphOptions:
 
 
 def _padded(job: ExportJob) -> tuple[DecoderSpec, TensorReader]:
-    """The decoder with as many rows as its partner has, since their logits are compared."""
+    """Return the decoder with as many vocabulary rows as the pair's other one."""
     wide = dataclasses.replace(job.spec, vocab_size=job.columns)
     rows = {wide.name(role): job.columns for role in ("embed", "head")}
     return wide, PaddedTensors(job.tensors, rows)

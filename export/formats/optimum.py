@@ -22,7 +22,6 @@ from edgedec.runtimes import registry
 
 WEIGHTS = traced.WEIGHTS
 DEFAULT_WEIGHTS = "fp32"
-EXTRA = "optimum"
 PACKAGES = ("onnx", "onnxruntime", "optimum", "optimum-onnx", "torch", "transformers")
 _FILES = ("optimum.onnx", "optimum.onnx.data")
 # Rows of a parity pass: their logits are in memory together.
@@ -30,19 +29,19 @@ _ROWS = 64
 
 
 def check(options: ExportOptions) -> None:
-    """See Exporter."""
+    """See ``Exporter``."""
     if options.kv != "fp32" and options.formats == ("optimum",):
         raise InputError(f"--kv {options.kv}: the format optimum keeps keys and values in fp32")
     optimum.check_installed()
 
 
 def outline(folder: Path) -> Outline:
-    """The sizes of a checkpoint whose architecture has no spec."""
+    """Return the sizes of a checkpoint whose architecture has no spec."""
     return optimum.outline(folder)
 
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
-    """See Exporter."""
+    """See ``Exporter``."""
     steps = 4 if job.weights == "int8" else 3
     progress(job.stage, 0, steps)
     decoder = optimum.TorchDecoder(job.checkpoint.path)
@@ -62,7 +61,7 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
 
 
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
-    """Compare with torch itself, since there may be no spec to tell what is right."""
+    """Compare with torch itself, since the architecture may have no spec."""
     stage, tokens = f"{job.stage} parity", list(job.tokens)
     progress(stage, 0, 3)
     expected = optimum.TorchDecoder(job.checkpoint.path).logits(tokens)
@@ -80,7 +79,7 @@ def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
     found.check(job.role, job.weights)
     progress(stage, 3, 3)
     figures = dataclasses.asdict(found)
-    del figures["fp32_layer_error"]  # nothing was looked at layer by layer
+    del figures["fp32_layer_error"]  # layers were not compared one by one
     return figures
 
 
@@ -104,7 +103,7 @@ def _cost(cache: traced.Cache, max_context: int) -> str:
 
 
 def _logits(session: Session, tokens: list[int]) -> FloatArray:
-    """Logits of each token's successor, by passes over the exported graph."""
+    """Return the logits of each token's successor, by passes over the exported graph."""
     found = []
     for start in range(0, len(tokens), _ROWS):
         chain = TokenTree.chain(tokens[start : start + _ROWS])

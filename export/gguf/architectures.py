@@ -1,7 +1,7 @@
 """The traits of llama.cpp's architectures, and a check that a decoder has them.
 
-An entry states what its architecture does beyond Llama. Whatever a decoder has and the entry
-does not state is refused here, since llama.cpp would leave it out in silence.
+An entry states what its architecture computes beyond Llama. A decoder's trait that the entry does
+not state is refused here, since llama.cpp would silently leave it out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QKV = frozenset({"q", "k", "v"})
 
 
 def usual_scale(spec: DecoderSpec) -> float:
-    """The factor on products of query and key that most architectures have."""
+    """Return the factor on products of query and key that most architectures have."""
     return 1 / math.sqrt(spec.head_dim)
 
 
@@ -39,18 +39,18 @@ class Architecture:
         interleaved: it rotates neighbours where checkpoints rotate halves.
         narrow: queries have as many channels as the residual stream.
         rope_factors: names of the tensors by which it divides frequencies; none if it has none.
-        windows: it knows sliding windows, and a base of the rotation for layers behind one.
+        windows: it has sliding windows, and a rotary base for layers with one.
         learned: it adds a table of positions instead of rotating.
-        skips: every so many layers, one without rotation; 0 for none, None as it is told.
-        experts: None for none; else whether shares of the experts used add up to 1.
+        skips: one layer of so many does not rotate; 0 if all do, None if the keys say which.
+        experts: None for none; else whether the used experts' shares are renormalised.
         even: keys have as many heads as queries.
         tied: its head is always the embedding.
         layout: its arrangement of tensors.
         scales: fields of Scales that it computes, from its keys or by itself.
         attention: its own factor on products of query and key.
-        keys: metadata of its own, without the architecture's name in front.
-        constants: tensors that it demands and the decoder has not, by name in the file.
-        note: what it computes a little otherwise than the source, or nothing.
+        keys: metadata of its own, without the prefix of the architecture's name.
+        constants: tensors that it requires and the decoder does not have, by name in the file.
+        note: how it differs slightly from the source; empty if it does not.
 
     """
 
@@ -79,7 +79,7 @@ class Architecture:
     note: Callable[[DecoderSpec], str] = lambda spec: ""
 
     def lacking(self, spec: DecoderSpec) -> str:
-        """The first trait of a decoder that this architecture does not compute, or nothing."""
+        """Return the first trait of a decoder that this architecture lacks, or an empty text."""
         return next(self._lacks(spec), "")
 
     def factor(self, spec: DecoderSpec, role: str) -> float:
@@ -138,8 +138,8 @@ class Architecture:
         if bool(spec.position_rows) != self.learned:
             yield "table of positions" if spec.position_rows else "way without one"
         for layer, rope in enumerate(spec.ropes):
-            told = not self.learned and not (self.skips and (layer + 1) % self.skips == 0)
-            if self.skips is not None and told != (rope is not None):
+            expected = not self.learned and not (self.skips and (layer + 1) % self.skips == 0)
+            if self.skips is not None and expected != (rope is not None):
                 yield f"layer {layer} {'with' if rope else 'without'} rotation"
             usual = None if rope is None else spec.rope
             if rope != usual and not (self.windows and spec.windows[layer]):
@@ -149,7 +149,7 @@ class Architecture:
 
 
 def refuse(spec: DecoderSpec, name: str, lacking: str) -> UnsupportedArchitecture:
-    """The error for a decoder that an architecture does not compute."""
+    """Return the error for a decoder that an architecture does not compute."""
     return UnsupportedArchitecture(
         f"llama.cpp's {name!r} has no {lacking}, which this {spec.architecture} needs:"
         " export it to another format"

@@ -1,4 +1,4 @@
-"""llama.cpp at work in a process of its own: it may abort, it may need much memory."""
+"""Runs llama.cpp in a child process, since it may abort or need much memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.isolated import last_line
 from edgedec.errors import ExportError
 
-# A large model on a slow device may take hours; what hangs is for the user to interrupt.
+# A large model on a slow device may take hours; the user interrupts a run that hangs.
 _LIMITS = Limits(memory_bytes=None, cpu_s=None, wall_s=7 * 24 * 3600.0, answer_bytes=1 << 30)
-# On an abort llama.cpp would call a debugger; the line before is what tells.
+# On an abort llama.cpp would start a debugger; the line before states the reason.
 _QUIET = {"GGML_NO_BACKTRACE": "1", "PYTHONFAULTHANDLER": ""}
-_TELLING = re.compile(rb"error|failed|GGML_ASSERT|GGML_ABORT|what\(\)", re.IGNORECASE)
+_STATES_REASON = re.compile(rb"error|failed|GGML_ASSERT|GGML_ABORT|what\(\)", re.IGNORECASE)
 
 
 def ask(request: Mapping[str, Any], on_wait: Callable[[], None] = lambda: None) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def ask(request: Mapping[str, Any], on_wait: Callable[[], None] = lambda: None) 
         on_wait: called a few times a second meanwhile.
 
     Raises:
-        ExportError: it failed; with the last telling line that llama.cpp wrote.
+        ExportError: it failed; has the last line of llama.cpp that states a reason.
 
     """
     try:
@@ -41,11 +41,11 @@ def ask(request: Mapping[str, Any], on_wait: Callable[[], None] = lambda: None) 
 
 
 def _reason(output: bytes) -> str:
-    return last_line(b"\n".join(filter(_TELLING.search, output.splitlines())) or output)
+    return last_line(b"\n".join(filter(_STATES_REASON.search, output.splitlines())) or output)
 
 
 def main(request: Mapping[str, Any]) -> Any:
-    """Do one request; where that fails, what stands on standard error says why."""
+    """Do one request; if it fails, standard error says why."""
     try:
         return importlib.import_module(f"{__package__}.{request['task']}").run(request)
     except Exception as error:

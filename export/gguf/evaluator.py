@@ -30,7 +30,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     params.use_extra_bufts = False
     model = llama_cpp.llama_model_load_from_file(os.fsencode(request["file"]), params)
     if not model:
-        raise RuntimeError("llama.cpp does not load the file")
+        raise RuntimeError("llama.cpp could not load the file")
     try:
         if request["tokens"]:
             _logits(model, request)
@@ -49,7 +49,7 @@ def _logits(model: Any, request: dict[str, Any]) -> None:
     params.swa_full = True
     context = llama_cpp.llama_init_from_model(model, params)
     if not context:
-        raise RuntimeError("llama.cpp makes no context")
+        raise RuntimeError("llama.cpp could not create a context")
     rows = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
     batch = llama_cpp.llama_batch_init(_BATCH, 0, 1)
     try:
@@ -70,18 +70,18 @@ def _decode(context: Any, batch: Any, rows: int, request: dict[str, Any]) -> Non
                 batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = 1, 0, 1
             code = llama_cpp.llama_decode(context, batch)
             if code:
-                raise RuntimeError(f"llama_decode answered {code}")
+                raise RuntimeError(f"llama_decode returned {code}")
             found = llama_cpp.llama_get_logits(context)
             logits = np.ctypeslib.as_array(found, (len(part), rows))
             out.write(np.ascontiguousarray(logits[:, :columns]).tobytes())
 
 
 def _tokenise(model: Any, text: str) -> list[int]:
-    """Ids of a text, without what is put around it."""
+    """Return the token ids of a text, without special tokens."""
     vocab = llama_cpp.llama_model_get_vocab(model)
     data = text.encode()
     ids = (llama_cpp.llama_token * (len(data) + 8))()
     count = llama_cpp.llama_tokenize(vocab, data, len(data), ids, len(ids), False, False)
     if count < 0:
-        raise RuntimeError(f"llama_tokenize answered {count}")
+        raise RuntimeError(f"llama_tokenize returned {count}")
     return list(ids[:count])

@@ -1,7 +1,7 @@
 """Importance of weights: the mean square of each input of a matrix.
 
-A quantiser that minimises the error of products on a text, not of weights, weighs each column
-by that (the "importance matrix" of llama.cpp).
+A quantiser that minimises the error of a text's products rather than of the weights uses it to
+weight columns (the "importance matrix" of llama.cpp).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgedec.export.reference import Product, Reference
 from edgedec.export.tensors import FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 
-# Tokens read at once: what attention needs grows with their square.
+# Tokens read at once: the memory of attention grows with their square.
 _TOGETHER = 512
 
 
@@ -27,14 +27,14 @@ def importance(
     layout: Layout,
     on_layer: Callable[[int, int], None] = lambda done, total: None,
 ) -> Mapping[str, FloatArray]:
-    """Mean squares ``[columns]`` float32 by name in the file, for every matrix that multiplies.
+    """Return mean squares ``[columns]`` float32 by name in the file, for every matrix.
 
     Args:
         spec: the decoder.
         tensors: its canonical tensors.
         tokens: of a text that is typical for what the model will read.
         layout: which matrix stands where.
-        on_layer: hears ``(done, total)``.
+        on_layer: called with ``(done, total)``.
 
     """
     reference, squares = Reference(spec, tensors), _Squares()
@@ -54,14 +54,14 @@ def importance(
             role = "head"
         mean = means.get(spec.name(role, place.layer))
         if place.matrix and mean is not None:
-            # The quantiser wants an importance for each expert.
+            # The quantiser reads an importance for each expert.
             copies = place.shape[0] if len(place.shape) == 3 else 1
             found[place.name] = np.tile(mean.astype(np.float32), copies)
     return found
 
 
 class _Squares:
-    """Means of the squares of what matrices are multiplied by."""
+    """Mean squares of the inputs of matrices."""
 
     def __init__(self) -> None:
         self._sums: dict[str, npt.NDArray[np.float64]] = {}
@@ -74,5 +74,5 @@ class _Squares:
         self._counts[name] = self._counts.get(name, 0) + len(product.x)
 
     def means(self) -> dict[str, npt.NDArray[np.float64]]:
-        """By name of the matrix; all experts of a layer are one."""
+        """Return them by name of the matrix; all experts of a layer share one."""
         return {name: total / self._counts[name] for name, total in self._sums.items()}

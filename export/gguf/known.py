@@ -21,12 +21,12 @@ from edgedec.export.gguf.naming import Layout
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 
-# A cap so wide that single precision does not notice it, for architectures that always cap.
+# A cap too large to have an effect in float32, for architectures that always cap.
 _NO_CAP = float(1 << 24)
 
 
 def architecture_for(spec: DecoderSpec) -> Architecture:
-    """The architecture that computes a decoder.
+    """Return the architecture that computes a decoder.
 
     Raises:
         UnsupportedArchitecture: there is none.
@@ -36,7 +36,7 @@ def architecture_for(spec: DecoderSpec) -> Architecture:
     if candidates is None:
         known = ", ".join(sorted(_KNOWN))
         raise UnsupportedArchitecture(
-            f"model_type {spec.architecture!r} has no GGUF form here; there is one for {known}:"
+            f"model_type {spec.architecture!r} cannot be exported to GGUF, only {known}:"
             " export it to another format"
         )
     lacking = {candidate.name: candidate.lacking(spec) for candidate in candidates}
@@ -48,7 +48,7 @@ def architecture_for(spec: DecoderSpec) -> Architecture:
 
 
 def _scale_keys(*names: str) -> Callable[[DecoderSpec], Keys]:
-    """Granite's kind of keys for some of a decoder's scales."""
+    """Return a function that returns Granite's keys for some of a decoder's scales."""
 
     def keys(spec: DecoderSpec) -> Keys:
         values: dict[str, tuple[str, float]] = {
@@ -78,7 +78,7 @@ def _window_keys(spec: DecoderSpec) -> dict[str, Value]:
 
 
 def _gemma2_keys(spec: DecoderSpec) -> Keys:
-    # Without a window at all every layer is one behind a window that nothing reaches.
+    # llama.cpp requires a window: without one, it is as long as the context.
     windows = _window_keys(spec) or {"attention.sliding_window": spec.max_context}
     return windows | {
         "attn_logit_softcapping": spec.scales.attention_cap or _NO_CAP,
@@ -92,7 +92,7 @@ def _gemma3_keys(spec: DecoderSpec) -> Keys:
 
 
 def _gemma_scale(largest: int) -> Callable[[DecoderSpec], float]:
-    """llama.cpp knows the one Gemma that scales otherwise by its number of layers."""
+    """Return the scale; llama.cpp recognises the size with another one by its number of layers."""
 
     def scale(spec: DecoderSpec) -> float:
         if spec.layers == largest:
@@ -103,8 +103,8 @@ def _gemma_scale(largest: int) -> Callable[[DecoderSpec], float]:
 
 
 def _pattern_keys(spec: DecoderSpec) -> Keys:
-    """Windows and rotation layer by layer."""
-    # It demands a window; one that nothing outgrows is none.
+    """Return the keys of windows and rotation by layer."""
+    # llama.cpp requires a window: without one, it is as long as the context.
     windows = spec.windows if any(spec.windows) else (spec.max_context, *spec.windows[1:])
     keys: dict[str, Value] = {
         "attention.sliding_window": max(windows),
@@ -115,7 +115,7 @@ def _pattern_keys(spec: DecoderSpec) -> Keys:
 
 
 def _no_sinks(spec: DecoderSpec) -> dict[str, FloatArray]:
-    """Sinks that draw no attention."""
+    """Return attention sinks without an effect."""
     sinks = np.full(spec.heads, -1e30, np.float32)
     return {f"blk.{layer}.attn_sinks.weight": sinks for layer in range(spec.layers)}
 
@@ -166,7 +166,7 @@ _BY_LAYER = Architecture(
     scales=_GRANITE.scales,
     keys=_pattern_keys,
     constants=_no_sinks,
-    note=lambda spec: "as llama.cpp's architecture granite_swa, which older versions do not know",
+    note=lambda spec: "as llama.cpp's architecture granite_swa, which older versions do not have",
 )
 _GEMMA3 = Architecture(
     "gemma3",
@@ -221,7 +221,7 @@ _KNOWN: Mapping[str, tuple[Architecture, ...]] = {
             layout=Layout({"blk.{layer}.ffn_up": ("gate", "up")}),
         ),
     ),
-    # Where every layer rotates it is a Llama.
+    # If every layer rotates, it is a Llama.
     "smollm3": (Architecture("smollm3", biases=QKV, interleaved=True, skips=4), _LLAMA, _BY_LAYER),
     "stablelm": (
         Architecture(

@@ -15,7 +15,7 @@ from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray
 
 
 def tensor_errors(plain: Path, quantised: Path) -> dict[str, float]:
-    """Relative error (root of squared error over squared weights) of each quantised matrix."""
+    """Return each quantised matrix's relative error, root of squared error over squared weights."""
     sources = {tensor.name: tensor for tensor in gguf.GGUFReader(plain).tensors}
     errors = {}
     for tensor in gguf.GGUFReader(quantised).tensors:
@@ -60,7 +60,7 @@ def fallbacks(file: Path, weights: str) -> tuple[str, ...]:
 
 
 def _rows(file: Path, tensor: gguf.ReaderTensor) -> Iterator[FloatArray]:
-    """A tensor's numbers, some rows at a time; the reader's own mapping would count as memory."""
+    """Yield a tensor's values, some rows at a time; mapped pages would count as memory."""
     columns = int(tensor.shape[0])
     rows = math.prod(int(extent) for extent in tensor.shape[1:])
     row_bytes = int(tensor.n_bytes) // rows

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import CANONICAL
 
-# By role. Biases have the name of their weight and another ending.
+# By role. A bias has its weight's name with another suffix.
 NAMES: Mapping[str, str] = MappingProxyType(
     {
         "embed": "token_embd",
@@ -38,7 +38,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
 )
 
 
-# Small, and much depends on them.
+# Always f32: small, with a large effect.
 _KEPT = frozenset({"positions", "router"})
 
 
@@ -48,8 +48,8 @@ class TensorPlace:
 
     Attributes:
         name: in the file.
-        parts: role and canonical name of what it is made of, one under the other.
-        layer: 0 for what belongs to none.
+        parts: role and canonical name of the tensors stacked in it.
+        layer: 0 if it belongs to none.
         shape: in numpy's order, rows first.
 
     """
@@ -68,11 +68,11 @@ class TensorPlace:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An architecture's tensor layout, as far as it differs from Llama's.
+    """Differences of an architecture's tensors from Llama's.
 
     Attributes:
-        fused: by name in the file, the roles whose rows stand there one under the other.
-        own_head: it needs a head of its own, also where that is the embedding.
+        fused: by name in the file, the roles whose rows are stacked there.
+        own_head: it needs a head of its own, even if the head is tied to the embedding.
 
     """
 
@@ -80,7 +80,7 @@ class Layout:
     own_head: bool = False
 
     def places(self, spec: DecoderSpec) -> Iterator[TensorPlace]:
-        """Every tensor of a decoder, embedding first."""
+        """Yield every tensor of a decoder, embedding first."""
         shapes = spec.tensors()
         joined = {role for roles in self.fused.values() for role in roles}
         for role, template in CANONICAL.items():
@@ -109,7 +109,7 @@ def _place(
     parts = tuple((role, spec.name(role, layer)) for role in members)
     shapes = [spec.tensors()[name] for _, name in parts]
     shape: tuple[int, ...] = (sum(s[0] for s in shapes), *shapes[0][1:])
-    if members[0] == "positions":  # llama.cpp wants as many as the context has tokens
+    if members[0] == "positions":  # llama.cpp requires one for each token of the context
         shape = (min(shape[0], spec.max_context), shape[1])
     if members[0] in ("q_norm", "k_norm") and spec.qk_norm == "heads":
         shape = (shape[0] // spec.head_dim, spec.head_dim)

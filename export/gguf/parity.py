@@ -60,7 +60,7 @@ def compare(job: ExportJob, file: Path, progress: Progress) -> Figures:
         found = _diverge(job, np.memmap(logits, np.float32, "r", shape=shape), progress)
     found.check(job.role, job.weights)
     figures = dataclasses.asdict(found)
-    del figures["fp32_layer_error"]  # llama.cpp computes all of it, and in one piece
+    del figures["fp32_layer_error"]  # layers were not compared one by one
     return {**figures, "same_tokens": agreement}
 
 
@@ -85,10 +85,10 @@ def _diverge(job: ExportJob, exported: FloatArray, progress: Progress) -> Parity
 
 
 def _agreement(job: ExportJob, texts: list[str], found: list[list[int]]) -> float:
-    """Share of the lines that the tokenizer in the file reads as the checkpoint's does.
+    """Return the share of lines that the file's tokenizer encodes as the checkpoint's does.
 
-    Rare scripts tell apart what llama.cpp does by approximation. Lines of plain ASCII must be
-    read alike.
+    llama.cpp approximates some rules, which shows in rare scripts. Lines of plain ASCII must be
+    encoded alike.
     """
     tokenizer = Tokenizer.load(job.checkpoint.path)
     same = []
@@ -96,7 +96,7 @@ def _agreement(job: ExportJob, texts: list[str], found: list[list[int]]) -> floa
         same.append(ids == tokenizer.encode(text, add_special_tokens=False))
         if text.isascii() and not same[-1]:
             raise ParityError(
-                f"{job.role}: llama.cpp reads {text[:40]!r} otherwise than the checkpoint's"
-                " tokenizer: please report this model; --no-parity exports it all the same"
+                f"{job.role}: llama.cpp tokenizes {text[:40]!r} differently from the"
+                " checkpoint's tokenizer: please report this model; --no-parity exports it anyway"
             )
     return sum(same) / len(same)

@@ -1,8 +1,8 @@
-"""The name llama.cpp has for a byte-level tokenizer's way of cutting text into words.
+"""Finds llama.cpp's name for a byte-level tokenizer's pre-tokenizer.
 
-It knows such pre-tokenizers by name only. A file is recognised by what it does: its own splits
-of a text are compared with those of each that llama.cpp has. Two names may stand for the same
-splits; then what is left to tell them apart is whether a word that is a token stays whole.
+llama.cpp knows pre-tokenizers by name only. A tokenizer is recognised by its behaviour: its splits
+of a probe text are compared with those of each pre-tokenizer that llama.cpp has. Two names with the
+same splits differ in whether a word that is a token stays whole (``ignore_merges``).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _CASED = (
 
 
 def _modern(digits: str) -> str:
-    """The expression of Llama 3 and Qwen 2, which differ in how they cut numbers."""
+    """Return the expression of Llama 3 and Qwen 2, which differ in how they cut numbers."""
     words = r"[^\r\n\p{L}\p{N}]?\p{L}+"
     return rf"{_ANY_CASE}|{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_TAIL}"
 
 
 def _cased(ending: str, digits: str) -> str:
-    """The expression of GPT-4o and Tekken, which cut before a capital within a word."""
+    """Return the expression of GPT-4o and Tekken, which cut before a capital within a word."""
     words = "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{form}{ending}" for form in _CASED)
     return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
 
@@ -90,7 +90,7 @@ def name_for(tokenizer: Tokenizer, keeps_whole: bool) -> str:
         keeps_whole: whether a word that is a token stays whole, whatever merges say.
 
     Raises:
-        ExportError: it has no name for it.
+        ExportError: llama.cpp has none.
 
     """
     wanted = _cuts(tokenizer.pre_tokenizer)
@@ -100,8 +100,8 @@ def name_for(tokenizer: Tokenizer, keeps_whole: bool) -> str:
             if name is not None:
                 return name
     raise ExportError(
-        "llama.cpp has no name for this tokenizer's way of splitting words, so a GGUF file"
-        " would read text otherwise: export it to another format"
+        "llama.cpp does not have this tokenizer's pre-tokenizer, so a GGUF file would tokenize"
+        " text differently: export it to another format"
     )
 
 
@@ -122,7 +122,7 @@ def _known_cuts() -> list[tuple[tuple[str | None, str | None], tuple[str, ...]]]
 
 
 def _cuts(pre_tokenizer: pre_tokenizers.PreTokenizer | None) -> tuple[str, ...]:
-    """The words of the probe as they are handed on; nothing for no pre-tokenizer."""
+    """Return the words of the probe; none without a pre-tokenizer."""
     if pre_tokenizer is None:
         return ()
     with one_line_errors("the pre-tokenizer fails at a text"):

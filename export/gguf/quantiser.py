@@ -31,12 +31,12 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         os.fsencode(request["source"]), os.fsencode(request["out"]), ctypes.byref(params)
     )
     if code:
-        raise RuntimeError(f"llama_model_quantize answered {code}")
+        raise RuntimeError(f"llama_model_quantize returned {code}")
     return {"code": code}
 
 
 def _importance(file: str | None) -> Any:
-    """The C array that the quantiser reads, and what must live as long; None for no file."""
+    """Return the quantiser's C array and the arrays it points to; None without a file."""
     if file is None:
         return None
     with np.load(file) as stored:

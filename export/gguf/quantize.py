@@ -45,7 +45,7 @@ def quantise(
         out: to be written.
         job: says which weights.
         weighing: an ``.npz`` with the importance of columns by tensor name, or None.
-        progress: told how ``out`` grows.
+        progress: called as ``out`` grows.
 
     Raises:
         ExportError: the quantiser failed, or the disk is full.
@@ -69,7 +69,7 @@ def quantise(
     try:
         child.ask(request, grown)
     except ExportError as error:
-        if "iostream" not in str(error):  # all that C++ says about a file it cannot write to
+        if "iostream" not in str(error):  # the only word of C++ about a file that cannot be written
             raise
         raise ExportError(
             f"no space left for {job.weights}, or the disk refused it: free some or give"

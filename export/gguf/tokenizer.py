@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer in the terms of a GGUF: tokens, kinds, merges or scores, settings."""
+"""Converts a Hugging Face tokenizer to GGUF keys: tokens, types, merges or scores, settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int)
     """Return all ``tokenizer.*`` keys of a model with ``rows`` of vocabulary.
 
     Raises:
-        ExportError: llama.cpp has no such tokenizer.
+        ExportError: llama.cpp does not have this kind of tokenizer.
 
     """
     raw = read_json(checkpoint.path / "tokenizer.json")
@@ -50,11 +50,11 @@ def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int)
 
 
 def _tokens(content: TokenizerContent, rows: int) -> list[str]:
-    """Every row's text; rows that are not tokens get a name that no text contains."""
+    """Return every row's text; rows that are not tokens get a placeholder."""
     known = content.tokens()
     tokens = [known.get(id, f"[PAD{id}]") for id in range(rows)]
     if len(set(tokens)) < rows:
-        raise ExportError("two tokens are written alike: llama.cpp keeps one id for a text")
+        raise ExportError("two tokens have the same text: llama.cpp keeps one id for each text")
     return tokens
 
 
@@ -82,11 +82,11 @@ def _kinds(
 
 
 def _byte_level(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
-    """GPT-2's kind: words by an expression, merges over bytes."""
+    """Return the keys of GPT-2's kind: words by an expression, merges over bytes."""
     backend = Backend.from_file(utf8(folder / "tokenizer.json"))
     if backend.normalizer is not None:
         kind = json.loads(backend.normalizer.__getstate__())["type"]
-        # NFC leaves nearly every text as it is, and llama.cpp's own files pass over it too.
+        # NFC rarely changes a text, and llama.cpp's own conversion ignores it too.
         if kind != "NFC":
             raise ExportError(
                 f"{folder}: llama.cpp has no byte-level tokenizer with a normalizer ({kind}):"
@@ -100,7 +100,7 @@ def _byte_level(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pieces(raw: dict[str, Any], model: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
-    """SentencePiece's kind: a space is a letter, the best-scored pair is joined first."""
+    """Return the keys of SentencePiece's kind: spaces are letters, merges follow scores."""
     ranks: dict[str, int] = {}
     for rank, (one, two) in enumerate(model.get("merges", [])):
         ranks.setdefault(one + two, rank)
@@ -117,7 +117,7 @@ def _pieces(raw: dict[str, Any], model: dict[str, Any], tokens: Sequence[str]) -
 
 
 def _adds_space(raw: dict[str, Any]) -> bool:
-    """True if a text gets a space in front."""
+    """Return whether a text gets a leading space."""
     for step in (raw.get("normalizer"), raw.get("pre_tokenizer")):
         parts = [
             step,
@@ -133,7 +133,7 @@ def _adds_space(raw: dict[str, Any]) -> bool:
 
 
 def _specials(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Tokens with a part to play, what is put around a text, and the chat template."""
+    """Return the special tokens, whether a text gets them, and the chat template."""
     tokenizer = Tokenizer.load(checkpoint.path)
     before, after = _around(tokenizer)
     ends = dict.fromkeys((*after[:1], *checkpoint.eos_ids))
@@ -152,7 +152,7 @@ def _specials(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """The tokens that are put before a text and after it."""
+    """Return the tokens that are put before and after a text."""
     plain = tokenizer.encode("a", add_special_tokens=False)
     whole = tokenizer.encode("a")
     for start in range(len(whole) - len(plain) + 1):
@@ -162,7 +162,7 @@ def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 
 
 def _chat_template(folder: Path) -> str | None:
-    """The template for conversations, as it is written."""
+    """Return the source of the chat template."""
     beside = folder / "chat_template.jinja"
     if beside.is_file():
         return beside.read_text("utf-8")

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from edgedec.errors import ExportError
 from edgedec.export.gguf.architectures import Architecture
+from edgedec.export.gguf.metadata import rope_factors
 from edgedec.export.gguf.naming import TensorPlace, numbers, turning
-from edgedec.export.gguf.rotation import rope_factors
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 
@@ -25,7 +25,7 @@ PLAIN: Mapping[str, tuple[npt.DTypeLike, gguf.GGMLQuantizationType, int]] = {
     "bf16": (ml_dtypes.bfloat16, gguf.GGMLQuantizationType.BF16, 32),
 }
 
-# Of a GGUF: text, a number, yes or no, or a list of equals.
+# Of a GGUF key: a text, a number, a flag, or a list of values of one type.
 Value = str | int | float | bool | list[Any]
 
 
@@ -43,7 +43,7 @@ def write(
         file: to be written.
         spec: the decoder.
         tensors: its canonical tensors.
-        architecture: what llama.cpp calls it and how it wants it.
+        architecture: llama.cpp's name and layout.
         metadata: all keys but ``general.architecture`` and ``general.file_type``.
         weights: of the matrices.
 
@@ -73,7 +73,7 @@ def write(
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for stream in streams:
-            # The writer asks an array for its size and to put itself into the file.
+            # The writer only reads an array's size and calls its ``tofile``.
             writer.write_tensor_data(cast("npt.NDArray[Any]", stream))
     finally:
         writer.close()
@@ -93,7 +93,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Value) -> None:
 
 
 class _Whole:
-    """A small tensor that is computed, not read."""
+    """A small tensor that is computed."""
 
     kind = gguf.GGMLQuantizationType.F32
 
@@ -102,12 +102,12 @@ class _Whole:
         self.shape, self.nbytes = values.shape, self._values.nbytes
 
     def tofile(self, file: IO[bytes]) -> None:
-        """Put it into the file."""
+        """Write it to the file."""
         file.write(self._values.tobytes())
 
 
 class _Stream:
-    """A tensor that is read while it is written."""
+    """A tensor that is read in chunks while it is written."""
 
     def __init__(
         self,
@@ -124,11 +124,11 @@ class _Stream:
         self.nbytes = numbers(place) * np.dtype(self._dtype).itemsize
 
     def tofile(self, file: IO[bytes]) -> None:
-        """Put it into the file, in chunks of bounded size."""
+        """Write it to the file, in chunks of bounded size."""
         for part in self._chunks():
             with np.errstate(over="ignore"):
                 narrow = part.astype(self._dtype)
-            # f16 ends at 65504; the source was checked, so an infinity is made here.
+            # The source is finite, so an infinity comes from a value above f16's 65504.
             if self._dtype == np.float16 and not np.isfinite(narrow).all():
                 raise ExportError(
                     f"{self.name} holds weights too large for {self._weights}: use bf16 or f32"
@@ -153,7 +153,7 @@ class _Stream:
                 yield part if factor == 1 else part * factor
 
     def _order(self, role: str) -> list[int]:
-        """The rows of a head of queries or keys; otherwise one row at a time."""
+        """Return the order of rows within a head of queries or keys; otherwise one row."""
         if self._architecture.interleaved and role.removesuffix("_bias") in ("q", "k"):
             return turning(self._spec.head_dim, self._spec.rotary_dim)
         return [0]

@@ -35,16 +35,16 @@ def attention_feeds(
 class Attention:
     """Writes the attention of each layer into a graph.
 
-    The kernel of attention computes a lone row by other arithmetic than several, and kernels of
+    The attention kernel computes a single row by other arithmetic than several rows; kernels of
     products often do not. With ``own_rows`` attention reads the rows ``attention_rows``, which
-    may name the only row twice, and gives ``computed_rows`` of them back.
+    may contain the only row twice, and returns ``computed_rows`` of them.
     """
 
     def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
 
     def inputs(self) -> None:
-        """Inputs that every layer reads, and what is computed from them once."""
+        """Declare the inputs of every layer, and compute what all layers share."""
         g = self._graph
         g.input("position_ids", np.int64, (1, "n"))
         own = self._parts.options.own_rows
@@ -60,11 +60,11 @@ class Attention:
             self._window_bias(window)
 
     def _window_bias(self, window: int) -> None:
-        """The attention bias, with -inf for what lies before each row's window.
+        """Emit the attention bias with -inf before each row's window.
 
-        The kernel's own window counts slots. In a tree a node's slot lies beyond its position,
-        and the kernel would hide the oldest tokens of its window. What is computed here is
-        right for all chains, and for trees no deeper than the window.
+        The kernel's own window counts slots. In a tree a node's slot lies beyond its position, so
+        the kernel would hide the oldest tokens of its window. This bias is exact for all chains,
+        and for trees no deeper than the window.
         """
         g = self._graph
         zero, one = (g.constant(f"number.{i}", np.array(i, np.int64)) for i in (0, 1))
@@ -80,7 +80,7 @@ class Attention:
         g.node("Where", [far, hidden, "attention_bias"], f"window.{window}.bias")
 
     def _rows(self, x: str, out: str, which: str = "attention_rows") -> str:
-        """The rows of ``x`` that an input names."""
+        """Emit the rows of ``x`` that an input lists."""
         return self._graph.node("Gather", [x, which], out, axis=1)
 
     def layer(self, layer: int, x: str, out: str) -> str:
@@ -89,12 +89,12 @@ class Attention:
         return self._parts.linear(out, mixed, layer, ("o",), self._spec.out_bias)
 
     def _rotates_itself(self, layer: int) -> bool:
-        """True if the attention kernel does the rotation itself, as it can for most heads."""
+        """Return whether the attention kernel does the rotation, as it can for most heads."""
         whole = self._spec.rotary_dim == self._spec.head_dim
         return self._spec.ropes[layer] is not None and whole and self._spec.head_dim % 16 == 0
 
     def _qkv(self, layer: int, x: str) -> tuple[str, str, str]:
-        """Query, key and value; all three in the first where nothing stands between."""
+        """Emit query, key and value; packed in the first if the kernel reads them as they are."""
         g, spec, at = self._graph, self._spec, f"layers.{layer}"
         packed = self._parts.linear(f"{at}.qkv", x, layer, ("q", "k", "v"), spec.qkv_bias)
         rotates = self._rotates_itself(layer) or spec.ropes[layer] is None
@@ -111,7 +111,7 @@ class Attention:
         return query, key, value
 
     def _normed(self, layer: int, x: str, role: str) -> str:
-        """Query or key after its norm."""
+        """Emit query or key after its norm."""
         g, spec, parts = self._graph, self._spec, self._parts
         if not spec.qk_norm:
             return x
@@ -129,7 +129,7 @@ class Attention:
         return g.node("Reshape", [normed, parts.dims(1, -1, heads * spec.head_dim)], f"{x}.normed")
 
     def _placed(self, layer: int, x: str, heads: int) -> str:
-        """Query or key after its rotation, where that is not the kernel's."""
+        """Emit query or key after its rotation, unless the kernel does it."""
         spec = self._spec
         if spec.ropes[layer] is None or self._rotates_itself(layer):
             return x
@@ -143,7 +143,7 @@ class Attention:
         )
 
     def _tables(self, layer: int) -> list[str]:
-        """Cosines and sines, once for all layers that share them."""
+        """Store cosines and sines once for all layers that share them."""
         spec = self._spec
         first = spec.ropes.index(spec.ropes[layer])
         tables = spec.rope_tables(layer, context(spec, self._parts.options)) or ()
@@ -176,7 +176,7 @@ class Attention:
             rotary_interleaved=0,
             scale=spec.attention_scale,
             softcap=spec.scales.attention_cap,
-            # In slots, so with room for a tree; the bias has the exact end.
+            # Counted in slots, so with room for a tree; the bias is exact.
             local_window_size=window + _TREE_SLOTS if window else -1,
             **quantized,
         )
@@ -185,7 +185,7 @@ class Attention:
         return self._rows(f"{out}.rows", out, "computed_rows") if own else out
 
     def _kv_scales(self, layer: int) -> tuple[list[str], dict[str, str | int]]:
-        """Further inputs and attributes of attention over a cache in int8."""
+        """Return the inputs and attributes of attention over an int8 cache."""
         options = self._parts.options
         if options.kv == "fp32":
             return [], {}

@@ -1,4 +1,4 @@
-"""The whole decoder: embedding, layers over a residual stream, head."""
+"""Emits the whole decoder: embedding, layers over a residual stream, head."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_model(
         tensor.
 
     Raises:
-        UnsupportedArchitecture: the kernel of attention cannot do with such heads.
+        UnsupportedArchitecture: the attention kernel does not support the size of the heads.
 
     """
     if spec.head_dim % 8:
@@ -51,7 +51,7 @@ def write_model(
 
 
 def stream_names(spec: DecoderSpec, layer: int) -> list[str]:
-    """The values whose sum is the residual stream before a layer (or after the last)."""
+    """Return the values whose sum is the residual stream before a layer (or after the last)."""
     if layer == 0:
         return ["embedded", "positioned"] if spec.position_rows else ["embedded"]
     return [f"layers.{layer - 1}.stream", f"layers.{layer - 1}.branch"]
@@ -60,8 +60,8 @@ def stream_names(spec: DecoderSpec, layer: int) -> list[str]:
 class Emitter:
     """Writes the nodes of one decoder into a graph.
 
-    The residual stream goes from part to part as two values whose sum it is, so that the
-    addition can be fused with the norm that follows.
+    The residual stream is passed on as two values whose sum it is, so that the addition can be
+    fused with the norm that follows.
     """
 
     def __init__(self, parts: GraphParts) -> None:
@@ -69,7 +69,7 @@ class Emitter:
         self._attention = Attention(parts)
 
     def model(self) -> None:
-        """The whole decoder."""
+        """Emit the whole decoder."""
         g, spec, parts = self._graph, self._spec, self._parts
         ids = g.input("input_ids", np.int64, (1, "n"))
         self.attention_inputs()
@@ -85,7 +85,7 @@ class Emitter:
         self.head(g.node("Reshape", [normed, parts.dims(-1, spec.hidden)], "final.flat"))
 
     def attention_inputs(self) -> None:
-        """Inputs that every layer reads."""
+        """Declare the inputs of every layer."""
         self._attention.inputs()
 
     def _embedded(self, ids: str) -> str:
@@ -106,7 +106,7 @@ class Emitter:
     def layer(self, layer: int, x: str, branch: str) -> tuple[str, str]:
         """Emit one layer. The residual stream is ``x + branch``, before and after.
 
-        The values that are returned are called ``stream_names(spec, layer + 1)``.
+        The returned values are named ``stream_names(spec, layer + 1)``.
         """
         at, stream = f"layers.{layer}", f"layers.{layer}.stream"
         kind = self._spec.residual
@@ -151,7 +151,7 @@ class Emitter:
         return parts.scaled(out, value, factor) if scaled else value
 
     def head(self, x: str) -> None:
-        """Logits of ``[r, hidden]``, and the best of each row."""
+        """Emit the logits of ``[r, hidden]``, and the largest of each row."""
         g, spec = self._graph, self._spec
         mask = None
         if spec.vocab_used < spec.vocab_size:
@@ -161,7 +161,7 @@ class Emitter:
         table, cap = spec.name("head"), spec.scales.logit_cap
         if not cap:
             logits = self._parts.store.head(x, "logits", table, mask)
-        else:  # the cap would make finite numbers of the mask's infinities
+        else:  # the cap would make the mask's infinities finite
             free = self._parts.store.head(x, "logits.free", table, None)
             logits = self._parts.capped("logits.capped" if mask else "logits", free, cap)
             logits = g.node("Add", [logits, mask], "logits") if mask else logits

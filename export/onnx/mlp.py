@@ -34,15 +34,15 @@ def mlp(parts: GraphParts, layer: int, x: str, out: str) -> str:
 
 
 def _mixture(parts: GraphParts, kind: Experts, layer: int, x: str, out: str) -> str:
-    """Only the experts that the router chooses are computed, a row at a time where need be.
+    """Emit a mixture of experts, of which only those that the router chooses are computed.
 
-    A pass reads an expert's weights once, but rows of different tokens choose different ones:
-    four rows of four experts each may read sixteen.
+    A pass reads a chosen expert's weights once, but rows of different tokens choose different
+    experts: four rows of four experts each may read sixteen.
     """
     g, spec = parts.graph, parts.spec
     if spec.activation != "silu" or not spec.gated:
         raise UnsupportedArchitecture(f"experts with {spec.activation}: the kernel has silu only")
-    # As it is, whatever the format: a few numbers a token, and they decide everything.
+    # The router stays in fp32 in every format: it is small and decides which experts run.
     name = spec.name("router", layer)
     router = g.constant(name, read(parts.tensors, name))
     logits = g.node(MICROSOFT + "FusedMatMul", [x, router], f"{out}.routed", transB=1)

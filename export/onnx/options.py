@@ -50,7 +50,7 @@ class GraphOptions:
 
 
 def context(spec: DecoderSpec, options: GraphOptions) -> int:
-    """Tokens the graph has positions for."""
+    """Return the number of tokens that the graph has positions for."""
     return spec.within(options.max_context).max_context
 
 

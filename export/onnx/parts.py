@@ -32,21 +32,21 @@ class GraphParts:
     options: GraphOptions
 
     def linear(self, out: str, x: str, layer: int, roles: tuple[str, ...], bias: bool) -> str:
-        """The product with one or more matrices, one under the other."""
+        """Emit the product with one or more stacked matrices."""
         spec = self.spec
         weights = [spec.name(role, layer) for role in roles]
         biases = [spec.name(f"{role}_bias", layer) for role in roles] if bias else []
         return self.store.linear(x, out, weights, biases)
 
     def norm(self, out: str, x: str, role: str, layer: int = 0) -> str:
-        """The norm of a value of ``hidden`` channels."""
+        """Emit the norm of a value of ``hidden`` channels."""
         weights = self._norm_weights(role, layer)
         return self.graph.node(self._norm_op, [x, *weights], out, **self._norm_form)
 
     def norm_of_sum(
         self, out: str, total: str, x: str, branch: str, role: str, layer: int = 0
     ) -> str:
-        """The norm of ``x + branch``; the sum itself is the value ``total``."""
+        """Emit the norm of ``x + branch``; the sum itself is the value ``total``."""
         g = self.graph
         if not branch:
             g.node("Identity", [x], total)
@@ -60,22 +60,22 @@ class GraphParts:
         return out
 
     def bare_norm(self, out: str, x: str, weight: FloatArray) -> str:
-        """The norm over the last axis of ``x``, ``[.., weight.size]``, without a bias."""
+        """Emit the norm over the last axis of ``x``, ``[.., weight.size]``, without a bias."""
         scale = self.graph.constant(f"{out}.weight", weight)
         return self.graph.node(self._norm_op, [x, scale], out, **self._norm_form)
 
     def scaled(self, out: str, x: str, factor: float) -> str:
-        """``x`` times a constant."""
+        """Emit ``x`` times a constant."""
         number = self.graph.constant(f"factor.{factor!r}", np.array(factor, np.float32))
         return self.graph.node("Mul", [x, number], out)
 
     def capped(self, out: str, x: str, cap: float) -> str:
-        """``cap * tanh(x / cap)``."""
+        """Emit ``cap * tanh(x / cap)``."""
         inner = self.scaled(f"{out}.inner", x, 1 / cap)
         return self.scaled(out, self.graph.node("Tanh", [inner], f"{out}.tanh"), cap)
 
     def dims(self, *dims: int) -> str:
-        """A shape for Reshape."""
+        """Store a shape for Reshape."""
         return self.graph.constant(f"dims.{'x'.join(map(str, dims))}", np.array(dims, np.int64))
 
     @property
@@ -90,7 +90,7 @@ class GraphParts:
     def _norm_weights(self, role: str, layer: int) -> list[str]:
         """Return weight and, if there is one, bias."""
         roles = [role, f"{role}_bias"] if self.spec.norm.bias else [role]
-        # The head multiplies what the last norm gives, so that norm takes the logits' factor.
+        # The head multiplies the output of the final norm, so that norm takes the logits' factor.
         factor = np.float32(self.spec.scales.logits if role == "final_norm" else 1.0)
         names = [self.spec.name(role, layer) for role in roles]
         return [self.graph.constant(name, read(self.tensors, name) * factor) for name in names]
