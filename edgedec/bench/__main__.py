@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from edgedec.bench.grown import Workshop
-from edgedec.bench.suite import SECTIONS, Suite
+from edgedec.bench.suite import SECTIONS, run
+from edgedec.bench.workshop import Suite, Workshop
 from edgedec.errors import EdgedecError
 
 
@@ -43,7 +43,7 @@ def main(
     try:
         for name in sections or SECTIONS:
             click.echo(f"== {name}: {SECTIONS[name].__doc__}")
-            for row in suite.run(name):
+            for row in run(suite, name):
                 click.echo("   " + "  ".join(f"{key} {_short(v)}" for key, v in row.items()))
     except EdgedecError as error:
         click.echo(f"error: {error}", err=True)

@@ -13,6 +13,7 @@ from edgedec.bench.compare import Comparison, OnProgress, compare
 from edgedec.bench.questions import WARM_UPS, Asked, Question, by_category, first_prompt
 from edgedec.bench.records import Recorder, recording
 from edgedec.bundle import Bundle
+from edgedec.decoding import drafting
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
@@ -22,9 +23,13 @@ RECORDS = "bundle"
 
 
 def entrants(common: OpenOptions, *, has_draft: bool) -> dict[str, OpenOptions]:
-    """Return plain decoding at its fastest (no padding), then every drafter that can run."""
+    """Return plain decoding at its fastest (no padding), ``auto``, and each drafter that can run.
+
+    Composites are left out: ``auto`` is one, and their parts run alone.
+    """
     plain = replace(common, draft="none", row_invariant=False)
-    drafters = ["auto", "lookup", "recycle"] + (["model", "tree"] if has_draft else [])
+    able = [n for n in drafting.planned() if has_draft or not drafting.info(n).needs_model]
+    drafters = [drafting.AUTO, *(name for name in able if not drafting.info(name).parts)]
     return {PLAIN: plain, **{name: replace(common, draft=name) for name in drafters}}
 
 

@@ -24,6 +24,30 @@ Asked = TypeVar("Asked")
 AskedOf = TypeVar("AskedOf", contravariant=True)
 
 
+class Progress:
+    """Counts texts for a listener."""
+
+    def __init__(self, listener: OnProgress | None) -> None:
+        self._listener = listener
+        self._total = 0
+        self._done = 0
+
+    def on(self, done: int, total: int) -> None:
+        """Report another counter's state instead of counting."""
+        if self._listener is not None:
+            self._listener(done, total)
+
+    def expect(self, texts: int) -> None:
+        """Expect ``texts`` more texts."""
+        self._total += texts
+
+    def step(self) -> None:
+        """Count one text as done."""
+        self._done += 1
+        if self._listener is not None:
+            self._listener(self._done, self._total)
+
+
 class Candidate(Protocol[AskedOf]):
     """Something that is compared."""
 
@@ -91,6 +115,17 @@ class Comparison:
             "prompts": len(ratios),
         }
 
+    def record(self, recorder: Recorder) -> None:
+        """Add a record for each candidate's summary."""
+        for name in self.tpot_s:
+            recorder.add(
+                kind="summary",
+                candidate=name,
+                baseline=self.baseline,
+                losses=self.losses(name),
+                **self.summary(name),
+            )
+
 
 def compare(
     candidates: Mapping[str, Candidate[Asked]],
@@ -123,26 +158,20 @@ def compare(
     names = list(candidates)
     result = Comparison(names[0], {name: [] for name in names}, dict.fromkeys(names, 0))
     each = [options] * len(prompts) if isinstance(options, GenerateOptions) else options
-    done = _Count(len(names) * (warm_ups + len(prompts) * repeats), on_progress)
+    progress = Progress(on_progress)
+    progress.expect(len(names) * (warm_ups + len(prompts) * repeats))
     for pipeline in [*candidates.values()] * warm_ups:  # caches, calibration, lazy allocations
         pipeline.generate(prompts[0][1], each[0])
-        done.add()
+        progress.step()
     for index, ((label, prompt), chosen) in enumerate(zip(prompts, each, strict=True)):
-        runs = _in_turn(candidates, prompt, chosen, range(index, index + repeats), done)
+        runs = _in_turn(candidates, prompt, chosen, range(index, index + repeats), progress)
         for name, generations in runs.items():
             for generation in generations:
                 recorder.add(kind="run", candidate=name, prompt=label, **facts(generation))
         result.add(label, runs)
     if not result.tpot_s[names[0]]:
         raise InputError("every text came in one round: nothing to time, let them be longer")
-    for name in names:
-        recorder.add(
-            kind="summary",
-            candidate=name,
-            baseline=names[0],
-            losses=result.losses(name),
-            **result.summary(name),
-        )
+    result.record(recorder)
     return result
 
 
@@ -151,7 +180,7 @@ def _in_turn(
     prompt: Asked,
     options: GenerateOptions,
     turns: range,
-    done: _Count,
+    progress: Progress,
 ) -> dict[str, list[Generation]]:
     """Decode a prompt with every candidate in each turn; the turn decides which goes first."""
     names = list(candidates)
@@ -160,20 +189,8 @@ def _in_turn(
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             runs[name].append(candidates[name].generate(prompt, options))
-            done.add()
+            progress.step()
     return runs
-
-
-class _Count:
-    """Counts texts for a progress callback."""
-
-    def __init__(self, total: int, on_progress: OnProgress | None) -> None:
-        self._done, self._total, self._on_progress = 0, total, on_progress
-
-    def add(self) -> None:
-        self._done += 1
-        if self._on_progress is not None:
-            self._on_progress(self._done, self._total)
 
 
 def facts(generation: Generation) -> dict[str, Any]:
@@ -182,6 +199,7 @@ def facts(generation: Generation) -> dict[str, Any]:
     return {
         "tokens": metrics.emitted,
         "ttft_s": metrics.ttft_s,
+        "reused_tokens": metrics.reused_tokens,
         "tpot_s": metrics.tpot_s,
         "total_s": metrics.ttft_s + metrics.decode_s,
         "speedup_estimate": metrics.speedup_estimate,
@@ -198,6 +216,7 @@ def facts(generation: Generation) -> dict[str, Any]:
         "overlapped_s": metrics.overlapped_s,
         "accepted_lengths": dict(sorted(metrics.accepted_lengths.items())),
         "sources": dict(metrics.sources),
+        "draft_contexts": {size: list(counts) for size, counts in metrics.views.items()},
         "finish_reason": generation.finish_reason,
         "seed": generation.seed,
         "plan": generation.plan,

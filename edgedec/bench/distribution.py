@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from edgedec.bench.compare import Progress
 from edgedec.bench.records import Recorder
 from edgedec.bench.toy import SUSPICIOUS, ToySetting, expected, observed, p_value
-from edgedec.bench.verification import Progress
 from edgedec.decoding.acceptance import (
     BigLittle,
     GumbelCoupling,

@@ -29,7 +29,9 @@ def hold(pipeline: Pipeline, one_row_s: float) -> None:
     def seconds(rows: int, context: int) -> float:
         return held.at(rows) if rows <= _MOST_ROWS else 0.0
 
-    engine.target = PacedSession(PacedModel(pipeline.target, seconds), engine.target)
+    engine.target = engine.texts.session = PacedSession(
+        PacedModel(pipeline.target, seconds), engine.target
+    )
     if isinstance(engine.policy, MeasuredCost):
         engine.policy = MeasuredCost(held, engine.policy.draft_s)
     elif isinstance(engine.policy, Fixed) and engine.policy.lone_row_s is not None:

@@ -1,4 +1,4 @@
-"""Measures a model's perplexity on held-out text, which belongs beside every speed."""
+"""Measures a model's perplexity on held-out text."""
 
 from __future__ import annotations
 

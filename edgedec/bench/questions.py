@@ -1,8 +1,8 @@
 """Spec-Bench's protocol (2401.07851) over any file of questions with several turns.
 
-A question's turns are asked one after the other, each after the model's own answers to those
-before, through the chat template where the model has one. An answer ends at an end-of-text token or
-a limit. The protocol's speed is a question's tokens over all of its time, prompts included; a
+A question's turns are asked one after the other, each following the model's own answers to the
+turns before, through the chat template if the model has one. An answer ends at an end-of-text token
+or a limit. The protocol's speed is a question's tokens over all of its time, prompts included; a
 category's speed-up is the ratio of the mean speeds. Mean accepted tokens are those of a pass of the
 target, its own included (plain decoding: 1).
 """
@@ -23,12 +23,12 @@ from edgedec.errors import InputError, PromptTooLong
 from edgedec.pipeline import GenerateOptions, Generation, Message, Pipeline, Prompt
 
 EVERY = "all"
-# Texts of each candidate before the first that counts.
+# Texts that each candidate decodes before any that counts.
 WARM_UPS = 3
-# Between turns where there is no chat template.
+# Separates turns when the model has no chat template.
 _BETWEEN = "\n\n"
 # Figures that belong to one text and do not add up.
-_NOT_SUMMED = ("waited_s", "watched_s", "slowdown", "round_times")
+_NOT_SUMMED = ("waited_s", "watched_s", "slowdown", "memory", "round_times", "views")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from edgedec._support.fields import json_object
+from edgedec._support.locks import alone
 from edgedec._version import __version__
 from edgedec.errors import InputError
 from edgedec.hardware.device import available_cores
+
+# A record, or a row of a table.
+Row = dict[str, Any]
 
 
 class Recorder:
@@ -55,11 +59,19 @@ def resuming(
     an end, as an interruption leaves it, is cut off.
 
     Raises:
-        InputError: the file has other settings, or a line that is not a record.
+        InputError: the file has other settings, a line that is not a record, or another process
+            writes to it.
 
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{benchmark}.jsonl"
+    with alone(path, "another run writes to it: wait for its end, or give another --out"):
+        yield from _resuming(path, benchmark, settings)
+
+
+def _resuming(
+    path: Path, benchmark: str, settings: Mapping[str, Any]
+) -> Iterator[tuple[Recorder, list[dict[str, Any]]]]:
     found = _earlier(path) if path.exists() else []
     for record in found:
         if record.get("kind") == "machine" and record.get("settings") != settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -11,14 +11,17 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from edgedec.bench import pacing
+from edgedec.bench.compare import OnProgress
+from edgedec.bench.workloads import Prompt
 from edgedec.decoding import drafting
-from edgedec.decoding.engine import Emission
+from edgedec.decoding.emission import Emission
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 PLAIN, SPECULATIVE = "plain", "speculative"
 WARM_UP_TOKENS = 48
+_NGRAM = 4  # readers notice shorter repetitions than 8-grams
 
 # The side and the token.
 OnToken = Callable[[str, Emission], None]
@@ -160,3 +163,30 @@ def _read(stream: Stream, on_token: Callable[[Emission], None]) -> Generation:
     if stream.result is None:
         raise RuntimeError("the stream ended without a result")
     return stream.result
+
+
+def repeated_share(tokens: Sequence[int], n: int = 8) -> float:
+    """Return the share of a text's n-grams that occurred in it before; 0 for a shorter text."""
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def least_repetitive(
+    prompts: Sequence[Prompt],
+    decode: Callable[[str], Generation],
+    count: int,
+    max_new_tokens: int,
+    on_progress: OnProgress | None = None,
+) -> list[Prompt]:
+    """Return the ``count`` prompts whose texts repeat the fewest 4-grams, in their original order.
+
+    Texts that end early come last, however little they repeat.
+    """
+    found = []
+    for place, prompt in enumerate(prompts):
+        tokens = decode(prompt.text).token_ids
+        found.append((len(tokens) < max_new_tokens, repeated_share(tokens, _NGRAM), place, prompt))
+        if on_progress is not None:
+            on_progress(len(found), len(prompts))
+    best = sorted(found, key=lambda entry: entry[:3])[:count]
+    return [prompt for *_, prompt in sorted(best, key=lambda entry: entry[2])]

@@ -1,75 +1,52 @@
-"""Measures what the project promises: one function per promise, raw records in JSONL."""
+"""Lists the sections of ``make bench``: one function per promise, raw records in JSONL."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedec.bench import busy, estimate, formats, identity, never_slower, pair, rounding
 from edgedec.bench.bundle import PLAIN, race
 from edgedec.bench.compare import compare
-from edgedec.bench.exact import exact, lone_rows
-from edgedec.bench.grown import Workshop
-from edgedec.bench.other_texts import other_texts
-from edgedec.bench.overlap import overlap, overlap_sampled
-from edgedec.bench.plans import planner
-from edgedec.bench.records import Recorder, recording
-from edgedec.bench.trust import simulation_trust
-from edgedec.bench.workloads import heldout_prompts, random_prompts
+from edgedec.bench.fuzzing.attacks import untrusted
+from edgedec.bench.records import Recorder, Row, recording
+from edgedec.bench.sections import formats, identity, never_slower, pair, rounding
+from edgedec.bench.sections.busy import busy
+from edgedec.bench.sections.conversations import conversations
+from edgedec.bench.sections.draft_context import draft_context
+from edgedec.bench.sections.estimate import estimate
+from edgedec.bench.sections.exact import exact, lone_rows
+from edgedec.bench.sections.first_token import first_token
+from edgedec.bench.sections.grammar import grammar
+from edgedec.bench.sections.kv_types import kv_types
+from edgedec.bench.sections.limits import limits
+from edgedec.bench.sections.loading import loading
+from edgedec.bench.sections.memory import memory_held
+from edgedec.bench.sections.other_texts import other_texts
+from edgedec.bench.sections.overlap import overlap, overlap_sampled
+from edgedec.bench.sections.plans import planner
+from edgedec.bench.sections.prefill import prefill
+from edgedec.bench.sections.serve import serve
+from edgedec.bench.sections.streaming import streaming
+from edgedec.bench.sections.trust import simulation_trust
+from edgedec.bench.workloads import random_prompts
+from edgedec.bench.workshop import GROWN, Suite
 from edgedec.decoding.sampling import SamplingParams
-from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
-Row = dict[str, Any]
-Section = Callable[["Suite", Recorder], list[Row]]
-
-GROWN = "target-0.5b"
-GROWN_DRAFT = "draft-50m"
+Section = Callable[[Suite, Recorder], list[Row]]
 
 
-@dataclass(frozen=True, slots=True)
-class Suite:
-    """Settings all sections share.
-
-    Attributes:
-        shop: makes the bundles.
-        out: folder of the raw records.
-        prompts: prompts of each section.
-        threads: of each model; None is all cores.
-        count: damaged inputs of the section ``fuzz``.
-
-    """
-
-    shop: Workshop
-    out: Path
-    prompts: int
-    threads: int | None = None
-    count: int = 100_000
-
-    def run(self, name: str) -> list[Row]:
-        """Run one section; its rows are for a table, its records are in ``out``."""
-        with recording(self.out, name) as recorder:
-            return SECTIONS[name](self, recorder)
-
-    def code(self) -> list[tuple[str, Prompt]]:
-        """Return held-out function heads."""
-        return [(prompt.name, prompt.text) for prompt in heldout_prompts(self.prompts)]
-
-    def options(self, **chosen: Any) -> OpenOptions:
-        """Return options with this suite's threads."""
-        return OpenOptions(threads=self.threads, plan="none", **chosen)
-
-    def plain(self) -> OpenOptions:
-        """Return the baseline's options: plain decoding without padding, its fastest form."""
-        return self.options(draft="none", row_invariant=False)
+def run(suite: Suite, name: str) -> list[Row]:
+    """Run one section; its rows are for a table, its records are in ``suite.out``."""
+    with recording(suite.out, name) as recorder:
+        return SECTIONS[name](suite, recorder)
 
 
 def engine(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure the cost of a round outside the models' passes."""
-    from edgedec.bench import engine_cost
+    from edgedec.bench.sections import engine_cost
 
     return engine_cost.run(recorder)
 
@@ -83,9 +60,9 @@ def distribution(suite: Suite, recorder: Recorder) -> list[Row]:
 
 def papers(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare papers' headline figures with the engine and the scheduler in virtual time."""
-    from edgedec.bench.papers import section as reproduced
+    from edgedec.bench.papers import claims
 
-    return reproduced.run(recorder)
+    return claims.run(recorder)
 
 
 def shipped(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -120,12 +97,6 @@ def grown_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
     return _speed(suite, recorder, bundle, sampling, ("auto", "model", "hybrid padded"))
 
 
-def grown_both(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure the target grown, and the draft grown to a tenth of it, greedy."""
-    bundle = suite.shop.bundle("int4", target=GROWN, draft=GROWN_DRAFT)
-    return _speed(suite, recorder, bundle, SamplingParams(), ("auto", "model"))
-
-
 def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure text no draft can predict: sampled at temperature 1.6 after random tokens."""
     prompts: list[tuple[str, Prompt]] = [
@@ -137,13 +108,12 @@ def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def whole(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure whole commands: export of the grown target, memory of decoding, first token."""
-    from edgedec.bench import commands
+    """Measure whole commands: export of the grown target, memory of decoding."""
+    from edgedec.bench.sections import commands
 
     return [
         commands.export(suite.shop, suite.shop.checkpoint("target", GROWN), recorder).row,
         *commands.memory(suite.shop.bundle("int4", target=GROWN), recorder),
-        *commands.first_token("demo", recorder),
     ]
 
 
@@ -161,10 +131,10 @@ _SECTIONS = (
     baselines,
     grown,
     grown_sampled,
-    grown_both,
     hopeless,
     whole,
     fuzz,
+    untrusted,
     papers,
     overlap,
     overlap_sampled,
@@ -177,9 +147,20 @@ _SECTIONS = (
     exact,
     lone_rows,
     *formats.SECTIONS,
-    *busy.SECTIONS,
-    *estimate.SECTIONS,
+    busy,
+    estimate,
     *rounding.SECTIONS,
+    conversations,
+    draft_context,
+    kv_types,
+    memory_held,
+    loading,
+    limits,
+    prefill,
+    first_token,
+    streaming,
+    grammar,
+    serve,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import AcceptanceRule
+from edgedec.decoding.constraint import BoolArray
 from edgedec.decoding.drafting.base import Drafter, DrafterParts
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
@@ -26,7 +27,8 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import FloatArray
-from edgedec.testing import FakeModel
+from edgedec.testing import FakeModel, TableConstraint
+from edgedec.testing.constraint import Table
 
 VOCAB = 4
 HORIZON = 4
@@ -62,7 +64,8 @@ DRAFT = Toy(seed=2, like=(TARGET, 0.3))
 class ToySetting:
     """A setting of decoding: a drafter by name, a policy, a rule, parameters.
 
-    With a ``translation`` the draft model's tokens are another vocabulary's.
+    With a ``translation`` the draft model's tokens are another vocabulary's; with a ``table`` the
+    text is constrained.
     """
 
     rule: AcceptanceRule
@@ -73,6 +76,7 @@ class ToySetting:
     frequency_penalty: float = 0.0
     wrap: Wrap | None = None
     translation: Translation | None = None
+    table: Table | None = None
 
     def params(self, seed: int) -> SamplingParams:
         return SamplingParams(
@@ -94,7 +98,14 @@ def observed(setting: ToySetting, runs: int = RUNS) -> tuple[Floats, Metrics]:
     engine = Engine(target, drafter, setting.policy(), setting.rule)
     counts, metrics = np.zeros(VOCAB**HORIZON), Metrics()
     for seed in range(runs):
-        sampler = Sampler(setting.params(seed), VOCAB, PROMPT, coupled=setting.rule.coupled)
+        table = setting.table
+        sampler = Sampler(
+            setting.params(seed),
+            VOCAB,
+            PROMPT,
+            coupled=setting.rule.coupled,
+            constraint=None if table is None else TableConstraint(table, VOCAB),
+        )
         request = Request(PROMPT, sampler, StopRule(max_new_tokens=HORIZON))
         tokens = [event.token for round in engine.run(request, metrics) for event in round]
         counts[place(tokens)] += 1
@@ -117,11 +128,24 @@ def expected(setting: ToySetting) -> Floats:
             row = TARGET.logits([*PROMPT, *text[:i]]).astype(np.float64)
             row -= setting.frequency_penalty * np.bincount(text[:i], minlength=VOCAB)
             row /= setting.temperature
+            row[~_allowed(setting.table, text[:i])] = -np.inf
             if setting.top_k:
                 row[np.argsort(-row)[setting.top_k :]] = -np.inf
             weights = np.exp(row - row.max())
             chances[place(text)] *= weights[token] / weights.sum()
+            if not chances[place(text)]:
+                break  # what follows a refused token has no distribution
     return chances
+
+
+def _allowed(table: Table | None, path: Sequence[int]) -> BoolArray:
+    """Return what may follow a path that is allowed, by definition."""
+    if table is None:
+        return np.ones(VOCAB, dtype=np.bool_)
+    state = 0
+    for token in path:
+        state = table[state][token]
+    return np.isin(np.arange(VOCAB), list(table[state]))
 
 
 def p_value(counts: Floats, chances: Floats) -> float:

@@ -1,13 +1,13 @@
-"""Decodes with an engine that is broken on purpose, which the comparison must notice."""
+"""Decodes with a deliberately broken engine, which the comparison must flag."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from edgedec.bench.certificate.job import Job
-from edgedec.bench.verification import Progress
-from edgedec.bench.verify import decode, divergences, plainly
-from edgedec.bench.ways import alike_for_all, with_length
+from edgedec.bench.compare import Progress
+from edgedec.bench.verification.verify import decode, divergences, plainly
+from edgedec.bench.verification.ways import alike_for_all, with_length
 from edgedec.decoding.acceptance import GumbelCoupling, Verdict
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Rows
@@ -31,7 +31,7 @@ class AcceptsOneMore(GumbelCoupling):
 
 
 def broken_rule(job: Job, options: OpenOptions, progress: Progress) -> dict[str, Any]:
-    """Compare texts of a broken acceptance rule as all others are compared; return the counts."""
+    """Compare texts of a broken acceptance rule like all others; return the counts."""
     places = range(min(PROMPTS, len(job.prompts)))
     prompts, cases = job.prompts[: len(places)], job.cases(places)
     progress.expect(2 * len(cases) * len(prompts))

@@ -1,4 +1,4 @@
-"""Facts that a certificate holds for: the model's files, the program, the machine."""
+"""What a certificate is about: the model's files, the program, the machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def files(bundle: str, draft: Path | None) -> dict[str, str]:
     """Return the sha256 of every file of the models, by its name.
 
     Raises:
-        BundleError: a file is missing, or not as its manifest says.
+        BundleError: a file is missing, or differs from its manifest.
 
     """
     found = _files(bundle)
@@ -61,7 +61,7 @@ def _files(path: str) -> dict[str, str]:
 
 
 def versions(formats: list[str]) -> dict[str, str]:
-    """Return the versions of what decodes."""
+    """Return the versions of edgedec, Python and the runtimes."""
     found = {"edgedec": __version__, "python": platform.python_version()}
     needed = {registry.of_format(name).packages[0] for name in formats}
     return found | {name: metadata.version(name) for name in sorted({"numpy", *needed})}
@@ -72,7 +72,7 @@ def program() -> str:
     root = Path(edgedec.__file__).parent
     digest = hashlib.sha256()
     for folder, folders, names in os.walk(root, followlinks=True):
-        # Data and scripts beside the modules are not part of an installed package.
+        # Folders of data and scripts are not installed.
         folders[:] = sorted(one for one in folders if (Path(folder, one) / "__init__.py").is_file())
         for name in sorted(names):
             if name.endswith(".py"):
@@ -83,7 +83,7 @@ def program() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return the machine's facts, without anything that names its owner."""
+    """Return the machine's facts, without names."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu(),

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from edgedec.bench.cases import GREEDY, Case, alike
-from edgedec.bench.verify import Prompts
+from edgedec.bench.verification.cases import GREEDY, Case, alike
+from edgedec.bench.verification.verify import Prompts
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
@@ -24,12 +24,12 @@ class Job:
     Attributes:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
         prompts: (name, prompt) pairs.
-        source: where the prompts come from, in words.
+        source: describes where the prompts come from.
         options: load options; drafter, lengths, rule, format and schedule are the certificate's.
         tokens: of each text.
         temperature: of sampled texts, above 0.
         seed: of the first prompt's sampled text; the next prompt's is one more.
-        chunk: prompts that are compared before anything is kept.
+        chunk: prompts that are compared before their result is stored.
 
     """
 

@@ -9,8 +9,8 @@ from edgedec._support.fields import printable
 from edgedec.bench.certificate.texts import TURN
 from edgedec.bench.certificate.verdict import BROKEN, OPEN
 from edgedec.bench.toy import SUSPICIOUS
-from edgedec.bench.verification import COUNTS
-from edgedec.bench.ways import DRAFT_LENGTH, TREE_LENGTH
+from edgedec.bench.verification.results import COUNTS
+from edgedec.bench.verification.ways import DRAFT_LENGTH, TREE_LENGTH
 
 Facts = Mapping[str, Any]
 # Differences that are listed; the JSON file has all of them.
@@ -184,7 +184,7 @@ def _differences(certificate: Facts) -> Iterator[str]:
 
 
 def _excess(one: Facts) -> float:
-    """Return a difference's gap over what arithmetic explains."""
+    """Return a difference's gap relative to its tolerance."""
     gap, explained = one["gap"], one["tolerance"]
     return float(gap / explained) if gap is not None and explained else float("inf")
 
@@ -243,7 +243,7 @@ def _row(cells: Sequence[Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text from elsewhere so that it stays in its line and cell, as text."""
+    """Escape untrusted text so that it stays text within its line and cell."""
     shown = printable(text)
     for character, instead in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|")):
         shown = shown.replace(character, instead)
@@ -251,6 +251,6 @@ def _plain(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a name from elsewhere as code, cut to a length."""
+    """Return an untrusted name as code, shortened."""
     shown = printable(text).replace("`", "'")
     return f"`{shown if len(shown) <= _LONGEST else shown[: _LONGEST - 3] + '...'}`"

@@ -1,4 +1,4 @@
-"""Keeps the finished parts of a run, so that an interrupted one goes on where it was."""
+"""Stores the finished parts of a run, so that an interrupted one can resume."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Parts:
     """The parts that an unfinished run has finished, one JSON line each.
 
     Args:
-        file: where they are kept.
-        about: what decides their results; parts of anything else are refused.
+        file: where they are stored.
+        about: everything that affects their results; parts of another run are refused.
 
     Raises:
         InputError: the file holds parts of another run.
@@ -26,7 +26,7 @@ class Parts:
 
     def __init__(self, file: Path, about: Mapping[str, Any]) -> None:
         self._file = file
-        # As JSON gives it back: tuples are lists there, and keys are text.
+        # After a round trip through JSON: tuples become lists, and keys text.
         head = {"about": json.loads(json.dumps(about))}
         self._found = self._kept(head)
         lines = [head, *({"part": name, "found": found} for name, found in self._found.items())]
@@ -37,7 +37,7 @@ class Parts:
         return len(self._found)
 
     def get(self, name: str, find: Callable[[], Any]) -> Any:
-        """Return a part's result, which is found and kept unless an earlier run did so."""
+        """Return a part's result; computes and stores it unless an earlier run did."""
         if name not in self._found:
             self._found[name] = find()
             with self._file.open("a", encoding="utf-8") as stream:

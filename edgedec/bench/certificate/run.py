@@ -18,8 +18,9 @@ from edgedec.bench.certificate.job import Job
 from edgedec.bench.certificate.parts import Parts
 from edgedec.bench.certificate.texts import compare_chunk
 from edgedec.bench.certificate.verdict import judge
-from edgedec.bench.matrix import verify_matrix
-from edgedec.bench.verification import OnText, Progress, Verification
+from edgedec.bench.compare import OnProgress, Progress
+from edgedec.bench.verification.matrix import verify_matrix
+from edgedec.bench.verification.results import Verification
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
@@ -31,25 +32,25 @@ MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
 
 _SHARES = 1000
 
-# The stage, what is done of it and its total.
+# The stage, work done, work in total.
 OnStage = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """A stretch of the run with a progress bar of its own.
+    """A part of the run with a progress bar of its own.
 
     Attributes:
         name: for the bar.
-        parts: what computes each part, by the name that it is kept under.
+        parts: functions that compute each part, by the name that it is stored under.
 
     """
 
     name: str
     parts: dict[str, Callable[[Progress], Any]]
 
-    def listener(self, number: int, on_stage: OnStage | None) -> OnText | None:
-        """Return what tells ``on_stage`` of a part's progress."""
+    def listener(self, number: int, on_stage: OnStage | None) -> OnProgress | None:
+        """Return a listener that reports a part's progress to ``on_stage``."""
         if on_stage is None:
             return None
 
@@ -60,7 +61,7 @@ class _Stage:
         return listen
 
     def finished(self, number: int, on_stage: OnStage | None) -> None:
-        """Tell ``on_stage`` that a part is done, also where it was kept from before."""
+        """Report to ``on_stage`` that a part is done, now or by an earlier run."""
         if on_stage is not None:
             on_stage(self.name, (number + 1) * _SHARES, len(self.parts) * _SHARES)
 
@@ -73,9 +74,9 @@ def certify(
     Args:
         job: what to compare.
         folder: gets ``certificate.json`` and ``certificate.md`` at the end, and until then the
-            finished parts, from which an interrupted run goes on.
-        on_stage: hears of progress.
-        on_note: hears that parts of an earlier run are used.
+            finished parts, from which an interrupted run resumes.
+        on_stage: called with progress.
+        on_note: called if parts of an earlier run are used.
 
     Returns:
         The certificate, as it is in the JSON file.
@@ -106,14 +107,14 @@ def certify(
 
 
 def write(certificate: dict[str, Any], folder: Path) -> None:
-    """Write both files of a certificate; either of them is complete or as it was."""
+    """Write both files of a certificate, each completely or not at all."""
     with replacing(folder / JSON) as data, replacing(folder / PAGE) as text:
         data.write(json.dumps(certificate, indent=1, ensure_ascii=False).encode())
         text.write(page.markdown(certificate).encode())
 
 
 def _about(job: Job) -> dict[str, Any]:
-    """Return what decides the result of a part."""
+    """Return everything that affects the result of a part."""
     draft = job.options.draft_model
     usable, notes = facts.formats(job.bundle, draft, job.options.format)
     if not usable:

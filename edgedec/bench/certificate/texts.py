@@ -11,18 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from edgedec.bench.cases import GREEDY
 from edgedec.bench.certificate.job import SAMPLED, Job
-from edgedec.bench.verification import Progress, Verification, Way
-from edgedec.bench.verify import decode, plainly
-from edgedec.bench.ways import Comparable, alike_for_all, compared, drafters, with_length
+from edgedec.bench.compare import Progress
+from edgedec.bench.verification.cases import GREEDY
+from edgedec.bench.verification.results import Verification, Way
+from edgedec.bench.verification.verify import decode, plainly
+from edgedec.bench.verification.ways import (
+    Comparable,
+    alike_for_all,
+    compared,
+    drafters,
+    with_length,
+)
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import RULES, GumbelCoupling, rule
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import Pipeline
 from edgedec.records.plan import OVERLAPPED
 
-# Between what a way is about and the drafter whose turn it is.
+# Separates the rule or schedule of a way from its drafter.
 TURN = ": "
 _BOTH = (GREEDY, SAMPLED)
 _ONLY_GREEDY = (GREEDY,)

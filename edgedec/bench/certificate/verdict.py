@@ -1,4 +1,4 @@
-"""Judges what a certificate's parts found."""
+"""Judges the results of a certificate's parts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ class Judgement:
     """The verdict on a whole run.
 
     Attributes:
-        holds: every text is plain decoding's up to near-ties, and everything that had to be
-            noticed was.
+        holds: every text is plain decoding's up to near-ties, and every control was flagged.
         word: one of ``HOLDS``, ``NEARLY``, ``BROKEN`` and ``OPEN``.
         reasons: why it does not hold, or is open; one line each.
         texts, identical, near_ties, differ: of all runtimes, the matrix included.

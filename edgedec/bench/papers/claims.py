@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from edgedec.bench.papers import dovetail_figures, overlap, theory
 from edgedec.bench.papers.reproduction import Claim, ClaimRow, evaluate
+from edgedec.bench.records import Recorder, Row
 
 
 def claims() -> list[Claim]:
@@ -18,15 +19,33 @@ def claims() -> list[Claim]:
     return [*theory.claims(), *dovetail_figures.claims(), *overlap.claims()]
 
 
-def report(told: Callable[[str], object] = lambda figure: None) -> list[ClaimRow]:
+def report(on_claim: Callable[[str], object] = lambda figure: None) -> list[ClaimRow]:
     """Simulate all corners of all claims: a minute or two.
 
     Args:
-        told: called with each claim's name before it is simulated.
+        on_claim: called with each claim's name before it is simulated.
 
     """
     rows = []
     for claim in claims():
-        told(f"{claim.paper}: {claim.figure}")
+        on_claim(f"{claim.paper}: {claim.figure}")
         rows.append(evaluate(claim))
+    return rows
+
+
+def run(recorder: Recorder) -> list[Row]:
+    """Return one row per claim; the records hold the inputs with their sources."""
+    rows: list[Row] = []
+    for row in report():
+        recorder.add(kind="claim", **row.to_json())
+        rows.append(
+            {
+                "paper": row.paper,
+                "figure": row.figure,
+                "published": round(row.published, 3),
+                "produced": f"{row.low:.3g}..{row.high:.3g}",
+                "spread": row.spread,
+                "verdict": row.verdict,
+            }
+        )
     return rows

@@ -95,8 +95,8 @@ class Machine:
         )
         place = setting.target.place
         plan = Plan(place, place, "model", self.passes)
-        (told,) = replay(setting, plan, [_trace(values[ACCEPTED], self.passes)], _TOKENS)
-        return 1 / (told.tpot_s + self._prompt_s(card, values))
+        (metrics,) = replay(setting, plan, [_trace(values[ACCEPTED], self.passes)], _TOKENS)
+        return 1 / (metrics.tpot_s + self._prompt_s(card, values))
 
     def _target(self, layers: int = _LAYERS) -> ModelSize:
         parameters = layers * _LAYER + _VOCABULARY

@@ -74,8 +74,8 @@ def _pearl(values: Mapping[str, float]) -> float:
 
 @cache
 def _pearl_at(pair: TimedPair, accepted: float, runs: float) -> float:
-    told = pair.overlapped(_text(accepted, runs, _MANY), _PEARL_LENGTH, branching=False)
-    return told.tokens_per_second / pair.plain()
+    metrics = pair.overlapped(_text(accepted, runs, _MANY), _PEARL_LENGTH, branching=False)
+    return metrics.tokens_per_second / pair.plain()
 
 
 def _pearl_over_sequential(values: Mapping[str, float]) -> float:
@@ -123,8 +123,8 @@ def _mirror_at(
     draft = Roofline(card, "npu", parse("0.6B fp16")).seconds(1, _CONTEXT)
     slowed = contention(card, "gpu", "npu").target_factor
     pair = TimedPair(target, draft / streamed, slowed=slowed)
-    told = pair.overlapped(_text(accepted, 0.0, _TOKENS), window)
-    return told.tokens_per_second / pair.plain()
+    metrics = pair.overlapped(_text(accepted, 0.0, _TOKENS), window)
+    return metrics.tokens_per_second / pair.plain()
 
 
 _MIRROR_CARD = set(_MAC.figures())
@@ -147,10 +147,10 @@ _LLMCAD_INPUTS = {
 def _llmcad(values: Mapping[str, float]) -> float:
     """Return the speed-up over the target alone, which loads and then computes."""
     pair = TimedPair(1.0, values[_SMALL], load_share=values[_LOADING], slowed=values[_SLOWED])
-    told = pair.overlapped(
+    metrics = pair.overlapped(
         _text(values[_ACCEPTED], 0.0, _TOKENS), round(values[_EVERY]), branching=False
     )
-    return told.tokens_per_second / pair.plain()
+    return metrics.tokens_per_second / pair.plain()
 
 
 def _llmcad_over_pipelined(values: Mapping[str, float]) -> float:

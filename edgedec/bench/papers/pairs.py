@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
-from edgedec.decoding.session import OnPhase, Phase
+from edgedec.decoding.session_abilities import OnPhase, Phase
 from edgedec.loading.engine import build_engine
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
@@ -59,10 +59,10 @@ class TimedPair:
             self.measured(TARGET), self.measured(DRAFT), overhead_s=self.round_s
         )
         place = setting.target.place
-        (told,) = replay(
+        (metrics,) = replay(
             setting, Plan(place, place, "model", draft_length), [text], len(text.tokens)
         )
-        return told
+        return metrics
 
     def overlapped(self, text: Trace, draft_length: int, *, branching: bool = True) -> Metrics:
         """Draft while the target computes, or while it loads.
@@ -85,9 +85,9 @@ class TimedPair:
             draft = self._open(DRAFT, text, Surroundings(clock, around.shared))
             parts = DrafterParts(VOCAB, draft, draft_branches=None if branching else 1)
             engine = build_engine(plan, target, parts, clock, policy=Fixed(draft_length))
-            _, told = decode(engine, text, VOCAB, len(text.tokens))
+            _, metrics = decode(engine, text, VOCAB, len(text.tokens))
             engine.drafter.close()
-        return told
+        return metrics
 
     def measured(self, role: str) -> Measured:
         """Return a role's measurements as a profile has them."""

@@ -25,8 +25,8 @@ def expected(acceptance: float, cost: float, length: int) -> float:
 @cache
 def _speed_up(acceptance: float, cost: float, length: int) -> float:
     pair = TimedPair(1.0, cost)
-    told = pair.sequential(text(independent(acceptance, _TOKENS)), length)
-    return told.tokens_per_second / pair.plain()
+    metrics = pair.sequential(text(independent(acceptance, _TOKENS)), length)
+    return metrics.tokens_per_second / pair.plain()
 
 
 def _simulated(values: Mapping[str, float]) -> float:

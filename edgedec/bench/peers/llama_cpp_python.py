@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgedec.bench.race.protocol import Maker, Models, Request, Tools, Way
+    from edgedec.bench.race.protocol import Kinds, Maker, Models, Request, Tools
 
 NAME = "llama-cpp-python"
 TITLE = "llama-cpp-python 0.3.36"
 ENVIRONMENT = "llama.cpp"
 REQUIREMENTS: tuple[str, ...] | None = ()
-_KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
+WEIGHTS = ("q4_0",)
+KINDS: Kinds = (
     ("plain", {}),
     *(("lookup", {"length": length}) for length in (2, 4, 10)),
-)
-WAYS: tuple[Way, ...] = tuple(
-    {"weights": "q4_0", "kind": kind, "settings": settings} for kind, settings in _KINDS
 )
 
 

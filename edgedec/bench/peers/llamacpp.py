@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgedec.bench.race.protocol import Maker, Models, Request, Tools, Way
+    from edgedec.bench.race.protocol import Kinds, Maker, Models, Request, Tools
 
 NAME = "llama.cpp"
 VERSION = "0.3.36"
 TITLE = f"llama.cpp of llama-cpp-python {VERSION}"
 ENVIRONMENT = NAME
-# What llama-cpp-python needs beside the library; cmake and a C++ compiler are the machine's.
+# llama-cpp-python's own requirements; it is built here, with cmake and a C++ compiler that the
+# machine must have.
 REQUIREMENTS: tuple[str, ...] | None = (
     "numpy==2.4.6", "jinja2==3.1.6", "diskcache==5.6.3", "typing-extensions==4.16.0",
 )  # fmt: skip
@@ -37,23 +38,16 @@ _DECODED = re.compile(r"decoded\s+(\d+) tokens in\s+([\d.]+) seconds")
 _COUNTS = re.compile(r"n_(drafted|accept)\s*=\s*(\d+)")
 
 
-def _ways(weights: str, flash: str) -> list[Way]:
-    def way(kind: str, **settings: Any) -> Way:
-        return {"weights": weights, "kind": kind, "settings": {**settings, "flash": flash}}
-
-    return [
-        way("plain"),
-        *(way("draft", length=length) for length in _LENGTHS),
-        *(way("ngram", length=length) for length in _NGRAMS),
-        *(way("draft+ngram", length=length) for length in _LENGTHS),
-    ]
-
-
-WAYS: tuple[Way, ...] = tuple(
-    way
-    for weights in ("q4_0", "q4_k_m")
+WEIGHTS = ("q4_0", "q4_k_m")
+KINDS: Kinds = tuple(
+    (kind, {**settings, "flash": flash})
     for flash in ("on", "off")
-    for way in _ways(weights, flash)
+    for kind, settings in (
+        ("plain", {}),
+        *(("draft", {"length": length}) for length in _LENGTHS),
+        *(("ngram", {"length": length}) for length in _NGRAMS),
+        *(("draft+ngram", {"length": length}) for length in _LENGTHS),
+    )
 )
 
 # The program has no plain mode: n-grams longer than any prompt never draft.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgedec.bench.race.protocol import Maker, Models, Request, Tools, Way
+    from edgedec.bench.race.protocol import Kinds, Maker, Models, Request, Tools
 
 NAME = "onnxruntime-genai"
 TITLE = "onnxruntime-genai 0.18.0"
@@ -23,26 +23,19 @@ REQUIREMENTS: tuple[str, ...] | None = (
 _BLOCKS = {"int4-32": 32, "int4-128": 128}
 _DRAFT_WEIGHTS = "int4-32"
 _CHAINED = {"ngram_chained_lookup": True}
-_KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
+WEIGHTS = tuple(_BLOCKS)
+KINDS: Kinds = (
     ("plain", {}),
     *(("draft", {"max_draft_tokens": length}) for length in (1, 2, 3, 4, 6, 8)),
     ("draft", {"min_adaptive_k": 2, "cooldown": True}),
     *(("ngram", {"ngram_size": 3, "max_draft_tokens": length}) for length in (2, 4, 8)),
     ("ngram", {"ngram_size": 3, "min_adaptive_k": 2, "cooldown": True, **_CHAINED}),
 )
-WAYS: tuple[Way, ...] = tuple(
-    {"weights": weights, "kind": kind, "settings": settings}
-    for weights in _BLOCKS
-    for kind, settings in _KINDS
-)
 
 
 def models(maker: Maker, weights: str) -> Models:
     """Return folders that its model builder wrote."""
-    return {
-        "target": str(maker.converted(NAME, "target", weights)),
-        "draft": str(maker.converted(NAME, "draft", _DRAFT_WEIGHTS)),
-    }
+    return maker.converted_pair(NAME, weights, _DRAFT_WEIGHTS)
 
 
 def build(request: Request, tools: Tools) -> None:
@@ -56,7 +49,7 @@ def convert(request: Request, tools: Tools) -> dict[str, Any]:
         command = [
             sys.executable, "-m", "onnxruntime_genai.models.builder",
             "-i", request["checkpoint"], "-o", request["out"], "-p", "int4", "-e", "cpu",
-            "-c", cache, "--extra_options", "int4_accuracy_level=4", f"int4_block_size={block}",
+            "-c", cache, "--extra_options", "accuracy_level=4", f"block_size={block}",
         ]  # fmt: skip
         subprocess.run(command, check=True)
     return {}

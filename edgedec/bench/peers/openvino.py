@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgedec.bench.race.protocol import Maker, Models, Request, Tools, Way
+    from edgedec.bench.race.protocol import Kinds, Maker, Models, Request, Tools
 
 NAME = "openvino"
 TITLE = "OpenVINO GenAI 2026.4.1"
@@ -26,25 +26,18 @@ _WEIGHTS = {
     "int8": ("--weight-format", "int8"),
 }
 _DRAFT_WEIGHTS = "int8"
-_KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
+WEIGHTS = tuple(_WEIGHTS)
+KINDS: Kinds = (
     ("plain", {}),
     *(("draft", {"length": length}) for length in (1, 2, 3, 4, 5, 6, 8)),
     *(("draft", {"confidence": threshold}) for threshold in (0.4, 0.7)),
     *(("lookup", {"length": length, "ngram": 3}) for length in (2, 4, 8)),
 )
-WAYS: tuple[Way, ...] = tuple(
-    {"weights": weights, "kind": kind, "settings": settings}
-    for weights in _WEIGHTS
-    for kind, settings in _KINDS
-)
 
 
 def models(maker: Maker, weights: str) -> Models:
     """Return folders that optimum exported."""
-    return {
-        "target": str(maker.converted(NAME, "target", weights)),
-        "draft": str(maker.converted(NAME, "draft", _DRAFT_WEIGHTS)),
-    }
+    return maker.converted_pair(NAME, weights, _DRAFT_WEIGHTS)
 
 
 def build(request: Request, tools: Tools) -> None:

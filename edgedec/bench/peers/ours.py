@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgedec.bench.race.protocol import Maker, Models, Request, Tools, Way
+    from edgedec.bench.race.protocol import Kinds, Maker, Models, Request, Tools
 
 NAME = "edgedec"
 TITLE = "edgedec"
 ENVIRONMENT = NAME
 REQUIREMENTS: tuple[str, ...] | None = None
-WAYS: tuple[Way, ...] = tuple(
-    {"weights": weights, "kind": kind, "settings": {}}
-    for weights in ("int4", "gguf-q4_0")
-    for kind in ("plain", "auto")
-)
+WEIGHTS = ("int4", "gguf-q4_0")
+KINDS: Kinds = (("plain", {}), ("auto", {}))
 _GGUF = "gguf-"
 _DRAFT_WEIGHTS = "q8_0"
 

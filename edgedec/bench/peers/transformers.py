@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgedec.bench.race.protocol import Maker, Models, Request, Tools, Way
+    from edgedec.bench.race.protocol import Kinds, Maker, Models, Request, Tools
 
 NAME = "transformers"
 TITLE = "transformers 4.57.6"
@@ -15,18 +15,14 @@ REQUIREMENTS: tuple[str, ...] | None = (
 )  # fmt: skip
 
 _TYPES = {"bf16": "bfloat16", "fp32": "float32"}
+WEIGHTS = tuple(_TYPES)
 # "heuristic" changes the length after each round; the confidence ends a draft early.
-_KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
+KINDS: Kinds = (
     ("plain", {}),
     ("draft", {"schedule": "heuristic", "length": 5, "confidence": 0.4}),
     ("draft", {"schedule": "constant", "length": 20, "confidence": 0.4}),
     ("draft", {"schedule": "constant", "length": 4, "confidence": 0.0}),
     *(("lookup", {"length": length}) for length in (4, 10)),
-)
-WAYS: tuple[Way, ...] = tuple(
-    {"weights": weights, "kind": kind, "settings": settings}
-    for weights in _TYPES
-    for kind, settings in _KINDS
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from edgedec._support.fields import to_json
-from edgedec.bench.grown import Workshop, digest
+from edgedec._support.locks import alone
 from edgedec.bench.perplexity import heldout_tokens
 from edgedec.bench.race import driver, texts
 from edgedec.bench.race.entrants import Entrant, Gathering
@@ -19,6 +19,7 @@ from edgedec.bench.race.models import ModelMaker
 from edgedec.bench.race.protocol import known
 from edgedec.bench.race.report import Report, table
 from edgedec.bench.records import Recorder, resuming
+from edgedec.bench.workshop import Workshop, digest
 from edgedec.errors import EdgedecError, InputError
 from edgedec.hardware.device import available_cores
 from edgedec.models.grow import PRESETS
@@ -108,7 +109,13 @@ def _run(chosen: dict[str, Any]) -> None:
         "target": digest(maker.checkpoint("target")), "draft": digest(maker.checkpoint("draft")),
         "tokens": chosen["tokens"], "threads": threads, "context": _CONTEXT,
     }  # fmt: skip
-    with resuming(chosen["out"], "peers", settings) as (recorder, earlier):
+    work = chosen["work"].absolute()
+    work.mkdir(parents=True, exist_ok=True)
+    busy = "another run makes environments and models there: wait for its end, or give another"
+    with (
+        alone(work, f"{busy} --work"),
+        resuming(chosen["out"], "peers", settings) as (recorder, earlier),
+    ):
         gathering = Gathering(maker, chosen["work"], recorder, earlier, _say)
         maker.environments = gathering.environments
         ids = heldout_tokens(tokenizer, _PERPLEXITY_TOKENS)

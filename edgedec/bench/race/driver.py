@@ -1,8 +1,8 @@
 """Runs the race: every prompt with every way in turn, each run a process; resumes.
 
-Machines are shared and drift, so a prompt's runs follow one another and another way goes first
-each time. On the first prompts of each kind of text all ways run; of those that compete only the
-best goes on.
+Machines are shared and drift, so a prompt's runs follow one another, each time in another order.
+All ways decode the first prompts of each kind of text; of competing ways only the best decodes
+the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgedec.hardware import busy
 
 Run = dict[str, Any]
 OK = "ok"
-# A way that failed so often on a kind of text, and never ran, is left out of the rest.
+# A way that failed this often on a kind of text, and never succeeded, is left out afterwards.
 _GIVE_UP = 2
 
 
@@ -70,7 +70,7 @@ class Results:
         return [run for (text, _, name), run in self.runs.items() if (text, name) == (kind, way)]
 
     def rates(self, kind: str, way: str) -> list[float]:
-        """Return the tokens per second of those that ended well."""
+        """Return the tokens per second of those that succeeded."""
         return [rate(run) for run in self.of(kind, way) if run["outcome"] == OK]
 
 
@@ -134,7 +134,7 @@ def _given_up(runs: Sequence[Run]) -> bool:
 
 
 def _one(entrant: Entrant, text: Text, rules: Rules) -> Run:
-    """Return one run, ended well or not."""
+    """Return one run, successful or not."""
     run: Run = {
         "peer": entrant.peer.NAME, "way": entrant.name, "text": text.kind, "prompt": text.name,
         "digest": text.digest, "expected_prompt_tokens": len(text.ids),
@@ -146,7 +146,7 @@ def _one(entrant: Entrant, text: Text, rules: Rules) -> Run:
     }  # fmt: skip
     try:
         answer = ask(*entrant.request(request), rules.limit_s)
-        # An answer replaces none of what is known of the run.
+        # The answer's fields do not replace those of the run.
         return {**checked(answer, rules), **run, "outcome": OK}
     except Failed as error:
         return {**run, "outcome": error.kind, "reason": str(error)}

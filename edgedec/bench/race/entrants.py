@@ -1,4 +1,4 @@
-"""Gathers who takes part: environments, models and their perplexity; others are skipped."""
+"""Finds the peers that take part: their environments, models and perplexities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from edgedec.bench.race.children import Failed, ask
 from edgedec.bench.race.environment import Environment, make
 from edgedec.bench.race.models import ModelMaker, size
-from edgedec.bench.race.protocol import Models, Peer, Way, file_of, label
+from edgedec.bench.race.protocol import Models, Peer, Way, file_of, label, ways
 from edgedec.bench.records import Recorder
 from edgedec.errors import EdgedecError
 
@@ -27,7 +27,7 @@ class Entrant:
         peer, way: as the peer's file has them.
         environment, models: to run in and with.
         threads: of each model.
-        log: gets the output of its runs, the last one's.
+        log: gets the output of its latest run.
 
     """
 
@@ -45,7 +45,7 @@ class Entrant:
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        """Return what it has in common with the ways it competes with; plain ones do not."""
+        """Return a key shared by the ways it competes with; plain ways do not compete."""
         kind = self.way["kind"]
         own = (label(self.way),) if kind == "plain" else ()
         return (self.peer.NAME, self.way["weights"], kind, *own)
@@ -107,11 +107,10 @@ class Gathering:
             environment = self._environment(peer)
             if environment is None:
                 continue
-            for kind in dict.fromkeys(way["weights"] for way in peer.WAYS):
-                if weights and kind not in weights:
-                    continue
-                ways = [way for way in peer.WAYS if way["weights"] == kind]
-                yield from self._with_models(peer, environment, ways, threads, ids)
+            for one in peer.WEIGHTS:
+                if not weights or one in weights:
+                    found = ways(peer, one)
+                    yield from self._with_models(peer, environment, found, threads, ids)
 
     def _environment(self, peer: Peer) -> Environment | None:
         home = self._maker.peers[peer.ENVIRONMENT]

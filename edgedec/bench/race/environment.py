@@ -1,4 +1,4 @@
-"""Makes a peer's environment: whole, or made anew.
+"""Makes a peer's environment, completely or not at all.
 
 A record is written last. An environment without it was interrupted, and one with other
 requirements is of another version; both are removed and made again.
@@ -35,7 +35,7 @@ class Environment:
         folder: where it stands; "" is this interpreter's.
         python: its interpreter.
         versions: of its packages, as ``name==version``.
-        paths: where its interpreter looks further for modules.
+        paths: further folders in which its interpreter looks for modules.
 
     """
 

@@ -1,4 +1,4 @@
-"""Gives peers the same two models in the formats they read; each is made once and kept."""
+"""Converts the two models to the formats that peers read; each is made once and kept."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgedec._support.atomic import write_json
-from edgedec.bench.grown import Workshop, digest
 from edgedec.bench.race.children import Failed, ask
 from edgedec.bench.race.environment import READY, Environment
-from edgedec.bench.race.protocol import Peer, file_of
+from edgedec.bench.race.protocol import Models, Peer, file_of
+from edgedec.bench.workshop import Workshop, digest
 
 _LIMIT_S = 7200.0
 
@@ -63,6 +63,12 @@ class ModelMaker:
                 raise
             write_json(out / READY, {"checkpoint": str(source)})
         return out
+
+    def converted_pair(self, peer: str, weights: str, draft_weights: str) -> Models:
+        return {
+            "target": str(self.converted(peer, "target", weights)),
+            "draft": str(self.converted(peer, "draft", draft_weights)),
+        }
 
     def _preset(self, role: str) -> str | None:
         return self.preset if role == "target" else None

@@ -1,4 +1,4 @@
-"""What a file in ``edgedec.bench.peers`` has, and where such files are found.
+"""The interface of a file in ``edgedec.bench.peers``, and how such files are found.
 
 A peer's file is imported here for its constants and ``models``, and runs in the peer's own
 environment for the rest. So it imports nothing of edgedec but for type checking, and its library
@@ -18,6 +18,8 @@ from edgedec.bench import peers
 # Paths of the models by role: ``target`` and ``draft``; further names are the peer's own.
 Models = Mapping[str, str]
 Request = Mapping[str, Any]
+# Kinds of drafting, each with settings.
+Kinds = tuple[tuple[str, dict[str, Any]], ...]
 
 
 class Way(TypedDict):
@@ -34,7 +36,7 @@ class Way(TypedDict):
 
 
 class Tools(Protocol):
-    """What a peer's functions are given beside a request, see ``_child``."""
+    """Passed to a peer's functions with a request, see ``_child``."""
 
     def start(self) -> None: ...
     def tokens(self, count: int = 1) -> None: ...
@@ -43,7 +45,7 @@ class Tools(Protocol):
 
 
 class Maker(Protocol):
-    """Gives models in the formats that peers read, see ``models``."""
+    """Makes models in the formats that peers read, see ``models``."""
 
     def checkpoint(self, role: str) -> Path:
         """Return a Hugging Face folder."""
@@ -61,6 +63,10 @@ class Maker(Protocol):
         """Return what the peer's ``convert`` made of a checkpoint, in its environment."""
         ...
 
+    def converted_pair(self, peer: str, weights: str, draft_weights: str) -> Models:
+        """Return what ``convert`` made of both checkpoints."""
+        ...
+
 
 class Peer(Protocol):
     """A peer's file.
@@ -70,7 +76,8 @@ class Peer(Protocol):
         TITLE: for the table, with the version.
         REQUIREMENTS: packages of its environment, with versions; None is this interpreter.
         ENVIRONMENT: name of the peer whose environment it uses, mostly its own.
-        WAYS: what is measured.
+        WEIGHTS: formats of the target's weights that are measured.
+        KINDS: ways of drafting that are measured with each of them; the first is ``plain``.
 
     A file that calls ``Maker.converted`` also has ``convert(request, tools)``, which writes the
     checkpoint ``request["checkpoint"]`` in ``request["weights"]`` to folder ``request["out"]``.
@@ -85,7 +92,9 @@ class Peer(Protocol):
     @property
     def ENVIRONMENT(self) -> str: ...
     @property
-    def WAYS(self) -> tuple[Way, ...]: ...
+    def WEIGHTS(self) -> tuple[str, ...]: ...
+    @property
+    def KINDS(self) -> Kinds: ...
 
     def models(self, maker: Maker, weights: str) -> Models:
         """Return the models of some weights; called in edgedec's process."""
@@ -108,9 +117,16 @@ class Peer(Protocol):
     def perplexity(self, request: Request, tools: Tools) -> dict[str, Any]:
         """Return the ``perplexity`` of ``request["ids"]``.
 
-        And the ``weight_bytes``, where they are not those of the target's files.
+        Also the ``weight_bytes``, if they are not those of the target's files.
         """
         ...
+
+
+def ways(peer: Peer, weights: str) -> list[Way]:
+    """Return a peer's ways to decode with some weights."""
+    return [
+        {"weights": weights, "kind": kind, "settings": settings} for kind, settings in peer.KINDS
+    ]
 
 
 def label(way: Way) -> str:

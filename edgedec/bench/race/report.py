@@ -1,4 +1,4 @@
-"""Makes the table of a race: medians over prompts with intervals, quality and size beside speed."""
+"""Makes the table of a race: median speeds with intervals, perplexity and size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgedec.bench.race.entrants import Entrant
 from edgedec.hardware.busy import BUSY
 
 _RESAMPLES = 10_000
-# A model so much worse than the best one was not converted as it should be.
+# A model whose perplexity is this many times the best one was converted incorrectly.
 _BROKEN = 3.0
 Row = dict[str, Any]
 
@@ -45,7 +45,7 @@ class Report:
     """The figures of a race.
 
     Args:
-        entrants: who took part.
+        entrants: those that took part.
         results: their runs.
         models: records of models, by peer and weights.
 
@@ -72,8 +72,8 @@ class Report:
             return None
         good = [run for run in runs if run["outcome"] == OK]
         plain = self._by_prompt(kind, self._plain(entrant))
-        beside = [(run, plain[run["digest"]]) for run in good if run["digest"] in plain]
-        ratios = [rate(a) / rate(b) for a, b in beside if a["session"] == b["session"]]
+        compared = [(run, plain[run["digest"]]) for run in good if run["digest"] in plain]
+        ratios = [rate(a) / rate(b) for a, b in compared if a["session"] == b["session"]]
         model = self._models.get((entrant.peer.NAME, entrant.way["weights"]), {})
         drafts = entrant.way["kind"] != "plain"
         return {
@@ -85,8 +85,8 @@ class Report:
             "prompt_s": spread([run["prompt_s"] for run in good]),
             "perplexity": model.get("perplexity"),
             "weight_bytes": model.get("weight_bytes"),
-            "same": sum(_same(a, b) for a, b in beside) if drafts else None,
-            "compared": len(beside) if drafts else None,
+            "same": sum(_same(a, b) for a, b in compared) if drafts else None,
+            "compared": len(compared) if drafts else None,
             "notes": self._notes(runs, model),
         }
 
@@ -123,13 +123,16 @@ class Report:
         return notes
 
     def best(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the fastest row that drafts of each peer."""
+        """Return the fastest row that drafts of each peer, of those with the most prompts.
+
+        A way that only took part in the trial has few, which are no measure of it.
+        """
         found: dict[str, Row] = {}
         peers = {entrant.name: entrant.peer.NAME for entrant in self._entrants}
         for row in rows:
             if row["compared"] is not None and row["tokens_per_second"] is not None:
                 peer = peers[row["way"]]
-                if peer not in found or _middle(row) > _middle(found[peer]):
+                if peer not in found or _rank(row) > _rank(found[peer]):
                     found[peer] = row
         return list(found.values())
 
@@ -163,8 +166,8 @@ def _same(one: Run, other: Run) -> bool:
     return bool(longer.startswith(shorter))
 
 
-def _middle(row: Row) -> float:
-    return float(row["tokens_per_second"].middle)
+def _rank(row: Row) -> tuple[int, float]:
+    return row["prompts"], row["tokens_per_second"].middle
 
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -182,7 +185,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table, and of the notes below it: each once, with whom it is about."""
+    """Return the lines of a table and of its notes, each note once with its ways."""
     cells = [list(_COLUMNS), *([cell(row) for cell in _COLUMNS.values()] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
     about: dict[str, list[str]] = {}

@@ -40,7 +40,7 @@ class Text:
 
     @property
     def digest(self) -> str:
-        """Return what tells it from another text of that name in the records."""
+        """Return a hash that distinguishes texts of one name in the records."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:12]
 
 

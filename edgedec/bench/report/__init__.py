@@ -1,5 +1,5 @@
-"""``edgedec bench --html``: a race's records as one page that needs nothing else.
+"""``edgedec bench --html``: a race's records as one self-contained page.
 
-``observed`` adds to the records what the race does not tell (costs of passes, one generation token
-by token, what the planner predicted); ``page`` draws a page of the records alone.
+``observed`` adds records that the race does not make (pass times, one generation token by token,
+the planner's predictions); ``page`` makes the page from the records alone.
 """

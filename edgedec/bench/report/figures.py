@@ -1,8 +1,7 @@
 """Draws a page's plots as SVG, by matplotlib, in the page's own colours.
 
-Plots are drawn in colours that nothing else has, which are then replaced by the page's variables:
-so one drawing is right in light and dark mode and on paper. Nothing in them is a script, and text
-stays text.
+Plots are drawn in unique colours, which are then replaced by the page's variables, so that one
+drawing suits light mode, dark mode and paper. Plots contain no scripts, and text stays text.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Facts = Mapping[str, Any]
-# As wide as a phone, so that text is as large there as elsewhere; in inches at 72 a inch.
+# As wide as a phone, so that text has the same size there; in inches, 72 points each.
 _WIDTH = 5.4
 _INK, _FAINT, _GROUND = "#010203", "#010204", "#010205"
 _SERIES = tuple(f"#0102{number:02x}" for number in range(0x10, 0x18))
@@ -35,10 +34,10 @@ _MARKERS = "osD^vPX*"
 
 
 def check() -> None:
-    """Refuse to go on without matplotlib.
+    """Check that matplotlib is installed.
 
     Raises:
-        RuntimeUnavailable: it is not installed.
+        RuntimeUnavailable: it is not.
 
     """
     try:
@@ -165,17 +164,33 @@ def progress(sides: Mapping[str, Facts]) -> str:
                 xs.append(one["seconds"])
                 ys.append(tokens)
             axes.step(xs, ys, where="post", color=_SERIES[number], lw=1.8, label=name)
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("seconds")
-        axes.set_ylabel("tokens")
-        axes.grid(color=_FAINT, lw=0.6)
-        _legend(axes)
+        _over_time(axes, "tokens")
+    return out[0]
+
+
+def memory(sides: Mapping[str, Facts]) -> str:
+    """Draw the memory that the process held over the same text."""
+    with _plot(2.4, "memory") as (axes, out):
+        for number, (name, side) in enumerate(sides.items()):
+            xs = [one["seconds"] for one in side["rounds"]]
+            ys = [one["memory_bytes"] / 1e6 for one in side["rounds"]]
+            axes.step(xs, ys, where="post", color=_SERIES[number], lw=1.8, label=name)
+        _over_time(axes, "megabytes of the process")
     return out[0]
 
 
 _HEAD: dict[str, Any] = {"fontweight": "bold", "va": "center", "ha": "left", "color": _INK}
 _DOT: dict[str, Any] = {"ms": 5, "alpha": 0.6, "mew": 0}
+
+
+def _over_time(axes: Axes, what: str) -> None:
+    """Label a plot of something over the seconds of a text."""
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel(what)
+    axes.grid(color=_FAINT, lw=0.6)
+    _legend(axes)
 
 
 def _line(axes: Axes, number: int, xs: Sequence[Any], ys: Sequence[float], name: str) -> None:
@@ -227,7 +242,7 @@ def _plot(height: float, name: str) -> Iterator[tuple[Axes, list[str]]]:
 
 
 def _inline(svg: str, name: str) -> str:
-    """Return an SVG that can stand in a page beside others, in the page's font and colours."""
+    """Return an SVG for a page with others, in the page's font and colours."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)

@@ -1,4 +1,4 @@
-"""Adds to a race's records what its page shows besides: costs, predictions, one generation."""
+"""Adds further records to a race's: pass times, predictions, one generation."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _curves(bundle: str | Path, common: OpenOptions) -> Iterator[dict[str, Any]]
 
 
 def _predictions(bundle: str | Path, draft: Path | None) -> Iterator[dict[str, Any]]:
-    """Yield what the last `edgedec plan` of these models predicted and chose, if there is one."""
+    """Yield the predictions and the choice of these models' last `edgedec plan`, if any."""
     decision = remembered.recall(bundle, draft)
     if decision is None:
         return
@@ -108,7 +108,7 @@ def _predictions(bundle: str | Path, draft: Path | None) -> Iterator[dict[str, A
 def _predicted(one: Candidate, base: float) -> Mapping[str, Any]:
     plan, rate = one.plan, one.prediction.tokens_per_second
     names = [plan.drafter]
-    # What the race calls auto.
+    # The race calls it auto.
     if plan.drafter in {drafting.default(with_model=known) for known in (True, False)}:
         names.append(SHOWN)
     return {
@@ -122,7 +122,7 @@ def _predicted(one: Candidate, base: float) -> Mapping[str, Any]:
 
 
 def _typical(found: Comparison) -> str:
-    """Return the prompt at which the shown drafter gained as much as at the median one."""
+    """Return the prompt whose ratio for the shown drafter is the median."""
     ratios = found.ratios(SHOWN)
     order = sorted(range(len(ratios)), key=ratios.__getitem__)
     return found.prompts[order[len(order) // 2]]

@@ -1,4 +1,4 @@
-"""Makes a page of a race's records: HTML that loads nothing, runs nothing and escapes all text."""
+"""Makes an HTML page of a race's records: loads nothing, runs nothing, escapes all text."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ _DEEPEST = 12
 
 
 def write(records: Path, file: Path) -> None:
-    """Write the page of a race, from the JSON lines that it left.
+    """Write the page of a race from its JSON lines.
 
     Raises:
-        OSError: the page cannot be written; what was there stays.
+        OSError: the page cannot be written; an existing one stays.
         RuntimeUnavailable: matplotlib is not installed.
 
     """
     with records.open(encoding="utf-8") as lines:
         page = html([json.loads(line) for line in lines])
     with replacing(file) as stream:
-        stream.write(page.encode("utf-8"))
+        # A path from another locale may hold bytes that UTF-8 cannot encode.
+        stream.write(page.encode("utf-8", "replace"))
 
 
 def html(records: Sequence[Facts]) -> str:
@@ -51,7 +52,7 @@ def html(records: Sequence[Facts]) -> str:
 
 
 class _Race:
-    """A race's records, by what they are about."""
+    """A race's records by kind, and figures derived from them."""
 
     def __init__(self, records: Sequence[Facts]) -> None:
         def some(kind: str) -> list[Facts]:
@@ -71,7 +72,7 @@ class _Race:
         self.others = [
             one["candidate"] for one in self.summaries if one["candidate"] != self.baseline
         ]
-        # What a user gets who chooses nothing; not the best of those raced, which was chosen here.
+        # The default, not the best of those raced, which would be chosen by this very measurement.
         self.shown = next(
             (one for one in self.summaries if one["candidate"] == "auto"), self.summaries[-1]
         )
@@ -147,7 +148,7 @@ class _Race:
 
     @property
     def marks(self) -> list[tuple[str, float, str]]:
-        """What the plan chose, or what `auto` did, on the curve of its format."""
+        """The plan's choice, or the mean of `auto`, on the curve of its format."""
         for one in self.predictions:
             if one["chosen"] and one["draft_length"] is not None:
                 rows = one["draft_length"] + 1
@@ -209,6 +210,10 @@ def _plots(race: _Race) -> dict[str, Any]:
         found["predicted"] = figures.predicted(estimates, race.planned)
     if race.generation:
         sides = race.generation["sides"]
-        found["progress"] = figures.progress({"plain": sides["none"], "auto": sides["auto"]})
+        shown = {"plain": sides["none"], "auto": sides["auto"]}
+        found["progress"] = figures.progress(shown)
+        # Older records have none.
+        if all("memory_bytes" in one for side in shown.values() for one in side["rounds"]):
+            found["memory"] = figures.memory(shown)
     # Drawn here; matplotlib escapes the names in them.
     return {name: Markup(svg) for name, svg in found.items()}

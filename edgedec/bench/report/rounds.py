@@ -1,4 +1,4 @@
-"""Records one generation round by round: what was drafted, and what became of it."""
+"""Records one generation by rounds: the draft and the tokens that were accepted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from edgedec.decoding.acceptance import AcceptanceRule, Verdict
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Rows
 from edgedec.decoding.tree import Draft
+from edgedec.hardware.resident import resident_bytes
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 from edgedec.text.tokenizer import Tokenizer
 
@@ -18,7 +19,8 @@ class Watched:
     """An acceptance rule that also notes each round's draft and verdict.
 
     Attributes:
-        rounds: seconds since the start, the draft and the verdict of each.
+        rounds: seconds since the start, bytes that the process held, the draft and the verdict
+            of each.
 
     """
 
@@ -27,19 +29,20 @@ class Watched:
         self.name, self.lossless = rule.name, rule.lossless
         self.coupled, self.want = rule.coupled, rule.want
         self._began = perf_counter()
-        self.rounds: list[tuple[float, Draft, Verdict]] = []
+        self.rounds: list[tuple[float, int, Draft, Verdict]] = []
 
     def accept(self, draft: Draft, rows: Rows, streams: Streams) -> Verdict:
         verdict = self._rule.accept(draft, rows, streams)
-        self.rounds.append((perf_counter() - self._began, draft, verdict))
+        self.rounds.append((perf_counter() - self._began, resident_bytes(), draft, verdict))
         return verdict
 
 
 def watch(pipeline: Pipeline, prompt: Prompt, options: GenerateOptions) -> dict[str, Any]:
     """Decode a prompt and return its rounds, as JSON.
 
-    A round has the seconds at which the target had scored it, the drafter, and texts: those of
-    accepted tokens, of the target's own token, and of drafted tokens that were not kept.
+    A round has the seconds at which the target had scored it, the bytes that the process then held,
+    the drafter, and texts: those of accepted tokens, of the target's own token, and of drafted
+    tokens that were not kept.
     """
     engine, honest = pipeline.engine, pipeline.engine.rule
     watched = Watched(honest)
@@ -50,7 +53,7 @@ def watch(pipeline: Pipeline, prompt: Prompt, options: GenerateOptions) -> dict[
         pipeline.engine.rule = honest
     tokens = pipeline.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
     rounds, at = [], 0
-    for seconds, draft, verdict in watched.rounds:
+    for seconds, held, draft, verdict in watched.rounds:
         # The last round may have been cut where the text ended.
         kept = result.events[at : at + verdict.accepted + 1]
         accepted = [event.text for event in kept[: verdict.accepted]]
@@ -64,6 +67,7 @@ def watch(pipeline: Pipeline, prompt: Prompt, options: GenerateOptions) -> dict[
         rounds.append(
             {
                 "seconds": seconds,
+                "memory_bytes": held,
                 "source": draft.source,
                 "accepted": accepted,
                 "own": "".join(own),

@@ -1,11 +1,11 @@
-"""Turns a recorded generation into runs of text, by what became of each token."""
+"""Turns a recorded generation into accepted, rejected and target texts by round."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# Line ends and tabs of tokens that were not kept are shown as signs, so that a text keeps its form.
+# Line ends and tabs of rejected tokens are shown as symbols, so that the text keeps its layout.
 _SIGNS = {"\n": "\N{RETURN SYMBOL}", "\t": "\N{RIGHTWARDS ARROW TO BAR}", "\r": ""}
 # Characters of a prompt that are shown, its end.
 _LONGEST = 1200

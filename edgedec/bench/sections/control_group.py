@@ -1,0 +1,70 @@
+"""Runs a process in a Linux control group of its own, with a limit of memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_ENTER = (
+    "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid()));"
+    " os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """A group of processes, of either version.
+
+    Attributes:
+        folder: of the group.
+        limit: bytes.
+
+    """
+
+    folder: Path
+    limit: int
+
+    @property
+    def peak(self) -> int | None:
+        """The most bytes used so far, files that were read included; None if not counted."""
+        for name in ("memory.peak", "memory.max_usage_in_bytes"):
+            with suppress(OSError, ValueError):
+                return int((self.folder / name).read_text("ascii"))
+        return None
+
+
+def run(arguments: Sequence[str], group: ControlGroup | None) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments, inside a group if one is given."""
+    command = [sys.executable, *arguments]
+    if group is not None:
+        command = [sys.executable, "-c", _ENTER, str(group.folder / "cgroup.procs"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@contextmanager
+def limited(limit: int) -> Iterator[ControlGroup | None]:
+    """Make a group with this limit; yields None where this process may not make one."""
+    parent = _ROOT / "memory" if (_ROOT / "memory").is_dir() else _ROOT
+    folder = parent / f"edgedec-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        yield None
+        return
+    try:
+        files = [folder / name for name in ("memory.limit_in_bytes", "memory.max")]
+        there = next((file for file in files if file.exists()), None)
+        if there is None:
+            yield None
+            return
+        there.write_text(str(limit))
+        yield ControlGroup(folder, limit)
+    finally:
+        with suppress(OSError):  # a killed process may still be leaving
+            folder.rmdir()

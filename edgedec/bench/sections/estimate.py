@@ -1,0 +1,55 @@
+"""Compares a text's own speed-up estimate with plain decoding of the same prompt.
+
+Both sides run at once with targets paced to a fixed pass time, so that other load hardly matters
+and the error of the estimate remains.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from edgedec.bench.records import Recorder
+from edgedec.bench.showcase import Showcase
+from edgedec.bench.workloads import heldout_prompts
+from edgedec.bench.workshop import Suite
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.loading.build import OpenOptions
+from edgedec.pipeline import GenerateOptions
+
+_PACE_S = 0.02
+_TOKENS = 96
+_TEMPERATURES = (0.0, 0.8)
+
+
+def estimate(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
+    """Compare estimated with actual speed-ups, by prompt and temperature."""
+    return [_row(suite.prompts, temperature, recorder) for temperature in _TEMPERATURES]
+
+
+def _row(count: int, temperature: float, recorder: Recorder) -> dict[str, Any]:
+    sampling = SamplingParams(temperature=temperature, seed=1)
+    options = GenerateOptions(_TOKENS, sampling, ignore_eos=True)
+    errors, missing = [], 0
+    with Showcase("demo", OpenOptions(plan="none")) as showcase:
+        showcase.hold(_PACE_S)
+        for prompt in heldout_prompts(count):
+            duel = showcase.race(prompt.name, prompt.text, options, lambda *token: None)
+            found = duel.speculative.metrics.speedup_estimate
+            recorder.add(
+                kind="run", temperature=temperature, prompt=prompt.name, speedup=duel.speedup,
+                estimate=found, target_passes=duel.speculative.metrics.target_passes,
+            )  # fmt: skip
+            if found is None:
+                missing += 1
+            else:
+                errors.append(found / duel.speedup - 1)
+    row = {
+        "temperature": temperature,
+        "prompts": count,
+        "without_estimate": missing,
+        "median_error": median(map(abs, errors)) if errors else None,
+        "largest_error": max(map(abs, errors), default=None),
+    }
+    recorder.add(kind="summary", **row)
+    return row

@@ -1,0 +1,133 @@
+"""Measures whether ``--memory`` is held, and whether the account is right.
+
+Each run is a process that reads 4,000 tokens and writes 2,000 with drafted trees: first with more
+memory than it can use, then with less than that took, then with other work of the same process that
+takes memory in the middle half of the text. Limited runs are in a control group of the limit and 3%
+more where one can be made, in which a process that takes more is killed.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgedec.bench.records import Recorder
+from edgedec.bench.sections import control_group
+from edgedec.bench.workshop import Suite
+from edgedec.errors import EdgedecError
+
+_TOLERANCE = 1.03
+PLENTY = 16_000_000_000
+# Of the memory that a run without a limit took.
+_LESS, _BALLAST = 0.95, 12_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Models to measure, and the length of their text."""
+
+    name: str
+    path: Path
+    draft: Path | None = None
+    prompt: int = 4000
+    new: int = 2000
+
+
+def memory_held(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
+    """Decode within memory limits, on both runtimes, and compare peaks with limit and account."""
+    shop = suite.shop
+    pairs = [
+        Pair("onnx", shop.bundle("int4")),
+        Pair("llamacpp", shop.gguf("target", "q4_0"), shop.gguf("draft", "q8_0")),
+    ]
+    return [row for pair in pairs for row in measure(pair, recorder, suite.threads)]
+
+
+def measure(pair: Pair, recorder: Recorder, threads: int | None) -> list[dict[str, Any]]:
+    """Measure one pair: with plenty, with less, and with ballast."""
+    plenty = run(pair, threads, PLENTY)
+    rows = [_row(recorder, pair, "plenty", plenty)]
+    less = int(_LESS * plenty["peak_bytes"])
+    rows.append(_row(recorder, pair, "less", run(pair, threads, less, confined=less)))
+    # As much as it may take, while something else takes a part of it.
+    same = max(plenty["memory"]["expected_bytes"], plenty["peak_bytes"]) + 1_000_000
+    found = run(pair, threads, same, ballast=_BALLAST, confined=same)
+    rows.append(_row(recorder, pair, "ballast", found))
+    return rows
+
+
+def run(
+    pair: Pair,
+    threads: int | None,
+    memory: int,
+    *,
+    ballast: int = 0,
+    confined: int = 0,
+    temperature: float = 0.0,
+) -> dict[str, Any]:
+    """Decode in a process; return what it took.
+
+    Args:
+        pair: the models.
+        threads: of each.
+        memory: the limit.
+        ballast: bytes that the process takes for other things meanwhile.
+        confined: bytes of a control group, which may be 3% more; 0 makes none.
+        temperature: of sampling.
+
+    Raises:
+        EdgedecError: the limit was refused.
+
+    """
+    task = _task(pair, threads, memory) | {"temperature": temperature, "ballast": ballast}
+    arguments = ["-m", "edgedec.bench.sections._memory_child", json.dumps(task)]
+    with control_group.limited(int(_TOLERANCE * confined)) if confined else nullcontext() as group:
+        done = control_group.run(arguments, group)
+        peak = None if group is None else group.peak
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        # The system ends a process that takes more than its group may.
+        return {"ended": done.returncode, "group_peak_bytes": peak, "granted_bytes": memory}
+    found: dict[str, Any] = json.loads(lines[-1])
+    if "refused" in found:
+        raise EdgedecError(found["refused"])
+    return {**found, "granted_bytes": memory, "group_peak_bytes": peak}
+
+
+def _task(pair: Pair, threads: int | None, memory: int) -> dict[str, Any]:
+    return {
+        "path": str(pair.path),
+        "draft_model": None if pair.draft is None else str(pair.draft),
+        "open": {
+            "draft": "adaptive",
+            "draft_length": 16,
+            "draft_context": None,  # a large cache, so that there is something to give up
+            "max_context": pair.prompt + pair.new + 20,
+            "memory": memory,
+            "threads": threads,
+        },
+        "prompt_tokens": pair.prompt,
+        "new_tokens": pair.new,
+    }
+
+
+def _row(recorder: Recorder, pair: Pair, kind: str, found: dict[str, Any]) -> dict[str, Any]:
+    recorder.add(kind="run", pair=pair.name, run=kind, **found)
+    if "ended" in found:
+        return {"pair": pair.name, "run": kind, "ended": found["ended"]}
+    memory = found["memory"]
+    return {
+        "pair": pair.name,
+        "run": kind,
+        "peak_mb": found["peak_bytes"] / 1e6,
+        "of_granted": found["peak_bytes"] / found["granted_bytes"],
+        "account_of_peak": memory["expected_bytes"] / found["peak_bytes"],
+        "events": " > ".join(
+            f"{event['after']} at {event['emitted']}" for event in memory["events"]
+        ),
+        "tokens_per_second": found["tokens_per_second"],
+        "text": found["text"],
+    }

@@ -1,0 +1,74 @@
+"""Compares reading a long prompt: this project's sessions, by chunk, and llama.cpp's own program.
+
+``llama-bench`` is what ``make peers`` builds; without it the rows of our own sessions remain.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from edgedec.bench.perplexity import heldout_tokens
+from edgedec.bench.records import Recorder, Row
+from edgedec.bench.sections import bare_llamacpp
+from edgedec.bench.workshop import GROWN, Suite
+from edgedec.decoding.session import Session, Want
+from edgedec.decoding.session_base import PREFILL_CHUNK
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import RuntimeUnavailable
+from edgedec.hardware.device import available_cores
+from edgedec.pipeline import Pipeline
+
+_TOKENS, _TURNS = 2000, 3
+_CHUNKS = sorted({64, PREFILL_CHUNK, 256, 512, 1024})
+_GGUF = "q4_0"
+
+
+def prefill(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Measure the time to the first token of a 2,000-token prompt, beside llama.cpp's program."""
+    threads = suite.threads or available_cores()
+    gguf = suite.shop.gguf("target", _GGUF, GROWN)
+    found: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        sessions: dict[str, Session] = {}
+        for name, path in {"onnx": suite.shop.bundle("int4", target=GROWN), "gguf": gguf}.items():
+            pipeline = stack.enter_context(Pipeline.open(path, suite.plain()))
+            sessions[name] = stack.enter_context(closing(pipeline.target.open(_TOKENS + 64)))
+            tokens = heldout_tokens(pipeline.tokenizer, _TOKENS)
+        for turn in range(_TURNS):
+            for name, seconds in _turn(sessions, tokens, suite.shop.work, gguf, threads).items():
+                recorder.add(kind="run", way=name, turn=turn, seconds=seconds)
+                found.setdefault(name, []).append(seconds)
+    rows = [
+        {"way": name, "ttft_s": median(seconds), "tokens_per_second": _TOKENS / median(seconds)}
+        for name, seconds in found.items()
+    ]
+    for row in rows:
+        recorder.add(kind="summary", **row)
+    return rows
+
+
+def _turn(
+    sessions: dict[str, Session], tokens: list[int], work: Path, gguf: Path, threads: int
+) -> dict[str, float]:
+    """Return the seconds of each way, in turn."""
+    seconds = {"gguf": _first_token_s(sessions["gguf"], tokens)}
+    for chunk in _CHUNKS:
+        sessions["onnx"].prefill_chunk = chunk  # type: ignore[attr-defined]
+        seconds[f"onnx, chunks of {chunk}"] = _first_token_s(sessions["onnx"], tokens)
+    with suppress(RuntimeUnavailable):
+        speed = bare_llamacpp.tokens_per_second(work, gguf, threads, 1, read=_TOKENS)
+        seconds["llama-bench"] = _TOKENS / speed
+    return seconds
+
+
+def _first_token_s(session: Session, tokens: list[int]) -> float:
+    session.rollback(0)
+    begin = perf_counter()
+    session.prefill(tokens[:-1])
+    session.forward(TokenTree(tokens[-1]), want=Want.TOP)
+    seconds = perf_counter() - begin
+    session.rollback(0)
+    return seconds

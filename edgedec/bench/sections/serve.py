@@ -1,0 +1,178 @@
+"""Measures ``edgedec serve`` against the same pipeline in this process, and its fairness."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from statistics import median
+from time import perf_counter
+from typing import Any
+from urllib.parse import urlsplit
+
+from edgedec.bench.records import Recorder, Row
+from edgedec.bench.workshop import Suite
+from edgedec.errors import EdgedecError
+from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
+
+PARALLEL, TOKENS = 4, 128
+# Tokens of the prompts and of the texts of clients that come at once.
+MIXED = ((16, 32), (64, 128), (256, 64), (512, 256))
+MIXED_TIMES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """When the first token of a text came, and the last, in seconds; and how many there are."""
+
+    ttft_s: float
+    total_s: float
+    tokens: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of the text over all of its time."""
+        return self.tokens / self.total_s
+
+
+def serve(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Compare one client with ``generate``; let four of mixed lengths come at once."""
+    options = suite.options(parallel=PARALLEL)
+    with _server(suite) as address, Pipeline.open("demo", options) as pipeline:
+        sides = {
+            "generate": lambda prompt: _generated(pipeline, prompt, TOKENS),
+            "serve": lambda prompt: _asked(address, pipeline.tokenizer.encode(prompt), TOKENS),
+        }
+        rows = [_one_client(sides, suite.code(), recorder)]
+        tokens = pipeline.tokenizer.encode("".join(str(text) for _, text in suite.code()))
+        rows.append(_mixed(address, tokens, recorder))
+    return rows
+
+
+def _one_client(
+    sides: dict[str, Callable[[Any], Timed]], prompts: list[tuple[str, Prompt]], recorder: Recorder
+) -> Row:
+    """Return ratios of the server to the pipeline; both write the texts in turn."""
+    found: dict[str, list[Timed]] = {name: [] for name in sides}
+    for side in sides.values():  # warm
+        side("def warm(up):")
+    for place, (prompt, text) in enumerate(prompts):
+        for name in sorted(sides, reverse=place % 2 == 1):
+            timed = sides[name](text)
+            found[name].append(timed)
+            recorder.add(
+                kind="run",
+                side=name,
+                prompt=prompt,
+                tokens=timed.tokens,
+                ttft_s=timed.ttft_s,
+                total_s=timed.total_s,
+            )
+    here, there = found["generate"], found["serve"]
+    pairs = list(zip(here, there, strict=True))
+    row = {
+        "clients": 1,
+        "same_length": sum(a.tokens == b.tokens for a, b in pairs),
+        "texts": len(pairs),
+        "ttft": median(b.ttft_s / a.ttft_s for a, b in pairs),
+        "ttft_more_ms": 1e3 * median(b.ttft_s - a.ttft_s for a, b in pairs),
+        "speed": median(b.tokens_per_second / a.tokens_per_second for a, b in pairs),
+        "tokens_per_second": tuple(
+            sum(one.tokens for one in side) / sum(one.total_s for one in side)
+            for side in (here, there)
+        ),
+    }
+    recorder.add(kind="summary", **row)
+    return row
+
+
+def _mixed(address: str, tokens: list[int], recorder: Recorder) -> Row:
+    """Return how much later the last of four clients has its first token than the first."""
+    ratios = []
+    starts = itertools.count(0, 7)  # so that no prompt is another one's beginning
+    with ThreadPoolExecutor(len(MIXED)) as pool:
+        for _ in range(MIXED_TIMES):
+            asked = [
+                (tokens[start : start + size], new)
+                for (size, new), start in zip(MIXED, starts, strict=False)
+            ]
+            came = list(pool.map(lambda one: _asked(address, *one), asked))
+            first = [one.ttft_s for one in came]
+            ratios.append(max(first) / min(first))
+            recorder.add(
+                kind="mixed",
+                ttft_s=first,
+                total_s=[one.total_s for one in came],
+                prompts_and_texts=MIXED,
+            )
+    row = {
+        "clients": len(MIXED),
+        "slowest_over_fastest_first_token": median(ratios),
+        "worst": max(ratios),
+    }
+    recorder.add(kind="fairness", **row)
+    return row
+
+
+def _generated(pipeline: Pipeline, prompt: Prompt, most: int) -> Timed:
+    began = perf_counter()
+    stream = pipeline.stream(prompt, GenerateOptions(most))
+    next(stream)
+    first = perf_counter()
+    tokens = 1 + sum(1 for _ in stream)
+    return Timed(first - began, perf_counter() - began, tokens)
+
+
+def _asked(address: str, prompt: list[int], most: int) -> Timed:
+    """Ask a server for a streamed text."""
+    body = json.dumps(
+        {
+            "model": "demo",
+            "prompt": prompt,
+            "max_tokens": most,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+    )
+    first, last = 0.0, ""
+    connection = HTTPConnection(address)
+    try:
+        began = perf_counter()
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        for line in answer:
+            if line.startswith(b"data: {"):
+                first = first or perf_counter()
+                last = line[6:].decode()
+        total = perf_counter() - began
+    finally:
+        connection.close()
+    if answer.status != 200 or '"usage"' not in last:
+        raise EdgedecError(f"the server answered {answer.status}: {last!r:.200}")
+    return Timed(first - began, total, json.loads(last)["usage"]["completion_tokens"])
+
+
+@contextmanager
+def _server(suite: Suite) -> Iterator[str]:
+    """Run a server process of the pair that ships; gives its host and port."""
+    command = [sys.executable, "-m", "edgedec", "serve", "demo", "--port", "0", "--plan", "none"]
+    command += ["--parallel", str(PARALLEL)]
+    command += [] if suite.threads is None else ["--threads", str(suite.threads)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            found = re.search(r"http://\S+?:\d+", line)
+            if found is None:
+                raise EdgedecError("the server did not start: see above")
+            yield urlsplit(found[0]).netloc
+        finally:
+            process.terminate()

@@ -1,0 +1,124 @@
+"""Measures a target larger than memory: paged by the system, streamed, and with drafts.
+
+Each run is a process in a control group of its own, whose memory holds the process and a share of
+the packed weights; all files are cold. The system's paging is that of weights which are packed and
+mapped, as ``edgedec prepare`` leaves them. All ways are row-invariant, so that all texts must be
+the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from edgedec.bench.records import Recorder, Row
+from edgedec.bench.sections.control_group import limited, run
+from edgedec.bench.workshop import GROWN, Suite
+from edgedec.errors import InputError
+from edgedec.loading.sources import every_format
+from edgedec.runtimes._ort.packed import kept_bytes
+from edgedec.runtimes.onnx import preparing
+from edgedec.runtimes.onnx.streaming.opening import block_sizes
+from edgedec.runtimes.onnx.streaming.prepared import prepared
+
+SHARES = (0.6, 0.35)
+_MOST_PROMPTS = 3
+_PLAIN_TOKENS, _TOKENS = 12, 96
+# Programs and libraries, and what reading a prompt takes for a moment.
+_PROGRAMS = 90 << 20
+
+
+def streaming(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Measure the grown target in memory for 60% and 35% of its packed weights."""
+    bundle = suite.shop.bundle("int4", target=GROWN)
+    (source,) = every_format(bundle, None)["target"]
+    if kept_bytes(source.path) is None:
+        preparing.prepare(source.path)
+    packed = sum(block_sizes(source.path))
+    runs = _Runs(suite, recorder, bundle, source.path)
+    plain = runs.run("resident", None, None, draft="none")
+    needed = runs.run("streamed, no limit", None, packed // 2, draft="none")
+    process = needed["anonymous_bytes"] - packed // 2 + _PROGRAMS
+    rows = []
+    for share in SHARES:
+        held = int(share * packed)
+        limit = process + held
+        found = {
+            "paged by the system": runs.run("paged", limit, None, draft="none"),
+            "streamed": runs.run("streamed", limit, held, draft="none"),
+            "streamed, drafts": runs.run("streamed, drafts", limit, held, draft="hybrid"),
+        }
+        for name, one in found.items():
+            rows.append({
+                "share": share,
+                "way": name,
+                "ms_per_token": 1e3 * one["tpot_s"],
+                "of_paged": found["paged by the system"]["tpot_s"] / one["tpot_s"],
+                "of_streamed": found["streamed"]["tpot_s"] / one["tpot_s"],
+                "of_resident": plain["tpot_s"] / one["tpot_s"],
+                "read_mb_per_pass": one["read_bytes_per_pass"] / 1e6,
+                "tokens_per_pass": one["tokens_per_pass"],
+                "identical": _same(plain["texts"], one["texts"]),
+            })  # fmt: skip
+            recorder.add(kind="row", packed_bytes=packed, limit_bytes=limit, **rows[-1])
+    return rows
+
+
+def _same(texts: list[list[int]], others: list[list[int]]) -> int:
+    """Return how many texts begin as the others, as far as both go."""
+    both = zip(texts, others, strict=True)
+    return sum(all(a == b for a, b in zip(*pair, strict=False)) for pair in both)
+
+
+class _Runs:
+    """Runs of one bundle.
+
+    Args:
+        suite: its settings.
+        recorder: gets one record per run.
+        bundle: the pair.
+        file: the target's graph.
+
+    """
+
+    def __init__(self, suite: Suite, recorder: Recorder, bundle: Path, file: Path) -> None:
+        self._suite, self._recorder, self._bundle = suite, recorder, bundle
+        blocks = [path for one in prepared(file) for path in (one.graph, one.weights)]
+        kept = [p for p in blocks[0].parent.parent.parent.glob("packed/*/*") if p.is_file()]
+        self._files = [*blocks, *kept, *(p for p in file.parent.iterdir() if p.is_file())]
+
+    def run(self, name: str, limit: int | None, held: int | None, *, draft: str) -> dict[str, Any]:
+        """Decode in a process of its own; ``held`` bytes of weights are in memory at once."""
+        for file in self._files:
+            _cool(file)
+        options = {"draft": draft, "row_invariant": True, "threads": self._suite.threads}
+        task = {
+            "bundle": str(self._bundle),
+            "options": options | ({} if held is None else {"weight_memory": held}),
+            "prompts": min(self._suite.prompts, _MOST_PROMPTS),
+            "tokens": _PLAIN_TOKENS if draft == "none" else _TOKENS,
+        }
+        arguments = ["-m", "edgedec.bench.sections._streaming_child", json.dumps(task)]
+        with nullcontext() if limit is None else limited(limit) as group:
+            if limit is not None and group is None:
+                raise InputError("no control group can be made: run as root")
+            done = run(arguments, group)
+            peak = None if group is None else group.peak
+        if done.returncode != 0:
+            reason = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+            raise InputError(f"{name} in {limit} bytes: {reason}")
+        found: dict[str, Any] = json.loads(done.stdout)
+        facts = {key: value for key, value in found.items() if key != "texts"}
+        self._recorder.add(
+            kind="run", way=name, limit_bytes=limit, weight_memory=held, peak_bytes=peak, **facts
+        )
+        return found
+
+
+def _cool(file: Path) -> None:
+    """Drop a file's pages from the page cache."""
+    with file.open("rb") as stream:
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,171 @@
+"""Settings that all sections of the suite share, and the bundles that they measure.
+
+Bundles hold the shipped pair as it is, or grown to a real model's cost.
+
+A grown model computes exactly the function of its small source, at the cost of its size, so that
+acceptance is that of a trained pair (``edgedec.models.grow``). Bundles are made once and kept in
+``work`` under a name with the checkpoints' hash, so that retraining makes new ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgedec.bench.workloads import heldout_prompts
+from edgedec.bundle.manifest import SCHEMA_VERSION
+from edgedec.errors import InputError
+from edgedec.loading.build import OpenOptions
+from edgedec.pipeline import Prompt
+
+GROWN = "target-0.5b"
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """The folders of checkpoints and of models made from them.
+
+    Attributes:
+        checkpoints: folder with ``target`` and ``draft``, the shipped pair's checkpoints.
+        work: scratch folder; may be deleted at any time.
+        folders: other checkpoints by role.
+
+    """
+
+    checkpoints: Path
+    work: Path
+    folders: Mapping[str, Path] = field(default_factory=dict)
+
+    def checkpoint(self, role: str, preset: str | None = None) -> Path:
+        """Return a role's checkpoint, grown to a preset of ``edgedec.models.grow`` if given."""
+        source = self.folders.get(role, self.checkpoints / role)
+        if not (source / "config.json").is_file():
+            raise InputError(
+                f"{source} has no checkpoint: run the suite from a clone of the repository, "
+                "or give --checkpoints"
+            )
+        if preset is None:
+            return source
+        from edgedec.models.grow import PRESETS, grow
+
+        out = self.work / f"{role}-{preset}-{digest(source)}"
+        if not (out / "config.json").is_file():
+            grow(source, out, PRESETS[preset])
+        return out
+
+    def bundle(
+        self,
+        weights: str,
+        *,
+        target: str | None = None,
+        draft: str | None = None,
+        block_size: int | None = None,
+        row_invariant: bool = False,
+        kv: str = "fp32",
+    ) -> Path:
+        """Return an exported pair; ``target`` and ``draft`` are presets to grow to.
+
+        With a ``block_size`` int4 is rounded plainly, as the figures over block sizes are.
+        """
+        from edgedec.export import ExportOptions, export_bundle
+
+        sources = "-".join(digest(self.checkpoint(role)) for role in ("target", "draft"))
+        kind = f"{weights}-{block_size or 'auto'}{'-invariant' if row_invariant else ''}"
+        kind += "" if kv == "fp32" else f"-{kv}"
+        name = f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}"
+        # Named by schema, since bundles of another version of edgedec cannot be opened.
+        out = self.work / f"schema-{SCHEMA_VERSION}" / name
+        if not (out / "manifest.json").is_file():
+            export_bundle(
+                ExportOptions(
+                    target=self.checkpoint("target", target),
+                    draft=self.checkpoint("draft", draft),
+                    out=out,
+                    weights=weights,
+                    block_size=block_size,
+                    row_invariant=row_invariant,
+                    kv=kv,
+                    parity=False,
+                    calibration="self" if block_size is None else "none",
+                )
+            )
+        return out
+
+    def alone(
+        self,
+        format: str,
+        role: str,
+        weights: str,
+        preset: str | None = None,
+        *,
+        block_size: int | None = None,
+    ) -> Path:
+        """Return a bundle with a single role's model; ``block_size`` is as in ``bundle``."""
+        from edgedec.export import ExportOptions, export_bundle
+
+        source = self.checkpoint(role, preset)
+        kind = f"{weights}-{block_size or 'auto'}"
+        name = f"{format}-{role}-{kind}-{preset or 'asis'}-{digest(source)}"
+        out = self.work / f"schema-{SCHEMA_VERSION}" / name
+        if not (out / "manifest.json").is_file():
+            export_bundle(
+                ExportOptions(
+                    target=source,
+                    out=out,
+                    formats=(format,),
+                    weights=weights,
+                    block_size=block_size,
+                    parity=False,
+                    calibration="self" if block_size is None else "none",
+                )
+            )
+        return out
+
+    def gguf(self, role: str, weights: str, preset: str | None = None) -> Path:
+        """Return a role's model as a GGUF file."""
+        (file,) = (self.alone("gguf", role, weights, preset) / "target").glob("*.gguf")
+        return file
+
+
+def digest(checkpoint: Path) -> str:
+    """Return a short name of a checkpoint's contents."""
+    found = hashlib.sha256()
+    for file in sorted([*checkpoint.glob("*.json"), *checkpoint.glob("*.safetensors")]):
+        found.update(f"{file.name} {file.stat().st_size}\n".encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Settings all sections share.
+
+    Attributes:
+        shop: makes the bundles.
+        out: folder of the raw records.
+        prompts: prompts of each section.
+        threads: of each model; None is all cores.
+        count: damaged inputs of the section ``fuzz``.
+
+    """
+
+    shop: Workshop
+    out: Path
+    prompts: int
+    threads: int | None = None
+    count: int = 100_000
+
+    def code(self) -> list[tuple[str, Prompt]]:
+        """Return held-out function heads."""
+        return [(prompt.name, prompt.text) for prompt in heldout_prompts(self.prompts)]
+
+    def options(self, **chosen: Any) -> OpenOptions:
+        """Return options with this suite's threads."""
+        return OpenOptions(threads=self.threads, plan="none", **chosen)
+
+    def plain(self) -> OpenOptions:
+        """Return the baseline's options: plain decoding without padding, its fastest form."""
+        return self.options(draft="none", row_invariant=False)
