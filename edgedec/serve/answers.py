@@ -1,0 +1,197 @@
+"""Writes answers in the API's format, whole or in chunks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from time import time
+from typing import Any
+
+from edgedec.decoding.emission import Emission
+from edgedec.generation.result import Generation
+from edgedec.serve.asked import Asked
+from edgedec.serve.tools import Calls
+from edgedec.text.tokenizer import Tokenizer
+
+Chunk = dict[str, Any]
+# Finish reasons that the API does not define are given under ``edgedec``.
+_REASONS = {"eos": "stop", "stop": "stop"}
+
+
+def figures(result: Generation) -> dict[str, Any]:
+    """Return edgedec's own figures of a text: drafter, acceptance and speed."""
+    metrics = result.metrics
+    return {
+        "draft": result.plan["drafter"],
+        "drafted": metrics.drafted_tokens,
+        "accepted": metrics.accepted_tokens,
+        "acceptance_rate": round(metrics.acceptance_rate, 4),
+        "block_efficiency": round(metrics.block_efficiency, 3),
+        "speedup_estimate": metrics.speedup_estimate,
+        "ttft_s": round(metrics.ttft_s, 6),
+        "tokens_per_second": round(metrics.tokens_per_second, 2),
+        "finish_reason": result.finish_reason,
+        "seed": result.seed,
+    }
+
+
+class Writer:
+    """Writes the answer to one request.
+
+    Args:
+        asked: the request.
+        tokenizer: of the model.
+        name: the model's id.
+        chat: whether it is a chat's.
+
+    """
+
+    def __init__(self, asked: Asked, tokenizer: Tokenizer, name: str, *, chat: bool) -> None:
+        self._asked, self._tokenizer, self._chat = asked, tokenizer, chat
+        kind = "chat.completion" if chat else "text_completion"
+        self._head = {
+            "id": f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}",
+            "object": f"{kind}.chunk" if chat and asked.stream else kind,
+            "created": int(time()),
+            "model": name,
+        }
+        self._calls = [Calls(asked.tools) if asked.tools else None for _ in asked.works]
+        self._begun = [False] * len(asked.works)
+        self._lengths = [0] * len(asked.works)
+        self._results: list[Generation] = []
+
+    # -- in chunks -------------------------------------------------------------------------------
+
+    def tokens(self, choice: int, events: Sequence[Emission]) -> Chunk | None:
+        """Return the chunk of a round; None if there is nothing to show yet."""
+        text = "".join(event.text for event in events)
+        calls = self._calls[choice]
+        if calls is not None:
+            text = calls.push(text)
+        if not text and not self._asked.pieces and not self._asked.logprobs:
+            return None
+        chunk = self._chunk(choice, text, self._logprobs(choice, events), None)
+        if self._asked.pieces:
+            chunk["edgedec"] = {"pieces": [[event.text, event.source] for event in events]}
+        return chunk
+
+    def end(self, choice: int, result: Generation) -> list[Chunk]:
+        """Return the last chunks of a text."""
+        self._results.append(result)
+        calls, chunks = self._calls[choice], []
+        shown = "".join(event.text for event in result.events)
+        # A time limit releases text that no token did.
+        rest = result.text[len(shown) :]
+        if calls is not None:
+            rest = calls.push(rest) + calls.finish()
+        if rest:
+            chunks.append(self._chunk(choice, rest, None, None))
+        if calls is not None and calls.found:
+            chunk = self._chunk(choice, "", None, None)
+            numbered = [{"index": place, **call} for place, call in enumerate(calls.found)]
+            chunk["choices"][0]["delta"] = {"tool_calls": numbered}
+            chunks.append(chunk)
+        last = self._chunk(choice, "", None, self._reason(choice, result))
+        if self._chat:
+            last["choices"][0]["delta"] = {}
+        return [*chunks, {**last, "edgedec": figures(result)}]
+
+    def usage(self) -> Chunk | None:
+        """Return the chunk with the tokens of the whole request, if it was asked for."""
+        if not self._asked.usage:
+            return None
+        return {**self._head, "choices": [], "usage": self._usage()}
+
+    def _chunk(self, choice: int, text: str, logprobs: Any, reason: str | None) -> Chunk:
+        filled: dict[str, Any] = {"text": text}
+        if self._chat:
+            delta = {} if self._begun[choice] else {"role": "assistant"}
+            filled = {"delta": {**delta, "content": text}}
+            self._begun[choice] = True
+        return {
+            **self._head,
+            "choices": [{"index": choice, **filled, "logprobs": logprobs, "finish_reason": reason}],
+        }
+
+    # -- whole -----------------------------------------------------------------------------------
+
+    def whole(self, results: Sequence[Generation]) -> dict[str, Any]:
+        """Return the answer of a request that does not stream."""
+        self._results = list(results)
+        choices = [self._choice(place, result) for place, result in enumerate(results)]
+        ours = [figures(result) for result in results]
+        if self._asked.pieces:
+            for own, result in zip(ours, results, strict=True):
+                own["pieces"] = [[event.text, event.source] for event in result.events]
+        answer = {**self._head, "choices": choices, "usage": self._usage()}
+        return {**answer, "edgedec": ours[0] if len(ours) == 1 else {"choices": ours}}
+
+    def _choice(self, place: int, result: Generation) -> dict[str, Any]:
+        logprobs = self._logprobs(place, result.events)
+        if not self._chat:
+            reason = self._reason(place, result)
+            return {
+                "index": place, "text": result.text, "logprobs": logprobs, "finish_reason": reason
+            }  # fmt: skip
+        message: dict[str, Any] = {"role": "assistant", "content": result.text, "refusal": None}
+        calls = self._calls[place]
+        if calls is not None:
+            text = calls.push(result.text) + calls.finish()
+            if calls.found:
+                message["content"] = text.strip() or None
+                message["tool_calls"] = calls.found
+        reason = self._reason(place, result)
+        return {"index": place, "message": message, "logprobs": logprobs, "finish_reason": reason}
+
+    # -- both ------------------------------------------------------------------------------------
+
+    def _reason(self, choice: int, result: Generation) -> str:
+        calls = self._calls[choice]
+        if calls is not None and calls.found:
+            return "tool_calls"
+        return _REASONS.get(result.finish_reason, "length")
+
+    def _usage(self) -> dict[str, Any]:
+        prompts = [len(work.prompt) for work in self._asked.works]
+        # Texts after one prompt count it once, as the API does.
+        distinct = {tuple(work.prompt) for work in self._asked.works}
+        prompt = sum(map(len, distinct)) if self._chat else sum(prompts)
+        written = sum(len(result.events) for result in self._results)
+        cached = self._results[0].metrics.reused_tokens if self._results else 0
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": written,
+            "total_tokens": prompt + written,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+    def _logprobs(self, choice: int, events: Sequence[Emission]) -> dict[str, Any] | None:
+        if not self._asked.logprobs:
+            return None
+        if self._chat:
+            return {"content": [self._entry(event) for event in events], "refusal": None}
+        offsets = []
+        for event in events:
+            offsets.append(self._lengths[choice])
+            self._lengths[choice] += len(event.text)
+        return {
+            "tokens": [self._token(event.token) for event in events],
+            "token_logprobs": [event.logprob for event in events],
+            "top_logprobs": [
+                {self._token(token): value for token, value in event.top_logprobs or ()}
+                for event in events
+            ],
+            "text_offset": offsets,
+        }
+
+    def _entry(self, event: Emission) -> dict[str, Any]:
+        best = [self._scored(token, value) for token, value in event.top_logprobs or ()]
+        return {**self._scored(event.token, event.logprob), "top_logprobs": best}
+
+    def _scored(self, token: int, logprob: float | None) -> dict[str, Any]:
+        written = self._tokenizer.bytes_of(token)
+        text = written.decode("utf-8", "replace")
+        return {"token": text, "bytes": list(written), "logprob": logprob}
+
+    def _token(self, token: int) -> str:
+        return self._tokenizer.bytes_of(token).decode("utf-8", "replace")

@@ -1,0 +1,292 @@
+"""The routes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from edgedec.generation.result import Generation
+from edgedec.serve import asked as asking
+from edgedec.serve import errors, messages, page
+from edgedec.serve.answers import Writer
+from edgedec.serve.asked import Asked
+from edgedec.serve.body import Body, parsed
+from edgedec.serve.errors import ApiError
+from edgedec.serve.guard import Guard
+from edgedec.serve.model import Served
+from edgedec.serve.ticket import News, Ticket, joined
+
+Handler = Callable[[Request], Awaitable[Response]]
+_JSON = "application/json"
+
+
+class Routes:
+    """The routes of one served model."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._settings, self._limits = served.settings, served.settings.limits
+
+    def app(self) -> Starlette:
+        """Return them as an ASGI application."""
+        routes = [
+            self._route("/v1/models", self.models, "GET"),
+            self._route("/v1/models/{name:path}", self.model, "GET"),
+            self._route("/v1/completions", self.completions, "POST"),
+            self._route("/v1/chat/completions", self.chat, "POST"),
+            self._route("/tokenize", self.tokenize, "POST"),
+            self._route("/health", self.health, "GET"),
+            self._route("/metrics", self.metrics, "GET"),
+            self._route("/edgedec/status", self.status, "GET"),
+            *page.routes(),
+        ]
+        guards = [Middleware(Guard, settings=self._settings)]
+        if self._settings.origins:
+            guards.append(
+                Middleware(
+                    CORSMiddleware,
+                    allow_origins=self._settings.origins,
+                    allow_methods=["GET", "POST"],
+                    allow_headers=["authorization", "content-type"],
+                )
+            )
+
+        @asynccontextmanager
+        async def lifespan(app: Starlette) -> AsyncIterator[None]:
+            yield
+            await asyncio.to_thread(self._served.close)
+
+        handlers: dict[Any, Any] = {404: _not_found, 405: _wrong_method, Exception: _failed}
+        return Starlette(
+            routes=routes, middleware=guards, exception_handlers=handlers, lifespan=lifespan
+        )
+
+    def _route(self, path: str, handler: Handler, method: str) -> Route:
+        """Return a route whose errors have the API's shape, and which is counted."""
+
+        async def answered(request: Request) -> Response:
+            status = 500
+            try:
+                response = await handler(request)
+                status = response.status_code
+                return response
+            except ClientDisconnect:
+                status = 499
+                return Response(status_code=499)
+            except Exception as error:
+                refusal = errors.of(error)
+                status = refusal.status
+                if status == 500:
+                    raise
+                return refusal.response()
+            finally:
+                self._served.metrics.answered(path, status)
+
+        return Route(path, answered, methods=[method])
+
+    # -- about the server ------------------------------------------------------------------------
+
+    async def models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self._served.card()]})
+
+    async def model(self, request: Request) -> Response:
+        self._served.check_name(request.path_params["name"])
+        return JSONResponse(self._served.card())
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        from edgedec.serve.metrics import CONTENT_TYPE
+
+        return Response(self._served.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def status(self, request: Request) -> Response:
+        return JSONResponse(self._served.status())
+
+    async def tokenize(self, request: Request) -> Response:
+        fields = await self._fields(request)
+        body, tokenizer = Body(fields), self._served.tokenizer
+        body.get("model")
+        text, talk = body.text("prompt"), body.get("messages")
+        body.end()
+        if (text is None) == (talk is None):
+            raise ApiError(400, "expected prompt, a text, or messages", param="prompt")
+        if text is None:
+            tokens = await asyncio.to_thread(tokenizer.encode_chat, messages.read(talk))
+        else:
+            tokens = await asyncio.to_thread(tokenizer.encode, text)
+        context = self._served.max_context
+        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_context": context})
+
+    # -- texts -----------------------------------------------------------------------------------
+
+    async def completions(self, request: Request) -> Response:
+        return await self._answer(request, asking.completion, chat=False)
+
+    async def chat(self, request: Request) -> Response:
+        return await self._answer(request, asking.chat, chat=True)
+
+    async def _answer(
+        self, request: Request, read: Callable[..., Asked], *, chat: bool
+    ) -> Response:
+        fields = await self._fields(request)
+        name = fields.get("model")
+        if not isinstance(name, str):
+            raise ApiError(400, "model: expected the model's id", param="model")
+        self._served.check_name(name)
+        # Templates and tokenizers take a moment: the other clients' tokens go on meanwhile.
+        asked = await asyncio.to_thread(read, fields, self._served.tokenizer, self._limits)
+        for work in asked.works:
+            self._served.check_prompt(work.prompt)
+        await self._served.compiler.prepare(asked.works)
+        writer = Writer(asked, self._served.tokenizer, self._settings.name, chat=chat)
+        ticket = Ticket(
+            asked.works,
+            timeout_s=self._limits.text_s,
+            most_unread=self._limits.unread_tokens if asked.stream else None,
+        )
+        self._served.turns.submit(ticket)
+        if not asked.stream:
+            return JSONResponse(writer.whole(await _all(request, ticket)))
+        try:
+            first = await _unless_left(request, ticket)
+        except BaseException:
+            ticket.cancel()
+            raise
+        return EventStream(writer, ticket, first)
+
+    async def _fields(self, request: Request) -> dict[str, Any]:
+        """Return a request's JSON, which must not be large or late.
+
+        Another site's page can send any other type without asking the browser's leave.
+        """
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != _JSON:
+            raise ApiError(415, f"Content-Type: expected {_JSON}, got {kind!r:.60}")
+        try:
+            return parsed(await asyncio.wait_for(self._body(request), self._limits.body_s))
+        except asyncio.TimeoutError:
+            raise ApiError(408, "the request came too slowly: send it again") from None
+
+    async def _body(self, request: Request) -> bytes:
+        raw, most = bytearray(), self._limits.body_bytes
+        async for chunk in request.stream():
+            raw += chunk
+            if len(raw) > most:
+                raise ApiError(413, f"the body: expected at most {most} bytes")
+        return bytes(raw)
+
+
+class EventStream(Response):
+    """Chunks of an answer as server-sent events; a client that leaves ends its texts.
+
+    Args:
+        writer: writes them.
+        ticket: the texts.
+        first: news that have come already.
+
+    """
+
+    def __init__(self, writer: Writer, ticket: Ticket, first: list[News]) -> None:
+        super().__init__(media_type="text/event-stream")
+        del self.headers["content-length"]
+        self._writer, self._ticket, self._first = writer, ticket, first
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watcher = asyncio.create_task(_watch(receive, self._ticket))
+        try:
+            start = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **start})
+            async for chunks in self._events():
+                data = "".join(f"data: {chunk}\n\n" for chunk in chunks).encode()
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._ticket.cancel()
+            watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await watcher
+
+    async def _events(self) -> AsyncIterator[list[str]]:
+        news = self._first
+        try:
+            while news:
+                if chunks := [
+                    json.dumps(one) for item in joined(news) for one in self._chunks(item)
+                ]:
+                    yield chunks
+                news = await self._ticket.take()
+            usage = self._writer.usage()
+            yield [*([json.dumps(usage)] if usage else []), "[DONE]"]
+        except Exception as error:
+            yield [json.dumps(errors.of(error).body())]
+
+    def _chunks(self, news: News) -> list[dict[str, Any]]:
+        if news.result is not None:
+            return self._writer.end(news.choice, news.result)
+        chunk = self._writer.tokens(news.choice, news.events)
+        return [] if chunk is None else [chunk]
+
+
+async def _watch(receive: Receive, ticket: Ticket) -> None:
+    """Cancel a request whose client leaves."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    ticket.cancel()
+
+
+async def _unless_left(request: Request, ticket: Ticket) -> list[News]:
+    """Return the next news; none if the client leaves first."""
+    watcher = asyncio.create_task(_watch(request.receive, ticket))
+    try:
+        return await ticket.take()
+    finally:
+        watcher.cancel()
+        with suppress(asyncio.CancelledError):
+            await watcher
+
+
+async def _all(request: Request, ticket: Ticket) -> list[Generation]:
+    """Return the finished texts of a request.
+
+    Raises:
+        ClientDisconnect: its client has left.
+
+    """
+    results = []
+    watcher = asyncio.create_task(_watch(request.receive, ticket))
+    try:
+        while news := await ticket.take():
+            results += [item.result for item in news if item.result is not None]
+    finally:
+        ticket.cancel()
+        watcher.cancel()
+        with suppress(asyncio.CancelledError):
+            await watcher
+    if len(results) < len(ticket.works):
+        raise ClientDisconnect
+    return results
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return ApiError(404, f"{request.url.path}: no such route", code="not_found").response()
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    return ApiError(405, f"{request.method}: not a method of this route").response()
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return errors.of(error).response()

@@ -1,0 +1,219 @@
+"""Turns the body of a request into texts to decode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgedec.decoding import drafting
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.errors import InputError
+from edgedec.generation.options import GenerateOptions
+from edgedec.serve import constraint, messages
+from edgedec.serve.body import Body
+from edgedec.serve.errors import ApiError, refused
+from edgedec.serve.settings import Limits
+from edgedec.serve.ticket import Work
+from edgedec.serve.tools import Tools
+from edgedec.text.tokenizer import Tokenizer
+
+# Fields that cannot change the text here.
+_IGNORED = (
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+    "parallel_tool_calls",
+)  # fmt: skip
+_MOST_TOKENS, _COMPLETION_TOKENS = 1 << 24, 16
+_SEEDS = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request.
+
+    Attributes:
+        works: its texts.
+        stream: whether tokens go out as they come.
+        usage: whether a stream ends with the tokens it took.
+        pieces: whether each token's text and source is given.
+        tools: functions that a chat model may call; None without any.
+        logprobs: whether log probabilities are given.
+
+    """
+
+    works: list[Work]
+    stream: bool
+    usage: bool
+    pieces: bool
+    tools: Tools | None = None
+    logprobs: bool = False
+
+
+def completion(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Asked:
+    """Read a request of ``/v1/completions``.
+
+    Raises:
+        ApiError: a field is not as expected.
+
+    """
+    body = Body(fields)
+    body.get("model")
+    for name in ("suffix", "best_of"):
+        if body.get(name) not in (None, 1):
+            raise ApiError(400, f"{name}: not available here: leave it out", param=name)
+    if body.flag("echo"):
+        raise ApiError(400, "echo: not available here: leave it out", param="echo")
+    top = body.whole("logprobs", 0, 20)
+    given = _options(body, limits)
+    options = _made({"max_new_tokens": _COMPLETION_TOKENS, **given, "logprobs": top})
+    prompts = _prompts(body.get("prompt"), tokenizer, limits)
+    choices = body.whole("n", 1, limits.choices) or 1
+    asked = _asked(body, None, top is not None)
+    body.end(_IGNORED)
+    _works(asked, prompts, options, choices, limits)
+    return asked
+
+
+def chat(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Asked:
+    """Read a request of ``/v1/chat/completions``.
+
+    Raises:
+        ApiError: a field is not as expected.
+
+    """
+    body = Body(fields)
+    body.get("model")
+    wanted = body.flag("logprobs") or False
+    top = body.whole("top_logprobs", 0, 20)
+    if top is not None and not wanted:
+        raise ApiError(400, "top_logprobs: needs logprobs: true", param="top_logprobs")
+    given = _options(body, limits)
+    longer = body.whole("max_completion_tokens", 1, _MOST_TOKENS)
+    if longer is not None:
+        given["max_new_tokens"] = longer
+    given |= constraint.read(body.part("response_format"))
+    talk = messages.read(body.get("messages"))
+    tools = Tools.read(body, tokenizer)
+    if tools is not None and tools.grammar is not None:
+        given["grammar"] = tools.grammar
+    options = _made(
+        {"max_new_tokens": _MOST_TOKENS, **given, "logprobs": (top or 0) if wanted else None}
+    )
+    choices = body.whole("n", 1, limits.choices) or 1
+    asked = _asked(body, tools, wanted)
+    body.end(_IGNORED)
+    prompt = tokenizer.encode_chat(talk, tools=tools.given if tools else None)
+    _works(asked, [prompt], options, choices, limits)
+    return asked
+
+
+def _asked(body: Body, tools: Tools | None, logprobs: bool) -> Asked:
+    stream, usage = body.flag("stream") or False, False
+    if (more := body.part("stream_options")) is not None:
+        if not stream:
+            raise ApiError(400, "stream_options: needs stream: true", param="stream_options")
+        usage = more.flag("include_usage") or False
+        more.end(("include_obfuscation",))
+    own = body.part("edgedec")
+    pieces = (own.flag("pieces") or False) if own is not None else False
+    if own is not None:
+        own.end(("draft", "draft_length"))
+    return Asked([], stream, usage, pieces, tools, logprobs)
+
+
+def _options(body: Body, limits: Limits) -> dict[str, Any]:
+    """Return the options that both routes have, by the names of ``GenerateOptions``."""
+    temperature = body.number("temperature", 0, 100)
+    sampling: dict[str, Any] = {
+        "temperature": 1.0 if temperature is None else temperature,
+        "top_p": body.number("top_p", 0, 1),
+        "top_k": body.whole("top_k", 0, 1 << 31),
+        "min_p": body.number("min_p", 0, 1),
+        "repetition_penalty": body.number("repetition_penalty", 0, 100),
+        "presence_penalty": body.number("presence_penalty", -2, 2),
+        "frequency_penalty": body.number("frequency_penalty", -2, 2),
+        "logit_bias": _bias(body),
+        "seed": body.whole("seed", -_SEEDS, _SEEDS),
+    }
+    given: dict[str, Any] = {
+        "max_new_tokens": body.whole("max_tokens", 1, _MOST_TOKENS),
+        "stop": _stops(body, limits),
+    }
+    own = body.part("edgedec")
+    if own is not None:
+        given["draft"] = own.text("draft", drafting.names())
+        given["draft_length"] = own.whole("draft_length", 0, 64)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    drawn = {name: value for name, value in sampling.items() if value is not None}
+    return {**chosen, "sampling": drawn}
+
+
+def _made(given: dict[str, Any]) -> GenerateOptions:
+    try:
+        return GenerateOptions(**{**given, "sampling": SamplingParams(**given["sampling"])})
+    except InputError as error:
+        raise ApiError(400, str(error)) from None
+
+
+def _works(
+    asked: Asked, prompts: list[list[int]], options: GenerateOptions, choices: int, limits: Limits
+) -> None:
+    """Add the texts; of several after one prompt, each has a seed of its own."""
+    if len(prompts) * choices > limits.choices:
+        raise ApiError(400, f"expected at most {limits.choices} texts of one request", param="n")
+    seed = options.sampling.seed
+    for prompt in prompts:
+        for choice in range(choices):
+            sampling = options.sampling
+            if seed is not None and choice:
+                sampling = replace(sampling, seed=seed + choice)
+            asked.works.append(Work(prompt, replace(options, sampling=sampling)))
+
+
+def _stops(body: Body, limits: Limits) -> tuple[str, ...] | None:
+    given = body.get("stop")
+    if given is None:
+        return None
+    found = [given] if isinstance(given, str) else given
+    if not isinstance(found, list) or len(found) > limits.stops:
+        raise refused("stop", f"a text, or a list of at most {limits.stops}", given)
+    for one in found:
+        if not isinstance(one, str) or not 0 < len(one) <= limits.stop_chars:
+            raise refused("stop", f"texts of 1 to {limits.stop_chars} characters", one)
+    return tuple(found)
+
+
+def _bias(body: Body) -> dict[int, float] | None:
+    given = body.get("logit_bias")
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise refused("logit_bias", "an object of token ids with numbers", given)
+    found = {}
+    for token, value in given.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not token.isdecimal() or len(token) > 9 or not number or not -100 <= value <= 100:
+            raise refused("logit_bias", "token ids with numbers from -100 to 100", {token: value})
+        found[int(token)] = float(value)
+    return found
+
+
+def _prompts(given: Any, tokenizer: Tokenizer, limits: Limits) -> list[list[int]]:
+    """Return the prompts of a completion: a text, tokens, or several of either."""
+    expected = "a text, token ids, or a list of either"
+    if isinstance(given, str):
+        return [tokenizer.encode(given)]
+    if not isinstance(given, list) or not given:
+        raise refused("prompt", expected, given)
+    if all(type(one) is int for one in given):
+        return [given]
+    if len(given) > limits.choices:
+        raise refused("prompt", f"at most {limits.choices} prompts", len(given))
+    found = []
+    for one in given:
+        if isinstance(one, str):
+            found.append(tokenizer.encode(one))
+        elif isinstance(one, list) and all(type(token) is int for token in one):
+            found.append(one)
+        else:
+            raise refused("prompt", expected, one)
+    return found

@@ -1,0 +1,119 @@
+"""Reads the fields of a request's JSON body: checks each and refuses unknown ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from edgedec.serve.errors import ApiError, refused
+
+
+def parsed(raw: bytes) -> dict[str, Any]:
+    """Return a body as a JSON object.
+
+    Raises:
+        ApiError: it is something else.
+
+    """
+    try:
+        found = json.loads(raw, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise ApiError(400, "the body: expected JSON in UTF-8") from None
+    if not isinstance(found, dict):
+        raise ApiError(400, "the body: expected a JSON object")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+class Body:
+    """The fields of a JSON object; ``null`` counts as absent.
+
+    Args:
+        fields: the object.
+        where: written before a field's name in errors.
+
+    """
+
+    def __init__(self, fields: dict[str, Any], where: str = "") -> None:
+        self._fields = {name: value for name, value in fields.items() if value is not None}
+        self._where = where
+        self._known: set[str] = set()
+
+    def get(self, name: str) -> Any:
+        """Return a field as it is; None if it was left out."""
+        self._known.add(name)
+        return self._fields.get(name)
+
+    def whole(self, name: str, low: int, high: int) -> int | None:
+        """Return a whole number."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise refused(self._where + name, f"a whole number from {low} to {high}", value)
+        return value
+
+    def number(self, name: str, low: float, high: float) -> float | None:
+        """Return a number."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise refused(self._where + name, f"a number from {low:g} to {high:g}", value)
+        if not low <= value <= high:
+            raise refused(self._where + name, f"a number from {low:g} to {high:g}", value)
+        return float(value)
+
+    def flag(self, name: str) -> bool | None:
+        """Return true or false."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise refused(self._where + name, "true or false", value)
+        return value
+
+    def text(self, name: str, choices: Sequence[str] = ()) -> str | None:
+        """Return a text, one of these if there are any."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise refused(self._where + name, "a text", value)
+        if choices and value not in choices:
+            raise refused(self._where + name, f"one of {', '.join(choices)}", value)
+        return value
+
+    def part(self, name: str) -> Body | None:
+        """Return an object in the object."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise refused(self._where + name, "an object", value)
+        return Body(value, f"{self._where}{name}.")
+
+    def rows(self, name: str) -> list[Any] | None:
+        """Return a list."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, list):
+            raise refused(self._where + name, "a list", value)
+        return value
+
+    def end(self, ignored: Sequence[str] = ()) -> None:
+        """Refuse fields that were not asked for.
+
+        Args:
+            ignored: fields without an effect on the text.
+
+        """
+        for name in self._fields:
+            if name not in self._known and name not in ignored:
+                raise ApiError(
+                    400,
+                    f"{self._where}{name}: this server does not have this field: leave it out",
+                    param=self._where + name,
+                    code="unknown_parameter",
+                )

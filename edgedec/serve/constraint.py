@@ -1,0 +1,30 @@
+"""Turns ``response_format`` into a constraint on the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgedec.serve.body import Body
+from edgedec.serve.errors import refused
+
+
+def read(asked: Body | None) -> dict[str, Any]:
+    """Return the options that a ``response_format`` stands for, as ``GenerateOptions`` has them.
+
+    Raises:
+        ApiError: it is not as expected.
+
+    """
+    if asked is None:
+        return {}
+    kind = asked.text("type", ("text", "json_object", "json_schema"))
+    part = asked.part("json_schema")
+    asked.end()
+    if kind == "json_object":
+        return {"json_mode": True}
+    if kind != "json_schema":
+        return {}
+    schema = None if part is None else part.get("schema")
+    if not isinstance(schema, dict):
+        raise refused("response_format.json_schema.schema", "a JSON schema", schema)
+    return {"json_schema": schema}

@@ -1,0 +1,71 @@
+"""Errors in the API's shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from edgedec.errors import EdgedecError, InputError, MemoryBudgetError, PromptTooLong
+
+INVALID, UNAVAILABLE = "invalid_request_error", "server_error"
+
+
+class ApiError(Exception):
+    """A refused request.
+
+    Attributes:
+        status: of HTTP.
+        message: one line: what was expected, what to do.
+        kind: the API's ``type``.
+        param: the field that was refused.
+        code: the API's ``code``.
+        retry_s: seconds after which to ask again.
+
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = INVALID,
+        param: str | None = None,
+        code: str | None = None,
+        retry_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.kind = status, message, kind
+        self.param, self.code, self.retry_s = param, code, retry_s
+
+    def body(self) -> dict[str, Any]:
+        """Return it in the API's format."""
+        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        return {"error": error}
+
+    def response(self) -> JSONResponse:
+        """Return it as an HTTP response."""
+        headers = {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return JSONResponse(self.body(), self.status, headers)
+
+
+def refused(param: str, expected: str, got: object) -> ApiError:
+    """Return the error of a field that is not as expected."""
+    return ApiError(400, f"{param}: expected {expected}, got {got!r:.60}", param=param)
+
+
+def of(error: Exception) -> ApiError:
+    """Return the API's error for one of decoding."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, PromptTooLong):
+        return ApiError(400, str(error), param="messages", code="context_length_exceeded")
+    if isinstance(error, InputError):
+        return ApiError(400, str(error))
+    if isinstance(error, MemoryBudgetError):
+        return ApiError(503, str(error), kind=UNAVAILABLE, code="insufficient_memory")
+    if isinstance(error, EdgedecError):
+        return ApiError(503, str(error), kind=UNAVAILABLE)
+    return ApiError(500, "internal error: see the server's log", kind=UNAVAILABLE)

@@ -1,0 +1,114 @@
+"""Middleware of every route: access control, and headers that restrict pages."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edgedec.serve.errors import ApiError
+from edgedec.serve.settings import Settings
+
+# Routes without a key: what watches whether the server is up, and the page, which asks for it.
+_OPEN = frozenset({"/health", "/", "/page/app.js", "/page/style.css"})
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src"
+        " 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """Refuses requests under foreign names and from foreign pages, and those without the key.
+
+    A page of another site can have a browser call this machine under a name of its own (DNS
+    rebinding), so names that are not listed are refused; an address cannot be rebound.
+
+    Args:
+        app: what it guards.
+        settings: of the server.
+
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._hosts = {"localhost", settings.host.lower(), *map(str.lower, settings.hosts)}
+        self._origins = settings.origins
+        self._key = None if settings.key is None else settings.key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def locked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        try:
+            self._check(scope)
+        except ApiError as error:
+            await error.response()(scope, receive, locked)
+            return
+        await self._app(scope, receive, locked)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not _known(_name(host), self._hosts):
+            raise ApiError(
+                421,
+                f"Host {host!r:.80}: this server does not go by this name: start it with"
+                " --allow-host",
+                code="unknown_host",
+            )
+        origin = headers.get("origin")
+        own = {f"http://{host}", f"https://{host}"}
+        if origin is not None and origin not in own and origin not in self._origins:
+            raise ApiError(
+                403,
+                f"pages of {origin!r:.80} may not call this server: start it with --allow-origin",
+                code="unknown_origin",
+            )
+        preflight = scope["method"] == "OPTIONS" and origin is not None
+        if self._key is not None and scope["path"] not in _OPEN and not preflight:
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._key)
+            if kind.lower() != "bearer" or not right:
+                raise ApiError(
+                    401,
+                    "this server demands its key: send Authorization: Bearer KEY",
+                    kind="authentication_error",
+                    code="invalid_api_key",
+                )
+
+
+def _name(host: str) -> str:
+    """Return the name or address of a Host header, without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _known(name: str, hosts: Collection[str]) -> bool:
+    if name in hosts:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

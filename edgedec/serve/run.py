@@ -1,0 +1,155 @@
+"""Runs a server until a signal ends it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from edgedec.errors import InputError
+from edgedec.memory.grant import granting
+from edgedec.pipeline import Pipeline
+from edgedec.serve.app import Routes
+from edgedec.serve.model import Served
+from edgedec.serve.protocol import impatient
+from edgedec.serve.settings import Settings
+
+KEY = "EDGEDEC_API_KEY"
+_LEAST_KEY, _MOST_KEY = 16, 4096
+_CONNECTIONS, _BACKLOG = 1024, 1024
+_HEADER_BYTES = 64 << 10
+_END_S = 5
+
+
+def serve(
+    pipeline: Pipeline,
+    settings: Settings,
+    sock: socket.socket,
+    *,
+    memory: int | str | None = None,
+) -> None:
+    """Serve a pipeline over a bound socket, until SIGINT or SIGTERM.
+
+    Args:
+        pipeline: opened with ``settings.parallel``; used by the server alone.
+        settings: of the server.
+        sock: see ``bound``.
+        memory: the limit that the pipeline was opened with.
+
+    """
+    served = Served(pipeline, settings, None if memory is None else granting(memory))
+    config = uvicorn.Config(
+        Routes(served).app(),
+        http=impatient(settings.limits.idle_s),
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_CONNECTIONS,
+        backlog=_BACKLOG,
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=_END_S,
+    )
+    try:
+        with _signals_end_quietly():
+            uvicorn.Server(config).run(sockets=[sock])
+    finally:
+        served.close()
+
+
+@contextmanager
+def _signals_end_quietly() -> Iterator[None]:
+    """Uvicorn ends at these signals and then raises them again, for the handlers before its own."""
+    before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket bound to an address.
+
+    Raises:
+        InputError: the address is not this machine's, or the port is taken.
+
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError):
+        raise InputError(f"--host {host}: expected a name or address of this machine") from None
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    if os.name == "posix":  # elsewhere this lets another program take the port over
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise InputError(
+            f"--host {host} --port {port}: {error.strerror}: choose another port, or 0 for any"
+        ) from None
+    return sock
+
+
+def url(sock: socket.socket) -> str:
+    """Return the address of a bound socket, as a browser takes it."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def read_key(file: Path | None) -> str | None:
+    """Return the API key of a file or of the environment; None if there is none.
+
+    Raises:
+        InputError: it cannot be read, or is too short to be a secret.
+
+    """
+    where, key = KEY, os.environ.get(KEY)
+    if file is not None:
+        where = str(file)
+        try:
+            with file.open("rb") as stream:
+                key = stream.read(_MOST_KEY).decode("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            raise InputError(f"{file}: expected a file with the API key, in ASCII") from None
+    if key is None:
+        return None
+    if not _LEAST_KEY <= len(key) < _MOST_KEY or not key.isascii() or not key.isprintable():
+        raise InputError(
+            f"{where}: expected a key of at least {_LEAST_KEY} printable characters: make one with"
+            " `openssl rand -hex 24`"
+        )
+    return key
+
+
+def check_exposed(host: str, key: str | None) -> None:
+    """Refuse to serve other machines without a key.
+
+    Raises:
+        InputError: it would.
+
+    """
+    if key is None and not _loopback(host):
+        raise InputError(
+            f"--host {host}: other machines could use the model: give a key with --api-key-file or"
+            f" {KEY}, or leave --host out"
+        )
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

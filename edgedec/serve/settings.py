@@ -1,0 +1,57 @@
+"""Settings of a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on every request.
+
+    Attributes:
+        body_bytes: of a request.
+        body_s: seconds in which a request must have arrived.
+        text_s: seconds from a request's arrival to the end of its text.
+        choices: texts of one request.
+        stops: stop strings of one request; ``stop_chars`` of each.
+        unread_tokens: tokens that a client may leave unread; its text then ends, since decoding
+            never waits for a reader.
+        idle_s: seconds in which a connection must take or send something.
+
+    """
+
+    body_bytes: int = 4 << 20
+    body_s: float = 30.0
+    text_s: float = 600.0
+    choices: int = 8
+    stops: int = 16
+    stop_chars: int = 1000
+    unread_tokens: int = 2048
+    idle_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a server.
+
+    Attributes:
+        name: the model's id in the API.
+        host: the address it listens on.
+        key: demanded of every request but ``/health`` and the page; None demands none.
+        hosts: names, besides addresses and ``localhost``, by which the server may be called.
+        origins: of web pages, besides its own, that may call it.
+        parallel: texts that take turns.
+        queue: requests that may wait for a turn.
+        limits: on every request.
+
+    """
+
+    name: str
+    host: str = "127.0.0.1"
+    key: str | None = None
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    parallel: int = 4
+    queue: int = 64
+    limits: Limits = field(default_factory=Limits)
