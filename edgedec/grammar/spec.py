@@ -1,0 +1,96 @@
+"""Grammars as the user gives them. They are untrusted, so their sizes are limited.
+
+A JSON text is written on one line as Python's ``json.dumps`` writes it: ``{"a": 1, "b": [2, 3]}``.
+If white space were free, a small model might write nothing else; a schema asks for another form
+in ``x-guidance``, llguidance's own keyword: ``{"x-guidance": {"whitespace_flexible": true}}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgedec.errors import InputError
+
+JSON_SCHEMA, REGEX, GRAMMAR = "JSON schema", "regular expression", "grammar"
+# Larger ones are slow to compile: a list of 6,000 words takes a tenth of a second.
+MAX_BYTES = {JSON_SCHEMA: 256 << 10, REGEX: 16 << 10, GRAMMAR: 64 << 10}
+# What JSON mode allows: any object.
+_ANY_OBJECT = {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A description of allowed texts, not compiled yet.
+
+    Attributes:
+        kind: ``JSON schema``, ``regular expression`` or ``grammar``, as messages call it.
+        source: a JSON schema as JSON, a regular expression in Rust's syntax, or a grammar in Lark's
+            or llama.cpp's (GBNF) notation.
+
+    Raises:
+        InputError: empty, too large, or not text.
+
+    """
+
+    kind: str
+    source: str
+
+    def __post_init__(self) -> None:
+        try:
+            size = len(self.source.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise InputError(f"the {self.kind} is not valid UTF-8: save it as UTF-8") from None
+        if not self.source.strip():
+            raise InputError(f"the {self.kind} is empty: give one, or leave it out")
+        most = MAX_BYTES[self.kind]
+        if size > most:
+            raise InputError(f"the {self.kind} has {size} bytes: expected at most {most >> 10} KiB")
+
+
+def json_object() -> Grammar:
+    """Return the grammar of JSON mode: any JSON object."""
+    return json_schema(_ANY_OBJECT)
+
+
+def json_schema(schema: object) -> Grammar:
+    """Return the grammar of a JSON schema, given as JSON text or as the parsed object.
+
+    Raises:
+        InputError: it is neither an object nor true or false.
+
+    """
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise InputError(f"the JSON schema is not JSON: {why}") from None
+    if schema is False:
+        raise InputError("the JSON schema is false: nothing satisfies it")
+    if schema is True:
+        schema = {}
+    if not isinstance(schema, Mapping):
+        raise InputError(f"the JSON schema is {schema!r:.60}: expected an object")
+    try:
+        source = json.dumps(dict(schema))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the JSON schema cannot be written as JSON: {error}") from None
+    return Grammar(JSON_SCHEMA, source)
+
+
+def regex(pattern: str) -> Grammar:
+    """Return the grammar of a regular expression, which the whole text matches."""
+    return Grammar(REGEX, _text(REGEX, pattern))
+
+
+def grammar(source: str) -> Grammar:
+    """Return a grammar in Lark's notation, or in GBNF, which has ``::=``."""
+    return Grammar(GRAMMAR, _text(GRAMMAR, source))
+
+
+def _text(kind: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise InputError(f"the {kind} is {given!r:.60}: expected text")
+    return given
