@@ -17,7 +17,7 @@ from edgedec._version import __version__
 
 if TYPE_CHECKING:
     from edgedec.bundle import Bundle
-    from edgedec.decoding.engine import Emission
+    from edgedec.decoding.emission import Emission
     from edgedec.decoding.metrics import Metrics
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.errors import EdgedecError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Bundle": "edgedec.bundle",
     "EdgedecError": "edgedec.errors",
-    "Emission": "edgedec.decoding.engine",
+    "Emission": "edgedec.decoding.emission",
     "GenerateOptions": "edgedec.pipeline",
     "Generation": "edgedec.generation.result",
     "Metrics": "edgedec.decoding.metrics",

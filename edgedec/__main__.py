@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import faulthandler
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
     """Run the command line; an interrupt during its import also ends in one line."""
+    # Mapped weights whose file shrinks in the middle of a pass end the process: it says where.
+    with suppress(OSError, RuntimeError, ValueError):  # there is no standard error
+        faulthandler.enable()
     try:
         from edgedec.cli import main as commands
     except KeyboardInterrupt:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+
+# What is written under such a name has not got its own yet.
+PARTIAL = re.compile(r"\.edgedec-[0-9a-f]{12}")
+# A partial file or folder in which nothing was written for so long has lost its process.
+STALE_S = 600.0
 
 
 @contextmanager
@@ -16,13 +23,15 @@ def replacing(file: Path) -> Iterator[BinaryIO]:
     """A stream for what takes the place of a file when the block ends well.
 
     Its bytes are on the disk before it gets its name. Whatever ends the block early, an
-    interrupt and a full disk included, leaves what was there and nothing else. Its mode is that
-    of any new file, by the umask; a file of ``tempfile`` could be read by its owner alone.
+    interrupt and a full disk included, leaves what was there and nothing else. Only a killed
+    process leaves its partial file, which a later one removes. Its mode is that of any new file, by
+    the umask; a file of ``tempfile`` could be read by its owner alone.
 
     Raises:
         OSError: it cannot be written.
 
     """
+    _clean(file.parent)
     partial = file.with_name(f".edgedec-{secrets.token_hex(6)}")
     try:
         with partial.open("xb") as stream:
@@ -34,6 +43,16 @@ def replacing(file: Path) -> Iterator[BinaryIO]:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def _clean(folder: Path) -> None:
+    """Remove partial files of processes that were killed."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not PARTIAL.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+                continue
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_S:
+                Path(entry.path).unlink()
 
 
 def write_json(file: Path, raw: Any, *, indent: int | None = None) -> None:

@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import sys
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -48,6 +48,8 @@ def upgrade() -> str:
 
 def stranger() -> str | None:
     """Return the problem of another installed distribution ``edgedec`` and its fix, or None."""
+    from importlib import metadata  # the command line imports this module, and seldom advises
+
     try:
         found = metadata.distribution(_FOREIGN)
     except metadata.PackageNotFoundError:
@@ -123,6 +125,8 @@ def _wheel() -> str | None:
 
 def _installed_from() -> dict[str, Any]:
     """Return pip's note on an installation from a file or a folder; empty otherwise."""
+    from importlib import metadata
+
     try:
         noted = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
         found = json.loads(noted or "{}")

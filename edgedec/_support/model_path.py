@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+from itertools import islice
 from pathlib import Path
+
+from edgedec._support.fields import one_line
 
 DEMO = "demo"
 GGUF = ".gguf"
@@ -40,7 +44,7 @@ def names_model(word: str) -> bool:
 
 
 def is_hub_name(word: str) -> bool:
-    """Return whether a word looks like a hub's model name and is no file on this disk."""
+    """Return whether a word looks like a hub's model name and is not a local file."""
     found = _HUB_NAME.fullmatch(word)
     return found is not None and not is_gguf(word) and not Path(word).exists()
 
@@ -79,8 +83,8 @@ def how_to_fetch(name: str, then: str) -> str:
     """
     folder = f"./{name.split('/')[-1]}"
     return (
-        f"{name} is not a folder here, and models are not fetched from a hub: get it with"
-        f" `hf download {name} --local-dir {folder}`, then {then.format(folder)}"
+        f"{name} is not a folder here: `edgedec run {name}` fetches and runs it; or get its files"
+        f" with `hf download {name} --local-dir {folder}`, then {then.format(folder)}"
     )
 
 
@@ -92,7 +96,8 @@ def not_a_bundle(root: Path) -> str:
     if not root.is_dir():
         kind = "a file" if root.exists() else "not a folder"
         return (
-            f"{root} is {kind}: give a bundle that `edgedec export` wrote, a {GGUF} file, or {DEMO}"
+            f"{root} is {kind}{_meant(root)}: give a bundle that `edgedec export` wrote, a {GGUF}"
+            f" file, or {DEMO}"
         )
     if (root / _CHECKPOINT).is_file():
         return (
@@ -103,3 +108,20 @@ def not_a_bundle(root: Path) -> str:
         more = f" or {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         return f"{root} is a folder with GGUF files: give a file, {', '.join(files[:_NAMED])}{more}"
     return f"{root} has no {_MANIFEST}: give a bundle that `edgedec export` wrote, all of it"
+
+
+def _meant(path: Path) -> str:
+    """Return a suggestion for a misspelt path: a model beside it, or the pair that ships."""
+    names = [DEMO] if str(path) == path.name else []
+    try:
+        beside = islice(path.parent.iterdir(), _MOST_FILES)
+        names += [one.name for one in beside if names_model(str(one))]
+    except (OSError, ValueError):
+        pass
+    close = difflib.get_close_matches(path.name, names, 1)
+    if not close:
+        return ""
+    meant = (
+        DEMO if close[0] == DEMO and not path.with_name(DEMO).exists() else path.with_name(*close)
+    )
+    return f" (did you mean {one_line(str(meant))}?)"

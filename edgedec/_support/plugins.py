@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
 from edgedec._support.fields import one_line
@@ -51,6 +54,8 @@ class Point:
 
 def points(group: str) -> list[Point]:
     """The entry points of a group, in an order of their own, none of them loaded."""
+    if not _announced(group):
+        return []
     from importlib import metadata  # takes longer to import than all of `edgedec --help`
 
     found = [Point(p.name, _package(p), p.load) for p in metadata.entry_points(group=group)]
@@ -72,6 +77,39 @@ def find(group: str) -> tuple[list[Plugin], list[str]]:
         else:
             found.append(Plugin(point.name, point.package, value))
     return found, problems
+
+
+def _announced(group: str) -> bool:
+    """Return whether a package may add to a group: whether a list of entry points has its heading.
+
+    Most often none does, and to find that out takes a fraction of importing ``importlib.metadata``.
+    """
+    others = (finder for finder in sys.meta_path if finder is not PathFinder)
+    if any(hasattr(finder, "find_distributions") for finder in others):
+        return True
+    heading = f"[{group}]".encode()
+    for folder in sys.path:
+        try:
+            names = [path.name for path in Path(folder or ".").iterdir()]
+        except NotADirectoryError:
+            return True  # an archive
+        except OSError:
+            continue
+        lists = (Path(folder, name, "entry_points.txt") for name in names if _is_metadata(name))
+        if any(heading in _bytes(file) for file in lists):
+            return True
+    return False
+
+
+def _is_metadata(name: str) -> bool:
+    return name.lower().endswith((".dist-info", ".egg-info")) or name == "EGG-INFO"
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 def _package(point: Any) -> str:

@@ -14,6 +14,7 @@ Data only: nothing in a bundle is ever executed or unpickled. See ``manifest`` f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ from edgedec.errors import BundleError, InputError
 # Files up to this size are hashed whenever a bundle is opened: tens of milliseconds at most. Larger
 # ones would delay the first token; `inspect` and `verify` hash all.
 SMALL_FILE_BYTES = 64 << 20
+# Of a key or a value, by the type that a manifest names.
+KV_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 # Not imported from edgedec.models: a bundle stands below the models.
 _DEMO = Path(__file__).parents[1] / "models" / "demo" / "bundle"
 
@@ -100,6 +103,15 @@ class Role:
                 f" {', '.join(self.variants)}"
             )
         return self.variants[format]
+
+    def kv_bytes_per_token(self, format: str) -> int | None:
+        """Return the bytes of a token's keys and values in this format, without scales.
+
+        None if the manifest does not say.
+        """
+        width = KV_BYTES.get(self.variant(format).kv)
+        sizes = [self.dims[n] for n in ("layers", "kv_heads", "head_dim") if n in self.dims]
+        return 2 * width * math.prod(sizes) if width and len(sizes) == 3 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ bytes of the weights and the files that hold them. Nothing is copied and no tens
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
+from edgedec.bundle.protobuf import Damaged, marks
 from edgedec.errors import BundleError
 
 # Fields that lead from a message to a tensor; node attributes contain tensors, too.
@@ -30,6 +31,8 @@ _EXTERNAL_DATA = 13
 _MAX_DEPTH = 16
 # Largest size of metadata and of a path to weights, which are copied, unlike weights.
 _MAX_ENTRY_BYTES = 1 << 20
+# A decoder's layer has some 400, a mixture's more; reading as many as this takes a second or two.
+_MAX_FIELDS = 1 << 19
 
 
 @dataclass(slots=True)
@@ -69,12 +72,20 @@ def read_model_file(path: Path) -> ModelFile:
         raise BundleError(f"{path}: cannot be read: {reason}") from error
     found = ModelFile()
     try:
-        _walk(memoryview(content), "model", found, 0)
-    except (_Damaged, ValueError):
+        _Walk(found).message(memoryview(content), "model", 0)
+    except _TooMany:
+        raise BundleError(
+            f"{path}: its graph has more than {_MAX_FIELDS} fields, expected some"
+            " thousands: refused"
+        ) from None
+    except (Damaged, ValueError):
         message = f"{path}: not an ONNX model, or damaged: export it again"
         raise BundleError(message) from None  # the cause would keep the file mapped
+    ends: dict[str, int] = {}
     for location, offset, length in found.stored:
-        _check_external(path.parent, location, offset + length)
+        ends[location] = max(ends.get(location, 0), offset + length)
+    for location, end in ends.items():
+        _check_external(path.parent, location, end)
     return found
 
 
@@ -98,93 +109,75 @@ def check_listed(path: Path, files: Iterable[Path]) -> None:
             )
 
 
-class _Damaged(Exception):
-    """The bytes are not a protobuf message."""
+class _TooMany(Exception):
+    """More fields than a model has."""
 
 
-def _walk(view: memoryview, kind: str, found: ModelFile, depth: int) -> None:
-    if depth > _MAX_DEPTH:
-        raise _Damaged
-    children = _CHILDREN[kind]
-    for number, value in _fields(view):
-        child = children.get(number)
-        if child is None:
-            continue
-        if not isinstance(value, memoryview):
-            raise _Damaged
-        if child == "tensor":
-            _tensor(value, found)
-        elif child == "property":
-            key, text = _entry(value)
-            found.metadata[key] = text
-        else:
-            _walk(value, child, found, depth + 1)
+class _Walk:
+    """One walk over a file, which ends after a number of fields.
 
+    Args:
+        found: takes what is found.
 
-def _tensor(view: memoryview, found: ModelFile) -> None:
-    external: dict[str, str] = {}
-    for number, value in _fields(view):
-        if not isinstance(value, memoryview):
-            continue
-        if number in _TENSOR_DATA:
-            found.inline_bytes += len(value)
-        elif number == _EXTERNAL_DATA:
-            key, text = _entry(value)
-            external[key] = text
-    if external:
-        offset, length = int(external.get("offset", "0")), int(external.get("length", "-1"))
-        if offset < 0 or length < 0 or "location" not in external:
-            raise _Damaged
-        found.stored.add((external["location"], offset, length))
+    """
 
+    def __init__(self, found: ModelFile) -> None:
+        self._found = found
+        self._left = _MAX_FIELDS
 
-def _entry(view: memoryview) -> tuple[str, str]:
-    """Parse a StringStringEntryProto."""
-    if len(view) > _MAX_ENTRY_BYTES:
-        raise _Damaged
-    parts = {n: bytes(v).decode() for n, v in _fields(view) if isinstance(v, memoryview)}
-    return parts.get(1, ""), parts.get(2, "")
+    def message(self, view: memoryview, kind: str, depth: int) -> None:
+        """Walk over a message and what it contains."""
+        if depth > _MAX_DEPTH:
+            raise Damaged
+        children = _CHILDREN[kind]
+        for number, _, start, end in marks(view):
+            self._count()
+            child = children.get(number)
+            if child is None:
+                continue
+            if start is None:
+                raise Damaged
+            value = view[start:end]
+            if child == "tensor":
+                self._tensor(value)
+            elif child == "property":
+                key, text = self._entry(value)
+                self._found.metadata[key] = text
+            else:
+                self.message(value, child, depth + 1)
 
+    def _tensor(self, view: memoryview) -> None:
+        external: dict[str, str] = {}
+        for number, _, start, end in marks(view):
+            self._count()
+            if start is None:
+                continue
+            if number in _TENSOR_DATA:
+                self._found.inline_bytes += end - start
+            elif number == _EXTERNAL_DATA:
+                key, text = self._entry(view[start:end])
+                external[key] = text
+        if external:
+            offset, length = int(external.get("offset", "0")), int(external.get("length", "-1"))
+            if offset < 0 or length < 0 or "location" not in external:
+                raise Damaged
+            self._found.stored.add((external["location"], offset, length))
 
-def _fields(view: memoryview) -> Iterator[tuple[int, memoryview | None]]:
-    """Yield the fields of a message: their number, and their bytes if they have a length."""
-    at, size = 0, len(view)
-    while at < size:
-        tag, at = _varint(view, at)
-        # ONNX Runtime keeps the lower 32 bits, so a number that is unknown here could be a field
-        # there.
-        if not 8 <= tag < 1 << 32:
-            raise _Damaged
-        wire = tag & 7
-        if wire == 2:
-            length, at = _varint(view, at)
-            if at + length > size:
-                raise _Damaged
-            yield tag >> 3, view[at : at + length]
-            at += length
-        elif wire == 0:
-            _, at = _varint(view, at)
-            yield tag >> 3, None
-        elif wire in (1, 5):
-            at += 8 if wire == 1 else 4
-            if at > size:
-                raise _Damaged
-            yield tag >> 3, None
-        else:
-            raise _Damaged
+    def _entry(self, view: memoryview) -> tuple[str, str]:
+        """Parse a StringStringEntryProto."""
+        if len(view) > _MAX_ENTRY_BYTES:
+            raise Damaged
+        parts = {}
+        for number, _, start, end in marks(view):
+            self._count()
+            if start is not None:
+                parts[number] = bytes(view[start:end]).decode()
+        return parts.get(1, ""), parts.get(2, "")
 
-
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    for byte in view[at : at + 10]:
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            if value >= 1 << 64:
-                break
-            return value, at
-        shift += 7
-    raise _Damaged
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooMany
 
 
 def _check_external(folder: Path, location: str, end: int) -> None:

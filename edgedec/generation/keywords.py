@@ -33,6 +33,10 @@ class TextOptions(TypedDict, total=False):
     ignore_eos: bool
     draft: str | None
     draft_length: int | None
+    json_mode: bool
+    json_schema: str | bool | Mapping[str, Any] | None
+    regex: str | None
+    grammar: str | None
     temperature: float
     top_k: int
     top_p: float
@@ -57,6 +61,7 @@ class OpenChanges(TypedDict, total=False):
     gpu_layers: int | None
     mmap: bool | None
     mlock: bool | None
+    weight_memory: int | None
     cores: tuple[int, ...] | None
     draft: str
     draft_model: str | Path | None
@@ -68,10 +73,13 @@ class OpenChanges(TypedDict, total=False):
     schedule: str
     max_context: int | None
     context_limit: int | None
+    draft_context: int | str | None
     kv_memory: int | None
+    conversations: int
+    parallel: int
     accept: str | None
     plan: str | Path
-    memory: int | None
+    memory: int | str | None
     runtime_options: Mapping[str, Any]
 
 
@@ -126,8 +134,10 @@ def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
             continue
         elsewhere = _ELSEWHERE.get(name, "")
         near = [elsewhere] if elsewhere in known else difflib.get_close_matches(name, known, 2)
-        meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
-        raise TypeError(f"there is no option {name!r}: {meant}")
+        meant = (
+            f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(known)}"
+        )
+        raise TypeError(f"unknown option {name!r}: {meant}")
 
 
 def _names(options: Any) -> list[str]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import Any
 
 from edgedec.decoding import drafting
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
+from edgedec.grammar import spec
+from edgedec.grammar.spec import Grammar
 
+_GRAMMARS: dict[str, Callable[[Any], Grammar]] = {
+    "json_mode": lambda _: spec.json_object(),
+    "json_schema": spec.json_schema,
+    "regex": spec.regex,
+    "grammar": spec.grammar,
+}
 Prompt = str | Sequence[int]
 Message = Mapping[str, str]
 
@@ -32,6 +42,12 @@ class GenerateOptions:
         draft: the only drafter that may draft for this text, of those the pipeline was opened
             with (``lookup`` or ``model``, say); ``none`` is plain decoding; None is any.
         draft_length: tokens to draft a round; 0 is plain decoding, None the pipeline's choice.
+        json_mode: let the text be a JSON object.
+        json_schema: let it be JSON of this schema, given as JSON or as the parsed object.
+        regex: let all of it match this regular expression (Rust's syntax).
+        grammar: let it follow this grammar, in Lark's notation or GBNF. At most one of the four;
+            they need the extra ``grammar``. ``max_new_tokens`` may cut such a text, and then the
+            reason is ``length``.
     """
 
     max_new_tokens: int = 128
@@ -42,6 +58,10 @@ class GenerateOptions:
     ignore_eos: bool = False
     draft: str | None = None
     draft_length: int | None = None
+    json_mode: bool = False
+    json_schema: str | bool | Mapping[str, Any] | None = None
+    regex: str | None = None
+    grammar: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", _texts("stop", self.stop))
@@ -63,6 +83,42 @@ class GenerateOptions:
                 raise InputError(f"timeout is {self.timeout_s!r:.60} s: expected more than 0")
         if self.logprobs is not None and not 0 <= self.logprobs <= 100:
             raise InputError(f"logprobs is {self.logprobs}: expected 0 to 100")
+        if self.constraint is not None and self.ignore_eos:
+            raise InputError("ignore_eos: a text with a grammar ends where the grammar does")
+
+    @property
+    def constraint(self) -> Grammar | None:
+        """What the text must follow; None if it is free.
+
+        Raises:
+            InputError: more than one is given, or it is no such thing.
+
+        """
+        asked = {
+            "json_mode": self.json_mode or None,
+            "json_schema": self.json_schema,
+            "regex": self.regex,
+            "grammar": self.grammar,
+        }
+        given = [name for name, value in asked.items() if value is not None]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)}: expected one of them")
+        return _GRAMMARS[given[0]](asked[given[0]]) if given else None
+
+
+def token_ids(prompt: Sequence[int]) -> list[int]:
+    """Return a prompt's token ids as plain integers, since numpy's overflow in n-grams' hashes.
+
+    Raises:
+        InputError: it is bytes, or no sequence of integers.
+
+    """
+    if isinstance(prompt, (bytes, bytearray, memoryview)):
+        raise InputError("the prompt is bytes: expected text, as prompt.decode() gives it")
+    try:
+        return [operator.index(token) for token in prompt]
+    except TypeError:
+        raise InputError("the prompt: expected text or a sequence of token ids") from None
 
 
 def _texts(name: str, given: object) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgedec.decoding.drafting import PLAIN
-from edgedec.decoding.engine import Emission
+from edgedec.decoding.emission import Emission
 from edgedec.decoding.metrics import Metrics
 
 Plan = dict[str, Any]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
-from edgedec.decoding.engine import Emission, Request
+from edgedec.decoding.emission import Emission
+from edgedec.decoding.engine import Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.generation.result import Generation, Plan
 
@@ -41,13 +42,32 @@ class Stream(Iterator[Emission]):
                 for event in self._ready:
                     self._events.append(event)
                     return event
-                self._running = True
-                try:
-                    self._ready = iter(self._next_round())
-                finally:
-                    self._running = False
-                if self._abandoned:  # closed while the round ran
-                    self._drop()
+                self._ready = iter(self._run_round())
+
+    def turn(self) -> list[Emission] | None:
+        """Run a round; return its events, or None when the text has ended.
+
+        A stream among several that take turns also returns after each chunk of its prompt, with no
+        event.
+        """
+        with self._lock:
+            try:
+                events = list(self._ready) or self._run_round()
+            except StopIteration:
+                return None
+            self._events += events
+            return events
+
+    def _run_round(self) -> list[Emission]:
+        self._running = True
+        try:
+            events = self._next_round()
+        finally:
+            self._running = False
+        if self._abandoned:  # closed while the round ran
+            self._drop()
+            return []
+        return events
 
     def _next_round(self) -> list[Emission]:
         try:

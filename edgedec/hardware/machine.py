@@ -12,12 +12,16 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgedec._version import __version__
 from edgedec.hardware import cgroup
-from edgedec.hardware.clusters import Cluster, clusters
+
+if TYPE_CHECKING:
+    from importlib import metadata
+
+    from edgedec.hardware.clusters import Cluster
 
 _ROOT = Path("/")
 
@@ -78,6 +82,8 @@ def machine_facts() -> dict[str, str]:
     ``machine`` is a hash of the system's own identifier, so that nothing private is stored; it is
     empty if the system has none.
     """
+    from edgedec.hardware.clusters import clusters
+
     total = memory().total
     return {
         "cpu": cpu_name(),
@@ -98,6 +104,8 @@ def package_versions(patterns: Collection[str]) -> dict[str, str]:
         patterns: names of runtimes' packages, in which ``*`` stands for anything.
 
     """
+    from importlib import metadata  # takes as long to import as a tenth of this package
+
     found = {"edgedec": __version__}
     for distribution in metadata.distributions():
         # Some tools write underscores; a damaged folder has no name at all.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,17 @@ from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
-from edgedec.decoding.session import Model, ModelInfo, Rollback, Session
+from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.pinning import pinned
-from edgedec.loading.engine import build_engine
+from edgedec.hardware.resident import keep_heap_small
+from edgedec.loading.engine import build_engine, twin
 from edgedec.loading.options import OpenOptions
+from edgedec.loading.parts import Parts
+from edgedec.loading.sessions import Meter, open_sessions
 from edgedec.loading.sources import Pair, Source, find
-from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context, plan_caches
+from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context
 from edgedec.overlap.clock import WallClock
 from edgedec.records.load import LoadOptions
 from edgedec.records.place import Place
@@ -32,31 +34,6 @@ from edgedec.text.tokenizer import Tokenizer
 from edgedec.text.vocabulary_map import translate
 
 __all__ = ["OpenOptions", "Parts", "assemble", "find_pair"]
-
-
-@dataclass(slots=True)
-class Parts:
-    """Open models and their engine.
-
-    Attributes:
-        pair: the files that were loaded.
-        plan: facts for reports, as ``--json`` prints them.
-        stack: closes sessions and models.
-        bound: the limit on the context; see ``CachePlan``.
-
-    """
-
-    pair: Pair
-    target: Model
-    engine: Engine
-    tokenizer: Tokenizer
-    plan: dict[str, Any]
-    stack: ExitStack
-    bound: str
-
-    def close(self) -> None:
-        """Close the sessions, then the models."""
-        self.stack.close()
 
 
 def assemble(where: str | Path, options: OpenOptions) -> Parts:
@@ -70,33 +47,45 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
     if pair.target.max_context is not None:
         check_context(options.max_context, pair.target.max_context, "the target")
     drafter = _drafter_name(pair, options)
+    if options.memory is not None:
+        keep_heap_small()
+    meter = Meter(counting=options.memory is not None)
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
+        meter.mark("tokenizer")
         target = _load(pair.target, options.of_target(_row_invariant(options, drafter)), stack)
+        meter.mark("target")
+        _check_turns(target, options)
         drafter = _drafter_for(target, drafter, options)
         draft = _load_draft(pair, target, drafter, options, stack)
+        meter.mark("draft")
         translation = _translation(pair, tokenizer, target, draft)
-        caches = plan_caches(
-            _limited(target.info, options.context_limit),
-            draft.info if draft else None,
-            max_context=options.max_context,
-            kv_memory=options.kv_memory,
-        )
-        session = _open(target, caches.capacity, stack)
+        meter.mark("tokenizer")
+        plan = _plan(pair, drafter, options)
+        opened = open_sessions(target, draft, plan, options, meter, stack)
         parts = DrafterParts(
             target.info.vocab_size,
-            _open(draft, caches.capacity, stack) if draft else None,
+            opened.draft,
             branches=target.capabilities.drafted_branches,
             translation=translation,
             draft_branches=draft.capabilities.branches if draft else None,
+            choose_view=options.compares_views,
         )
-        plan = _plan(pair, drafter, options)
-        engine = build_engine(plan, session, parts, WallClock(), rule=rule)
+        engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
         stack.callback(engine.drafter.close)
-        facts = _describe(options, engine, target, caches)
+        twins = []
+        if not target.capabilities.phases:
+            engine.texts.most = options.caches
+            for _ in range(1, options.parallel):
+                session = _another(draft, opened.draft, stack)
+                twins.append(twin(engine, plan, dataclasses.replace(parts, draft=session)))
+                stack.callback(twins[-1].drafter.close)
+        stack.callback(engine.texts.close)
+        facts = _describe(options, engine, target, opened.caches)
         facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        bound = _bound(caches, target)
-        return Parts(pair, target, engine, tokenizer, facts, stack.pop_all(), bound)
+        bound, guard = _bound(opened.caches, target), opened.guard(options, [engine, *twins])
+        left = stack.pop_all()
+        return Parts(pair, target, engine, tokenizer, facts, left, bound, guard, twins)
 
 
 def find_pair(where: str | Path, options: OpenOptions) -> Pair:
@@ -123,16 +112,24 @@ def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
     )
 
 
+def _check_turns(target: Model, options: OpenOptions) -> None:
+    if target.capabilities.phases and options.parallel > 1:
+        raise InputError("parallel: a target whose weights are streamed decodes one text")
+
+
+def _another(model: Model | None, session: Session | None, stack: ExitStack) -> Session | None:
+    """Open another session of the same capacity; None without a model."""
+    if model is None or session is None:
+        return None
+    another = model.open(session.capacity)
+    stack.callback(another.close)
+    return another
+
+
 def _bound(caches: CachePlan, target: Model) -> str:
     """Return what limits the context: a plan does so for the memory it was given."""
     limited = caches.bound == TRAINED and caches.capacity < target.info.max_context
     return MEMORY if limited else caches.bound
-
-
-def _limited(info: ModelInfo, context_limit: int | None) -> ModelInfo:
-    if context_limit is None:
-        return info
-    return dataclasses.replace(info, max_context=min(info.max_context, context_limit))
 
 
 def _format(options: OpenOptions, role: str, formats: Sequence[str]) -> str:
@@ -231,12 +228,6 @@ def _load(source: Source, options: LoadOptions, stack: ExitStack) -> Model:
         model = registry.load(source.format, source.path, options)
     stack.callback(model.close)
     return model
-
-
-def _open(model: Model, capacity: int, stack: ExitStack) -> Session:
-    session = model.open(min(capacity, model.info.max_context))
-    stack.callback(session.close)
-    return session
 
 
 def _describe(

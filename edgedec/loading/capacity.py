@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from edgedec._support.amounts import megabytes
 from edgedec.errors import PromptTooLong
 from edgedec.loading import build
 from edgedec.loading.build import OpenOptions
-from edgedec.memory.budget import MAX_CONTEXT, TRAINED, bound_by
+from edgedec.memory.budget import KV_MEMORY, MAX_CONTEXT, TRAINED, bound_by
 
 # A token covers at least one byte of text, a character takes at most four bytes, and tokenizers add
 # a few tokens around a text.
@@ -39,18 +40,28 @@ def check_prompt(
         return
     target = build.find_pair(where, options).target
     limits = {TRAINED: target.max_context, MAX_CONTEXT: options.max_context}
+    if options.kv_memory is not None and options.max_context is None and target.kv_bytes_per_token:
+        # At most: what a draft's cache takes of it is known when both are loaded.
+        limits[KV_MEMORY] = options.kv_memory // target.kv_bytes_per_token
     known = {name: limit for name, limit in limits.items() if limit is not None}
     if not known:
         return
-    bound = min(known, key=lambda name: known[name])
-    if isinstance(prompt, str) and _BYTES * len(text) + _AROUND <= known[bound]:
+    if isinstance(prompt, str) and _BYTES * len(text) + _AROUND <= min(known.values()):
         return
     tokenizer = target.read_tokenizer()
     tokens = len(
         tokenizer.encode(prompt) if isinstance(prompt, str) else tokenizer.encode_chat(prompt)
     )
-    if tokens > known[bound]:
+    held = known.pop(KV_MEMORY, tokens)
+    bound = min(known, key=lambda name: known[name], default=None)
+    if bound is not None and tokens > known[bound]:
         raise too_long(tokens, known[bound], bound)
+    if tokens > held:
+        taken = megabytes(tokens * (target.kv_bytes_per_token or 0))
+        raise PromptTooLong(
+            f"the prompt has {tokens} tokens, whose keys and values take {taken} MB or more:"
+            f" {bound_by(KV_MEMORY)}"
+        )
 
 
 def too_long(tokens: int, capacity: int, bound: str) -> PromptTooLong:

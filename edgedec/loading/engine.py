@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 from edgedec.decoding import acceptance, drafting
@@ -13,13 +14,9 @@ from edgedec.decoding.policy.cost import WIDTHS
 from edgedec.decoding.session import Session
 from edgedec.errors import InputError
 from edgedec.hardware.pinning import PinnedEngine, pinned
-from edgedec.overlap import Lookahead, LookaheadDrafter, OverlappedEngine
 from edgedec.overlap.clock import Clock, WallClock
-from edgedec.overlap.engine import log_failure
 from edgedec.records.place import Place
-from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan
-
-_SCHEDULES = (SEQUENTIAL, OVERLAPPED)
+from edgedec.records.plan import OVERLAPPED, Plan, check_schedule
 
 
 def build_engine(
@@ -30,7 +27,7 @@ def build_engine(
     *,
     policy: DraftPolicy | None = None,
     rule: AcceptanceRule | None = None,
-    on_failure: Callable[[BaseException], object] = log_failure,
+    on_failure: Callable[[BaseException], object] | None = None,
 ) -> Engine:
     """Build the engine that a plan describes; ``engine.drafter.close()`` ends its threads.
 
@@ -41,7 +38,7 @@ def build_engine(
         clock: the wall clock, or a replay's.
         policy: how much to draft; None is the plan's policy, with pass times measured now.
         rule: None is the Gumbel coupling.
-        on_failure: as ``LookaheadDrafter`` takes it.
+        on_failure: as ``LookaheadDrafter`` takes it; None is its own default.
 
     Raises:
         InputError: no such schedule or drafter, or the schedule does not support the drafter or the
@@ -52,15 +49,28 @@ def build_engine(
     _check_schedule(plan)
     policy = policy or _measured_policy(plan, target, parts.draft, clock)
     rule = rule or acceptance.rule()
-    cores = _cores(plan.target, clock)
     if plan.schedule == OVERLAPPED:
-        apart = plan.draft is None or plan.target.apart_from(plan.draft)
-        ahead = _ahead(plan, parts, clock, on_failure)
-        return OverlappedEngine(target, ahead, policy, rule, clock, cores=cores, apart=apart)
+        return _overlapped(plan, target, parts, policy, rule, clock, on_failure)
+    cores = _cores(plan.target, clock)
     drafter = drafting.create(plan.drafter, parts)
     if cores is None:
         return Engine(target, drafter, policy, rule, clock.now)
     return PinnedEngine(target, drafter, policy, rule, clock.now, cores=cores)
+
+
+def twin(engine: Engine, plan: Plan, parts: DrafterParts) -> Engine:
+    """Return an engine that takes turns with one of ``build_engine``; both hold texts in common.
+
+    Args:
+        engine: the other; its plan is sequential.
+        plan: likewise.
+        parts: what this engine's own drafter is built from.
+
+    """
+    policy = copy.deepcopy(engine.policy)
+    made = build_engine(plan, engine.target, parts, WallClock(), policy=policy, rule=engine.rule)
+    made.texts = engine.texts
+    return made
 
 
 def planned_policy(plan: Plan, target: CostCurve, draft_s: float | None) -> DraftPolicy:
@@ -89,18 +99,34 @@ def _measured_policy(
     return MeasuredCost(measured(target, plan.target, WIDTHS), draft_s)
 
 
-def _ahead(
-    plan: Plan, parts: DrafterParts, clock: Clock, on_failure: Callable[[BaseException], object]
-) -> LookaheadDrafter:
-    """Return the plan's drafter, with its draft model in a thread of its own."""
+def _overlapped(
+    plan: Plan,
+    target: Session,
+    parts: DrafterParts,
+    policy: DraftPolicy,
+    rule: AcceptanceRule,
+    clock: Clock,
+    on_failure: Callable[[BaseException], object] | None,
+) -> Engine:
+    """Return an engine whose draft model has a thread of its own."""
+    from edgedec.overlap.engine import LookaheadDrafter, OverlappedEngine, log_failure
+    from edgedec.overlap.lookahead import Lookahead
+
     lookup = drafting.before_model(plan.drafter, parts)
-    ahead = Lookahead(parts, clock, cores=_cores(plan.draft, clock))
-    return LookaheadDrafter(ahead, clock, name=plan.drafter, lookup=lookup, on_failure=on_failure)
+    ahead = LookaheadDrafter(
+        Lookahead(parts, clock, cores=_cores(plan.draft, clock)),
+        clock,
+        name=plan.drafter,
+        lookup=lookup,
+        on_failure=on_failure or log_failure,
+    )
+    cores = _cores(plan.target, clock)
+    apart = plan.draft is None or plan.target.apart_from(plan.draft)
+    return OverlappedEngine(target, ahead, policy, rule, clock, cores=cores, apart=apart)
 
 
 def _check_schedule(plan: Plan) -> None:
-    if plan.schedule not in _SCHEDULES:
-        raise InputError(f"no schedule {plan.schedule!r}: expected one of {', '.join(_SCHEDULES)}")
+    check_schedule(plan.schedule)
     if plan.schedule == OVERLAPPED and not drafting.info(plan.drafter).overlaps:
         able = (name for name in drafting.planned() if drafting.info(name).overlaps)
         raise InputError(

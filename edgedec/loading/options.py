@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgedec.decoding import drafting
+from edgedec.decoding.drafting import DRAFT_CONTEXT, LARGEST_VIEW
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
+from edgedec.memory.grant import AUTO
 from edgedec.records.load import LoadOptions, check_threads
-from edgedec.records.plan import SEQUENTIAL
+from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, check_schedule
 from edgedec.runtimes import registry
 
+# Fields that are a whole number or ``auto``.
+_AUTOMATIC = ("draft_context", "memory")
 # Fields that only some runtimes take.
-_OWN = ("batch_threads", "kv", "flash_attention", "gpu_layers", "mmap", "mlock")
+_OWN = ("batch_threads", "kv", "flash_attention", "gpu_layers", "mmap", "mlock", "weight_memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,8 @@ class OpenOptions:
         gpu_layers: number of layers on the device; -1 is all.
         mmap: map the weights instead of reading them.
         mlock: keep the weights in memory.
+        weight_memory: bytes of the target's weights that are in memory at once; the rest is read
+            from the disk in every pass. None keeps all of them.
         draft: a drafter's name; ``auto`` is ``hybrid`` with a draft model, else ``text``; ``none``
             is plain decoding.
         draft_model: a GGUF file, or a bundle whose target drafts; None is the draft that
@@ -44,13 +51,26 @@ class OpenOptions:
         max_context: most tokens of a text with its prompt; None is the smaller of the model's limit
             and ``context_limit``.
         context_limit: like ``max_context``, but set by a plan.
+        draft_context: most tokens that the draft model sees; of a longer text the first four and
+            the last ones, which is quicker and may be as good a guess. None is its own limit, or
+            the target's context. ``auto`` begins with 512, and while decoding compares that with
+            128 and, unless memory is limited, with 2048; overlapped drafts and those of
+            several texts at a time stay at 512.
         kv_memory: bytes for all key/value caches; None sets no limit.
+        conversations: texts that the target holds at most, each with a cache of its own: a prompt
+            that goes on from one of them, or shares its beginning, reads only what is new. The one
+            used longest ago makes room for another. A target whose weights are streamed holds one.
+        parallel: texts that may be decoded by turns, round by round, each with caches of its own;
+            then there are at least as many ``conversations``, and drafts are made between the
+            target's passes.
         accept: an acceptance rule's name; None is the Gumbel coupling, with which a seed gives the
             text of plain decoding, near-ties aside (see below).
         plan: the plan of ``edgedec plan`` to follow: ``auto`` is the last one, unless an option
             here is one that plans decide; or a file that it wrote; or ``none``.
-        memory: bytes for weights, caches and buffers together. A plan that fits is made, after
-            measuring the models if needed; None sets no limit.
+        memory: bytes for all that the process holds, or ``auto`` for what it holds and what is
+            free, less a margin. Unless ``plan`` is ``none``, a plan that fits is made, after
+            measuring the models if needed; the limit is held while texts are decoded. None sets no
+            limit.
         runtime_options: options, by name, that an installed package's runtime declares.
 
     ``row_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
@@ -73,6 +93,7 @@ class OpenOptions:
     gpu_layers: int | None = None
     mmap: bool | None = None
     mlock: bool | None = None
+    weight_memory: int | None = None
     cores: tuple[int, ...] | None = None
     draft: str = "auto"
     draft_model: Path | None = None
@@ -84,10 +105,13 @@ class OpenOptions:
     schedule: str = SEQUENTIAL
     max_context: int | None = None
     context_limit: int | None = None
+    draft_context: int | str | None = drafting.AUTO
     kv_memory: int | None = None
+    conversations: int = 1
+    parallel: int = 1
     accept: str | None = None
     plan: str | Path = "auto"
-    memory: int | None = None
+    memory: int | str | None = None
     runtime_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -95,17 +119,45 @@ class OpenOptions:
         for name, value in self._own().items():
             if name in registry.options():  # an unknown one is refused by the runtime
                 registry.options()[name].check(value)
-        for name in ("draft_depth", "max_context", "context_limit", "kv_memory", "memory"):
-            check_whole(f"{name} is", getattr(self, name))
+        for name in (
+            "draft_depth",
+            "max_context",
+            "context_limit",
+            "kv_memory",
+            "conversations",
+            "parallel",
+            "draft_context",
+            "memory",
+        ):
+            value = getattr(self, name)
+            if value != AUTO or name not in _AUTOMATIC:
+                check_whole(f"{name} is", value)
         length = self.draft_length
         if length != "auto" and (not isinstance(length, int) or length < 0):
             raise InputError(f"draft_length is {length!r:.60}: expected auto or 0 and more")
+        self._check_turns()
         if not isinstance(self.draft, str):
             raise InputError(f"draft is {self.draft!r:.60}: expected a drafter's name, or auto")
         for name in ("draft_model", "plan"):
             path = getattr(self, name)
             if path is not None and not isinstance(path, (str, os.PathLike)):
                 raise InputError(f"{name} is {path!r:.60}: expected a path")
+
+    def _check_turns(self) -> None:
+        for name in ("conversations", "parallel"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}: expected 1 or more")
+        check_schedule(self.schedule)
+        if self.parallel > 1 and self.schedule == OVERLAPPED:
+            raise InputError(
+                f"parallel is {self.parallel}: expected 1 with the schedule {OVERLAPPED}, whose"
+                " draft computes while the target does"
+            )
+
+    @property
+    def caches(self) -> int:
+        """Number of caches that the target has at most."""
+        return max(self.conversations, self.parallel)
 
     def of_target(self, row_invariant: bool | None) -> LoadOptions:
         """Return the target's load options."""
@@ -120,7 +172,25 @@ class OpenOptions:
 
     def of_draft(self) -> LoadOptions:
         """Return the draft's load options; never row-invariant: it does not decide the text."""
-        return (self.draft_load or self.of_target(None)).changed(row_invariant=False)
+        of_target = [name for name, option in registry.options().items() if option.target_only]
+        draft = self.draft_load or self.of_target(None)
+        return draft.changed(row_invariant=False, **dict.fromkeys(of_target))
+
+    @property
+    def compares_views(self) -> bool:
+        """True if what the draft model sees of a long text is chosen while decoding."""
+        # With texts in turn, or drafts during a pass, the time of a single view cannot be measured.
+        alone = self.parallel == 1 and self.schedule == SEQUENTIAL
+        return alone and self.draft_context == drafting.AUTO
+
+    @property
+    def most_drafted_from(self) -> int | None:
+        """Most tokens that the draft model's session holds; None is its own limit."""
+        if isinstance(self.draft_context, str):
+            # What is planned and granted counts on no more.
+            limited = self.memory is not None or self.kv_memory is not None
+            return DRAFT_CONTEXT if limited or not self.compares_views else LARGEST_VIEW
+        return self.draft_context
 
     def _own(self) -> dict[str, Any]:
         """Return the chosen options that runtimes declare."""

@@ -30,6 +30,7 @@ class Source:
         admit: checks the file before a runtime opens it; raises BundleError.
         stated: sha256 by file from a bundle's manifest; empty without one.
         max_context: tokens it was trained for; None if its file does not say.
+        kv_bytes_per_token: at least; None if nothing says so before it is loaded.
 
     """
 
@@ -41,6 +42,7 @@ class Source:
     admit: Callable[[], None]
     stated: Mapping[str, str] = field(default_factory=dict)
     max_context: int | None = None
+    kv_bytes_per_token: int | None = None
 
     def hashes(self) -> dict[str, str]:
         """Return sha256 by file; reads every byte."""
@@ -81,13 +83,14 @@ def find(target: str | Path, draft: Path | None, choose: Choose) -> Pair:
 
     """
     bundle, source, own_draft = _open(target, "target", choose)
+    role = None if bundle is None else bundle.draft
     if draft is not None:
-        _, own_draft, _ = _open(draft, "draft", choose)
+        drafts, own_draft, _ = _open(draft, "draft", choose)
+        role = None if drafts is None else drafts.target
     shared = (
-        draft is None
-        and bundle is not None
-        and bundle.draft is not None
-        and bundle.draft.tokenizer_hash == bundle.target.tokenizer_hash
+        bundle is not None
+        and role is not None
+        and role.tokenizer_hash == bundle.target.tokenizer_hash
     )
     return Pair(str(target), source, own_draft, bundle, shared)
 
@@ -162,6 +165,7 @@ def _of_role(bundle: Bundle, role: Role, format: str) -> Source:
         admit=lambda: registry.admit(format, variant.path, files.values()),
         stated={name: bundle.files[name].sha256 for name in variant.files},
         max_context=role.dims.get("max_context"),
+        kv_bytes_per_token=role.kv_bytes_per_token(format),
     )
 
 

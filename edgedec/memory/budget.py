@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgedec._support.amounts import megabytes
 from edgedec.decoding.session import ModelInfo
 from edgedec.errors import MemoryBudgetError
 
@@ -82,8 +83,8 @@ def plan_caches(
         )
     if max_context is not None:
         raise MemoryBudgetError(
-            f"KV of {max_context} tokens needs {_mb(kv_bytes)} MB, "
-            f"budget {_mb(kv_memory)} MB: try --max-context {fits}"
+            f"KV of {max_context} tokens needs {megabytes(kv_bytes)} MB, "
+            f"budget {megabytes(kv_memory)} MB: try --max-context {fits}"
         )
     return CachePlan(fits, _bytes_of(fits, target, draft), KV_MEMORY)
 
@@ -102,7 +103,3 @@ def _fitting(kv_memory: int, target: ModelInfo, draft: ModelInfo | None) -> int:
         return fits
     # Beyond the draft's context only the target's cache grows.
     return (kv_memory - draft.max_context * draft.kv_bytes_per_token) // target.kv_bytes_per_token
-
-
-def _mb(count: int) -> str:
-    return f"{count / 1e6:.1f}"

@@ -1,7 +1,7 @@
-"""Files that edgedec keeps between runs: profiles, plans and records of files that opened safely.
+"""What edgedec keeps between runs: profiles, plans, records of checks, and folders of large files.
 
-None of them is needed: whatever is removed is measured or checked again. Only files with names that
-edgedec gives are touched, so anything else in the folder stays as it is.
+None of it is needed: whatever is removed is measured, checked or made again. Only what has a name
+that edgedec gives is touched, so anything else in the folder stays as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from edgedec._support import caches
+from edgedec._support import caches, kept_folders
 from edgedec._support.fields import printable
 from edgedec._support.files import open_regular
 from edgedec.errors import PlanError
@@ -32,17 +32,22 @@ _NAMES = {
         r"|\.(profile|opened|[0-9a-f]{32}\.plan\.json)-[a-z0-9_]{8}"  # by an earlier version
     ),
 }
-_ORDER = (PLAN, PROFILE, CHECKS, LEFTOVER)
+_ORDER = (PLAN, PROFILE, CHECKS)
+# Checks of other things than files that opened.
+_CHECKED = {
+    "packed": "hashes of graphs whose weights were packed",
+    "paddings": "what keeps the rows of a pass independent of each other",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One kept file.
+    """One kept file, or folder of large files.
 
     Attributes:
-        kind: ``plan``, ``profile``, ``checks`` or ``leftover``.
+        kind: ``plan``, ``profile``, ``checks``, ``leftover``, or a folder's, such as ``packed``.
         path: where it is.
-        size_bytes: its length.
+        size_bytes: its length, or that of its files together.
         written: when, in local time.
         what: its contents in a few words.
 
@@ -56,13 +61,28 @@ class Kept:
 
 
 def kept() -> list[Kept]:
-    """Return every file kept for this user, by kind and then newest first."""
+    """Return all that is kept for this user, by kind and then newest first."""
     found = [one for folder in _folders() for one in _in(folder)]
-    return sorted(found, key=lambda one: (_ORDER.index(one.kind), -one.written.timestamp()))
+    found += [_large(one) for one in kept_folders.kept()]
+    return sorted(found, key=lambda one: (_place(one.kind), one.kind, -one.written.timestamp()))
+
+
+def _place(kind: str) -> int:
+    """Return where a kind is listed: folders after files, and what was not finished at the end."""
+    if kind == LEFTOVER:
+        return len(_ORDER) + 1
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+
+
+def _large(one: kept_folders.KeptFolder) -> Kept:
+    used = datetime.fromtimestamp(one.used)
+    if not one.what:
+        return Kept(LEFTOVER, one.path, one.size_bytes, used, "a folder that was not finished")
+    return Kept(one.kind, one.path, one.size_bytes, used, printable(one.what))
 
 
 def clear() -> list[Kept]:
-    """Remove all kept files and return what was removed.
+    """Remove all that is kept and return what was removed.
 
     Raises:
         OSError: a file cannot be removed; those before it have been.
@@ -70,7 +90,10 @@ def clear() -> list[Kept]:
     """
     found = kept()
     for one in found:
-        one.path.unlink(missing_ok=True)
+        if one.path.is_dir() and not one.path.is_symlink():
+            kept_folders.remove(one.path)
+        else:
+            one.path.unlink(missing_ok=True)
     return found
 
 
@@ -127,9 +150,8 @@ def _what(kind: str, path: Path) -> str:
         places = len({one.place for one in found.profile.measured})
         return f"{found.profile.models} at {places} places, {found.profile.texts}"
     if kind == CHECKS:
-        return (
-            f"{path.stem.removeprefix('opened-').removesuffix('s')} files that opened without harm"
-        )
+        name = path.stem.removeprefix("opened-")
+        return _CHECKED.get(name) or f"{name.removesuffix('s')} files that opened without harm"
     return "a file that was not finished"
 
 

@@ -11,30 +11,32 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
-from edgedec import profiling
 from edgedec._support.atomic import write_json
 from edgedec._support.fields import from_json, printable, to_json
 from edgedec.decoding import drafting
 from edgedec.errors import MemoryBudgetError, PlanError, RuntimeUnavailable
 from edgedec.hardware import machine
 from edgedec.loading.sources import every_format
+from edgedec.planning import streaming
 from edgedec.planning.choose import decide
 from edgedec.planning.predict import predict
-from edgedec.profiling import OnProgress, ProfileOptions
+from edgedec.profiling import run
 from edgedec.profiling.identity import identity
+from edgedec.profiling.run import OnProgress, ProfileOptions
 from edgedec.profiling.store import Identity
 from edgedec.records.place import Place
-from edgedec.records.plan import OVERLAPPED, SCHEMA, SEQUENTIAL, Decision, Plan
+from edgedec.records.plan import OVERLAPPED, SCHEDULES, SCHEMA, Decision, Plan
+from edgedec.records.profile import Measured, Profile
 from edgedec.records.workload import LEAST_CONTEXT, Workload
 
 _MOST_BYTES = 8 << 20
 _ANEW = "make one with `edgedec plan --out FILE`"
 # Upper bound of what is accepted from a plan file.
 _MOST_THREADS, _MOST_CORES, _MOST_DRAFTED, _MOST_CONTEXT = 1024, 4096, 999, 1 << 31
-# Measured: Python with numpy, ONNX Runtime and the tokenizers, before a model is opened.
-_LEAST_PROCESS = 50_000_000
+_MOST_BYTES_HELD = 1 << 60
 _LONGEST_NAME, _LONGEST_TEXT = 80, 240
 
 
@@ -59,16 +61,56 @@ def plan(
         on_progress: called with what is being measured.
 
     Raises:
-        BundleError, InputError, ProfileError: see ``profiling.profile``.
+        BundleError, InputError, ProfileError: see ``run.profile``.
         PlanError: the target computes correctly nowhere.
         MemoryBudgetError: nothing fits; names the smallest memory that is enough.
 
     """
     if memory is not None:
         check_memory(memory, bundle, None if options is None else options.draft_model)
-    measured = profiling.profile(bundle, options, on_progress)
+    options = _never_whole(bundle, memory, options)
+    measured = run.profile(bundle, options, on_progress)
+    workload = workload or Workload()
+    measured = _with_streamed(measured, bundle, workload, memory, options, on_progress)
     there = machine.memory().usable
-    return decide(measured, workload or Workload(), memory, predict, there)
+    return decide(measured, workload, memory, predict, there)
+
+
+def _never_whole(
+    bundle: str | Path, memory: int | None, options: ProfileOptions | None
+) -> ProfileOptions | None:
+    """Return options that do not load a target whole if it is larger than the memory given."""
+    options = options or ProfileOptions()
+    held = streaming.to_begin_with(every_format(bundle, options.draft_model), memory)
+    return replace(options, wanted=replace(options.wanted, weight_memory=held))
+
+
+def _with_streamed(
+    profile: Profile,
+    bundle: str | Path,
+    workload: Workload,
+    memory: int | None,
+    options: ProfileOptions | None,
+    on_progress: OnProgress | None,
+) -> Profile:
+    """Return the profile, with a place where weights pass through memory if they do not fit."""
+
+    def measure(place: Place, context: int) -> Measured:
+        # It has the memory of a plan with this context: a longer text would take more.
+        return run.measure_target(bundle, place, options, on_progress, context)
+
+    found, new = streaming.with_streamed(profile, memory, workload, measure)
+    if new:
+        run.keep(bundle, found, options)
+    return found
+
+
+def streams(decision: Decision, bundle: str | Path, draft_model: Path | None = None) -> str:
+    """Return a sentence for the user if the chosen plan reads weights in every pass; else empty."""
+    sources = every_format(bundle, draft_model)["target"]
+    wanted = decision.chosen.plan.target.format
+    (files,) = (one.files.values() for one in sources if one.format == wanted)
+    return streaming.note(decision, sum(file.stat().st_size for file in files))
 
 
 def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = None) -> None:
@@ -80,13 +122,16 @@ def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = Non
             costs, names the smallest memory that is enough.
 
     """
-    sources = every_format(bundle, draft_model)["target"]
+    every = every_format(bundle, draft_model)
+    sources = every["target"]
     weights = min(sum(file.stat().st_size for file in one.files.values()) for one in sources)
-    least = weights + _LEAST_PROCESS
-    if memory < least and profiling.read_cached(bundle, draft_model) is None:
+    # Weights that do not fit can pass through memory: the planner says how much must stay.
+    least = streaming.LEAST_PROCESS + (0 if streaming.possible(every) else weights)
+    if memory < least and run.read_cached(bundle, draft_model) is None:
         raise MemoryBudgetError(
             f"{memory / 1e6:.3g} MB is too little for any plan: the target's weights take"
-            f" {weights / 1e6:.0f} MB and a process that runs them {_LEAST_PROCESS / 1e6:.0f} MB,"
+            f" {weights / 1e6:.0f} MB and a process that runs them"
+            f" {streaming.LEAST_PROCESS / 1e6:.0f} MB,"
             " before any cache: `edgedec plan` without --memory shows what each plan takes"
         )
 
@@ -219,7 +264,7 @@ def _wrong_plan(plan: Plan) -> str:
         needs_model = drafting.info(plan.drafter).needs_model
     except RuntimeUnavailable as error:
         return str(error)
-    if plan.schedule not in (SEQUENTIAL, OVERLAPPED):
+    if plan.schedule not in SCHEDULES:
         return f"no schedule {plan.schedule!r:.40}"
     if needs_model != (plan.draft is not None):
         return f"drafter {plan.drafter!r} and where its model runs do not go together"
@@ -238,6 +283,8 @@ def _wrong_place(place: Place) -> str:
             return f"a place is called {name!r:.40}"
     if not 0 <= place.threads <= _MOST_THREADS:
         return f"a place has {place.threads!r:.20} threads"
+    if not 1 <= (place.weight_memory or 1) <= _MOST_BYTES_HELD:
+        return f"a place holds {place.weight_memory!r:.30} bytes of weights"
     cores = (0,) if place.cores is None else place.cores
     if not 1 <= len(cores) <= _MOST_THREADS or not 0 <= min(cores) <= max(cores) < _MOST_CORES:
         return "a place has cores that no machine has"

@@ -26,6 +26,7 @@ from edgedec.errors import (
 )
 from edgedec.loading import build
 from edgedec.loading.build import OpenOptions, Parts
+from edgedec.memory.grant import granting
 from edgedec.planning import remembered
 from edgedec.records.place import CPU
 from edgedec.records.plan import SEQUENTIAL, Decision, Plan
@@ -35,7 +36,7 @@ _log = logging.getLogger("edgedec")
 # Options that a plan decides; where the user sets one, no plan is made.
 _DECIDED = (
     "draft", "draft_length", "draft_load", "format", "threads", "batch_threads", "providers",
-    "device", "gpu_layers", "cores", "schedule",
+    "device", "gpu_layers", "cores", "schedule", "weight_memory",
 )  # fmt: skip
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(OpenOptions)}
 # Errors of a place that cannot be used, at load or in the middle of a text.
@@ -54,16 +55,17 @@ class NoPlan:
 def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenOptions:
     """Return ``options`` with models where a plan puts them.
 
-    If a rule's text depends on the drafts, they are made sequentially.
+    If a rule's text depends on the drafts, or texts take turns, they are made sequentially.
     """
     target = plan.target
-    together = options.accept in (None, "coupling", "match")
+    together = options.accept in (None, "coupling", "match") and options.parallel == 1
     return dataclasses.replace(
         options,
         threads=target.threads or None,
         cores=target.cores,
         providers=target.load_options().providers,
         device=target.load_options().device,
+        weight_memory=target.weight_memory,
         format=target.format,
         draft=plan.drafter,
         draft_length="auto" if plan.draft_length is None else plan.draft_length,
@@ -124,7 +126,7 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
 def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
     """Find the plan to follow: the stored one, one from a file, one for a memory limit, or none."""
     plan, limited = str(options.plan), options.memory is not None
-    if limited and plan != "auto":
+    if limited and plan not in ("auto", "none"):
         raise InputError(f"--memory makes a plan: leave --plan {plan} out")
     chosen = _chosen(options)
     if plan == "none":
@@ -132,7 +134,8 @@ def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
     if plan == "auto" and not limited and chosen:
         return NoPlan(f"{chosen} given")
     if chosen:
-        raise InputError(f"a plan decides {chosen}: leave it out, or --plan and --memory")
+        other = "add --plan none to keep to --memory without one" if limited else "leave --plan out"
+        raise InputError(f"a plan decides {chosen}: leave it out, or {other}")
     if limited:
         return _within(bundle, options)
     decision = _last(bundle, options) if plan == "auto" else _stored(bundle, options)
@@ -163,18 +166,23 @@ def _stored(bundle: str | Path, options: OpenOptions) -> Decision:
 def _within(bundle: str | Path, options: OpenOptions) -> Decision:
     """Make a plan that fits in memory; measures the models if that has not been done."""
     from edgedec.planning import decisions
-    from edgedec.profiling import ProfileOptions, read_cached
+    from edgedec.profiling.run import ProfileOptions, read_cached
 
     assert options.memory is not None
-    decisions.check_memory(options.memory, bundle, options.draft_model)
+    memory = granting(options.memory)()
+    decisions.check_memory(memory, bundle, options.draft_model)
     if read_cached(bundle, options.draft_model) is None:
         _log.warning("measuring what the models cost here, once; this takes a minute or so")
-    return decisions.plan(
+    decision = decisions.plan(
         bundle,
         _workload(options.max_context),
-        memory=options.memory,
+        memory=memory,
         options=ProfileOptions(draft_model=options.draft_model),
     )
+    streams = decisions.streams(decision, bundle, options.draft_model)
+    if streams:
+        _log.warning(streams)
+    return decision
 
 
 def _check_context(decision: Decision, options: OpenOptions) -> None:
@@ -267,7 +275,7 @@ class Opener:
         with suppress(EdgedecError):
             parts.close()
         self._give_way(error)
-        # From here on the way is no longer one that the user asked for.
+        # From here on the options differ from those that the user gave.
         self._planned = True
         return self.open()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from edgedec._support.amounts import size
 from edgedec.planning.footprint import footprint
 from edgedec.records.plan import Plan
 from edgedec.records.profile import Profile
@@ -130,11 +131,3 @@ class MemoryFit:
             else:
                 high = middle - 1
         return low
-
-
-def size(count: int) -> str:
-    """Format bytes for people, rounded up so that the amount named is enough."""
-    if count >= 10**9:
-        hundredths = -(-count // 10**7)
-        return f"{hundredths / 100:.2f} GB"
-    return f"{-(-count // 10**5) / 10:.1f} MB"

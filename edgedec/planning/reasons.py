@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from edgedec._support.amounts import size
 from edgedec.hardware.busy import BUSY
 from edgedec.planning.estimate import Estimate
-from edgedec.planning.memory_fit import MemoryFit, size
+from edgedec.planning.memory_fit import MemoryFit
 from edgedec.planning.weighed import WeighedCandidate
 from edgedec.records.plan import OVERLAPPED
 from edgedec.records.profile import Profile
@@ -39,6 +40,9 @@ class Findings:
     drafting: tuple[WeighedCandidate, ...]
     refused: tuple[WeighedCandidate, ...]
     interval: tuple[float, float]
+
+
+_TOO_LITTLE = "too little to give up choosing the length every round"
 
 
 def reasons(findings: Findings) -> Iterator[str]:
@@ -152,6 +156,8 @@ def _overlap(findings: Findings) -> Iterator[str]:
     sequential = next((o for o in findings.drafting if o.plan.schedule != OVERLAPPED), None)
     if chosen.plan.schedule == OVERLAPPED:
         than = f", {_against(chosen, sequential)} {sequential.plan.label}" if sequential else ""
+        if sequential and sequential.rate > chosen.rate:
+            than += f", which is ahead by {_TOO_LITTLE}"
         yield f"Overlap is used: the draft works while the target verifies{than}."
         return
     told = (
@@ -161,7 +167,7 @@ def _overlap(findings: Findings) -> Iterator[str]:
     if best.rate > chosen.rate and chosen.plan.plain:
         told += ", ahead by less than the uncertainty"
     elif best.rate > chosen.rate:
-        told += ", too little to give up choosing the length every round"
+        told += f", {_TOO_LITTLE}"
     yield f"{told}."
 
 

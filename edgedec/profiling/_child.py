@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -17,6 +15,7 @@ from edgedec._support.fields import from_json, to_json
 from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned
+from edgedec.hardware.resident import resident_bytes
 from edgedec.profiling import parity, passes
 from edgedec.profiling.children import LOGITS
 from edgedec.profiling.job import MeasurementJob
@@ -74,6 +73,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
         steady=steady,
         rolls_back=can.rollback is not Rollback.NONE,
         process_bytes=before,
+        scratch_bytes_per_token=info.scratch_bytes_per_token,
     )
     return measured, logits
 
@@ -111,21 +111,6 @@ def _at_contexts(
             f" {job.contexts[0] + max(widths)} or more"
         )
     return tuple(times), median(chunks), steady
-
-
-def resident_bytes() -> int:
-    """Return this process's resident memory; its peak if the system does not report that."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        pass
-    try:
-        import resource
-    except ImportError:
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ from edgedec.errors import EdgedecError
 from edgedec.loading.sources import Source
 from edgedec.profiling import children, parity
 from edgedec.profiling.job import DRAFT, TARGET, MeasurementJob, Together
-from edgedec.profiling.launch import with_launch
 from edgedec.profiling.places import Site
 from edgedec.profiling.prompts import SAMPLE
-from edgedec.records.place import CPU
+from edgedec.records.place import CPU, Place
 from edgedec.records.profile import Contention, Measured
 
 # Most important first; a short budget leaves the last ones out.
@@ -35,6 +34,7 @@ class Measuring:
         sources: by role, the model in every format.
         sites: what to measure.
         thorough: more widths, contexts and time.
+        most_context: longest text after which passes are measured; None is all of them.
 
     Attributes:
         notes: what could not be measured, a line each.
@@ -42,11 +42,18 @@ class Measuring:
     """
 
     def __init__(
-        self, sources: Mapping[str, Sequence[Source]], sites: Sequence[Site], *, thorough: bool
+        self,
+        sources: Mapping[str, Sequence[Source]],
+        sites: Sequence[Site],
+        *,
+        thorough: bool,
+        most_context: int | None = None,
     ) -> None:
         self.notes: list[str] = []
         self._sites = sites
         self._thorough = thorough
+        contexts = THOROUGH_CONTEXTS if thorough else CONTEXTS
+        self._contexts = tuple(sorted({min(one, most_context or one) for one in contexts}))
         self._samples = {
             role: tuple(models[0].read_tokenizer().encode(SAMPLE))
             for role, models in sources.items()
@@ -113,7 +120,7 @@ class Measuring:
             path=str(site.source.path),
             place=site.place,
             sample=self._samples[site.source.role],
-            contexts=THOROUGH_CONTEXTS if thorough else CONTEXTS,
+            contexts=self._contexts,
             widths=THOROUGH_WIDTHS if thorough else WIDTHS,
             budget_s=THOROUGH_BUDGET_S if thorough else BUDGET_S,
         )
@@ -161,3 +168,42 @@ def _with_parity(
 def _plain(site: Site) -> bool:
     """Return whether a place is the processor with the runtime's own kernels."""
     return site.place.device == CPU and site.place.provider is None
+
+
+def with_launch(measured: Sequence[Measured]) -> list[Measured]:
+    """Fill in ``launch_s``, the per-pass overhead outside the model.
+
+    If both models of a pair were measured at like places, it is the intercept, at no bytes, of the
+    line through their single-row passes over their bytes of weights. Otherwise it is the intercept,
+    at no rows, of the line through one and two rows, which is too high by the time of reading the
+    weights.
+    """
+    return [dataclasses.replace(one, launch_s=_launch_s(one, measured)) for one in measured]
+
+
+def _launch_s(one: Measured, measured: Sequence[Measured]) -> float:
+    if not one.times:
+        return 0.0
+    own = one.times[0].curve
+    others = [
+        other
+        for other in measured
+        if other.role != one.role and other.times and _alike(one.place, other.place)
+    ]
+    least = own.at(1)
+    for other in others[:1]:
+        theirs, bytes_apart = other.times[0].curve.at(1), one.weight_bytes - other.weight_bytes
+        if bytes_apart:
+            slope = (own.at(1) - theirs) / bytes_apart
+            least = min(own.at(1), theirs)
+            return min(least, max(0.0, own.at(1) - slope * one.weight_bytes))
+    return min(least, max(0.0, 2 * own.at(1) - own.at(2)))
+
+
+def _alike(one: Place, other: Place) -> bool:
+    return (one.format, one.device, one.provider, one.threads) == (
+        other.format,
+        other.device,
+        other.provider,
+        other.threads,
+    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgedec.errors import EdgedecError
 from edgedec.hardware.clusters import Cluster, clusters
 from edgedec.loading.sources import Source
+from edgedec.profiling.job import TARGET
 from edgedec.records.place import CPU, Place
 from edgedec.runtimes import registry
 
@@ -41,6 +43,8 @@ class Wanted:
         threads: numbers of threads on the processor.
         labels: parts of the places' labels, as ``cpu:0`` or ``Vulkan``.
         thorough: more numbers of threads, and every split of the cores for every role.
+        weight_memory: bytes of the target's weights that may be in memory at once: only places
+            whose weights pass through it, so that the target is never loaded whole. None loads it.
 
     """
 
@@ -48,6 +52,7 @@ class Wanted:
     threads: tuple[int, ...] = ()
     labels: tuple[str, ...] = ()
     thorough: bool = False
+    weight_memory: int | None = None
 
 
 def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list[Site], list[str]]:
@@ -76,11 +81,27 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
             more = _on_cpu(source.format, role, groups, replace(wanted, thorough=True))
             skipped += sum(_named(place, wanted.labels) for place in more if place not in on_cpu)
             places = [*on_cpu, *devices]
+            if role == TARGET and wanted.weight_memory is not None:
+                able = (place for place in places if streams_weights(place))
+                places = [replace(place, weight_memory=wanted.weight_memory) for place in able]
             found += [Site(source, place) for place in places if _named(place, wanted.labels)]
     if skipped:
         more_places = "1 more place" if skipped == 1 else f"{skipped} more places"
         left_out.append(f"{more_places} on the processor: --thorough measures them")
     return found, left_out
+
+
+def streams_weights(place: Place) -> bool:
+    """Return whether a place's weights could pass through memory in every pass."""
+    own = place.device == CPU and place.provider is None and place.cores is None
+    return own and format_streams(place.format)
+
+
+def format_streams(format: str) -> bool:
+    """Return whether a format's runtime reads weights in every pass, on this system."""
+    options = registry.of_format(format).options
+    able = any(option.name == "weight_memory" for option in options)
+    return able and sys.platform.startswith("linux")
 
 
 def _named(place: Place, labels: Iterable[str]) -> bool:

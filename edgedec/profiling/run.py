@@ -15,9 +15,10 @@ from edgedec.profiling import prompts, store
 from edgedec.profiling.identity import identity
 from edgedec.profiling.job import TARGET
 from edgedec.profiling.measuring import Measuring
-from edgedec.profiling.places import Site, Wanted, sites
+from edgedec.profiling.places import Site, Wanted, sites, streams_weights
 from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.profiling.recording import encoded, record
+from edgedec.records.place import Place
 from edgedec.records.profile import SCHEMA, Measured, Profile
 from edgedec.records.trace import Trace
 
@@ -98,6 +99,45 @@ def read_cached(bundle: str | Path, draft_model: Path | None = None) -> Profile 
     return store.read(identity(bundle, draft_model, every_format(bundle, draft_model))).profile
 
 
+def measure_target(
+    bundle: str | Path,
+    place: Place,
+    options: ProfileOptions | None = None,
+    on_progress: OnProgress | None = None,
+    most_context: int | None = None,
+) -> Measured:
+    """Measure the target at one more place; what fails is said in its ``parity``.
+
+    Args:
+        bundle, options, on_progress: as ``profile`` takes them.
+        place: where.
+        most_context: longest text after which passes are measured; None is that of all places.
+
+    Raises:
+        BundleError, InputError: see ``profile``.
+
+    """
+    options = options or ProfileOptions()
+    sources = {TARGET: every_format(bundle, options.draft_model)[TARGET]}
+    (source,) = (one for one in sources[TARGET] if one.format == place.format)
+    measuring = Measuring(
+        sources,
+        [Site(source, place)],
+        thorough=options.wanted.thorough,
+        most_context=most_context,
+    )
+    (found,) = measuring.places(
+        lambda what, done: on_progress(what, done, 1) if on_progress is not None else None
+    )
+    return found
+
+
+def keep(bundle: str | Path, made: Profile, options: ProfileOptions | None = None) -> None:
+    """Store a profile to which a place was added."""
+    draft_model = None if options is None else options.draft_model
+    store.write(identity(bundle, draft_model, every_format(bundle, draft_model)), made)
+
+
 @dataclass(frozen=True, slots=True)
 class _Task:
     """A profile to be measured."""
@@ -129,6 +169,9 @@ def _check_usable(measured: Sequence[Measured]) -> None:
 def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions) -> str:
     """Return what a stored profile lacks for these options; empty if nothing."""
     known = {(one.role, one.place) for one in profile.measured}
+    # The planner measures another amount of weights in memory itself, from any place that streams.
+    if any(role == TARGET and streams_weights(place) for role, place in known):
+        found = [site for site in found if site.place.weight_memory is None]
     missing = [site for site in found if site.key not in known]
     if missing:
         return f"the stored profile is without {missing[0].place.label}"

@@ -11,13 +11,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgedec._support import caches
 from edgedec._support.fields import from_json, to_json
 from edgedec.errors import ProfileError
 from edgedec.hardware.machine import difference
-from edgedec.records import soundness
-from edgedec.records.profile import SCHEMA, Profile
+
+if TYPE_CHECKING:
+    from edgedec.records.profile import Profile
 
 FOLDER = "EDGEDEC_CACHE"
 MAX_BYTES = 32 << 20
@@ -94,6 +96,9 @@ def read(identity: Identity) -> Found:
 
 def read_file(file: Path) -> Found:
     """Read a stored profile, whatever pair it is for; never raises."""
+    from edgedec.records import soundness  # opening a model needs none of a profile's records
+    from edgedec.records.profile import SCHEMA, Profile
+
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)

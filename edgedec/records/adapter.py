@@ -20,6 +20,8 @@ class LoadOption:
         least, most: bounds of a number; None sets none.
         flag: on the command line, without the dashes in front; empty is the name.
         draft_help: help of the option for the draft alone; empty means there is none.
+        in_bytes: the number is a size, which the command line takes as ``512MB``.
+        target_only: the draft does not take it over from the target.
 
     """
 
@@ -32,6 +34,8 @@ class LoadOption:
     most: int | None = None
     flag: str = ""
     draft_help: str = ""
+    in_bytes: bool = False
+    target_only: bool = False
 
     @property
     def on_command_line(self) -> str:
@@ -91,3 +95,19 @@ class AdapterInfo:
     purpose: str = ""
     options: tuple[LoadOption, ...] = ()
     providers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The outcome of preparing a model for this machine.
+
+    Attributes:
+        what: in a few words.
+        size_bytes: of what is kept for it on this machine; 0 if nothing is.
+        seconds: that it took.
+
+    """
+
+    what: str
+    size_bytes: int
+    seconds: float

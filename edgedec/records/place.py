@@ -20,6 +20,7 @@ class Place:
         threads: number that compute; 0 if the device does not count them.
         cores: to which they are pinned; None is any this process may use.
         provider: an execution provider of the runtime; None is the runtime's own choice.
+        weight_memory: most bytes of weights in memory at once; None is all of them.
 
     """
 
@@ -28,12 +29,14 @@ class Place:
     threads: int = 0
     cores: tuple[int, ...] | None = None
     provider: str | None = None
+    weight_memory: int | None = None
 
     @classmethod
     def of(cls, format: str, load: LoadOptions) -> Place:
         """Return the place where these options put a model of this format."""
         provider = next(iter(load.providers), None)
-        return cls(format, load.device or CPU, load.threads or 0, load.cores, provider)
+        held = load.own.get("weight_memory")
+        return cls(format, load.device or CPU, load.threads or 0, load.cores, provider, held)
 
     @property
     def label(self) -> str:
@@ -41,7 +44,10 @@ class Place:
         where = self.provider or self.device
         if self.cores is not None:
             where += ":" + ",".join(map(str, self.cores))
-        return f"{self.format} {where}" + (f" x{self.threads}" if self.threads else "")
+        where += f" x{self.threads}" if self.threads else ""
+        if self.weight_memory is not None:
+            where += f" streamed in {self.weight_memory / 1e6:.0f} MB"
+        return f"{self.format} {where}"
 
     def load_options(self, **more: Any) -> LoadOptions:
         """Return the ``LoadOptions`` of this place; ``more`` are other choices."""
@@ -50,7 +56,7 @@ class Place:
             cores=self.cores,
             providers=() if self.provider is None else (self.provider,),
             device=None if self.device == CPU else self.device,
-            **more,
+            **{"weight_memory": self.weight_memory, **more},
         )
 
     def apart_from(self, other: Place) -> bool:

@@ -5,10 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgedec.decoding.drafting import PLAIN
+from edgedec.errors import InputError
 from edgedec.records.place import Place
 
 SCHEMA = 2
-SEQUENTIAL, OVERLAPPED = "sequential", "overlapped"
+SEQUENTIAL, OVERLAPPED = SCHEDULES = "sequential", "overlapped"
+
+
+def check_schedule(name: object) -> None:
+    """Refuse a schedule that does not exist.
+
+    Raises:
+        InputError: names those that do.
+
+    """
+    if name not in SCHEDULES:
+        raise InputError(f"no schedule {name!r:.40}: expected one of {', '.join(SCHEDULES)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class Measured:
         steady: False when the machine was too busy to measure.
         rolls_back: False for a recurrent model, which cannot roll back a rejected token.
         process_bytes: of a process with the runtime but no model.
+        scratch_bytes_per_token: as ``ModelInfo``.
 
     """
 
@@ -96,6 +97,7 @@ class Measured:
     steady: bool
     rolls_back: bool = True
     process_bytes: int = 0
+    scratch_bytes_per_token: int = 0
 
     @property
     def tree(self) -> bool:

@@ -49,12 +49,14 @@ def _check_measured(one: Measured) -> None:
         raise ProfileError(f"role: expected one of {', '.join(ROLES)}")
     for name in ("launch_s", "transfer_s", "load_s"):
         _within(name, getattr(one, name), 0, _MOST_S)
-    for name in ("rss_bytes", "weight_bytes", "kv_bytes_per_token", "process_bytes"):
+    for name in ("rss_bytes", "weight_bytes", "kv_bytes_per_token", "process_bytes",
+                 "scratch_bytes_per_token"):  # fmt: skip
         _within(name, getattr(one, name), 0, _MOST_BYTES)
     _within("agreement", one.parity.agreement, 0, 1 + _ROUNDED)
     _within("threads", one.place.threads, 0, _MOST_COUNT)
     for core in one.place.cores or ():
         _within("cores", core, 0, _MOST_COUNT)
+    _within("weight_memory", one.place.weight_memory or 1, 1, _MOST_BYTES)
     if one.place.cores == ():
         raise ProfileError("cores: expected one or more")
     # A failed place has no other figures.

@@ -6,6 +6,7 @@ the first conversation and stays for the next turns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,14 +40,24 @@ class ChatTemplate:
         self._source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
 
+    @property
+    def shows_tools(self) -> bool:
+        """True if the template reads a list of tools."""
+        return re.search(r"\btools\b", self._source) is not None
+
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
         """Return the conversation as the model was trained to read it.
 
         Args:
             messages: objects with ``role`` and ``content``, both text.
             add_generation_prompt: end with the beginning of the assistant's turn.
+            tools: functions that the model may call, as JSON schemas.
 
         Raises:
             InputError: the messages are not as expected, or the template refuses them.
@@ -58,6 +69,8 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
             **self._tokens,
         }
+        if tools:
+            variables["tools"] = list(tools)
         task = {"source": self._source, "variables": variables, "max_chars": MAX_CHARS}
         try:
             text = _CHILD.ask(task, LIMITS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from edgedec.decoding.translation import OUTSIDE
 from edgedec.text.detokenize import BYTE_TOKEN
@@ -37,6 +37,7 @@ class Encoder:
         self.drops_first_space = tokenizer.scheme.drops_first_space
         self._tokenizer = tokenizer
         self.by_bytes = ids_by_bytes(tokenizer, spelled)
+        self._names = _inside(tokenizer.special_names)
         whole, bare = tokenizer.encode("a"), self._ids("a")  # tested with every file
         front = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
         self.start = whole[:front]
@@ -66,9 +67,13 @@ class Encoder:
         return self._text(text)
 
     def _text(self, text: str) -> list[int]:
-        # The names of special tokens in a text are not interpreted.
+        """Return the ids of a text in which the names of special tokens are not interpreted."""
+        first, *others = self._names.split(text)
+        ids = self._ids(first)
+        for part in others:
+            ids += self._continued(part)
         spelled = self.spelled
-        return [id for id in self._ids(text) if id < len(spelled) and spelled[id] is not None]
+        return [id for id in ids if id < len(spelled) and spelled[id] is not None]
 
     def _ids(self, text: str) -> list[int]:
         try:
@@ -153,6 +158,16 @@ class TextSpeller:
             offset += len(data)
             ends.append(stops.get(max(0, offset), OUTSIDE) if ordinary else OUTSIDE)
         ends[-1] = len(ids)
+
+
+def _inside(names: Iterable[str]) -> re.Pattern[str]:
+    """Return what matches behind the first character of any of ``names``."""
+    rests: dict[str, list[str]] = {}
+    for name in sorted(names):
+        if name[1:]:
+            rests.setdefault(re.escape(name[0]), []).append(re.escape(name[1:]))
+    places = [f"(?<={first})(?={'|'.join(rest)})" for first, rest in rests.items()]
+    return re.compile("|".join(places) or "(?!)")
 
 
 def ids_by_bytes(tokenizer: Tokenizer, spelled: Spelled) -> dict[bytes, int]:

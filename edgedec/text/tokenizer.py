@@ -35,6 +35,7 @@ class Tokenizer:
     Attributes:
         vocab_size: one more than the largest token id. A model may have more rows.
         special_ids: tokens that are never part of the text.
+        special_names: what ``encode`` takes for one of them in a text.
         bos_token, eos_token: as ``tokenizer_config.json`` names them, or None.
 
     """
@@ -48,9 +49,9 @@ class Tokenizer:
         decoder = backend.decoder
         self.scheme = Scheme.read(None if decoder is None else json.loads(decoder.__getstate__()))
         self.vocab_size: int = 1 + max(backend.get_vocab(with_added_tokens=True).values())
-        self.special_ids = frozenset(
-            id for id, token in backend.get_added_tokens_decoder().items() if token.special
-        )
+        special = {i: t for i, t in backend.get_added_tokens_decoder().items() if t.special}
+        self.special_ids = frozenset(special)
+        self.special_names = frozenset(token.content for token in special.values())
         self.bos_token = _token_text(config.get("bos_token"))
         self.eos_token = _token_text(config.get("eos_token"))
         self._written: dict[int, str] = {}
@@ -156,8 +157,16 @@ class Tokenizer:
             ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
         """Return the token ids of a conversation, ready for the assistant's turn.
+
+        Args:
+            messages: see ``ChatTemplate.render``.
+            tools: likewise.
 
         Raises:
             InputError: there is no template, or it refuses the messages.
@@ -166,7 +175,7 @@ class Tokenizer:
         template = self.chat_template
         if template is None:
             raise InputError("this bundle has no chat template: give a plain prompt instead")
-        return self.encode(template.render(messages), add_special_tokens=False)
+        return self.encode(template.render(messages, tools=tools), add_special_tokens=False)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ``ids``; special tokens and ids that are not tokens are skipped."""
@@ -194,6 +203,13 @@ class Tokenizer:
             found = "" if token in self.special_ids else self._backend.id_to_token(token) or ""
             self._written[token] = found
         return found
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return the bytes that a token adds to a text; a special token's are its name's."""
+        written = self.written(token)
+        if not written:
+            return (self._backend.id_to_token(token) or "").encode()
+        return self.scheme.bytes_of(written)
 
     def token_bytes(self, count: int) -> list[bytes | None]:
         """Return the bytes that each of the first ``count`` ids adds to a text.

@@ -1,0 +1,38 @@
+"""A lock that one process holds at a time; it ends with the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgedec.errors import InputError
+
+
+@contextmanager
+def alone(path: Path, busy: str) -> Iterator[None]:
+    """Hold the lock of a file or folder, ``<path>.lock`` beside it, while the block runs.
+
+    Args:
+        path: what only one process may use at a time; its folder must exist.
+        busy: the error's text if another process has it.
+
+    Raises:
+        InputError: another process has it, or the lock cannot be written there.
+
+    """
+    from filelock import FileLock, Timeout
+
+    if not path.parent.is_dir():  # FileLock would create it
+        raise InputError(f"{path}: the folder {path.parent} is missing: make it, or name another")
+    lock = FileLock(path.with_name(f"{path.name}.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(f"{path}: {busy}") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        lock.release()

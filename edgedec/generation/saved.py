@@ -1,0 +1,98 @@
+"""A text that an engine holds, as a file: it continues later without being read again.
+
+::
+
+    head          tokens, the policy's learning, names of the parts below, and a note of the caller
+    target        its keys and values
+    draft, ...    what the drafter keeps, part by part
+
+Each is an envelope of ``edgedec.decoding.snapshot``, hashed on its own. Not compressed: keys and
+values in float32 hardly shrink, and a disk takes them faster than a compressor does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+from edgedec.decoding import snapshot
+from edgedec.decoding.drafting.base import keepers_of
+from edgedec.decoding.engine import Engine
+from edgedec.decoding.policy import Learning
+from edgedec.errors import SnapshotError
+
+_KIND, _FORMAT = "text", "1"
+_MOST_HEAD = 1 << 26
+
+
+def save(engine: Engine, file: BinaryIO, note: Mapping[str, Any]) -> None:
+    """Write the text that the engine holds, and a note, as JSON.
+
+    Raises:
+        StateError: a text is being decoded, or a model's sessions cannot be saved.
+
+    """
+    text, keepers = list(engine.held), keepers_of(engine.drafter)
+    learned = engine.policy.learned() if isinstance(engine.policy, Learning) else {}
+    head = {"tokens": text, "learned": learned, "parts": list(keepers), "note": dict(note)}
+    payload = json.dumps(head, allow_nan=False).encode()
+    snapshot.write(file, runtime=_KIND, model=_FORMAT, length=len(text), payload=[payload])
+    engine.target.save(file)
+    for keeper in keepers.values():
+        keeper.save(file)
+
+
+def restore(engine: Engine, file: BinaryIO) -> dict[str, Any]:
+    """Load a saved text into the engine; return the note.
+
+    Parts of another drafter than this engine's are left out: they are computed again.
+
+    Raises:
+        SnapshotError: damaged, or of other models; the engine then holds nothing.
+        CapacityExceeded: the text is longer than the context; likewise.
+        StateError: a text is being decoded.
+
+    """
+    engine.hold(())
+    engine.target.rollback(0)
+    head = _head(file)
+    try:
+        engine.target.load(file)
+        keepers = keepers_of(engine.drafter)
+        for name in head["parts"]:
+            if name not in keepers:
+                break
+            keepers[name].load(file, head["tokens"])
+        if engine.target.length != len(head["tokens"]):
+            raise damaged()
+        if isinstance(engine.policy, Learning):
+            engine.policy.learn_from(head["learned"])
+    except BaseException:
+        engine.target.rollback(0)
+        raise
+    engine.hold(head["tokens"])
+    note: dict[str, Any] = head["note"]
+    return note
+
+
+def damaged() -> SnapshotError:
+    """Return the error of a saved text with invalid contents."""
+    return SnapshotError("the saved text is damaged: begin anew, or use another file")
+
+
+def _head(file: BinaryIO) -> dict[str, Any]:
+    length, payload = snapshot.read(file, runtime=_KIND, model=_FORMAT, most=_MOST_HEAD)
+    try:
+        head = json.loads(payload)
+    except (ValueError, RecursionError):
+        raise damaged() from None
+    kinds = {"tokens": list, "learned": dict, "parts": list, "note": dict}
+    if not isinstance(head, dict) or any(type(head.get(k)) is not v for k, v in kinds.items()):
+        raise damaged()
+    tokens = head["tokens"]
+    if len(tokens) != length or not all(type(token) is int and token >= 0 for token in tokens):
+        raise damaged()
+    if not all(type(name) is str for name in head["parts"]):
+        raise damaged()
+    return head

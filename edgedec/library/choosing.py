@@ -1,0 +1,160 @@
+"""Chooses the files of a hub's repository that a model needs; none of them is code.
+
+Weights come from safetensors or GGUF alone: a pickle is never fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedec.errors import InputError
+from edgedec.library.records import BUNDLE, GGUF, Origin
+from edgedec.library.reference import Reference
+
+_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
+_BESIDE = (
+    "config.json",
+    "generation_config.json",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+_MAX_BESIDE_BYTES = 128 << 20
+# The quantisations that are used most, the most common first.
+_USUAL = ("Q4_K_M", "Q4_0", "Q4_K_S", "Q5_K_M", "Q8_0")
+_PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
+_PLAIN_PATH = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+_MAX_FILES = 10_000
+_NAMED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file on the hub, as the hub describes it.
+
+    Attributes:
+        size_bytes: its length.
+        sha256: of a large file.
+        git_sha1: of a small one, as git computes it.
+
+    """
+
+    size_bytes: int
+    sha256: str | None
+    git_sha1: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The files to fetch.
+
+    Attributes:
+        kind: ``bundle`` for a checkpoint that becomes one, or ``gguf``.
+        names: of the files, the main one of a GGUF model first.
+        label: distinguishes a GGUF file from the others of its repository; empty for a checkpoint.
+
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A model's files on this disk.
+
+    Attributes:
+        folder: of one revision of the repository.
+        choice: which of its files were fetched.
+        origin: where they came from.
+
+    """
+
+    folder: Path
+    choice: Choice
+    origin: Origin
+
+
+def choose(reference: Reference, files: Mapping[str, RemoteFile]) -> Choice:
+    """Return the files that a model needs.
+
+    A checkpoint is preferred to GGUF files unless one of these was asked for.
+
+    Raises:
+        InputError: there are no weights that can be read, or several that might be meant.
+
+    """
+    if len(files) > _MAX_FILES:
+        raise InputError(f"{reference.repo} has {len(files)} files, expected {_MAX_FILES} at most")
+    weights = [name for name in files if _WEIGHTS.fullmatch(name)]
+    if weights and reference.which is None:
+        return _checkpoint(reference, files, weights)
+    models = _gguf_models(name for name in files if _PLAIN_PATH.fullmatch(name))
+    if not models:
+        asked = "" if reference.which is None else f" for :{reference.which}"
+        raise InputError(
+            f"{reference.repo} has no {'GGUF files' if weights else 'model.safetensors or GGUF'}"
+            f"{asked}: other weights are not read"
+        )
+    label = _label(reference, models)
+    return Choice(GGUF, models[label], label)
+
+
+def _checkpoint(
+    reference: Reference, files: Mapping[str, RemoteFile], weights: list[str]
+) -> Choice:
+    missing = [name for name in ("config.json", "tokenizer.json") if name not in files]
+    if missing:
+        raise InputError(f"{reference.repo} has no {missing[0]}, which a checkpoint needs")
+    beside = [name for name in _BESIDE if name in files]
+    for name in beside:
+        if files[name].size_bytes > _MAX_BESIDE_BYTES:
+            raise InputError(
+                f"{reference.repo}: {name} has {files[name].size_bytes} bytes, expected"
+                f" {_MAX_BESIDE_BYTES >> 20} MiB at most"
+            )
+    single = ["model.safetensors"] if "model.safetensors" in weights else sorted(weights)
+    return Choice(BUNDLE, (*beside, *single))
+
+
+def _gguf_models(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the parts of each GGUF model by its label."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        if name.lower().endswith(".gguf") and "mmproj" not in name.lower():
+            found.setdefault(_PART.sub("", name), []).append(name)
+    return {_tag(name): tuple(parts) for name, parts in found.items()}
+
+
+def _tag(name: str) -> str:
+    """Return a file's quantisation, as its name states it; else the name."""
+    stem = name.rsplit("/", 1)[-1][: -len(".gguf")]
+    found = re.search(r"(?:^|[-._])((?:I?Q\d\w*|BF16|F16|F32|MXFP4))$", stem, re.IGNORECASE)
+    return found[1].upper() if found else name
+
+
+def _label(reference: Reference, models: Mapping[str, tuple[str, ...]]) -> str:
+    """Return which of the models is meant."""
+    which = reference.which
+    if which is not None:
+        for label, parts in models.items():
+            if label.lower() == which.lower() or which in parts:
+                return label
+        raise InputError(f"{reference.repo} has no {which}: it has {_listed(models)}")
+    if len(models) == 1:
+        return next(iter(models))
+    for usual in _USUAL:
+        if usual in models:
+            return usual
+    raise InputError(f"{reference.repo} has {_listed(models)}: name one, {reference.repo}:NAME")
+
+
+def _listed(models: Mapping[str, object]) -> str:
+    names = list(models)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,0 +1,256 @@
+"""Fetches a model's files from a hub, by huggingface_hub; every file's hash is checked.
+
+Tokens for gated and private models belong to huggingface_hub (``hf auth login``): edgedec neither
+asks for them nor stores them. Nothing that is fetched is executed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from edgedec._support import installation
+from edgedec._support.fields import one_line
+from edgedec._support.files import open_regular
+from edgedec.errors import BundleError, InputError, RuntimeUnavailable
+from edgedec.library.choosing import Choice, Fetched, RemoteFile, choose
+from edgedec.library.making import Listener
+from edgedec.library.records import Origin
+from edgedec.library.reference import Reference, hub_folder
+from edgedec.library.store import Library
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_AGAIN = "files that were fetched are kept, and the same command fetches the others"
+_TRIES, _PAUSE_S = 4, 1.0
+# What huggingface_hub's versions reach the network with.
+_CLIENTS = ("requests", "urllib3", "httpx", "httpcore", "httpx2", "httpcore2")
+
+
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    """A repository at a revision, as the hub describes it."""
+
+    commit: str
+    licence: str | None
+    files: Mapping[str, RemoteFile]
+
+
+def fetch(reference: Reference, library: Library, listener: Listener) -> Fetched:
+    """Fetch what a model needs; files that are there already are not fetched again.
+
+    Args:
+        reference: the model.
+        library: where it is kept.
+        listener: receives revision, licence, size, and each file's sha256.
+
+    Raises:
+        InputError: there is no such model, it may not be fetched, or there is no way to the hub.
+        BundleError: a file is not what the hub says it is.
+        RuntimeUnavailable: the extra ``hub`` is not installed.
+
+    """
+    client = _client()
+    with _explained(reference, library):
+        found = _repository(client, reference)
+        choice = choose(reference, found.files)
+        size = sum(found.files[name].size_bytes for name in choice.names)
+        listener.say(
+            f"{reference.repo}: revision {found.commit}, licence {found.licence or 'unstated'},"
+            f" {len(choice.names)} files, {size / 1e6:.1f} MB"
+        )
+        _check_room(library, size)
+        lock = library.locked(
+            hub_folder(reference.repo),
+            lambda: listener.say("another edgedec fetches this model: waiting"),
+        )
+        with lock:
+            return _fetch(client, reference, found, choice, library, listener)
+
+
+def _client() -> ModuleType:
+    try:
+        import huggingface_hub
+        from huggingface_hub.utils import (  # type: ignore[attr-defined,unused-ignore]
+            disable_progress_bars,
+        )
+    except ModuleNotFoundError as error:
+        raise RuntimeUnavailable(
+            f"fetching models needs {error.name}: install it with"
+            f" `{installation.install(extra='hub')}`"
+        ) from None
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    return huggingface_hub
+
+
+def _endpoint() -> str | None:
+    """Return another hub's address, as huggingface_hub's own variable names it."""
+    return os.environ.get("HF_ENDPOINT") or None
+
+
+def _repository(client: ModuleType, reference: Reference) -> _Repository:
+    info = client.HfApi(endpoint=_endpoint()).model_info(
+        reference.repo, revision=reference.revision, files_metadata=True
+    )
+    commit = info.sha
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        raise BundleError(f"{reference.repo}: the hub names no commit: try again later")
+    files = {one.rfilename: _remote(one) for one in info.siblings or ()}
+    return _Repository(commit, _licence(info), files)
+
+
+def _remote(sibling: Any) -> RemoteFile:
+    lfs = sibling.lfs
+    sha256 = lfs.get("sha256") if isinstance(lfs, dict) else getattr(lfs, "sha256", None)
+    return RemoteFile(int(sibling.size or 0), sha256, sibling.blob_id)
+
+
+def _licence(info: Any) -> str | None:
+    """Return the licence that the model's card states."""
+    stated = getattr(info.card_data, "license", None) if info.card_data is not None else None
+    if stated == "other":
+        stated = getattr(info.card_data, "license_name", None) or stated
+    return one_line(stated) if isinstance(stated, str) else None
+
+
+def _check_room(library: Library, size: int) -> None:
+    folder = library.folder
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise InputError(
+            f"{size / 1e9:.1f} GB do not fit into the {free / 1e9:.1f} GB that are free in"
+            f" {library.folder}: make room (`edgedec rm --unused`), or set EDGEDEC_LIBRARY"
+        )
+
+
+def _fetch(
+    client: ModuleType,
+    reference: Reference,
+    found: _Repository,
+    choice: Choice,
+    library: Library,
+    listener: Listener,
+) -> Fetched:
+    digests, folder = {}, library.hub
+    for name in choice.names:
+        path = _download(client, reference.repo, found.commit, name, library, listener)
+        digests[name] = _checked(path, name, found.files[name])
+        listener.say(f"{name}  sha256 {digests[name]}")
+        folder = path.parents[name.count("/")]
+    size = sum(found.files[name].size_bytes for name in choice.names)
+    origin = Origin(reference.where, found.commit, digests, size, found.licence)
+    return Fetched(folder, choice, origin)
+
+
+def _download(
+    client: ModuleType, repo: str, commit: str, name: str, library: Library, listener: Listener
+) -> Path:
+    """Return a file's path once it is there; a connection that breaks is made again."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            path = client.hf_hub_download(
+                repo, name, revision=commit, cache_dir=library.hub, endpoint=_endpoint()
+            )
+            return Path(path)
+        except Exception as error:
+            if not tries_left or not _broke(error):
+                raise
+            listener.say(f"{name}: the connection broke: going on")
+            time.sleep(_PAUSE_S)
+    raise AssertionError("the last try returns or raises")
+
+
+def _broke(error: Exception) -> bool:
+    """Return whether the network failed, rather than the hub or the disk."""
+    answered = getattr(error, "response", None) is not None
+    return not answered and type(error).__module__.split(".")[0] in _CLIENTS
+
+
+def _checked(path: Path, name: str, remote: RemoteFile) -> str:
+    """Return a file's sha256; remove a file that is not what the hub says it is.
+
+    Raises:
+        BundleError: it is not.
+
+    """
+    sha256, sha1, size = hashlib.sha256(), hashlib.sha1(usedforsecurity=False), 0
+    with open_regular(path) as stream:
+        sha1.update(b"blob %d\0" % os.fstat(stream.fileno()).st_size)
+        while block := stream.read(1 << 20):
+            sha256.update(block)
+            sha1.update(block)
+            size += len(block)
+    digest = sha256.hexdigest()
+    expected, met = remote.sha256, digest
+    if expected is None:
+        expected, met = remote.git_sha1, sha1.hexdigest()
+    if size == remote.size_bytes and met == expected:
+        return digest
+    for file in (path.resolve(), path):
+        with suppress(OSError):
+            file.unlink()
+    raise BundleError(
+        f"{name} is not what the hub says: {size} bytes with hash {met}, expected"
+        f" {remote.size_bytes} with {one_line(str(expected))}; it was removed: run the command"
+        " again"
+    )
+
+
+@contextmanager
+def _explained(reference: Reference, library: Library) -> Iterator[None]:
+    """Turn what goes wrong between here and the hub into one line that says what to do."""
+    try:
+        yield
+    except (InputError, BundleError):
+        raise
+    except Exception as error:
+        line = _line(error, reference, library)
+        if line is None:
+            raise
+        raise InputError(line) from None
+
+
+def _line(error: Exception, reference: Reference, library: Library) -> str | None:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    repo = reference.repo
+    if "GatedRepoError" in kinds:
+        return (
+            f"{repo} is gated: accept its terms on its page, then `hf auth login` with a token of"
+            " that account"
+        )
+    if "RevisionNotFoundError" in kinds:
+        return f"{repo} has no revision {reference.revision}"
+    if "RepositoryNotFoundError" in kinds:
+        return (
+            f"{repo} is not on the hub, or is private: check its name; for a private one,"
+            " `hf auth login`"
+        )
+    if "OfflineModeIsEnabled" in kinds:
+        return f"{repo} is not in the library, and HF_HUB_OFFLINE forbids fetching it"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403):
+        return (
+            f"the hub refuses the token that is stored here ({status}): `hf auth login` renews it"
+        )
+    if status is not None:
+        return f"the hub answered {status} for {repo}: try again later; {_AGAIN}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left in {library.folder}: make room, or set EDGEDEC_LIBRARY; {_AGAIN}"
+    if "LocalEntryNotFoundError" in kinds or _broke(error):
+        return f"{repo} cannot be fetched: no connection to the hub, or it broke; {_AGAIN}"
+    if isinstance(error, OSError) and "onsistency check" in str(error):
+        return f"{repo} cannot be fetched: a file came with another length; {_AGAIN}"
+    return None

@@ -1,0 +1,156 @@
+"""Stores facts about a model of the library in a JSON file next to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from edgedec._support.atomic import write_json
+from edgedec._support.fields import from_json, json_object, to_json
+from edgedec._support.files import open_regular
+from edgedec.errors import BundleError
+
+RECORD = "model.json"
+BUNDLE, GGUF = "bundle", "gguf"
+_SCHEMA = 1
+_MAX_BYTES = 1 << 20
+PLAIN, CALIBRATED = "none", "self"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a checkpoint's weights are stored.
+
+    Attributes:
+        weights: ``int4``, ``int8``, ``fp16`` or ``fp32``.
+        calibration: ``none`` rounds each weight by itself, in seconds; ``self`` rounds them for
+            texts that the model writes, in minutes. Only int4 is calibrated.
+
+    """
+
+    weights: str = "int4"
+    calibration: str = PLAIN
+
+    def __str__(self) -> str:
+        if self.weights != "int4":
+            return self.weights
+        return f"{self.weights}, {'calibrated' if self.calibration == CALIBRATED else 'plain'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a model came from.
+
+    Attributes:
+        where: a folder's absolute path, or a hub's name of it.
+        revision: the hub's commit; None for a folder.
+        files: sha256 of each file by name.
+        bytes: of these files together.
+        licence: as the hub states it; None for a folder.
+
+    """
+
+    where: str
+    revision: str | None
+    files: dict[str, str]
+    bytes: int
+    licence: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The facts about one model.
+
+    Attributes:
+        name: what the user calls it: a folder's name, or a hub's.
+        kind: ``bundle`` or ``gguf``.
+        path: of the bundle or the GGUF file, relative to the library's folder.
+        form: how its weights are stored; of a GGUF file only ``weights`` means something.
+        architecture: its ``model_type``.
+        parameters: numbers in it.
+        tokenizer: a hash of its tokenizer; equal ones are of the same tokenizer.
+        licence: as its source states it, or None.
+        made: when it was added, in UTC, as ISO 8601.
+        origin: where it came from.
+
+    """
+
+    name: str
+    kind: str
+    path: str
+    form: Form
+    architecture: str
+    parameters: int
+    tokenizer: str
+    licence: str | None
+    made: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model in the library.
+
+    Attributes:
+        id: hexadecimal digits that follow from its source and its form.
+        record: its facts.
+        path: the bundle's folder or the GGUF file, absolute.
+
+    """
+
+    id: str
+    record: Record
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The name that users give."""
+        return self.record.name
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its files; those of a bundle may be shared with another model's."""
+        if self.record.kind == GGUF:
+            return self.record.origin.bytes
+        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+
+
+def write(folder: Path, record: Record) -> None:
+    """Write a model's record into its folder.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    write_json(folder / RECORD, {"schema": _SCHEMA, **to_json(record)}, indent=1)
+
+
+def read(library: Path, folder: Path) -> Model | None:
+    """Return the model of a folder; None if it is damaged, or of another version of edgedec."""
+    try:
+        with open_regular(folder / RECORD) as stream:
+            raw = json_object(stream.read(_MAX_BYTES))
+        if raw is None or raw.pop("schema", None) != _SCHEMA:
+            return None
+        record = from_json(Record, raw, str(folder / RECORD), BundleError)
+    except (OSError, BundleError):
+        return None
+    path = _inside(library, record.path)
+    if path is None or not path.exists():
+        return None
+    return Model(folder.name, record, path)
+
+
+def _inside(library: Path, path: str) -> Path | None:
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts:
+        return None
+    return library / pure
+
+
+def as_json(model: Model) -> Mapping[str, Any]:
+    """Return a model's facts as JSON."""
+    facts: dict[str, Any] = to_json(model.record)
+    return {"id": model.id, "size_bytes": model.size_bytes, **facts, "path": str(model.path)}

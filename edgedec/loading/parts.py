@@ -1,0 +1,79 @@
+"""Open models and their engines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgedec.decoding.engine import Engine, Request
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.reading import shared_length
+from edgedec.decoding.session import Model
+from edgedec.loading.sources import Pair
+from edgedec.memory.guard import MemoryGuard
+from edgedec.memory.restrained import Restrained
+from edgedec.text.tokenizer import Tokenizer
+
+
+@dataclass(slots=True)
+class Parts:
+    """Open models and their engine.
+
+    Attributes:
+        pair: the files that were loaded.
+        plan: facts for reports, as ``--json`` prints them.
+        stack: closes sessions and models.
+        twins: engines that take turns with ``engine``.
+        contexts: most tokens of each engine's last text, by the engine's ``id``.
+        bound: the limit on the context; see ``CachePlan``.
+        guard: holds texts to a number of bytes; None without such a limit.
+
+    """
+
+    pair: Pair
+    target: Model
+    engine: Engine
+    tokenizer: Tokenizer
+    plan: dict[str, Any]
+    stack: ExitStack
+    bound: str
+    guard: MemoryGuard | None = None
+    twins: Sequence[Engine] = ()
+    contexts: dict[int, int] = field(default_factory=dict)
+
+    def idle_engine(self, prompt: Sequence[int]) -> Engine:
+        """Return the engine for a text: of those without one, that whose drafter knows most of it.
+
+        If all have one, the engine that is returned refuses another.
+        """
+        engines = [self.engine, *self.twins]
+        idle = [engine for engine in engines if not engine.running]
+        return max(idle or engines, key=lambda engine: shared_length(engine.last, prompt))
+
+    def within_memory(self, request: Request, metrics: Metrics, engine: Engine) -> Request:
+        """Return the request with a policy that keeps it within the memory limit, if there is one.
+
+        Raises:
+            MemoryBudgetError: the text does not fit in the limit.
+            StateError: the engine decodes another text, to which the guard belongs.
+
+        """
+        if self.guard is None:
+            return request
+        engine.check_idle()
+        context = len(request.prompt) + request.stop.remaining
+        self.contexts[id(engine)] = context
+        # Every text is counted as if it were as long as the longest.
+        others = [self.contexts[id(one)] for one in (self.engine, *self.twins) if one.running]
+        sampled, prompt = not request.sampler.params.greedy, len(request.prompt)
+        sampled, prompt = sampled or bool(others), max(prompt, *others) if others else prompt
+        self.guard.begin(max(context, *others, 0), metrics, sampled=sampled, prompt=prompt)
+        policy = request.policy or engine.policy
+        return dataclasses.replace(request, policy=Restrained(policy, self.guard))
+
+    def close(self) -> None:
+        """Close the sessions, then the models."""
+        self.stack.close()

@@ -1,0 +1,274 @@
+"""Opens the sessions of a pair, with a context that fits in the memory that is granted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from edgedec._support.amounts import megabytes
+from edgedec.decoding.drafting import PLAIN
+from edgedec.decoding.engine import Engine
+from edgedec.decoding.session import Capabilities, Model, ModelInfo, Session, Want
+from edgedec.decoding.session_abilities import Rehearsing, Reserving
+from edgedec.decoding.session_base import PREFILL_CHUNK
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import MemoryBudgetError
+from edgedec.hardware.resident import resident_bytes, unread_bytes
+from edgedec.loading.options import OpenOptions
+from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES, ModelCosts, remembered
+from edgedec.memory.budget import CachePlan, plan_caches
+from edgedec.memory.grant import granting
+from edgedec.memory.guard import Costs, MemoryGuard
+from edgedec.memory.levels import FULL, Level, levels
+from edgedec.records.plan import OVERLAPPED, Plan
+
+# Drafts are given up before the context falls below the first; below the second it is useless.
+_SHORT, _LEAST = 512, 16
+
+
+class Meter:
+    """Counts what the process came to hold, by name, since it was made.
+
+    Args:
+        counting: False counts nothing, since reading all mappings takes milliseconds.
+
+    Attributes:
+        process: bytes before that.
+
+    """
+
+    def __init__(self, *, counting: bool) -> None:
+        self._counting = counting
+        self.process = self._last = resident_bytes() if counting else 0
+        self._mapped = unread_bytes() if counting else 0
+        self._taken: Counter[str] = Counter()
+        self._unread: Counter[str] = Counter()
+
+    def mark(self, name: str) -> None:
+        """Count what was taken since the last mark."""
+        if not self._counting:
+            return
+        now = resident_bytes()
+        self._taken[name] += now - self._last
+        self._last = now
+        unread = unread_bytes()
+        self._unread[name] += unread - self._mapped
+        self._mapped = unread
+
+    def taken(self, name: str) -> int:
+        """Return the bytes counted for a name."""
+        return max(0, self._taken[name])
+
+    def unread(self, name: str) -> int:
+        """Return the bytes of files mapped for a name that are not in memory yet."""
+        return max(0, self._unread[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Open sessions of a pair.
+
+    Attributes:
+        target, draft: empty; ``draft`` is None without a draft model.
+        caches: their capacity.
+        costs: what the models take, if memory is limited; else None, as is ``meter``, which counts
+            what the engine takes.
+
+    """
+
+    target: Session
+    draft: Session | None
+    caches: CachePlan
+    costs: Costs | None = None
+    meter: Meter | None = None
+
+    def guard(self, options: OpenOptions, engines: Sequence[Engine]) -> MemoryGuard | None:
+        """Return a guard over engines of these sessions; None if memory is not limited."""
+        engine = engines[0]
+        if self.costs is None or self.meter is None or options.memory is None:
+            return None
+        vocab_size, most = self.costs.target.vocab_size, self.costs.drafted
+        self.meter.mark("engine")
+        # What its drafter keeps is counted by itself.
+        engine_bytes = self.meter.taken("engine") - remembered(engine.drafter.name, vocab_size, 0)
+        costs = replace(self.costs, process=self.costs.process + max(0, engine_bytes))
+        steps = levels(
+            [one.drafter for one in engines],
+            lambda: engine.texts.sessions,
+            vocab_size,
+            most=most,
+        )
+        fixed: list[tuple[Session, ModelCosts]] = []
+        if options.caches == 1:  # of several, the next text's is not known yet
+            fixed.append((self.target, self.costs.target))
+        # A draft model in a thread of its own may be computing.
+        alone = options.schedule != OVERLAPPED and options.parallel == 1
+        if self.draft is not None and self.costs.draft and alone:
+            fixed.append((self.draft, self.costs.draft))
+        return MemoryGuard(granting(options.memory), costs, steps, lambda: engine.target, fixed)
+
+
+def open_sessions(
+    target: Model,
+    draft: Model | None,
+    plan: Plan,
+    options: OpenOptions,
+    meter: Meter,
+    stack: ExitStack,
+) -> Sessions:
+    """Open sessions of the largest context that the options and the granted memory allow.
+
+    Args:
+        target, draft: the models.
+        plan: says how much is drafted.
+        options: limits of the context and of memory.
+        meter: marked ``tokenizer``, ``target`` and ``draft`` as they were loaded.
+        stack: closes the sessions.
+
+    Raises:
+        MemoryBudgetError: a limit does not hold what was asked for.
+
+    """
+    found = _opened(target, draft, options, options.context_limit, stack)
+    if options.memory is None:
+        return found
+    drafted = 0 if plan.plain else plan.draft_length
+    drafted = AUTO_LENGTH if drafted is None else drafted
+    granted = granting(options.memory)()
+    of_target = _costs(meter, "target", target, found.target, drafted + 1, granted)
+    of_draft = None
+    if draft is not None and found.draft is not None:
+        of_draft = _costs(meter, "draft", draft, found.draft, drafted + 1, granted)
+    costs = Costs(
+        of_target.times(options.caches),
+        of_draft and of_draft.times(options.parallel),
+        meter.process,
+        meter.taken("tokenizer"),
+        drafted,
+        options.parallel,
+    )
+    most = found.caches.capacity
+    capacity = fitted(costs, plan.drafter, granted, most, options.max_context)
+    if capacity < most:
+        for session in (found.target, found.draft):
+            if session is not None:
+                session.close()
+        found = _opened(target, draft, options, capacity, stack)
+    return replace(found, costs=costs, meter=meter)
+
+
+def _opened(
+    target: Model, draft: Model | None, options: OpenOptions, limit: int | None, stack: ExitStack
+) -> Sessions:
+    info = replace(
+        _at_most(target.info, limit),
+        # There is a cache for each conversation, and one of the draft for each text at a time.
+        kv_bytes_per_token=target.info.kv_bytes_per_token * options.caches,
+    )
+    drafting = None
+    if draft is not None:
+        kv_bytes = draft.info.kv_bytes_per_token * options.parallel
+        of_draft = replace(draft.info, kv_bytes_per_token=kv_bytes)
+        drafting = _at_most(of_draft, options.most_drafted_from)
+    caches = plan_caches(
+        info,
+        drafting,
+        max_context=options.max_context,
+        kv_memory=options.kv_memory,
+    )
+    session = _open(target, caches.capacity, stack)
+    if draft is None:
+        return Sessions(session, None, caches)
+    seen = options.most_drafted_from or caches.capacity
+    return Sessions(session, _open(draft, seen, stack), caches)
+
+
+def _at_most(info: ModelInfo, context: int | None) -> ModelInfo:
+    return replace(info, max_context=min(info.max_context, context or info.max_context))
+
+
+def _open(model: Model, capacity: int, stack: ExitStack) -> Session:
+    session = model.open(min(capacity, model.info.max_context))
+    stack.callback(session.close)
+    return session
+
+
+def _costs(
+    meter: Meter, role: str, model: Model, session: Session, rows: int, granted: int
+) -> ModelCosts:
+    """Measure a model after a pass of each kind that decoding runs."""
+    affordable = max(0, granted - resident_bytes()) // max(1, model.info.kv_bytes_per_token)
+    info, rows = model.info, min(rows, session.capacity // 2)
+    if model.capabilities.row_widths is not None:
+        rows = min(rows, model.capabilities.row_widths[-1])
+    read = min(PREFILL_CHUNK, session.capacity - rows)
+    if isinstance(session, Rehearsing):
+        session.rehearse(max(read + rows, min(session.capacity, affordable)), rows)
+        filled = 0
+    else:
+        session.prefill([0] * read)
+        scored = session.forward(_widest(rows, model.capabilities), want=Want.LOGITS)
+        scored.first()  # some runtimes rank tokens only when asked
+        session.rollback(0)
+        filled = session.allocated if isinstance(session, Reserving) else read + rows
+    meter.mark(role)
+    held = meter.taken(role) - filled * info.kv_bytes_per_token
+    return ModelCosts(
+        max(0, held),
+        info.kv_bytes_per_token,
+        session.capacity,
+        info.vocab_size,
+        info.scratch_bytes_per_token,
+        rows,
+        meter.unread(role),
+        max(FLOAT_BYTES * rows * info.vocab_size, info.scratch_bytes_per_token * (read + rows))
+        if info.scratch_bytes_per_token
+        else 0,
+    )
+
+
+def _widest(rows: int, capabilities: Capabilities) -> TokenTree:
+    """Return a tree of this many nodes, which branches where a session verifies that."""
+    tree = TokenTree(0)
+    while len(tree) < rows:
+        branches = capabilities.tree and len(tree) == rows // 2
+        tree.add(1, 0 if branches else len(tree) - 1)
+    return tree
+
+
+def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | None) -> int:
+    """Return the tokens of a context that the granted memory holds, at most ``most``.
+
+    Args:
+        costs: of the open models.
+        drafter: its name.
+        granted: bytes.
+        most: tokens.
+        asked: the context that the user asked for, which stays even if little can be drafted.
+
+    Raises:
+        MemoryBudgetError: it does not hold what was asked for, or any context; names bytes and
+            options.
+
+    """
+    full = costs.fitting(Level(FULL, (drafter,)), granted, most)
+    if full == most or (asked is None and full >= _SHORT):
+        return full
+    bare = Level("plain decoding", (PLAIN,), limits=None, model=False)
+    plain = costs.fitting(bare, granted, most)
+    if plain == most or (asked is None and plain >= min(_LEAST, most)):
+        return plain
+    least = asked or min(_LEAST, most)
+    needed = costs.of(bare, least, sampled=True).total
+    advice = f"give --memory {-(-needed // 10**6)}MB"
+    if plain >= _LEAST:
+        advice += f", or --max-context {plain}"
+    else:
+        advice += ", or take a smaller model"
+    advice += costs.without_draft(needed, granted)
+    raise MemoryBudgetError(
+        f"--memory: a context of {least} tokens needs {megabytes(needed)} MB, decoded plainly, and"
+        f" {megabytes(granted)} MB are granted: {advice}"
+    )

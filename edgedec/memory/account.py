@@ -1,0 +1,188 @@
+"""The one account of memory: all that decoding holds, part by part, in bytes.
+
+SpecMemo's formula (2506.01206) for a target with a cache of C tokens and n drafted tokens a round::
+
+    M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + 4 V (n + 1 - r) + 4 (n + 1) (C + n + 1)
+              + S_t P + S_d P + drafter + sampler + text + tokenizer + process
+
+W is a model's weights and its runtime's own memory as measured after it read a chunk of a prompt
+and scored r rows, without the cache that this filled; KV is bytes per token, V the target's
+vocabulary. The fifth and sixth terms are rows of logits beyond those r, and a tree's attention
+bias. S is what a chunk of a prompt takes for each token of the cache, P the prompt's length. W also
+counts rows of mapped embeddings that the text may touch, a page for each token at most. Planning
+and loading both use this formula, and nothing else counts memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+from edgedec.decoding import drafting
+from edgedec.decoding.sampling.sampler import sampler_bytes
+from edgedec.decoding.session_base import PREFILL_CHUNK
+
+# The policy that decides each round drafts at most this many tokens.
+AUTO_LENGTH = 16
+# Bytes of a logit, and of an entry of an attention bias.
+FLOAT_BYTES = 4
+_PAGE = 4096
+# Measured: ids, text and sources of a token in the history, the request and the stream's events.
+_TEXT_BYTES = 160
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCosts:
+    """Memory that a model takes, in bytes.
+
+    Attributes:
+        held: W of the formula.
+        kv_bytes_per_token, max_context, vocab_size, scratch_bytes_per_token: as ``ModelInfo``.
+        rows: rows of logits that ``held`` includes.
+        unread: bytes of its mapped files that are not in memory yet.
+        scratch: bytes of a chunk's scratch that ``held`` includes. Logits of a pass are computed in
+            the same place.
+
+    """
+
+    held: int
+    kv_bytes_per_token: int
+    max_context: int
+    vocab_size: int
+    scratch_bytes_per_token: int = 0
+    rows: int = 0
+    unread: int = 0
+    scratch: int = 0
+
+    def workspace(self, read: int) -> int:
+        """Return the bytes that reading this many tokens in chunks takes beyond ``held``."""
+        return max(0, self.scratch_bytes_per_token * min(read, self.max_context) - self.scratch)
+
+    def weights(self, context: int) -> int:
+        """Return the bytes that it holds without a cache after reading a text of this length."""
+        return self.held + min(self.unread, _PAGE * context)
+
+    def times(self, count: int) -> ModelCosts:
+        """Return the costs of the model with this many caches."""
+        return replace(self, kv_bytes_per_token=self.kv_bytes_per_token * count)
+
+    @property
+    def without_cache(self) -> ModelCosts:
+        """The same model while its cache is empty and it computes nothing."""
+        return replace(self, kv_bytes_per_token=0, scratch_bytes_per_token=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Shape of the decoding whose memory is counted.
+
+    Attributes:
+        context: tokens of a text, its prompt included.
+        drafted: most drafted tokens of a round.
+        drafters: names of the drafters whose tables are kept.
+        prompt: tokens of the context that are read in chunks; None is all.
+        sampled: whether tokens are drawn with noise; a greedy text needs none.
+
+    """
+
+    context: int
+    drafted: int
+    drafters: tuple[str, ...]
+    sampled: bool = True
+    prompt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Memory of a way to decode, in bytes, part by part.
+
+    Attributes:
+        target, draft: weights and the runtime's own memory.
+        target_kv, draft_kv: caches when the context is full.
+        rows: logits of one round.
+        bias: attention bias of one round.
+        workspace: of a chunk of a prompt, with a full context.
+        drafter: tables of a drafter without a model.
+        sampler: noise, and scores of the rows of a round.
+        text: the tokens themselves.
+        tokenizer: vocabulary and merges.
+        process: the interpreter with the runtimes, which count towards a limit too.
+
+    """
+
+    target: int
+    draft: int
+    target_kv: int
+    draft_kv: int
+    rows: int
+    bias: int
+    workspace: int
+    drafter: int
+    sampler: int
+    text: int
+    tokenizer: int
+    process: int
+
+    @property
+    def total(self) -> int:
+        """Sum of all parts."""
+        return sum(self.parts().values())
+
+    def parts(self) -> dict[str, int]:
+        """Return the parts by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def account(
+    target: ModelCosts,
+    draft: ModelCosts | None,
+    shape: Shape,
+    *,
+    process: int,
+    tokenizer: int = 0,
+) -> Account:
+    """Return the memory of decoding texts of one shape.
+
+    Args:
+        target, draft: the models; the draft's ``held`` is 0 if both roles are one loaded model.
+        shape: what is decoded.
+        process: of the interpreter with the runtimes.
+        tokenizer: of the vocabulary, where ``process`` does not include it.
+
+    """
+    context, rows = shape.context, shape.drafted + 1
+    columns = context + rows
+    read = _read(shape)
+    workspace = target.workspace(read)
+    drafted_kv = 0
+    if draft is not None:
+        # A draft model reads and drafts nothing beyond its own context.
+        drafted = min(context + shape.drafted, draft.max_context)
+        drafted_kv = drafted * draft.kv_bytes_per_token
+        workspace += draft.workspace(read)
+    return Account(
+        target=target.weights(context),
+        draft=0 if draft is None else draft.weights(context),
+        target_kv=columns * target.kv_bytes_per_token,
+        draft_kv=drafted_kv,
+        rows=max(0, rows - target.rows) * FLOAT_BYTES * target.vocab_size,
+        bias=FLOAT_BYTES * rows * columns,
+        workspace=workspace,
+        drafter=sum(remembered(one, target.vocab_size, context) for one in shape.drafters),
+        sampler=sampler_bytes(target.vocab_size, rows) if shape.sampled else 0,
+        text=_TEXT_BYTES * context,
+        tokenizer=tokenizer,
+        process=process,
+    )
+
+
+def _read(shape: Shape) -> int:
+    """Return over how many cached tokens a whole chunk, or as many rows in rounds, is computed."""
+    rounds = shape.context * (shape.drafted + 1) // PREFILL_CHUNK
+    return shape.context if shape.prompt is None else max(min(shape.prompt, shape.context), rounds)
+
+
+def remembered(drafter: str, vocab_size: int, context: int) -> int:
+    """Return the bytes that a drafter and its parts keep outside models."""
+    info = drafting.info(drafter)
+    own = vocab_size * info.vocab_bytes + context * info.context_bytes
+    return own + sum(remembered(part, vocab_size, context) for part in info.parts)

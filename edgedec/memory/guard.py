@@ -1,0 +1,258 @@
+"""Holds decoding to a number of bytes while it runs.
+
+Before a text, the account says which level of ``levels`` fits in the grant; every few rounds the
+process's resident memory is compared with the grant. Decoding that does not fit retreats level by
+level, and returns when there is room; a text is refused only if plain decoding does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from edgedec._support.amounts import megabytes
+from edgedec.decoding import drafting
+from edgedec.decoding.metrics import MemoryEvent, MemoryRecord, Metrics
+from edgedec.decoding.session import Session
+from edgedec.decoding.session_abilities import Reserving
+from edgedec.errors import MemoryBudgetError
+from edgedec.hardware.resident import release_free, resident_bytes
+from edgedec.memory.account import Account, ModelCosts, Shape, account
+from edgedec.memory.levels import Level
+
+# Rounds between two checks of the process's memory.
+EVERY = 16
+# Measured memory may exceed the grant by this share before plain decoding is refused as well.
+_TOLERANCE = 0.03
+# Consecutive checks that must find enough room before the guard returns to the level above; each
+# retreat doubles it.
+_PATIENCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Measured memory of the open models.
+
+    Attributes:
+        target, draft: the models; see ``ModelCosts``.
+        process: the interpreter with the runtimes.
+        tokenizer: as loaded.
+        drafted: most drafted tokens of a round.
+        parallel: texts that are decoded by turns, each with tables of its own.
+
+    """
+
+    target: ModelCosts
+    draft: ModelCosts | None
+    process: int
+    tokenizer: int
+    drafted: int
+    parallel: int = 1
+
+    def of(
+        self, level: Level, context: int, *, sampled: bool, prompt: int | None = None
+    ) -> Account:
+        """Return the account of a level, for a text of this many tokens."""
+        drafted = self.drafted if level.limits is None else min(self.drafted, level.limits.nodes)
+        draft = self.draft
+        if draft is not None and not level.model:
+            draft = draft.without_cache
+        shape = Shape(context, drafted, level.drafters * self.parallel, sampled, prompt)
+        return account(self.target, draft, shape, process=self.process, tokenizer=self.tokenizer)
+
+    def without_draft(self, needed: int, granted: int) -> str:
+        """Return advice to leave the draft model out, where that is enough; else nothing."""
+        held = 0 if self.draft is None else self.draft.held
+        if not held or needed - held > granted:
+            return ""
+        other = drafting.default(with_model=False)
+        return f", or --draft {other}, which leaves out a draft model of {megabytes(held)} MB"
+
+    def fitting(self, level: Level, bytes_: int, most: int) -> int:
+        """Return the longest context, up to ``most``, whose account fits; 0 if none does."""
+        low, high = 0, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.of(level, middle, sampled=True).total <= bytes_:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+class MemoryGuard:
+    """Decides how much memory the rounds of a text may use.
+
+    Args:
+        grant: returns the bytes that the process may hold; asked before each text.
+        costs: of the models.
+        levels: from the most memory to the least.
+        target: returns the session that scores drafts.
+        fixed: sessions of every text, whose caches may be allocated between two; the target's
+            before the draft's.
+        read: returns the bytes that the process holds.
+
+    """
+
+    def __init__(
+        self,
+        grant: Callable[[], int],
+        costs: Costs,
+        levels: Sequence[Level],
+        target: Callable[[], Session],
+        fixed: Sequence[tuple[Session, ModelCosts]] = (),
+        read: Callable[[], int] = resident_bytes,
+    ) -> None:
+        self._grant, self._costs, self._levels = grant, costs, levels
+        self._target, self._fixed, self._read = target, fixed, read
+        self._granted = grant()
+        # The most that the process was expected to hold so far; memory beyond it is not ours.
+        self._expected = read()
+        self._context, self._sampled = 0, False
+        self._at = self._first = 0
+        self._left, self._calm, self._patience = EVERY, 0, _PATIENCE
+        self._metrics = Metrics()
+        self._record = MemoryRecord(self._granted, {})
+
+    @property
+    def level(self) -> Level:
+        """The current level."""
+        return self._levels[self._at]
+
+    def begin(
+        self, context: int, metrics: Metrics, *, sampled: bool, prompt: int | None = None
+    ) -> None:
+        """Prepare for a text.
+
+        Args:
+            context: most tokens that it may have, its prompt included.
+            metrics: of the text.
+            sampled: whether tokens are drawn.
+            prompt: tokens of the prompt; None may be all.
+
+        Raises:
+            MemoryBudgetError: it does not fit, whatever is given up; names bytes and options.
+
+        """
+        self._granted = self._grant()
+        self._context, self._sampled, self._metrics = context, sampled, metrics
+        others = max(0, self._read() - self._expected)
+        costs = [
+            self._costs.of(level, context, sampled=sampled, prompt=prompt) for level in self._levels
+        ]
+        fits = (n for n, one in enumerate(costs) if one.total + others <= self._granted)
+        chosen = next(fits, None)
+        if chosen is None:
+            raise self._refusal(costs[-1].total + others, others)
+        self._record = MemoryRecord(self._granted, costs[chosen].parts())
+        if metrics.memory is not None:  # the text goes on in another place
+            self._record.events = metrics.memory.events
+        metrics.memory = self._record
+        self._first, self._calm, self._patience = 0, 0, _PATIENCE
+        if chosen != self._at:
+            self._go_to(chosen, "the text may need as much", costs[min(self._at, chosen)].total)
+        self._first = chosen
+        self._expected = max(self._expected, costs[chosen].total)
+        self._allocate(context + self._costs.drafted + 1)
+
+    def _allocate(self, tokens: int) -> None:
+        """Reserve room for the whole text in caches that are allocated at once."""
+        for session, costs in self._fixed:
+            growing: object = session
+            drafts = costs is self._costs.draft
+            if drafts and not self.level.model:
+                continue
+            if not isinstance(growing, Reserving) or growing.allocated >= tokens:
+                continue
+            # While a filled cache grows, memory holds it twice, and its saved state once more.
+            more = tokens - growing.allocated + 2 * session.length
+            if self._read() + more * costs.kv_bytes_per_token > self._granted:
+                if drafts:
+                    continue  # its drafter knows what it holds
+                session.rollback(0)
+            growing.reserve(tokens)
+            release_free()
+
+    def tick(self) -> None:
+        """Count a round; check the memory every ``EVERY`` rounds."""
+        self._left -= 1
+        if self._left <= 0:
+            self._left = EVERY
+            self.check()
+
+    def check(self) -> None:
+        """Retreat until the process's memory fits in the grant, or return to the level above.
+
+        Raises:
+            MemoryBudgetError: plain decoding does not fit either.
+
+        """
+        held = self._look()
+        if held + self._ahead() <= self._granted:
+            self._perhaps_return(held)
+            return
+        self._calm, self._patience = 0, 2 * self._patience
+        while held + self._ahead() > self._granted and self._at + 1 < len(self._levels):
+            self._go_to(self._at + 1, "the process holds as much", held)
+            held = self._look()
+        if held > self._granted * (1 + _TOLERANCE):
+            self._free()
+            held = self._look()
+            if held > self._granted * (1 + _TOLERANCE):
+                raise self._refusal(held, max(0, held - self._expected))
+
+    def _perhaps_return(self, held: int) -> None:
+        if self._at <= self._first:
+            return
+        more = self._total(self._at - 1) - self._total(self._at)
+        self._calm = self._calm + 1 if held + self._ahead() + more <= self._granted else 0
+        if self._calm >= self._patience:
+            self._calm = 0
+            self._go_to(self._at - 1, "there is room again", held)
+
+    def _go_to(self, at: int, reason: str, held: int) -> None:
+        before, kind = self.level, "retreat" if at > self._at else "return"
+        self._at = at
+        self._free()
+        self._record.events.append(
+            MemoryEvent(kind, before.name, self.level.name, reason, held, self._metrics.emitted)
+        )
+
+    def _free(self) -> None:
+        self.level.give_back()
+        release_free()
+
+    def _look(self) -> int:
+        held = self._read()
+        self._record.most = max(self._record.most, held)
+        return held
+
+    def _ahead(self) -> int:
+        """Return the bytes of the cache that the rounds until the next look may write."""
+        if isinstance(self._target(), Reserving):
+            return 0
+        limits = self.level.limits
+        drafted = self._costs.drafted if limits is None else limits.nodes
+        rows = min(
+            EVERY * (drafted + 1), max(0, self._context - self._target().length) + drafted + 1
+        )
+        return rows * self._costs.target.kv_bytes_per_token
+
+    def _total(self, at: int) -> int:
+        level = self._levels[at]
+        return self._costs.of(level, self._target().length, sampled=self._sampled).total
+
+    def _refusal(self, needed: int, others: int) -> MemoryBudgetError:
+        room = self._granted - others
+        fits = self._costs.fitting(self._levels[-1], room, self._context)
+        advice = f"give --memory {-(-needed // 10**6)}MB"
+        if fits > 1:
+            advice += (
+                f", or take a text of {fits} tokens, its prompt included (--max-new-tokens, a"
+                " shorter prompt)"
+            )
+        advice += self._costs.without_draft(needed, self._granted)
+        return MemoryBudgetError(
+            f"a text of {self._context} tokens, decoded plainly, needs {megabytes(needed)} MB, and"
+            f" {megabytes(self._granted)} MB are granted: {advice}"
+        )

@@ -1,0 +1,127 @@
+"""Finds how many of a target's weights stay in memory if they do not all fit.
+
+Weights get the memory that the rest of a plan, draft included, leaves. The cost of passes with that
+many weights in memory is then measured, as at any other place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from edgedec._support.amounts import size
+from edgedec.decoding import drafting
+from edgedec.loading.sources import Source
+from edgedec.planning.footprint import footprint
+from edgedec.planning.memory_fit import MemoryFit
+from edgedec.profiling.places import format_streams, streams_weights
+from edgedec.records.place import CPU, Place
+from edgedec.records.plan import Decision, Plan
+from edgedec.records.profile import Measured, Profile
+from edgedec.records.workload import Workload
+
+# Measured: Python with numpy, ONNX Runtime and the tokenizers, before a model is opened.
+LEAST_PROCESS = 50_000_000
+# Memory that sessions of blocks take in addition to weights, with room for a drafter with a model.
+_SESSIONS = 64_000_000
+# Amounts of memory that differ by less share a measurement.
+_STEP = 4_000_000
+
+Measure = Callable[[Place, int], Measured]
+
+
+def possible(sources: Mapping[str, Sequence[Source]]) -> bool:
+    """Return whether this machine can stream the target's weights."""
+    return any(format_streams(source.format) for source in sources["target"])
+
+
+def to_begin_with(sources: Mapping[str, Sequence[Source]], memory: int | None) -> int | None:
+    """Return how many bytes of weights to hold while a target larger than memory is measured.
+
+    None if it can be loaded whole, or cannot be streamed.
+    """
+    if memory is None or not possible(sources):
+        return None
+    target, *drafts = (
+        min(sum(file.stat().st_size for file in one.files.values()) for one in models)
+        for models in (sources["target"], *([sources["draft"]] if sources.get("draft") else []))
+    )
+    # Loaded whole, it also takes a cache and passes: for half a billion parameters 64 MB, for the
+    # shipped target a quarter of its weights.
+    if LEAST_PROCESS + target + min(_SESSIONS, target // 4) <= memory:
+        return None
+    # A model's memory is about that of its files. Half of what is left: this process also holds
+    # what it measures with, and both models while it records their texts.
+    left = (memory - LEAST_PROCESS - _SESSIONS - sum(drafts)) // 2
+    return max(_STEP, left // _STEP * _STEP)
+
+
+def with_streamed(
+    profile: Profile, memory: int | None, workload: Workload, measure: Measure
+) -> tuple[Profile, bool]:
+    """Return the profile with a place whose weights fit, if no other place's do.
+
+    Args:
+        profile: what was measured.
+        memory: bytes for all that a plan holds; None sets no limit.
+        workload: what is to be decoded.
+        measure: measures the target at a place, after texts of up to so many tokens.
+
+    Returns:
+        The profile, and whether a place was measured now.
+
+    """
+    fit = MemoryFit(profile, workload, memory)
+    targets = profile.of("target")
+    whole = [one for one in targets if one.place.weight_memory is None]
+    if memory is None or any(fit.least(Plan(one.place)) <= memory for one in whole):
+        return _only(profile, None), False
+    able = [one for one in targets if streams_weights(one.place)]
+    if not able:
+        return profile, False
+    base = min(able, key=lambda one: one.seconds(1, workload.prompt_tokens))
+    weights = memory - _other_bytes(profile, base, fit.needed) - _SESSIONS
+    if weights < _STEP:
+        return profile, False
+    place = dataclasses.replace(base.place, weight_memory=weights // _STEP * _STEP)
+    profile = _only(profile, place)
+    if any(one.role == "target" and one.place == place for one in profile.measured):
+        return profile, False
+    # Streaming does not change the overhead of starting a pass.
+    added = dataclasses.replace(measure(place, fit.needed), launch_s=base.launch_s)
+    return dataclasses.replace(profile, measured=(*profile.measured, added)), True
+
+
+def note(decision: Decision, weights: int) -> str:
+    """Return a sentence for the user if the chosen plan streams its weights; else empty."""
+    held = decision.chosen.plan.target.weight_memory
+    if held is None:
+        return ""
+    prediction = decision.chosen.prediction
+    expected = f"{prediction.tokens_per_second:.1f} tokens/s"
+    if prediction.texts:
+        least, most = min(prediction.texts), max(prediction.texts)
+        expected += f" ({least:.1f} to {most:.1f}, depending on the text)"
+    return (
+        f"the target's weights ({size(weights)}) do not fit: at most {size(held)} of them are in"
+        f" memory at once, the rest is read from the disk in every pass; expect {expected}"
+    )
+
+
+def _other_bytes(profile: Profile, target: Measured, context: int) -> int:
+    """Return the bytes that a plan takes apart from the target's weights, a draft included."""
+    drafts = [one for one in profile.of("draft") if one.rolls_back and one.place.device == CPU]
+    plan = Plan(target.place)
+    if drafts and target.rolls_back:
+        names = [n for n in drafting.planned() if drafting.info(n).needs_model]
+        draft = min(drafts, key=lambda one: one.rss_bytes)
+        plan = Plan(target.place, draft.place, names[0], None)
+    taken = footprint(profile, plan, context)
+    return taken.total - taken.target
+
+
+def _only(profile: Profile, place: Place | None) -> Profile:
+    """Return the profile without the places that stream weights with another amount of memory."""
+    kept = tuple(one for one in profile.measured if one.place.weight_memory is None
+                 or one.place == place)  # fmt: skip
+    return dataclasses.replace(profile, measured=kept)
