@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _options, _output, verify
+from edgedec.cli import _options, _output, _prompts
 
 if TYPE_CHECKING:
     from edgedec.pipeline import Prompt
@@ -26,12 +26,9 @@ def issue(
     from edgedec.bench.certificate.job import Job
     from edgedec.bench.certificate.run import certify
 
-    sizes = verify.CERTIFICATE_PROMPTS, verify.CERTIFICATE_TOKENS
-    named = "--certificate", verify.SET_BY_CERTIFICATE
-    count, chosen = verify.own_sizes(*named, sizes, count, chosen)
     if isinstance(chosen["draft"], str) and chosen["draft"] != "auto":
         raise click.UsageError("--certificate goes through all drafters: leave --draft NAME out")
-    texts, source = _prompts(prompts, count)
+    texts, source = _texts(prompts, count)
     job = Job(
         bundle,
         texts,
@@ -55,17 +52,17 @@ def _say(line: str) -> None:
     click.echo(f"note: {line}", err=True)
 
 
-def _prompts(path: Path | None, count: int) -> tuple[list[tuple[str, Prompt]], str]:
+def _texts(path: Path | None, count: int) -> tuple[list[tuple[str, Prompt]], str]:
     """Return the prompts and where they come from; of the default ones as many as there are."""
     from edgedec.bench.workloads import heldout_bodies
 
-    texts = verify.default_or_read(path, count)
+    texts = _prompts.named(path, count)
     if path is not None:
-        # Not the folders above it, which are nobody else's business.
+        # Without the folders above it, since a certificate is published.
         return texts, path.name
     heads = len(texts)
     texts += [(one.name, one.text) for one in heldout_bodies(count - heads)]
-    source = verify.described(None, heads)
+    source = _prompts.described(None, heads)
     if len(texts) > heads:
         source += f", and {len(texts) - heads} functions cut in the middle"
     return texts, source

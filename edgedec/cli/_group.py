@@ -14,10 +14,9 @@ from typing import Any, NoReturn
 import click
 
 from edgedec._support.fields import printable
-from edgedec.cli import _output, _suggestions
+from edgedec.cli import _config, _output, _suggestions
+from edgedec.cli._terminal import INTERRUPTED
 from edgedec.errors import EdgedecError
-
-INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
 class FolderGroup(click.Group):
@@ -36,6 +35,8 @@ class FolderGroup(click.Group):
         """Return the command of this name; for a misspelt one, suggest the nearest."""
         if args[0] not in self.list_commands(ctx):
             ctx.fail(_suggestions.for_command(args[0], self.list_commands(ctx)))
+        if args[0] in _config.COMMANDS:
+            ctx.default_map = {args[0]: _config.options()}
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

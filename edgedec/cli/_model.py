@@ -18,10 +18,13 @@ from typing import Any, TypeVar
 
 import click
 
+from edgedec._support import user_folders
 from edgedec._support.model_path import DEMO, how_to_fetch, is_hub_name, names_model
+from edgedec.cli import _config
+from edgedec.cli._library import MODEL
 
 F = TypeVar("F", bound=Callable[..., Any])
-_WHAT = f"a folder that `edgedec export` wrote, a .gguf file, or {DEMO}"
+_WHAT = f"a folder that `edgedec export` wrote, a .gguf file, a model of the library, or {DEMO}"
 _option = click.option(
     "--bundle", "--target", "named",
     metavar="MODEL",
@@ -36,9 +39,9 @@ def model(command: Callable[..., None]) -> Callable[..., None]:
     def with_model(model: str | None, named: str | None, **values: Any) -> None:
         if model is not None and named is not None:
             raise _twice(model, named)
-        command(bundle=named or model or DEMO, **values)
+        command(bundle=in_library(named or model or default()), **values)
 
-    return click.argument("model", required=False)(_option(with_model))
+    return click.argument("model", required=False, type=MODEL)(_option(with_model))
 
 
 def model_and_prompt(command: Callable[..., None]) -> Callable[..., None]:
@@ -53,10 +56,11 @@ def model_and_prompt(command: Callable[..., None]) -> Callable[..., None]:
         bundle, prompt = meant(words, named)
         if prompt is not None and elsewhere:
             raise click.UsageError("give one of PROMPT, --messages and --prompts")
-        command(bundle=bundle, prompt=prompt, **values)
+        command(bundle=in_library(bundle), prompt=prompt, **values)
 
     decorated = _option(with_both)
-    return click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]")(decorated)
+    words = click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", type=MODEL)
+    return words(decorated)
 
 
 def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
@@ -74,12 +78,12 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
         if len(words) == 2 and names_model(words[0]):
             raise _twice(words[0], named)
         if len(words) > 1:
-            raise _unquoted(["--bundle", named], words)
+            raise unquoted("generate", ["--bundle", named], words)
         return named, next(iter(words), None)
     if not words:
-        return DEMO, None
+        return default(), None
     first = words[0]
-    a_model = names_model(first)
+    a_model = names_model(first) or in_library(first) != first
     if len(words) == 1:
         if a_model:
             _check_there(first)
@@ -89,12 +93,39 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
                 how_to_fetch(first, "`edgedec export {} --out DIR`")
                 + f"; if it is the prompt: edgedec generate {DEMO} {first}"
             )
-        return DEMO, first
+        return default(), first
     if len(words) == 2 and (a_model or _like_a_path(first) or _in_quotes(words[1])):
         return first, words[1]
     if a_model:
-        raise _unquoted([first], words[1:])
-    raise _unquoted([], words)
+        raise unquoted("generate", [first], words[1:])
+    raise unquoted("generate", [], words)
+
+
+def default() -> str:
+    """Return the model where none is named: the configured one for the commands that read that."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.info_name not in _config.COMMANDS:
+        return DEMO
+    return str(_config.read().get("model", DEMO))
+
+
+def in_library(word: str) -> str:
+    """Return the path of the library's model of this name or id; any other word as it is."""
+    if word == DEMO or word.startswith(("./", "../", "/")):
+        return word
+    if not user_folders.library().is_dir() or _exists(word):
+        return word
+    from edgedec.library import Library
+
+    found = Library().find(word)
+    return word if found is None else str(found.path)
+
+
+def _exists(word: str) -> bool:
+    try:
+        return not word or Path(word).exists()
+    except (OSError, ValueError):  # longer than a path may be, or with a null byte
+        return True
 
 
 def _like_a_path(word: str) -> bool:
@@ -109,7 +140,7 @@ def _in_quotes(word: str) -> bool:
 
 def _check_there(model: str) -> None:
     """Refuse a missing file before waiting for standard input."""
-    if model != DEMO and not Path(model).exists():
+    if model != DEMO and not Path(in_library(model)).exists():
         raise click.UsageError(f"{model}: no such file")
 
 
@@ -117,9 +148,16 @@ def _twice(model: str, named: str) -> click.UsageError:
     return click.UsageError(f"the model is given twice, {model} and {named}: leave one out")
 
 
-def _unquoted(before: list[str], words: Sequence[str]) -> click.UsageError:
-    """Return the error for an unquoted prompt, with the quoted one to paste."""
+def unquoted(name: str, before: Sequence[str], words: Sequence[str]) -> click.UsageError:
+    """Return the error for an unquoted prompt, with the quoted one to paste.
+
+    Args:
+        name: of the command.
+        before: what stands between it and the prompt.
+        words: of the prompt.
+
+    """
     prompt = " ".join(words)
-    command = " ".join(["edgedec generate", *map(shlex.quote, before), shlex.quote(prompt)])
+    command = " ".join(["edgedec", name, *map(shlex.quote, [*before, prompt])])
     what = "" if before else f"{shlex.quote(words[0])} is not a model ({_WHAT}), and "
     return click.UsageError(f"{what}a prompt of several words goes in quotes: {command}")

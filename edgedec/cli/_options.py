@@ -1,19 +1,17 @@
-"""Options shared by commands, and the types of their values."""
+"""Options shared by commands."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import logging
-import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from edgedec._support.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name, names_model
+from edgedec.cli import _values
 from edgedec.decoding import drafting
 
 if TYPE_CHECKING:
@@ -21,79 +19,8 @@ if TYPE_CHECKING:
     from edgedec.records.adapter import LoadOption
 
 F = TypeVar("F", bound=Callable[..., Any])
-UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
-_OPEN_FIELDS = ("draft_length", "threads", "max_context", "kv_memory", "accept", "row_invariant",
-                "plan", "memory")  # fmt: skip
-
-
-def size(value: str | int) -> int:
-    """Parse bytes as people write them: 512MB, 1.5GiB, 300000."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", str(value).strip().upper())
-    if match is None:
-        raise click.BadParameter(f"{value!r}: expected a size such as 512MB or 1.5GiB")
-    return int(float(match[1]) * UNITS[match[2]])
-
-
-def draft_length(value: str | int) -> int | str:
-    """Parse ``auto`` or a number of tokens."""
-    if value == "auto":
-        return "auto"
-    if not re.fullmatch(r"[0-9]{1,3}", str(value)):
-        raise click.BadParameter(f"{value!r}: expected auto or a number of tokens, 0 to 999")
-    return int(value)
-
-
-def drafts() -> list[str]:
-    """Return the names that ``--draft`` takes."""
-    return [drafting.AUTO, *drafting.names()]
-
-
-def draft(value: str | Path) -> str | Path:
-    """Parse a drafter's name, or the file or folder of a draft model."""
-    text = str(value)
-    is_file = "/" in text or is_gguf(text)
-    if text == drafting.AUTO or (not is_file and drafting.known(text)):
-        return text
-    if is_file or names_model(text) or Path(text).exists():
-        return draft_model(text)
-    near = difflib.get_close_matches(text, drafts(), 1)
-    known = f"expected {', '.join(drafts())}, demo or a file"
-    raise click.BadParameter(
-        f"no drafter {text!r}: {f'did you mean {near[0]}?' if near else known}"
-    )
-
-
-def draft_model(value: str | Path) -> Path:
-    """Parse the file or folder of a draft model."""
-    text = str(value)
-    if text == DEMO or Path(text).exists():
-        return Path(text)
-    if is_hub_name(text):
-        raise click.BadParameter(how_to_fetch(text, "`edgedec export {} --out DIR`"))
-    raise click.BadParameter(f"{text!r}: no such file or folder")
-
-
-class Listed(click.Choice):  # type: ignore[type-arg]
-    """A choice of names returned by a function, which is called when they are first needed."""
-
-    def __init__(self, names: Callable[[], list[str]]) -> None:
-        self.case_sensitive = True
-        self._names = names
-
-    @property
-    def choices(self) -> list[str]:  # type: ignore[override]
-        return self._names()
-
-
-def formats(*others: str) -> Listed:
-    """Return the type of a model format: the ``others``, and those that runtimes support."""
-
-    def names() -> list[str]:
-        from edgedec.runtimes import registry
-
-        return [*others, *registry.formats()]
-
-    return Listed(names)
+_OPEN_FIELDS = ("draft_length", "threads", "max_context", "draft_context", "kv_memory", "accept",
+                "row_invariant", "plan", "memory")  # fmt: skip
 
 
 class _DraftOption(click.Option):
@@ -101,18 +28,20 @@ class _DraftOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         self.help = (
-            f"What drafts: {', '.join(drafts())}; or a draft model's file, or a bundle (or demo)"
-            " whose target drafts. auto is hybrid where there is a draft model, else text."
+            f"Drafter: {', '.join(_values.drafts())}; or a draft model's file, or a bundle (or"
+            " demo) whose target drafts. auto is hybrid where there is a draft model, else text."
         )
         return super().get_help_record(ctx)
 
 
-OPEN = [
-    click.option("--draft", cls=_DraftOption, type=draft, default="auto", show_default=True,
-                 metavar="NAME|FILE.gguf"),
-    click.option("--drafter", type=Listed(drafts), metavar="NAME",
+DRAFT = click.option("--draft", cls=_DraftOption, type=_values.draft, default="auto",
+                     show_default=True, metavar="NAME|FILE.gguf")  # fmt: skip
+
+# The options of opening a pipeline, but DRAFT.
+SETTINGS = [
+    click.option("--drafter", type=_values.Listed(_values.drafts), metavar="NAME",
                  help="How a draft model given as a file drafts; default: auto."),
-    click.option("--draft-length", type=draft_length, default="auto", show_default=True,
+    click.option("--draft-length", type=_values.draft_length, default="auto", show_default=True,
                  metavar="auto|N",
                  help="Tokens to draft in a round; auto decides by measured cost."),
     click.option("--accept", metavar="RULE",
@@ -124,23 +53,30 @@ OPEN = [
                  help="ONNX Runtime execution provider; repeat for second choices."),
     click.option("--max-context", type=click.IntRange(min=2), metavar="TOKENS",
                  help="Tokens a text may have, its prompt included; default: the model's limit."),
-    click.option("--kv-memory", type=size, metavar="SIZE",
+    click.option("--draft-context", type=_values.draft_context, metavar="auto|TOKENS",
+                 default=drafting.AUTO, show_default=True,
+                 help="Tokens that the draft model sees; of a longer text the first four and the "
+                 "last ones. auto begins with 512 and keeps what turns out to be faster."),
+    click.option("--kv-memory", type=_values.size, metavar="SIZE",
                  help="Memory for all key/value caches, such as 512MB; default: no limit."),
     click.option("--plan", default="auto", show_default=True, metavar="auto|none|FILE",
                  help="Where to run what: auto is what `edgedec plan` decided last for these "
                  "models on this machine; a file that it wrote."),
-    click.option("--memory", type=size, metavar="SIZE",
-                 help="Memory for everything, such as 2GB: makes a plan that fits, and measures "
-                 "first where needed."),
+    click.option("--memory", type=_values.memory, metavar="auto|SIZE",
+                 help="Limit on the memory of everything, such as 2GB, or auto for what is free. "
+                 "Makes a plan that fits, measuring first if needed; with --plan none the limit "
+                 "holds without a plan."),
     click.option("--row-invariant/--no-row-invariant", default=None,
                  help="Pad passes so that a seed's text is the same whatever was drafted, "
                  "near-ties included; default: only for bundles exported with it, since a padded "
-                 "pass over one token costs as much as one over two. fp32 weights need no "
-                 "padding."),
+                 "pass over one token costs as much as one over two. fp32 weights hardly "
+                 "need it."),
 ]  # fmt: skip
 
+OPEN = [DRAFT, *SETTINGS]
+
 LOAD = [
-    click.option("--format", type=formats("auto"), default="auto", show_default=True,
+    click.option("--format", type=_values.formats("auto"), default="auto", show_default=True,
                  help="Which of a bundle's formats; auto takes the fastest that can run here."),
     click.option("--device", metavar="NAME",
                  help="A device of `edgedec devices`; for both models."),
@@ -197,6 +133,8 @@ def _of_runtime(option: LoadOption, name: str, help: str) -> click.Option:
         return click.Option([flag, name], is_flag=True, default=None, help=help)
     if option.choices:
         return click.Option([flag, name], type=click.Choice(option.choices), help=help)
+    if option.in_bytes:
+        return click.Option([flag, name], type=_values.size, metavar="SIZE", help=help)
     if option.type is int:
         bounds = click.IntRange(option.least, option.most)
         return click.Option([flag, name], type=bounds, metavar="N", help=help)

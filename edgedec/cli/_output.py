@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from edgedec._support.fields import printable
+from edgedec.cli._terminal import INTERRUPTED, wrapped
 from edgedec.cli._terminal import width as width_of
-from edgedec.cli._terminal import wrapped
 from edgedec.decoding.drafting import PLAIN
 
 # A thread that waits longer than this share of the time for a core slows passes noticeably; passes
@@ -62,13 +62,22 @@ class InterruptFlag:
     now = False
 
 
-def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
-    """Print the text as it comes and figures after it; also return whether Ctrl-C ended it."""
+def show(stream: Stream, *, sampled: bool, coloured: bool = False) -> tuple[Generation, bool]:
+    """Print the text as it comes and figures after it; also return whether Ctrl-C ended it.
+
+    Args:
+        stream: the text.
+        sampled: print the seed, too.
+        coloured: in a terminal, show in green what the draft wrote.
+
+    """
+    coloured = coloured and sys.stdout.isatty()
     written = 0
     with cancelled_by_ctrl_c(stream) as stopped:
         for event in stream:
             if event.text:
-                sys.stdout.write(event.text)
+                drafted = coloured and event.source == "draft"
+                sys.stdout.write(click.style(event.text, fg="green") if drafted else event.text)
                 sys.stdout.flush()
                 written += len(event.text)
     result = finished(stream)
@@ -79,6 +88,19 @@ def show(stream: Stream, *, sampled: bool) -> tuple[Generation, bool]:
     sys.stdout.flush()
     show_figures(result, sampled=sampled)
     return result, stopped.now
+
+
+def answer(stream: Stream, *, sampled: bool, as_json: bool) -> None:
+    """Print a text, or one JSON object about it; end the program if Ctrl-C ended the text."""
+    if as_json:
+        from edgedec.batch import run
+
+        result, stopped = collect(stream)
+        print_json(run.record(result))
+    else:
+        _, stopped = show(stream, sampled=sampled)
+    if stopped:
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
 def show_figures(result: Generation, *, sampled: bool) -> None:
@@ -123,10 +145,13 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
     if metrics.speedup_estimate is not None and not plain:
         parts.append(f"about {metrics.speedup_estimate:.2f}x plain decoding")
     if metrics.emitted:
-        parts.append(f"first token {metrics.ttft_s * 1000:.0f} ms")
+        known = metrics.reused_tokens
+        kept = f" ({known} prompt tokens kept from before)" if known else ""
+        parts.append(f"first token {metrics.ttft_s * 1000:.0f} ms{kept}")
         parts.append(f"{metrics.block_efficiency:.2f} tokens a target pass")
     parts += [] if plain else _accepted(metrics)
     parts += _busy(metrics)
+    parts += _memory(metrics)
     if "shared_of_sample" in plan:
         parts.append(f"vocabularies: {plan['vocabulary']}")
     if metrics.emitted and "drafter" in plan:
@@ -157,6 +182,14 @@ def _busy(metrics: Metrics) -> list[str]:
     if metrics.slowdown is not None and metrics.slowdown >= _SLOWER:
         return [f"busy machine: {metrics.slowdown:.1f}x slower passes"]
     return [f"busy machine: {min(metrics.waited_share, 1):.0%} of the time waiting for a core"]
+
+
+def _memory(metrics: Metrics) -> list[str]:
+    """Describe what was given up for a memory limit; empty if nothing was."""
+    if metrics.memory is None or not metrics.memory.events:
+        return []
+    last = metrics.memory.events[-1]
+    return [f"memory: {last.after} after {last.emitted} tokens, of {size(metrics.memory.granted)}"]
 
 
 def _exact(plan: Mapping[str, object]) -> list[str]:
@@ -200,6 +233,14 @@ def size(count: int | None) -> str:
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
     return f"{count} bytes"
+
+
+def count(number: int) -> str:
+    """Format a number of parameters for people."""
+    for unit, factor in (("B", 10**9), ("M", 10**6), ("k", 10**3)):
+        if number >= factor:
+            return f"{number / factor:.1f} {unit}"
+    return str(number)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Reads calibration texts from a prompts file, for commands that measure."""
+"""Reads the prompts of commands that measure or verify."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from edgedec.profiling import CalibrationPrompt
+    from edgedec.pipeline import Prompt
+    from edgedec.profiling.prompts import CalibrationPrompt
 
 option = click.option(
     "--prompts",
@@ -30,7 +31,7 @@ def read(path: Path | None) -> tuple[CalibrationPrompt, ...] | None:
         return None
     from edgedec.batch.jobs import read_jobs
     from edgedec.errors import InputError
-    from edgedec.profiling import CalibrationPrompt
+    from edgedec.profiling.prompts import CalibrationPrompt
 
     jobs = read_jobs(path)
     if not all(job.prompt for job in jobs):
@@ -41,3 +42,26 @@ def read(path: Path | None) -> tuple[CalibrationPrompt, ...] | None:
         else CalibrationPrompt(job.id, "", tuple(job.prompt))
         for job in jobs
     )
+
+
+def named(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
+    """Return (name, prompt) pairs from a file, or function heads that the demo pair never saw."""
+    from edgedec.batch.jobs import read_jobs
+    from edgedec.bench.workloads import heldout_prompts
+    from edgedec.errors import InputError
+
+    if path is None:
+        return [(prompt.name, prompt.text) for prompt in heldout_prompts(count)]
+    jobs = read_jobs(path)
+    found: list[tuple[str, Prompt]] = [(j.id, j.prompt) for j in jobs if isinstance(j.prompt, str)]
+    if len(found) < len(jobs):
+        raise InputError(f"{path}: expected lines with a prompt here, not messages")
+    return found
+
+
+def described(path: Path | None, count: int) -> str:
+    """Describe the prompts that ``named`` returns."""
+    if path is not None:
+        return str(path)
+    heads = "1 function head" if count == 1 else f"{count} function heads"
+    return f"Python: {heads} from this interpreter's standard library"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from edgedec.bench.showcase import Duel
-    from edgedec.decoding.engine import Emission
+    from edgedec.decoding.emission import Emission
 
 SIDES = ("plain", "speculative")
 _DRAFTED = "bold green"

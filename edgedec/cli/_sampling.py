@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
@@ -48,15 +50,15 @@ def stop_text(value: str) -> str:
 SHAPE = [
     click.option("--top-k", type=int, default=0, help="Keep the k most likely tokens."),
     click.option("--top-p", type=float, default=1.0,
-                 help="Keep the most likely tokens that hold this probability together."),
+                 help="Keep the most likely tokens whose probabilities add up to this."),
     click.option("--min-p", type=float, default=0.0,
-                 help="Keep tokens at least this times as likely as the most likely one."),
+                 help="Keep tokens with at least this share of the highest probability."),
     click.option("--repetition-penalty", type=float, default=1.0,
                  help="Above 1: tokens of prompt and text become less likely."),
     click.option("--presence-penalty", type=float, default=0.0,
                  help="Subtracted from the logits of tokens that occur in the text."),
     click.option("--frequency-penalty", type=float, default=0.0,
-                 help="Subtracted from them once more for each time they occur there."),
+                 help="Subtracted from a token's logit for each time it occurs in the text."),
     click.option("--logit-bias", type=bias, multiple=True, metavar="ID=VALUE",
                  help="Added to this token's logit; repeatable."),
 ]  # fmt: skip
@@ -77,9 +79,19 @@ SAMPLE = [
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
 ]  # fmt: skip
 
+# Options that say what a text may be.
+FORM = [
+    click.option("--json-mode", is_flag=True, help="Write a JSON object."),
+    click.option("--json-schema", type=FILE, metavar="FILE", help="Write JSON of this schema."),
+    click.option("--regex", type=text, metavar="PATTERN",
+                 help="Write a text that this regular expression matches as a whole."),
+    click.option("--grammar", type=FILE, metavar="FILE",
+                 help="Write a text of this grammar, in Lark's notation or llama.cpp's (GBNF)."),
+]  # fmt: skip
+
 
 def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
-    """Return ``GenerateOptions`` from the values of ``SAMPLE``."""
+    """Return ``GenerateOptions`` from the values of ``SAMPLE``, and of ``FORM`` if it has them."""
     from edgedec.pipeline import GenerateOptions
 
     return GenerateOptions(
@@ -88,7 +100,35 @@ def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
         stop=tuple(chosen["stop"]),
         logprobs=chosen.get("logprobs"),
         timeout_s=chosen["timeout"],
+        json_mode=chosen.get("json_mode", False),
+        json_schema=_contents(chosen.get("json_schema")),
+        regex=chosen.get("regex"),
+        grammar=_contents(chosen.get("grammar")),
     )
+
+
+def _contents(path: Path | None) -> str | None:
+    """Return a file's text.
+
+    Raises:
+        InputError: it is larger than any grammar, or not UTF-8.
+
+    """
+    from edgedec._support.files import open_regular
+    from edgedec.errors import InputError
+    from edgedec.grammar.spec import MAX_BYTES
+
+    if path is None:
+        return None
+    most = max(MAX_BYTES.values())
+    with open_regular(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise InputError(f"{path}: expected at most {most >> 10} KiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
 
 
 def sampling_params(chosen: dict[str, Any]) -> SamplingParams:

@@ -11,6 +11,7 @@ from typing import TextIO
 
 import click
 
+INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 # A first column is wrapped, but never to less than this.
 _NARROWEST = 24
 

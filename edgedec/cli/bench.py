@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.fields import printable
-from edgedec.cli import _model, _options
+from edgedec.cli import _model, _options, _prompts, _values
+from edgedec.errors import InputError
 
 if TYPE_CHECKING:
     from edgedec.bench.bundle import Race
     from edgedec.bench.compare import Comparison
-    from edgedec.loading.build import OpenOptions
 
 
 @click.command(cls=_options.LoadCommand)
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--draft",
     "draft_model",
-    type=_options.draft_model,
+    type=_values.draft_model,
     metavar="FILE.gguf",
     help="A draft model's file, or a bundle whose target drafts; default: the bundle's own draft.",
 )
@@ -90,16 +90,10 @@ def command(
     """  # fmt: skip
     from edgedec.bench.bundle import RECORDS, bench_bundle
     from edgedec.cli import _output
-    from edgedec.loading.build import OpenOptions
 
     if html is not None:
-        from edgedec.bench.report import figures
-
-        figures.check()
-    common = OpenOptions(draft_model=chosen["draft_model"], threads=chosen["threads"], plan="none")
-    common = _options.load_options(common, chosen)
-    asked = _asked(bundle, prompts, count, common, chosen)
-    asked = replace(asked, more=html is not None)
+        _check_page(html)
+    asked = replace(_asked(bundle, prompts, count, chosen), more=html is not None)
     with _output.progress("decoding") as listen:
         found, categories = bench_bundle(asked, out, listen)
     if html is not None:
@@ -107,36 +101,47 @@ def command(
 
         page.write(out / f"{RECORDS}.jsonl", html)
     if as_json:
-        rows: dict[str, Any] = {name: found.summary(name) for name in found.tpot_s}
-        _output.print_json(rows | ({"categories": categories} if categories else {}))
+        _output.print_json(_rows(found, categories))
         return
-    _print(found)
-    if categories:
-        _print_categories(categories)
+    _print(found, categories)
     click.echo(f"raw records in {out}", err=True)
     if html is not None:
         click.echo(f"page in {html}", err=True)
 
 
-def _asked(
-    bundle: str, prompts: Path | None, count: int, common: OpenOptions, chosen: dict[str, Any]
-) -> Race:
+def _check_page(html: Path) -> None:
+    """Refuse a page that cannot be drawn or written, before anything is decoded."""
+    from edgedec.bench.report import figures
+
+    figures.check()
+    if not html.parent.is_dir():
+        raise InputError(f"--html {html}: the folder {html.parent} is missing: make it first")
+
+
+def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]) -> Race:
     """Return what to race: prompts that run on to their limit, or questions that may end."""
     from edgedec.bench.bundle import Race
     from edgedec.bench.questions import has_turns, read_questions
-    from edgedec.cli.verify import default_or_read, described
     from edgedec.decoding.sampling import SamplingParams
+    from edgedec.loading.build import OpenOptions
     from edgedec.pipeline import GenerateOptions
 
+    common = OpenOptions(draft_model=chosen["draft_model"], threads=chosen["threads"], plan="none")
+    common = _options.load_options(common, chosen)
     turns = prompts is not None and has_turns(prompts)
     sampling = SamplingParams(temperature=chosen["temperature"], seed=chosen["seed"])
     options = GenerateOptions(chosen["max_new_tokens"], sampling, ignore_eos=not turns)
-    texts = read_questions(prompts) if turns and prompts else default_or_read(prompts, count)
-    source = prompts.name if prompts is not None else described(None, count)
+    texts = read_questions(prompts) if turns and prompts else _prompts.named(prompts, count)
+    source = prompts.name if prompts is not None else _prompts.described(None, count)
     return Race(bundle, texts, options, common, chosen["repeats"], source)
 
 
-def _print(found: Comparison) -> None:
+def _rows(found: Comparison, categories: list[dict[str, Any]]) -> dict[str, Any]:
+    rows: dict[str, Any] = {name: found.summary(name) for name in found.tpot_s}
+    return rows | ({"categories": categories} if categories else {})
+
+
+def _print(found: Comparison, categories: list[dict[str, Any]]) -> None:
     click.echo(f"{'':12}{'tokens/s':>10}{'speed-up':>10}{'worst':>8}{'identical':>12}")
     for name in found.tpot_s:
         row = found.summary(name)
@@ -144,6 +149,8 @@ def _print(found: Comparison) -> None:
             f"{name:12}{row['tokens_per_second']:10.0f}{row['speedup']:9.2f}x"
             f"{row['worst_ratio']:7.2f}x{row['identical']:>6} of {row['prompts']}"
         )
+    if categories:
+        _print_categories(categories)
 
 
 def _print_categories(rows: list[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from edgedec.cli import _options
 
 @click.command()
 @click.option(
-    "--clear", is_flag=True, help="Remove all of it; it will be measured and checked again."
+    "--clear", is_flag=True, help="Remove all of it; it will be measured, checked and packed again."
 )
 @_options.as_json
 def command(clear: bool, as_json: bool) -> None:
@@ -17,7 +17,9 @@ def command(clear: bool, as_json: bool) -> None:
 
     Plans decide how models are run from now on (`edgedec plan MODEL --forget` removes one);
     profiles are measurements; checks say which GGUF files and tokenizers opened without
-    harm. They are in the user's cache folder, or in $EDGEDEC_CACHE.
+    harm, and how passes are padded; packed weights are what `edgedec prepare MODEL` wrote,
+    8.6 GB at most, of which the least recently used leave first. They are in the user's cache
+    folder, or in $EDGEDEC_CACHE.
 
     \b
     edgedec cache

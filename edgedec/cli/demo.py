@@ -124,7 +124,7 @@ def _prompts(
     showcase: Showcase, count: int, seed: int, options: GenerateOptions, *, look: bool
 ) -> list[tuple[str, str]]:
     """Held-out function heads; with ``look`` those of more whose texts repeat themselves least."""
-    from edgedec.bench.choosing import least_repetitive
+    from edgedec.bench.showcase import least_repetitive
     from edgedec.bench.workloads import heldout_prompts
     from edgedec.cli import _output
 

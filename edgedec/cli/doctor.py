@@ -51,6 +51,8 @@ def _print(facts: dict[str, Any]) -> None:
         ("memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} free"
                    + (f", limited to {size(limit)}" if limit else "")),
         ("demo bundle", f"whole, {size(demo['size_bytes'])}" if demo["whole"] else "not whole"),
+        *((f"{kind} weights", f"{size(count)} kept for this machine, see `edgedec cache`")
+          for kind, count in facts["kept_bytes"].items()),
     ]  # fmt: skip
     table(rows)
     for problem in facts["problems"]:

@@ -47,7 +47,7 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Choice(["native", "optimum"]),
     default="native",
     show_default=True,
-    help="optimum: any architecture that optimum-onnx knows, by way of torch, as fp32 or int8;"
+    help="optimum: any architecture that optimum-onnx knows, through torch, as fp32 or int8;"
     " the same as --format optimum.",
 )
 @click.option(
@@ -67,7 +67,7 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Choice(["fp32", "int8"]),
     default="fp32",
     show_default=True,
-    help="How an onnx keeps keys and values; for a gguf that is chosen when it runs.",
+    help="Type of an ONNX graph's keys and values; that of a GGUF file is chosen when it runs.",
 )
 @click.option(
     "--block-size",
@@ -99,15 +99,15 @@ TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Choice(["self", "none"]),
     default="self",
     show_default=True,
-    help="self rounds the matrices of an int4 onnx for texts that the target writes, which keeps"
-    " closer to the source and takes minutes, and weighs those of a gguf by them; none rounds each"
-    " weight by itself, in seconds.",
+    help="self calibrates on texts that the target writes: rounds an int4 ONNX graph for them,"
+    " which takes minutes and is closer to the source, and weights the columns of a quantised GGUF"
+    " by them; none rounds each weight to nearest, in seconds.",
 )
 @click.option(
     "--calibration-text",
     type=TEXT,
     metavar="FILE",
-    help="Round for this text in place of the target's own.",
+    help="Calibrate on this text instead of the target's own.",
 )
 @click.option(
     "--imatrix-text",
@@ -127,9 +127,9 @@ def command(format_names: str, exporter: str, as_json: bool, **chosen: Any) -> N
 
     \b
     edgedec export ./Qwen3-0.6B --out ./qwen
-    edgedec export ./Llama-3-8B --draft ./Llama-3-1B --out ./llama --weights int4 --kv int8
-    edgedec export ./model --out ./model-int8 --weights int8 --parity-text sample.txt
-    edgedec export ./model --out ./both --format onnx,gguf --weights onnx=int4,gguf=q4_k_m
+    edgedec export ./Llama-3-8B --draft ./Llama-3-1B --out ./llama --kv int8
+    edgedec export ./model --out ./int8 --weights int8 --parity-text sample.txt
+    edgedec export ./model --out ./b --format onnx,gguf --weights gguf=q4_k_m
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output

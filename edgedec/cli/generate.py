@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec.cli import _model, _options, _sampling
-from edgedec.cli._group import INTERRUPTED
+from edgedec.cli._terminal import INTERRUPTED
 
 if TYPE_CHECKING:
     from edgedec.batch.jobs import Job
@@ -22,7 +22,7 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 
 @click.command(cls=_options.LoadCommand)
 @_model.model_and_prompt
-@_options.options(_sampling.SAMPLE, _options.OPEN, _options.LOAD)
+@_options.options(_sampling.SAMPLE, _sampling.FORM, _options.OPEN, _options.LOAD)
 @click.option(
     "--system",
     type=_sampling.text,
@@ -76,33 +76,30 @@ def command(
     edgedec generate ./my-bundle "import os" --temperature 0.8 --seed 7 --json
     edgedec generate large.gguf "Once upon a time" --draft small.gguf
     cat script.py | edgedec generate demo -n 64 --stop '\\ndef '
-    edgedec generate ./my-bundle "Why is the sky blue?" --system "Answer in one sentence."
+    edgedec generate ./my-bundle "Why is the sky blue?" --system "Be brief."
+    edgedec generate ./my-bundle "A person in JSON: " --json-schema person.json
     edgedec generate ./my-bundle --prompts in.jsonl --out out.jsonl
     """  # fmt: skip
     _check(prompts, out, system, as_json, chosen["logprobs"])
     # Errors in the request are reported before a model is loaded.
-    jobs = _jobs(prompt, messages, prompts, system)
+    if prompts is not None:
+        _run_all(bundle, prompts, out, chosen)
+        return
+    asked = _prompt(prompt, messages, system)
     options = _sampling.generate_options(chosen)
-    from edgedec.batch import run
     from edgedec.cli import _output
     from edgedec.loading.capacity import check_prompt
     from edgedec.pipeline import Pipeline
 
     opening = _options.open_options(chosen)
-    if prompts is None:
-        check_prompt(bundle, opening, jobs[0].prompt)
+    check_prompt(bundle, opening, asked)
     with Pipeline.open(bundle, opening) as pipeline:
-        if prompts is not None:
-            _run_all(pipeline, jobs, options, out, chosen["accept"])
-            return
-        stream = jobs[0].stream(pipeline, options)
-        if as_json:
-            result, stopped = _output.collect(stream)
-            _output.print_json(run.record(result))
-        else:
-            _, stopped = _output.show(stream, sampled=not options.sampling.greedy)
-    if stopped:
-        raise click.exceptions.Exit(INTERRUPTED)
+        stream = (
+            pipeline.stream(asked, options)
+            if isinstance(asked, str)
+            else pipeline.chat(asked, options)
+        )
+        _output.answer(stream, sampled=not options.sampling.greedy, as_json=as_json)
 
 
 def _check(
@@ -118,17 +115,14 @@ def _check(
         )
 
 
-def _jobs(
-    prompt: str | None, messages: Path | None, prompts: Path | None, system: str | None
-) -> list[Job]:
-    from edgedec.batch.jobs import Job, read_jobs
-
-    if prompts is not None:
-        return read_jobs(prompts)
+def _prompt(
+    prompt: str | None, messages: Path | None, system: str | None
+) -> str | list[dict[str, Any]]:
+    """Return the text to continue, or the conversation to answer."""
     if messages is not None:
-        return [Job("1", with_system(read_messages(messages), system))]
+        return with_system(read_messages(messages), system)
     text = read_text() if prompt is None or prompt == "-" else _sampling.text(prompt)
-    return [Job("1", text if system is None else with_system(user(text), system))]
+    return text if system is None else with_system(user(text), system)
 
 
 def user(text: str) -> list[dict[str, Any]]:
@@ -211,7 +205,17 @@ class _Printed:
         """Nothing to close."""
 
 
-def _run_all(
+def _run_all(bundle: str, prompts: Path, out: Path | None, chosen: dict[str, Any]) -> None:
+    """Continue all prompts of a file."""
+    from edgedec.batch.jobs import read_jobs
+    from edgedec.pipeline import Pipeline
+
+    jobs, options = read_jobs(prompts), _sampling.generate_options(chosen)
+    with Pipeline.open(bundle, _options.open_options(chosen)) as pipeline:
+        _run_jobs(pipeline, jobs, options, out, chosen["accept"])
+
+
+def _run_jobs(
     pipeline: Pipeline,
     jobs: list[Job],
     options: GenerateOptions,
@@ -226,7 +230,9 @@ def _run_all(
         results = run.Results(out, run.settings_of(pipeline, options, accept))
         there = sum(job.id in results.done for job in jobs)
         if there:
-            click.echo(f"{out} already has {there} of {len(jobs)} results", err=True)
+            failed = sum(job.id in results.failed for job in jobs)
+            errors = f", of which {failed} are errors" if failed else ""
+            click.echo(f"{out} already has {there} of {len(jobs)} results{errors}", err=True)
 
     def decode(stream: Stream) -> tuple[Generation, bool]:
         finished, stopped = _output.collect(stream)

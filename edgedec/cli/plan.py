@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options, _prompts, _terminal
+from edgedec.cli import _model, _options, _prompts, _terminal, _values
 
 if TYPE_CHECKING:
     from edgedec.profiling.store import Identity
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     "--draft",
     "draft_model",
     metavar="FILE.gguf",
-    type=_options.draft_model,
+    type=_values.draft_model,
     help="A draft model's file, or a bundle whose target drafts; default: the draft "
     "that comes with MODEL.",
 )
 @click.option(
     "--memory",
-    type=_options.size,
+    type=_values.size,
     metavar="SIZE",
     help="For weights, caches and buffers together, as 2GB; default: all of it.",
 )
@@ -81,7 +81,7 @@ def command(
     edgedec plan ./my-bundle --forget
     """  # fmt: skip
     from edgedec.planning import decisions
-    from edgedec.profiling import ProfileOptions
+    from edgedec.profiling.run import ProfileOptions
     from edgedec.records.workload import Workload
 
     if chosen["forget"]:
@@ -139,7 +139,7 @@ def _forget(bundle: str, draft_model: Path | None) -> None:
         "--forget", {"forget", "model", "named", "draft_model"}, "give MODEL and --draft only"
     )
     was_kept = remembered.forget(_identity(bundle, draft_model))
-    click.echo("The plan is forgotten." if was_kept else "There is no plan to forget.")
+    click.echo("the plan is forgotten" if was_kept else "no plan was kept for this model")
 
 
 def _identity(bundle: str, draft_model: Path | None) -> Identity:

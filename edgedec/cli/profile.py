@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options, _prompts, _terminal
+from edgedec.cli import _model, _options, _prompts, _terminal, _values
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
 @click.option(
     "--draft",
     "draft_model",
-    type=_options.draft_model,
+    type=_values.draft_model,
     metavar="FILE",
     help="A draft model's GGUF file, or a bundle whose target drafts.",
 )
@@ -54,7 +54,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
     "--format",
     "formats",
     multiple=True,
-    type=_options.formats(),
+    type=_values.formats(),
     help="Only these formats; repeatable.",
 )
 @click.option(
@@ -75,10 +75,10 @@ def command(
 ) -> None:
     """Measure MODEL at every place where it can run on this machine.
 
-    Each model at each place, in a process of its own: passes over 1 to 32 rows, reading, loading,
-    memory, and whether its numbers are right; how two models slow each other where both compute
-    at once; and what the draft would have had accepted on calibration texts. Kept for the next
-    time, until the machine, the runtimes or the files change.
+    Measures each model at each place, in a process of its own: passes over 1 to 32 rows, reading
+    a prompt, loading, memory, and whether its logits agree with those of other places; how two
+    models slow each other when both compute; and the draft's acceptance on calibration texts. The
+    profile is kept until the machine, the runtimes or the files change.
 
     \b
     edgedec profile
@@ -87,7 +87,8 @@ def command(
     """  # fmt: skip
     from edgedec._support.fields import to_json
     from edgedec.cli import _output
-    from edgedec.profiling import ProfileOptions, Wanted, profile
+    from edgedec.profiling.places import Wanted
+    from edgedec.profiling.run import ProfileOptions, profile
 
     options = ProfileOptions(
         draft_model=draft_model,

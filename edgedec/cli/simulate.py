@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _options, _terminal
+from edgedec.cli import _options, _terminal, _values
 
 if TYPE_CHECKING:
     from edgedec.simulation.what_if import Elsewhere
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--memory",
-    type=_options.size,
+    type=_values.size,
     metavar="SIZE",
     help="For weights, caches and buffers together; default: all the card has.",
 )
@@ -72,12 +72,12 @@ def command(
 
     The real loop, drafters, policies and scheduler run in virtual time; the time of a pass
     follows from the card's bandwidth and peak. Acceptance is MODEL's, recorded on this machine;
-    for models of other sizes give it with --acceptance.
+    for models of other sizes give it with --acceptance, or see a span of it.
 
     \b
     edgedec simulate --cards
     edgedec simulate demo --card raspberry-pi-5
-    edgedec simulate --card jetson-orin-nx --target "7B int4" --draft "0.5B int4" --acceptance 0.7
+    edgedec simulate --card jetson-orin-nx --target "7B int4" --draft "0.5B int4"
     edgedec simulate --papers
     """  # fmt: skip
     if papers or list_cards:
@@ -89,11 +89,11 @@ def command(
     if papers:
         _papers(as_json)
         return
-    if list_cards or card is None:
+    if list_cards:
         _cards(as_json)
-        if card is None and not list_cards:
-            raise click.UsageError("give --card one of these, or a .toml file")
         return
+    if card is None:
+        raise _no_machine()
     from edgedec.records.workload import Workload
     from edgedec.simulation.what_if import WhatIf, between, elsewhere
 
@@ -105,6 +105,16 @@ def command(
     with _terminal.steps() as on_progress:
         found = elsewhere(bundle, card, changes, workload, on_progress=on_progress)
     _show(found, as_json=as_json, show_all=show_all)
+
+
+def _no_machine() -> click.UsageError:
+    from edgedec.simulation import cards
+
+    known = ", ".join(cards.names())
+    return click.UsageError(
+        f"no machine to simulate: give --card a .toml file or one of {known}; --cards describes"
+        " them"
+    )
 
 
 def _show(found: Elsewhere, *, as_json: bool, show_all: bool) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options, _sampling
+from edgedec.cli import _model, _options, _prompts, _sampling
 
 if TYPE_CHECKING:
-    from edgedec.bench.verification import Verification
+    from edgedec.bench.verification.results import Verification
     from edgedec.pipeline import GenerateOptions, Prompt
 
 # Size of --matrix's texts unless given.
@@ -30,7 +30,8 @@ _VALUE = 20
 @click.option(
     "--matrix",
     is_flag=True,
-    help="Go through all sampling options, stop strings, logprobs, ends of text, drafters and "
+    help="Go through all sampling options, stop strings, logprobs, ends of text, JSON, schemas and "
+    "expressions (with the extra grammar), drafters and "
     f"acceptance rules; {MATRIX_PROMPTS} prompts and {MATRIX_TOKENS} tokens unless --count and "
     "--max-new-tokens say otherwise.",
 )
@@ -92,18 +93,21 @@ def command(
     edgedec verify demo --matrix --row-invariant
     edgedec verify ./my-bundle --certificate ./certificate
     edgedec verify ./my-bundle --prompts prompts.jsonl --max-new-tokens 128 --json
-    edgedec verify demo --temperature 1 --top-p 0.9 --repetition-penalty 1.1 --stop "def "
+    edgedec verify demo --temperature 1 --repetition-penalty 1.1 --stop "def "
     edgedec verify large.gguf --draft small.gguf
     """  # fmt: skip
     if certificate is not None:
         from edgedec.cli import _certificate
 
+        sizes = CERTIFICATE_PROMPTS, CERTIFICATE_TOKENS
+        count, chosen = _own_sizes("--certificate", _SET_BY_CERTIFICATE, sizes, count, chosen)
         _certificate.issue(bundle, prompts, count, certificate, as_json, chosen)
         return
     if matrix:
-        count, chosen = _of_matrix(count, chosen)
-    found = _verified(bundle, default_or_read(prompts, count), matrix, chosen)
-    source = described(prompts, count)
+        sizes = MATRIX_PROMPTS, MATRIX_TOKENS
+        count, chosen = _own_sizes("--matrix", _SET_BY_MATRIX, sizes, count, chosen)
+    found = _verified(bundle, _prompts.named(prompts, count), matrix, chosen)
+    source = _prompts.described(prompts, count)
     if as_json:
         from edgedec.cli import _output
 
@@ -114,13 +118,7 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _of_matrix(count: int, chosen: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return the matrix's own sizes if none were given; it sets all other sampling options."""
-    sizes = MATRIX_PROMPTS, MATRIX_TOKENS
-    return own_sizes("--matrix", _SET_BY_MATRIX, sizes, count, chosen)
-
-
-def own_sizes(
+def _own_sizes(
     flag: str, sets: Collection[str], sizes: tuple[int, int], count: int, chosen: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
     """Return the prompts and options of a flag that has its own sizes and sets other options.
@@ -153,7 +151,7 @@ _SET_BY_MATRIX = {
     "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias", "stop", "logprobs", "ignore_eos",
 }  # fmt: skip
-SET_BY_CERTIFICATE = {
+_SET_BY_CERTIFICATE = {
     *_SET_BY_MATRIX, "matrix", "draft_length", "drafter", "accept", "plan", "memory",
 }  # fmt: skip
 
@@ -161,8 +159,8 @@ SET_BY_CERTIFICATE = {
 def _verified(
     bundle: str, texts: list[tuple[str, Prompt]], matrix: bool, chosen: dict[str, Any]
 ) -> Verification:
-    from edgedec.bench.matrix import verify_matrix
-    from edgedec.bench.verify import verify
+    from edgedec.bench.verification.matrix import verify_matrix
+    from edgedec.bench.verification.verify import verify
     from edgedec.cli import _output
 
     check = verify_matrix if matrix else verify
@@ -181,29 +179,6 @@ def _asked(chosen: dict[str, Any]) -> GenerateOptions:
         logprobs=chosen["logprobs"],
         ignore_eos=chosen["ignore_eos"],
     )
-
-
-def default_or_read(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
-    """Return (name, prompt) pairs from a file, or function heads that the demo pair never saw."""
-    from edgedec.batch.jobs import read_jobs
-    from edgedec.bench.workloads import heldout_prompts
-    from edgedec.errors import InputError
-
-    if path is None:
-        return [(prompt.name, prompt.text) for prompt in heldout_prompts(count)]
-    jobs = read_jobs(path)
-    named: list[tuple[str, Prompt]] = [(j.id, j.prompt) for j in jobs if isinstance(j.prompt, str)]
-    if len(named) < len(jobs):
-        raise InputError(f"{path}: expected lines with a prompt here, not messages")
-    return named
-
-
-def described(path: Path | None, count: int) -> str:
-    """Describe the prompts that ``default_or_read`` returns."""
-    if path is not None:
-        return str(path)
-    heads = "1 function head" if count == 1 else f"{count} function heads"
-    return f"Python: {heads} from this interpreter's standard library"
 
 
 def _print(found: Verification, prompts: str) -> None:

@@ -1,0 +1,253 @@
+"""A chat's lines: commands, which begin with a slash, and messages, which are answered."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgedec.cli import _session_file
+from edgedec.cli._conversation import Conversation
+from edgedec.cli._session_file import SessionFile
+from edgedec.decoding.drafting import PLAIN
+from edgedec.errors import InputError
+
+if TYPE_CHECKING:
+    from edgedec.errors import PromptTooLong
+    from edgedec.pipeline import GenerateOptions, Pipeline, Stream
+
+_HELP = """\
+/system TEXT        instructions before the first turn; without TEXT none
+/save FILE          keep the conversation, keys and values included; /load FILE goes on from it
+/load FILE          go on from a file of /save or of --session
+/reset              start anew
+/drop [N]           leave out the oldest turn, or the N oldest
+/draft NAME         none decodes plainly; auto or a drafter's name speculates again
+/temperature NUMBER 0 is greedy
+/tokens N           of an answer at most
+/colours            green for tokens that the draft wrote, or no longer
+/help               this list
+/quit               end, as /exit and Ctrl-D do; Ctrl-C stops an answer, and twice leaves
+//TEXT              a message that begins with /"""
+ENDS = ("/quit", "/exit")
+
+
+class Talk:
+    """Handles the lines of a chat.
+
+    Args:
+        pipeline: answers.
+        options: of every answer, until commands change them.
+        conversation: what was said.
+        file: where the conversation is kept after each answer, or None.
+        completes: the model has no chat template: a line is continued as text.
+
+    Attributes:
+        stopped: whether Ctrl-C ended the last answer.
+
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        options: GenerateOptions,
+        conversation: Conversation,
+        file: SessionFile | None,
+        *,
+        completes: bool = False,
+    ) -> None:
+        self._pipeline, self._options = pipeline, options
+        self._conversation, self._file = conversation, file
+        self._completes, self._coloured = completes, False
+        self.stopped = False
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/system": self._system,
+            "/save": self._save,
+            "/load": self._load,
+            "/reset": self._reset,
+            "/drop": self._drop,
+            "/draft": self._draft,
+            "/temperature": self._temperature,
+            "/tokens": self._tokens,
+            "/colours": self._colours,
+            "/help": self._help,
+        }
+
+    @property
+    def commands(self) -> list[str]:
+        """The names of all commands."""
+        return [*self._commands, *ENDS]
+
+    def greet(self) -> None:
+        """Say what a restored conversation holds."""
+        if turns := len(self._conversation):
+            held = len(self._pipeline.engine.held)
+            say(f"going on after {_turns(turns)}: {held} tokens are kept, no need to read them")
+
+    def take(self, line: str) -> None:
+        """Handle a line; report any error in it, and go on with the conversation."""
+        name, _, rest = line.partition(" ")
+        self.stopped = False
+        if name in self._commands:
+            self._commands[name](rest.strip())
+        elif line.startswith("/") and not line.startswith("//"):
+            known = ", ".join(self.commands)
+            say(f"no command {name}: there are {known}; a message that begins with / takes //")
+        else:
+            self._conversation.waiting = line.removeprefix("/") if line[:2] == "//" else line
+            self._answer()
+
+    def _stream(self) -> Stream:
+        talk = self._conversation
+        if self._completes:
+            assert talk.waiting is not None, "a line to continue"
+            return self._pipeline.stream(talk.waiting, self._options)
+        return self._pipeline.chat(talk.messages, self._options)
+
+    def _answer(self) -> None:
+        """Answer the waiting message; if that is impossible, say why."""
+        from edgedec.cli import _output
+        from edgedec.errors import BundleError, PassFailed, PromptTooLong, SessionError
+
+        talk, sampled = self._conversation, not self._options.sampling.greedy
+        try:
+            result, self.stopped = _output.show(
+                self._stream(), sampled=sampled, coloured=self._coloured
+            )
+        except PromptTooLong as error:
+            self._too_long(error)
+        except PassFailed:  # no pipeline is left to answer with
+            raise
+        except (InputError, BundleError, SessionError) as error:
+            talk.waiting = None
+            say(str(error))
+        else:
+            if result.events and not self._completes:
+                talk.answer(result.text)
+                self._write()
+            else:  # Ctrl-C or the timeout came before the first word
+                talk.waiting = None
+
+    def _write(self) -> None:
+        """Keep the conversation so far; a full disk does not end it."""
+        if self._file is not None:
+            try:
+                self._file.write()
+            except InputError as error:
+                say(str(error))
+
+    def _too_long(self, error: PromptTooLong) -> None:
+        """Keep the message pending if dropping turns may help."""
+        talk, pipeline = self._conversation, self._pipeline
+        if not len(talk):
+            talk.waiting = None
+            say(str(error))
+            return
+        tokens = len(pipeline.tokenizer.encode_chat(talk.messages))
+        say(
+            f"the conversation has {tokens} tokens and the context holds"
+            f" {pipeline.engine.target.capacity}: /drop leaves out the oldest turn and answers,"
+            " /drop 3 the oldest three, /reset starts anew"
+        )
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def _help(self, rest: str) -> None:
+        for line in _HELP.splitlines():
+            say(line)
+
+    def _system(self, text: str) -> None:
+        if self._completes:
+            say("a system message goes with a chat template, which this model does not have")
+            return
+        self._conversation.instruct(text or None)
+        say("the system message is changed" if text else "no system message from here on")
+
+    def _save(self, name: str) -> None:
+        if not name:
+            say("/save: expected a file")
+            return
+        path, own = Path(name).expanduser(), self._file
+        try:
+            if own is not None and own.is_at(path):
+                own.write()  # this chat has it locked
+            else:
+                _session_file.save(path, self._pipeline, self._conversation)
+        except InputError as error:
+            say(str(error))
+        else:
+            say(f"kept {_turns(len(self._conversation))} in {name}")
+
+    def _load(self, name: str) -> None:
+        if not name:
+            say("/load: expected a file")
+            return
+        try:
+            _session_file.load(Path(name).expanduser(), self._pipeline, self._conversation)
+        except InputError as error:
+            say(str(error))
+        else:
+            self.greet()
+
+    def _reset(self, rest: str) -> None:
+        self._conversation.reset()
+        say("the conversation starts anew")
+
+    def _drop(self, rest: str) -> None:
+        talk = self._conversation
+        if rest and (not rest.isdecimal() or int(rest[:9]) < 1):
+            say(f"/drop {rest}: expected how many turns, 1 or more")
+            return
+        dropped = talk.drop(int(rest[:9] or 1))
+        say(f"left out {_turns(dropped)}, {len(talk)} kept")
+        if talk.waiting is not None:
+            self._answer()
+
+    def _draft(self, name: str) -> None:
+        """Use another drafter for the following messages."""
+        try:
+            self._options = dataclasses.replace(
+                self._options, draft=None if name == "auto" else name
+            )
+        except InputError as error:
+            say(f"{error}, or auto")
+        else:
+            say("plain decoding from here on" if name == PLAIN else f"drafter {name} from here on")
+
+    def _temperature(self, text: str) -> None:
+        try:
+            sampling = dataclasses.replace(self._options.sampling, temperature=float(text))
+        except (ValueError, InputError):
+            say(f"/temperature {text}: expected a number, 0 or more")
+            return
+        self._options = dataclasses.replace(self._options, sampling=sampling)
+        say("greedy from here on" if sampling.greedy else f"temperature {text} from here on")
+
+    def _tokens(self, text: str) -> None:
+        if not text.isdecimal() or not int(text[:9]) >= 1:
+            say(f"/tokens {text}: expected how many, 1 or more")
+            return
+        self._options = dataclasses.replace(self._options, max_new_tokens=int(text[:9]))
+        say(f"answers of at most {int(text[:9])} tokens from here on")
+
+    def _colours(self, rest: str) -> None:
+        self._coloured = not self._coloured
+        say(
+            "green: the draft wrote it, and the target agreed; the rest is the target's"
+            if self._coloured
+            else "no colours from here on"
+        )
+
+
+def _turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{count} turns"
+
+
+def say(text: str) -> None:
+    """Print a line that is not the model's answer."""
+    from edgedec._support.fields import printable
+
+    click.echo(printable(text), err=True)

@@ -1,0 +1,100 @@
+"""The types of options' values."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from edgedec._support.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name, names_model
+from edgedec.decoding import drafting
+
+AUTO_MEMORY = "auto"
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+def size(value: str | int) -> int:
+    """Parse bytes as people write them: 512MB, 1.5GiB, 300000."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", str(value).strip().upper())
+    if match is None:
+        raise click.BadParameter(f"{value!r}: expected a size such as 512MB or 1.5GiB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def memory(value: str | int) -> int | str:
+    """Parse ``auto`` or bytes."""
+    return AUTO_MEMORY if value == AUTO_MEMORY else size(value)
+
+
+def draft_length(value: str | int) -> int | str:
+    """Parse ``auto`` or a number of tokens."""
+    if value == "auto":
+        return "auto"
+    if not re.fullmatch(r"[0-9]{1,3}", str(value)):
+        raise click.BadParameter(f"{value!r}: expected auto or a number of tokens, 0 to 999")
+    return int(value)
+
+
+def draft_context(value: str | int) -> int | str:
+    """Parse ``auto`` or a number of tokens."""
+    if value == drafting.AUTO:
+        return drafting.AUTO
+    if not re.fullmatch(r"[0-9]{1,9}", str(value)) or int(value) < 2:
+        raise click.BadParameter(f"{value!r}: expected auto or a number of tokens, 2 or more")
+    return int(value)
+
+
+def drafts() -> list[str]:
+    """Return the names that ``--draft`` takes."""
+    return [drafting.AUTO, *drafting.names()]
+
+
+def draft(value: str | Path) -> str | Path:
+    """Parse a drafter's name, or the file or folder of a draft model."""
+    text = str(value)
+    is_file = "/" in text or is_gguf(text)
+    if text == drafting.AUTO or (not is_file and drafting.known(text)):
+        return text
+    if is_file or names_model(text) or Path(text).exists():
+        return draft_model(text)
+    near = difflib.get_close_matches(text, drafts(), 1)
+    known = f"expected {', '.join(drafts())}, demo or a file"
+    raise click.BadParameter(
+        f"no drafter {text!r}: {f'did you mean {near[0]}?' if near else known}"
+    )
+
+
+def draft_model(value: str | Path) -> Path:
+    """Parse the file or folder of a draft model."""
+    text = str(value)
+    if text == DEMO or Path(text).exists():
+        return Path(text)
+    if is_hub_name(text):
+        raise click.BadParameter(how_to_fetch(text, "`edgedec export {} --out DIR`"))
+    raise click.BadParameter(f"{text!r}: no such file or folder")
+
+
+class Listed(click.Choice):  # type: ignore[type-arg]
+    """A choice of names returned by a function, which is called when they are first needed."""
+
+    def __init__(self, names: Callable[[], list[str]]) -> None:
+        self.case_sensitive = True
+        self._names = names
+
+    @property
+    def choices(self) -> list[str]:  # type: ignore[override]
+        return self._names()
+
+
+def formats(*others: str) -> Listed:
+    """Return the type of a model format: the ``others``, and those that runtimes support."""
+
+    def names() -> list[str]:
+        from edgedec.runtimes import registry
+
+        return [*others, *registry.formats()]
+
+    return Listed(names)

@@ -1,0 +1,57 @@
+"""``edgedec prepare``: weights packed for this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from edgedec.cli import _model, _options
+
+if TYPE_CHECKING:
+    from edgedec.records.adapter import Prepared
+
+
+@click.command()
+@_model.model
+@_options.as_json
+def command(bundle: str, as_json: bool) -> None:
+    """Pack the weights of MODEL into a file that is mapped at a load.
+
+    ONNX Runtime packs weights at every load, into memory of the process. Packed once, they are
+    pages of a file in the user's cache, or in $EDGEDEC_CACHE: shared by all processes that
+    load the model, and given back by the system when memory is short. The text stays the same,
+    bit for bit. The file takes twice the model's room, and ONNX Runtime reads all of it at a
+    load, so that a load from a cold disk takes longer. `edgedec cache` lists and removes it.
+    Models below 34 MB and GGUF files, which are mapped as they are, need nothing.
+
+    \b
+    edgedec prepare ./my-bundle
+    edgedec prepare ./my-bundle --json
+    """  # fmt: skip
+    from edgedec.cli import _output
+    from edgedec.loading.prepare import prepare
+
+    found = prepare(bundle)
+    if as_json:
+        models = [
+            {
+                "role": one.role,
+                "format": one.format,
+                "what": one.prepared.what,
+                "size_bytes": one.prepared.size_bytes,
+                "seconds": one.prepared.seconds,
+            }
+            for one in found
+        ]
+        _output.print_json({"models": models})
+        return
+    _output.table((one.role, _row(one.prepared)) for one in found)
+
+
+def _row(done: Prepared) -> str:
+    from edgedec.cli import _output
+
+    if not done.size_bytes:
+        return done.what
+    return f"{done.what}: {_output.size(done.size_bytes)} in {done.seconds:.1f} s"

@@ -1,0 +1,47 @@
+"""``edgedec pull``: a model into the library."""
+
+from __future__ import annotations
+
+import click
+
+from edgedec.cli import _library, _options
+
+
+@click.command()
+@click.argument("model", type=_library.MODEL)
+@_options.options(_library.FORM)
+@_options.as_json
+def command(model: str, as_json: bool, weights: str | None, calibrated: bool) -> None:
+    """Add MODEL to the library, to use it by its name.
+
+    MODEL is a name on a hub, as org/name, org/name@revision or, of a repository's GGUF files,
+    org/name:Q4_K_M; or a Hugging Face folder. Of a hub's repository only what is needed is fetched
+    (extra `hub`): configuration, tokenizer, and safetensors or one GGUF model, nothing that could
+    be executed. The revision's commit, the licence and each file's sha256 are printed and kept,
+    and what does not match the hub's hash is removed. An interrupted command goes on where it was.
+    Gated models: `hf auth login`; edgedec keeps no token. Safetensors become a bundle as `edgedec
+    run` makes it.
+
+    The library is in the user's data folder, or in $EDGEDEC_LIBRARY. A model that is there in
+    this form is not made again; a hub is asked whether there is a newer revision.
+
+    \b
+    edgedec pull Qwen/Qwen3-0.6B
+    edgedec pull Qwen/Qwen3-0.6B-GGUF:Q8_0
+    edgedec pull ./Qwen3-0.6B
+    edgedec pull ./Qwen3-0.6B --calibrated
+    edgedec pull ./Qwen3-0.6B --weights int8
+    """  # fmt: skip
+    from edgedec.cli import _output
+    from edgedec.errors import InputError
+    from edgedec.library.records import as_json as facts
+
+    found = _library.located(model, _library.form(weights, calibrated), refresh=True).model
+    if found is None:
+        raise InputError(f"{model} is used where it is: `edgedec run {model}`")
+    if as_json:
+        _output.print_json(facts(found))
+    else:
+        click.echo(
+            f"{found.name}  {found.id}  {found.record.form}  {_output.size(found.size_bytes)}"
+        )

@@ -1,0 +1,55 @@
+"""``edgedec rm``: models out of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from edgedec.cli import _library, _options
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[MODEL]...", type=_library.IN_LIBRARY)
+@click.option(
+    "--unused",
+    is_flag=True,
+    help="What no model needs to run: what interrupted commands left, and fetched checkpoints that"
+    " were made into bundles.",
+)
+@click.option("--all", "everything", is_flag=True, help="Every model, and what was fetched.")
+@_options.as_json
+def command(models: Sequence[str], unused: bool, everything: bool, as_json: bool) -> None:
+    """Remove models from the library, and what was fetched for them.
+
+    MODEL is a name, of which every form is removed, or an id or its beginning. Files that other
+    models share stay. A process that has a model open keeps it until it ends.
+
+    \b
+    edgedec rm Qwen3-0.6B
+    edgedec rm 4be1
+    edgedec rm --unused
+    edgedec rm --all
+    """  # fmt: skip
+    from edgedec.cli import _output
+    from edgedec.library import Library
+
+    if (len(models) > 0) + unused + everything != 1:
+        raise click.UsageError("give one of MODEL, --unused and --all")
+    library = Library()
+    found = [one for word in models for one in _library.matching(word)]
+    removed = library.models() if everything else found
+    before = library.size_bytes()
+    for model in found:
+        library.remove(model)
+    if everything:
+        library.clear()
+    if unused:
+        library.clean()
+    freed = before - library.size_bytes()
+    if as_json:
+        _output.print_json({"removed": [one.id for one in removed], "freed_bytes": freed})
+        return
+    for one in removed:
+        click.echo(f"removed {one.name} ({one.id}, {one.record.form})")
+    click.echo(f"freed {_output.size(freed)}")

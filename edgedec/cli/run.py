@@ -1,0 +1,132 @@
+"""``edgedec run``: one command from a model to text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgedec._support.model_path import DEMO
+from edgedec.cli import _library, _model, _options, _sampling
+from edgedec.cli.chat import SESSION, converse
+
+if TYPE_CHECKING:
+    from edgedec.pipeline import GenerateOptions, Pipeline, Stream
+
+
+@click.command(cls=_options.LoadCommand)
+@click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", type=_library.MODEL)
+@click.option(
+    "--draft",
+    default="auto",
+    show_default=True,
+    metavar="NAME|MODEL",
+    help="A drafter's name, or a draft model, named as MODEL is. auto takes the draft that comes "
+    "with MODEL, else one of the library with the same tokenizer, else drafts from the text.",
+)
+@click.option(
+    "--system",
+    type=_sampling.text,
+    metavar="TEXT",
+    help="System message: instructions a chat model gets before the prompt.",
+)
+@SESSION
+@click.option("--raw", is_flag=True, help="Continue PROMPT as it stands, without a chat template.")
+@_options.options(_library.FORM, _sampling.SAMPLE, _sampling.FORM, _options.SETTINGS, _options.LOAD)
+@_options.as_json
+def command(
+    words: Sequence[str],
+    draft: str,
+    system: str | None,
+    session: Path | None,
+    raw: bool,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """Run a model of any kind: answer PROMPT, or chat.
+
+    MODEL is a bundle's folder; a Hugging Face folder, which is made into a bundle of the library
+    first (int4, rounded to nearest, in seconds; --calibrated is closer to the checkpoint and takes
+    minutes); a GGUF file, or a folder with one; the name of a model in the library; a name on a
+    hub, as org/name, which is fetched first as `edgedec pull` does; or demo.
+
+    A model with a chat template gets PROMPT as a message; others, and with --raw all, continue it
+    as it stands. demo, which knows code alone, continues it. Without PROMPT it is a chat, as
+    `edgedec chat` is; where standard input is not a terminal, or with -, that is the prompt.
+
+    \b
+    edgedec run demo "def fibonacci(n):"
+    edgedec run ./Qwen3-0.6B "Why is the sky blue?"
+    edgedec run ./Qwen3-8B "Why is the sky blue?" --draft ./Qwen3-0.6B
+    edgedec run Qwen/Qwen3-0.6B "Why is the sky blue?"
+    edgedec run large.gguf "Once upon a time" --raw
+    edgedec run ./Qwen3-0.6B "Name a colour." --regex "red|green|blue"
+    edgedec run ./Qwen3-0.6B
+    cat script.py | edgedec run demo
+    """  # fmt: skip
+    model, prompt = _meant(words)
+    wanted = _library.settings(chosen)
+    options = _sampling.generate_options(chosen)
+    text = None if prompt is None and _chats(as_json, raw) else _text(prompt)
+    _check(system, session, options, raw=raw, chats=text is None)
+    target = _library.located(model, wanted).path
+    chosen["draft"] = _library.draft(draft, target, wanted)
+    opening = _options.open_options(chosen)
+    if text is None:
+        completes = model == DEMO and system is None and session is None
+        converse(model, target, opening, options, system, session, completes)
+        return
+    from edgedec.cli import _output
+    from edgedec.loading.capacity import check_prompt
+    from edgedec.pipeline import Pipeline
+
+    check_prompt(target, opening, text)
+    plain = raw or (model == DEMO and system is None)
+    with Pipeline.open(target, opening) as pipeline:
+        stream = _stream(pipeline, text, system, plain, options)
+        _output.answer(stream, sampled=not options.sampling.greedy, as_json=as_json)
+
+
+def _meant(words: Sequence[str]) -> tuple[str, str | None]:
+    """Return the model and the prompt."""
+    if len(words) > 2:
+        raise _model.unquoted("run", words[:1], words[1:])
+    model, prompt = (*words, None, None)[:2]
+    return _model.default() if model is None else model, prompt
+
+
+def _check(
+    system: str | None, session: Path | None, options: GenerateOptions, *, raw: bool, chats: bool
+) -> None:
+    if system is not None and raw:
+        raise click.UsageError("--system goes with a chat template: leave it or --raw out")
+    if session is not None and not chats:
+        raise click.UsageError("--session is for a chat in a terminal: leave it or the prompt out")
+    if chats and options.constraint is not None:
+        raise click.UsageError(
+            "--json-mode, --json-schema, --regex and --grammar go with a prompt: give one"
+        )
+
+
+def _chats(as_json: bool, raw: bool) -> bool:
+    """Return whether a command without a prompt is a chat."""
+    return sys.stdin.isatty() and not as_json and not raw
+
+
+def _text(prompt: str | None) -> str:
+    from edgedec.cli.generate import read_text
+
+    return read_text() if prompt is None or prompt == "-" else _sampling.text(prompt)
+
+
+def _stream(
+    pipeline: Pipeline, text: str, system: str | None, plain: bool, options: GenerateOptions
+) -> Stream:
+    from edgedec.cli.generate import user, with_system
+
+    if plain or (system is None and pipeline.tokenizer.chat_template is None):
+        return pipeline.stream(text, options)
+    return pipeline.chat(with_system(user(text), system), options)

@@ -1,0 +1,106 @@
+"""``edgedec serve``: OpenAI's API and a page, over one model."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from edgedec.cli import _model, _options
+
+_SERVER = [
+    click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+                 help="Address to listen on; one that other machines reach needs an API key."),
+    click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
+                 help="0 takes a free one."),
+    click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True,
+                 metavar="N", help="Requests whose texts take turns, round by round."),
+    click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True, metavar="N",
+                 help="Requests that may wait beyond those; more are answered 429."),
+    click.option("--name", metavar="ID", help="The model's id in the API; default: its file's."),
+    click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0,
+                 show_default=True, metavar="SECONDS",
+                 help="Of a request, from its arrival to the end of its text."),
+    click.option("--api-key-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+                 help="File with the key that every request must bring; or EDGEDEC_API_KEY."),
+    click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
+                 help="Another name of this machine in requests' Host; repeatable."),
+    click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
+                 help="A web page's origin, such as http://localhost:3000, that may call the API; "
+                 "repeatable."),
+]  # fmt: skip
+
+
+@click.command(cls=_options.LoadCommand)
+@_model.model
+@_options.options(_SERVER, _options.OPEN, _options.LOAD)
+def command(
+    bundle: str,
+    host: str,
+    port: int,
+    parallel: int,
+    queue: int,
+    name: str | None,
+    timeout: float,
+    api_key_file: Path | None,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+    **chosen: Any,
+) -> None:
+    """Serve a model to programs and browsers.
+
+    MODEL is a bundle's folder, a GGUF file or demo. Programs speak OpenAI's API with
+    http://127.0.0.1:8080/v1; a browser finds a page at http://127.0.0.1:8080. Needs the extra
+    serve.
+
+    Only this machine can call unless --host says otherwise, and then a key is required. Texts of
+    several clients take turns round by round, each the text it would be alone; --memory counts all
+    of them.
+
+    \b
+    edgedec serve ./qwen
+    edgedec serve large.gguf --draft small.gguf --port 9000 --parallel 2
+    edgedec serve demo --host 0.0.0.0 --api-key-file key.txt
+    """  # fmt: skip
+    run = _server()
+    from edgedec.pipeline import Pipeline
+    from edgedec.serve.settings import Limits, Settings
+
+    key = run.read_key(api_key_file)
+    run.check_exposed(host, key)
+    settings = Settings(
+        name=name or Path(bundle).resolve().stem,
+        host=host,
+        key=key,
+        hosts=hosts,
+        origins=origins,
+        parallel=parallel,
+        queue=queue,
+        limits=Limits(text_s=timeout),
+    )
+    options = dataclasses.replace(_options.open_options(chosen), parallel=parallel)
+    with run.bound(host, port) as sock, Pipeline.open(bundle, options) as pipeline:
+        sock.listen()
+        click.echo(f"{settings.name} at {run.url(sock)}/v1, a page at {run.url(sock)}")
+        run.serve(pipeline, settings, sock, memory=options.memory)
+
+
+def _server() -> ModuleType:
+    """Import the server.
+
+    Raises:
+        RuntimeUnavailable: the extra is missing.
+
+    """
+    try:
+        from edgedec.serve import run
+    except ModuleNotFoundError as error:
+        from edgedec._support import installation
+        from edgedec.errors import RuntimeUnavailable
+
+        how = installation.install("starlette", "uvicorn", "prometheus_client", extra="serve")
+        raise RuntimeUnavailable(f"edgedec serve needs {error.name}: {how}") from None
+    return run
