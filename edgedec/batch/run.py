@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from edgedec.batch.jobs import Job
-from edgedec.decoding.engine import Emission
+from edgedec.decoding.emission import Emission
 from edgedec.errors import BundleError, InputError, Interrupted, PassFailed, SessionError
+from edgedec.hardware.resident import peak_bytes
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 
 # A last line without an end is cut off only if this program wrote it.
 _BEGINS = b'{"id": "'
+
+# Options that do not decide the text, or do so under another name.
+_ELSEWHERE = {"draft", "draft_length", "json_mode", "json_schema", "regex", "grammar"}
 
 
 def record(result: Generation) -> dict[str, Any]:
@@ -33,6 +37,7 @@ def record(result: Generation) -> dict[str, Any]:
         "prompt_tokens": result.prompt_tokens,
         "finish_reason": result.finish_reason,
         "ttft_s": metrics.ttft_s,
+        "reused_tokens": metrics.reused_tokens,
         "tpot_s": metrics.tpot_s,
         "tokens_per_second": metrics.tokens_per_second,
         "speedup_estimate": metrics.speedup_estimate,
@@ -43,10 +48,19 @@ def record(result: Generation) -> dict[str, Any]:
         "accepted_tokens": metrics.accepted_tokens,
         "acceptance_rate": metrics.acceptance_rate,
         "block_efficiency": metrics.block_efficiency,
-        "peak_memory_bytes": peak_memory_bytes(),
+        "peak_memory_bytes": peak_bytes(),
         "plan": result.plan,
         "seed": result.seed,
     }
+    if metrics.forced_tokens:
+        found["forced_tokens"] = metrics.forced_tokens
+    if metrics.memory is not None:
+        found["memory"] = metrics.memory.facts()
+    if metrics.views:
+        found["draft_contexts"] = [
+            {"tokens": tokens, "drafted_tokens": drafted, "accepted_tokens": accepted}
+            for tokens, (drafted, accepted) in metrics.views.items()
+        ]
     if metrics.ahead_s:
         found |= {
             "reuse_rate": metrics.reuse_rate,
@@ -61,25 +75,6 @@ def record(result: Generation) -> dict[str, Any]:
 def _logprob(event: Emission) -> dict[str, Any]:
     best = [{"token": token, "logprob": value} for token, value in event.top_logprobs or []]
     return {"token": event.token, "logprob": event.logprob, "top": best}
-
-
-def peak_memory_bytes() -> int | None:
-    """Return the peak resident memory of this process; None if the system does not report it."""
-    try:
-        # getrusage would include the process that started this one.
-        for line in Path("/proc/self/status").read_text("ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    try:
-        import resource
-    except ImportError:
-        return None
-    import sys
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 class Sink(Protocol):
@@ -106,6 +101,7 @@ class Results:
 
     Attributes:
         done: ids that are in the file.
+        failed: those of them whose prompt could not be decoded.
 
     Raises:
         InputError: the file is not such an output, or was written under other settings.
@@ -116,6 +112,7 @@ class Results:
         self._path = path
         self._settings = digest(settings)
         self.done: set[str] = set()
+        self.failed: set[str] = set()
         self._file: IO[bytes] = path.open("ab")
         # A pipe or a device cannot be read back, so there is nothing to resume.
         self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
@@ -149,6 +146,8 @@ class Results:
                 f"{self._path}:{number}: written with other options: repeat them, or give "
                 "another file to --out"
             )
+        if "error" in entry:
+            self.failed.add(found)
         return found
 
     def add(self, job: Job, fields: dict[str, Any]) -> None:
@@ -243,9 +242,11 @@ def run(
 
 def settings_of(pipeline: Pipeline, options: GenerateOptions, accept: str | None) -> dict[str, Any]:
     """Return the settings that decide a batch's texts: target, options and rule."""
-    decisive = {k: v for k, v in asdict(options).items() if k not in ("draft", "draft_length")}
+    decisive = {k: v for k, v in asdict(options).items() if k not in _ELSEWHERE}
     target = pipeline.pair.target.hashes()
     limits = {"accept": accept, "max_context": pipeline.plan["max_context"]}
     # Only if it was chosen: files of earlier versions lack it.
     kept = {} if pipeline.plan["kv"] is None else {"kv": pipeline.plan["kv"]}
-    return {"target": target, **limits, **kept, **decisive}
+    grammar = options.constraint
+    form = {} if grammar is None else {"form": [grammar.kind, grammar.source]}
+    return {"target": target, **limits, **kept, **form, **decisive}

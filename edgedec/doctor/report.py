@@ -6,7 +6,7 @@ import platform
 from importlib import metadata
 from typing import Any
 
-from edgedec._support import installation
+from edgedec._support import installation, kept_folders
 from edgedec._version import __version__
 from edgedec.decoding import drafting
 from edgedec.errors import EdgedecError
@@ -15,9 +15,9 @@ from edgedec.hardware.clusters import clusters
 from edgedec.hardware.device import available_cores
 from edgedec.runtimes import registry
 
-# In addition to the runtimes' packages: those of decoding, and of exporting with their purpose.
+# In addition to the runtimes' packages: those of decoding, and of other extras with their purpose.
 NEEDED = ("click", "jinja2", "numpy", "rich", "tokenizers")
-EXPORT = {
+OTHERS = {
     "export": (
         ("gguf", "ml_dtypes", "onnx", "safetensors", "threadpoolctl"),
         "makes bundles of checkpoints",
@@ -26,6 +26,9 @@ EXPORT = {
         ("optimum", "optimum-onnx", "torch", "transformers"),
         "exports architectures without a spec, by way of torch",
     ),
+    "hub": (("huggingface_hub",), "fetches models from a hub, for `edgedec run` and `pull`"),
+    "grammar": (("llguidance",), "holds texts to JSON, schemas, expressions and grammars"),
+    "serve": (("prometheus_client", "starlette", "uvicorn"), "serves models: `edgedec serve`"),
     "report": (("matplotlib",), "draws the page of `edgedec bench --html`"),
 }
 # CPU features used by int4 and int8 kernels, by their names in /proc/cpuinfo.
@@ -46,6 +49,7 @@ def examine() -> dict[str, Any]:
         "cpu": cpu(),
         "memory": memory(),
         "demo": demo(),
+        "kept_bytes": kept_bytes(),
     }
     if added := added_runtimes():
         facts["added_runtimes"] = added
@@ -65,7 +69,7 @@ def needed() -> list[str]:
 def extras() -> dict[str, tuple[tuple[str, ...], str]]:
     """Return each extra's packages and purpose."""
     infos = registry.infos().values()
-    return {info.extra: (info.packages, info.purpose) for info in infos if info.extra} | EXPORT
+    return {info.extra: (info.packages, info.purpose) for info in infos if info.extra} | OTHERS
 
 
 def added_runtimes() -> dict[str, Any]:
@@ -121,6 +125,14 @@ def demo() -> dict[str, Any]:
     except EdgedecError as error:
         return {"whole": False, "reason": str(error)}
     return {"whole": True, "path": str(bundle.path), "size_bytes": bundle.size_bytes}
+
+
+def kept_bytes() -> dict[str, int]:
+    """Return the bytes of large files in the user's cache, by kind: see ``edgedec cache``."""
+    found: dict[str, int] = {}
+    for one in kept_folders.kept():
+        found[one.kind] = found.get(one.kind, 0) + one.size_bytes
+    return found
 
 
 def _problems(facts: dict[str, Any]) -> list[str]:

@@ -37,6 +37,19 @@ def decodable_parts(header: GgufHeader) -> list[Path]:
     return found
 
 
+def named_parts(path: Path) -> list[Path]:
+    """Return the files that llama.cpp opens for a path: itself, and other parts by their names."""
+    named = _PART.fullmatch(path.name)
+    if named is None:
+        return [path]
+    others = [_part(path, named, no) for no in range(1, min(int(named["count"]), MAX_PARTS) + 1)]
+    return [other for other in others if other.exists()] or [path]
+
+
+def _part(path: Path, named: re.Match[str], no: int) -> Path:
+    return path.with_name(f"{named['stem']}-{no:05}-of-{named['count']}.gguf")
+
+
 def _parts(header: GgufHeader) -> list[Path]:
     count, no = header.number("split.count", 0), header.number("split.no", 0)
     if count <= 1:
@@ -47,10 +60,7 @@ def _parts(header: GgufHeader) -> list[Path]:
             header,
             f"it is one of {count} parts, expected a name ending in -00001-of-{count:05}.gguf",
         )
-    files = [
-        header.path.with_name(f"{named['stem']}-{part:05}-of-{count:05}.gguf")
-        for part in range(1, count + 1)
-    ]
+    files = [_part(header.path, named, part) for part in range(1, count + 1)]
     for part, file in enumerate(files):
         if not file.exists():
             raise _wrong(

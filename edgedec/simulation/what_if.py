@@ -14,14 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedec import profiling
+from edgedec._support.amounts import size
 from edgedec._support.model_path import is_gguf
 from edgedec.bundle import Bundle, Role
+from edgedec.bundle.folder import KV_BYTES
 from edgedec.errors import InputError
 from edgedec.planning.choose import decide
-from edgedec.planning.memory_fit import size
 from edgedec.planning.predict import predict
-from edgedec.profiling import OnProgress, ProfileOptions
+from edgedec.profiling import run
+from edgedec.profiling.run import OnProgress, ProfileOptions
 from edgedec.records.plan import Decision, Plan, Prediction
 from edgedec.records.trace import Choices, Trace
 from edgedec.records.workload import Workload
@@ -31,7 +32,6 @@ from edgedec.simulation.cards import Card
 from edgedec.simulation.elsewhere import Models, RecordedOutputs, memory_of, profile_of, span
 from edgedec.simulation.roofline import ModelSize, parse
 
-_KV_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 _TEXTS, _TOKENS = 3, 160
 # Assumed range of acceptance, for models whose acceptance nobody has measured; shown with the plan.
 ASSUMED = (0.5, 0.8)
@@ -109,7 +109,7 @@ def elsewhere(
     Raises:
         InputError: no such card or device, a size that is none, a draft without a size, without
             an acceptance, or larger than the target.
-        BundleError, ProfileError: see ``profiling.profile``.
+        BundleError, ProfileError: see ``run.profile``.
         PlanError, MemoryBudgetError: see ``planning.choose.decide``.
 
     """
@@ -221,7 +221,7 @@ def size_of(bundle: Bundle, role: Role) -> ModelSize:
         name=role.source,
         parameters=dims["parameters"],
         weight_bytes=sum(bundle.files[name].size_bytes for name in variant.files),
-        kv_bytes_per_token=2 * dims["layers"] * heads * width * _KV_BYTES.get(variant.kv, 2),
+        kv_bytes_per_token=2 * dims["layers"] * heads * width * KV_BYTES.get(variant.kv, 2),
         layers=dims["layers"],
         hidden=dims["hidden"],
         precision=_precision(variant.weights),
@@ -251,7 +251,7 @@ def _recorded(
             "No text was recorded for such a target: drafters without a model count as finding"
             " nothing."
         )
-    profile = profiling.profile(bundle, ProfileOptions(), on_progress)
+    profile = run.profile(bundle, ProfileOptions(), on_progress)
     recorded = RecordedOutputs(profile.traces, profile.overhead_s, profile.draft_overhead_s)
     return recorded, f"Acceptance was recorded here, with {bundle} on calibration texts."
 

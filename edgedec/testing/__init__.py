@@ -6,10 +6,22 @@
         @pytest.fixture
         def model(self):
             return MyModel(...)
+
+``ConstraintContract`` is what a grammar passes.
 """
 
+from edgedec.testing._constraining import ConstraintContract
+from edgedec.testing.constraint import TableConstraint
 from edgedec.testing.contract import SessionContract
 from edgedec.testing.fake import FakeModel, FakeSession
 from edgedec.testing.paced import PacedModel, PacedSession
 
-__all__ = ["FakeModel", "FakeSession", "PacedModel", "PacedSession", "SessionContract"]
+__all__ = [
+    "ConstraintContract",
+    "FakeModel",
+    "FakeSession",
+    "PacedModel",
+    "PacedSession",
+    "SessionContract",
+    "TableConstraint",
+]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import BinaryIO
 
 import numpy as np
 
 from edgedec.decoding import snapshot
-from edgedec.decoding.session import Capabilities, ModelInfo, Pass, Want
-from edgedec.decoding.session_base import SessionBase, check_capacity
+from edgedec.decoding.session import Capabilities, ModelInfo, OnChunk, Pass, Want
+from edgedec.decoding.session_base import check_capacity
+from edgedec.decoding.session_snapshot import SnapshotSession
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import SnapshotError
 
@@ -71,10 +73,10 @@ class FakeModel:
         return FakeSession(self, capacity)
 
     def close(self) -> None:
-        """Do nothing: there are no resources."""
+        """Do nothing: nothing is held."""
 
 
-class FakeSession(SessionBase):
+class FakeSession(SnapshotSession):
     """A session whose cache is a list of tokens."""
 
     runtime = "fake"
@@ -85,8 +87,9 @@ class FakeSession(SessionBase):
         self._model = model
         self._committed: list[int] = []
 
-    def _read(self, tokens: Sequence[int]) -> None:
-        self._committed += tokens
+    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        for chunk in self._chunks(tokens, on_chunk):
+            self._committed += chunk
 
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         model = self._model
@@ -120,7 +123,8 @@ class FakeSession(SessionBase):
     def _most_bytes(self) -> int:
         return 8 * self.capacity
 
-    def _restore(self, payload: bytearray, length: int) -> None:
+    def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
         if len(payload) != 8 * length:
             raise SnapshotError("the saved state is damaged: its length is not that of its bytes")
         self._committed = np.frombuffer(payload, np.int64).tolist()
+        return length
