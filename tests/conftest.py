@@ -21,6 +21,9 @@ settings.load_profile("edgedec")
 os.environ["EDGEDEC_CACHE"] = tempfile.mkdtemp(prefix="edgedec-tests-")
 atexit.register(shutil.rmtree, os.environ["EDGEDEC_CACHE"], ignore_errors=True)
 
+for _name, _file in (("LIBRARY", "library"), ("CONFIG", "config.toml"), ("HISTORY", "history")):
+    os.environ[f"EDGEDEC_{_name}"] = str(Path(os.environ["EDGEDEC_CACHE"]) / "user" / _file)
+
 # A shell that starts a run in the background has it ignore Ctrl-C, and every child inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -107,6 +110,15 @@ def repository() -> Path:
 def shared_data() -> Path:
     """The folder of public prompts; mark the test `shared_data`."""
     return SHARED_DATA
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB, which a test may fill."""
+    from small_disk import mounted
+
+    with mounted(tmp_path / "disk") as folder:
+        yield folder
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,7 +16,8 @@ NAME = {name!r}
 TITLE = "A peer of a test"
 ENVIRONMENT = NAME
 REQUIREMENTS = {requirements!r}
-WAYS = {ways!r}
+WEIGHTS = ("int4",)
+KINDS = {kinds!r}
 
 
 def models(maker, weights):
@@ -65,7 +66,8 @@ def peer(
     target.write_bytes(bytes(1000))
     file = folder / f"{name.replace('-', '_')}.py"
     text = _FILE.format(
-        name=name, requirements=requirements, ways=ways, target=str(target), build=build,
+        name=name, requirements=requirements, target=str(target), build=build,
+        kinds=[(way["kind"], way["settings"]) for way in ways],
         perplexity=perplexity, runs=str(folder / "runs.txt"), before=before,
     )  # fmt: skip
     file.write_text(text, "utf-8")

@@ -16,8 +16,8 @@ from edgedec.decoding.session import Model, Pass, Session, Want
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import TokenTree
 from edgedec.loading.engine import build_engine
-from edgedec.overlap import LookaheadDrafter
 from edgedec.overlap.clock import Clock, WallClock
+from edgedec.overlap.engine import LookaheadDrafter
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.testing import FakeModel, decoding

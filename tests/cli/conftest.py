@@ -1,6 +1,5 @@
 """A tiny random pair in a real bundle, and two ways to call the command line."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click.testing
-import numpy as np
 import pytest
-import tiny_models
-import tiny_tokenizers
+from tiny_checkpoints import noisy_checkpoint
 
 from edgedec.cli import main
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.models.registry import spec_for
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -29,16 +25,8 @@ Run = Callable[..., click.testing.Result]
 
 
 def checkpoint(folder: Path, *, noise: float, template: bool) -> Path:
-    config = tiny_models.tiny_config(vocab_size=342, max_position_embeddings=CONTEXT)
-    tensors = tiny_models.random_tensors(spec_for(config))
-    rng = np.random.default_rng(1)
-    for name, values in tensors.items():
-        tensors[name] = values + noise * rng.standard_normal(values.shape, dtype=np.float32)
-    tiny_models.save_checkpoint(folder, config, tensors)
-    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
     entries = {"eos_token": "<|end|>"} | ({"chat_template": TEMPLATE} if template else {})
-    (folder / "tokenizer_config.json").write_text(json.dumps(entries), "utf-8")
-    return folder
+    return noisy_checkpoint(folder, noise=noise, context=CONTEXT, entries=entries)
 
 
 @pytest.fixture(scope="session")

@@ -170,6 +170,13 @@ def test_a_page_without_its_package_is_refused_before_the_race(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_page_without_a_folder_is_refused_before_the_race(ask, one_line, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib not installed: install the extra report")
+    line = one_line(ask("--html", tmp_path / "nowhere" / "page.html"))
+    assert "page.html: the folder" in line
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_page_of_questions(ask, questions: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib not installed: install the extra report")
     result = ask("--prompts", questions, "--html", tmp_path / "page.html")

@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 
 from edgedec.bench import distribution
-from edgedec.bench.cases import GREEDY
 from edgedec.bench.certificate import run as certificate
 from edgedec.bench.certificate.controls import AcceptsOneMore
 from edgedec.bench.certificate.job import SAMPLED, Job
 from edgedec.bench.certificate.texts import TURN, ways
-from edgedec.bench.verification import Verification, VerificationRow
+from edgedec.bench.verification.cases import GREEDY
+from edgedec.bench.verification.results import Verification, VerificationRow
 from edgedec.decoding import drafting
-from edgedec.decoding.acceptance import GumbelCoupling, Verdict
+from edgedec.decoding.acceptance import GumbelCoupling
 from edgedec.decoding.stopping import StopRule
 from edgedec.loading.build import OpenOptions
-from edgedec.overlap import OverlappedEngine
+from edgedec.overlap.engine import OverlappedEngine
+from tests.broken_rules import accepts_one_more
 
 Patch = pytest.MonkeyPatch
 NAMES = ["auto", "lookup", "model", "tree"]
@@ -124,20 +125,6 @@ def test_each_prompt_has_a_seed_of_its_own() -> None:
         options.sampling.seed for chunk in job.chunks() for options in job.cases(chunk)[1].options
     ]
     assert seeds == [7, 8, 9, 10, 11]
-
-
-def accepts_one_more(patch: Patch) -> None:
-    honest = GumbelCoupling.accept
-
-    def accept(self: Any, draft: Any, rows: Any, streams: Any) -> Verdict:
-        verdict = honest(self, draft, rows, streams)
-        children = draft.tree.children(verdict.path[-1])
-        if not children or len(draft.tree) % 2:
-            return verdict
-        path = [*verdict.path, children[0]]
-        return Verdict(path, rows.draw(path[-1]))
-
-    patch.setattr(GumbelCoupling, "accept", accept)
 
 
 def stops_late(patch: Patch) -> None:

@@ -97,7 +97,8 @@ def test_an_unknown_command_is_answered_and_not_sent(chat: Chat) -> None:
     lines = said(result)
     for name, line in zip(("/halp", "/resett", "/", "/draftnone"), lines, strict=True):
         assert line == (
-            f"no command {name}: there are /reset, /drop, /draft, /help, /exit;"
+            f"no command {name}: there are /system, /save, /load, /reset, /drop, /draft,"
+            " /temperature, /tokens, /colours, /help, /quit, /exit;"
             " a message that begins with / takes //"
         )
     assert answers(result) == 1
@@ -107,7 +108,10 @@ def test_an_unknown_command_is_answered_and_not_sent(chat: Chat) -> None:
 def test_help_names_every_command_and_is_not_sent(chat: Chat) -> None:
     result = chat("/help", "Two")
     lines = said(result)
-    assert [line.split()[0] for line in lines] == ["/reset", "/drop", "/draft", "/exit", "//TEXT"]
+    listed = [line.split()[0] for line in lines]
+    told = said(chat("/?"))[0].partition("there are ")[2].partition(";")[0].split(", ")
+    assert listed[-1] == "//TEXT"
+    assert {*listed[:-1], "/exit"} == {*told}
     assert result.stdout == chat("Two").stdout
 
 
@@ -162,3 +166,99 @@ def test_turns_are_left_out_from_the_oldest_and_what_is_told_first_stays() -> No
     assert contents == ["Be brief.", "question 2", "answer 2", "more"]
     talk.reset()
     assert talk.messages == [{"role": "system", "content": "Be brief."}]
+
+
+class TestSessionFile:
+    @pytest.fixture
+    def talk(self, run: Callable[..., Any], bundle: Path, tmp_path: Path) -> Chat:
+        def call(*lines: str, file: str = "one.chat", **options: Any) -> Any:
+            ask = ["chat", "--bundle", options.get("bundle", bundle), "--max-new-tokens", 8]
+            ask += ["--session", tmp_path / file, "--draft", "none"]
+            return run(
+                *ask, "--logit-bias", "0=-100000", stdin="".join(line + "\n" for line in lines)
+            )
+
+        return call
+
+    def test_a_restart_goes_on(self, talk: Chat) -> None:
+        whole = talk("One", "Two", "Three", file="whole.chat")
+        assert whole.exit_code == 0, whole.output
+        first, second = talk("One", "Two"), talk("Three")
+        assert first.stdout + second.stdout == whole.stdout
+        assert "going on after 2 turns: " in second.stderr
+        assert "prompt tokens kept from before" in second.stderr
+
+    def test_a_new_system_message_takes_the_old_ones_place(
+        self, run: Callable[..., Any], bundle: Path, tmp_path: Path, talk: Chat
+    ) -> None:
+        talk("One")
+        ask = ["chat", "--bundle", bundle, "--session", tmp_path / "one.chat", "--system", "Be"]
+        result = run(*ask, "--max-new-tokens", 4, stdin="Two\n")
+        assert result.exit_code == 0, result.output
+
+    @pytest.mark.parametrize("contents", [b"", b"EDGEDEC\0", b"x" * 300])
+    def test_another_file_is_left_alone(self, talk: Chat, tmp_path: Path, contents: bytes) -> None:
+        (tmp_path / "one.chat").write_bytes(contents)
+        result = talk("One")
+        assert result.exit_code == 2
+        assert result.stderr.strip().endswith("name another one to begin anew")
+        assert len(result.stderr.strip().splitlines()) == 1
+        assert (tmp_path / "one.chat").read_bytes() == contents
+
+    def test_a_saved_text_that_is_no_conversation(
+        self, talk: Chat, tmp_path: Path, bundle: Path
+    ) -> None:
+        with Pipeline.open(bundle, draft="none") as pipeline:
+            pipeline.generate("One", max_new_tokens=4)
+            pipeline.save(tmp_path / "one.chat", {"turns": [["a"]]})
+        result = talk("One")
+        assert result.exit_code == 2
+        assert "it holds no conversation" in result.stderr
+
+    def test_half_a_character_in_a_file_is_no_conversation(
+        self, talk: Chat, tmp_path: Path, bundle: Path
+    ) -> None:
+        with Pipeline.open(bundle, draft="none") as pipeline:
+            pipeline.generate("One", max_new_tokens=4)
+            pipeline.save(tmp_path / "one.chat", {"system": None, "turns": [["a\ud800", "b"]]})
+        result = talk("One")
+        assert result.exit_code == 2
+        assert "it holds no conversation" in result.stderr
+
+    def test_one_process_at_a_time(self, talk: Chat, tmp_path: Path) -> None:
+        from filelock import FileLock
+
+        with FileLock(tmp_path / "one.chat.lock"):
+            result = talk("One")
+        assert result.exit_code == 2
+        assert "another edgedec has this conversation open" in result.stderr
+
+    def test_no_folder_to_write_in(self, talk: Chat, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("no folder")
+        result = talk("One", file="file/one.chat")
+        assert result.exit_code == 2
+        assert "file/one.chat: " in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+
+    def test_no_folder_is_made_for_a_misspelt_path(self, talk: Chat, tmp_path: Path) -> None:
+        result = talk("One", file="nowhere/one.chat")
+        assert result.exit_code == 2
+        assert "nowhere/one.chat: the folder" in result.stderr
+        assert not (tmp_path / "nowhere").exists()
+
+    def test_a_full_disk_does_not_end_the_conversation(
+        self, talk: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert talk("One").exit_code == 0
+        kept = (tmp_path / "one.chat").read_bytes()
+
+        def full(_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", full)
+            result = talk("Two", "Three")
+        assert result.exit_code == 0, result.output
+        assert answers(result) == 2
+        assert "No space left on device: the conversation up to the last answer" in result.stderr
+        assert (tmp_path / "one.chat").read_bytes() == kept

@@ -40,7 +40,7 @@ def test_as_json(run, bundle, tmp_path):
     [
         (["--format", "onnx,gguf", "--weights", "q4_0"], "onnx=int4,gguf=q4_0"),
         (["--format", "gguf", "--weights", "int4"], "q4_k_m"),
-        (["--format", "gguf", "--kv", "int8"], "when the bundle is run"),
+        (["--format", "gguf", "--kv", "int8"], "choose it with --kv-type"),
         (["--format", "ggml"], "no format 'ggml'"),
         (["--format", "gguf", "--weights", "q4_k_m"], "multiples of 256"),
         (["--imatrix-text", __file__], "--format gguf"),
@@ -59,4 +59,4 @@ def test_a_tokenizer_without_a_name(run, bundle, one_line, tmp_path):
     parsed["pre_tokenizer"]["use_regex"] = False
     file.write_text(json.dumps(parsed), "utf-8")
     said = one_line(run("export", source, "--out", tmp_path / "out", "--format", "gguf"))
-    assert "llama.cpp has no name for this tokenizer's way of splitting words" in said
+    assert "llama.cpp does not have this tokenizer's pre-tokenizer" in said

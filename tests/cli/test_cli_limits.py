@@ -84,6 +84,11 @@ def test_every_combination_ends_in_a_text_or_in_one_line(
             line = one_line(result)
             assert named in line, (ask, line)
             early = tokens[text] > min(TRAINED, context or TRAINED) or (context or 0) > TRAINED
+            # Of --kv-memory the target's part is known; prompts of a few words are not counted.
+            target_bytes = 0.5 * token_bytes * tokens[text]
+            early |= (
+                context is None and len(text) > 112 and (held or 0) * token_bytes < target_bytes
+            )
             assert not (early and loaded), (ask, "a model was loaded for nothing")
             continue
         assert result.exit_code == 0, (ask, result.output)

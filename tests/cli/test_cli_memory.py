@@ -6,10 +6,18 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
+from typing import Any
 
 import pytest
 
+from edgedec.memory import guard as guarding
+from edgedec.memory.guard import MemoryGuard
+
 PROMPT = "def f(x):\n    return x\n" * 12
+ASK = (
+    "generate", "demo", "--plan", "none", "--memory", "8GB", "--json", "--max-new-tokens", 48,
+    "--row-invariant", PROMPT,
+)  # fmt: skip
 Ask = Callable[..., "CompletedProcess[bytes]"]
 
 
@@ -44,3 +52,21 @@ def test_the_smallest_memory_that_is_named_is_enough_and_kept_to(generate: Ask) 
         assert ran.returncode == 0, ran.stderr
         assert json.loads(ran.stdout)["peak_memory_bytes"] <= memory * 1e6
     assert generate(smallest - 1).returncode == 2
+
+
+def test_every_retreat_is_in_the_json(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something else takes all memory until the guard has retreated twice."""
+    found = run(*ASK)
+    assert json.loads(found.stdout)["memory"]["events"] == []
+    monkeypatch.setattr(guarding, "EVERY", 1)
+    monkeypatch.setattr(MemoryGuard, "_look", lambda guard: 10**12 if guard._at < 2 else 0)
+    pressed = run(*ASK)
+    assert pressed.exit_code == 0, pressed.stderr
+    answer = json.loads(pressed.stdout)
+    assert answer["token_ids"] == json.loads(found.stdout)["token_ids"]
+    first, second, *_ = answer["memory"]["events"]
+    assert (first["kind"], first["before"], first["bytes"]) == ("retreat", "everything", 10**12)
+    assert (second["kind"], second["before"]) == ("retreat", first["after"])
+    assert second["reason"]

@@ -81,7 +81,7 @@ def test_after_an_option_for_the_model_every_word_is_the_prompt(folder: Path, wo
         (["demo", "Once", "upon"], None, "edgedec generate demo 'Once upon'"),
         (["Once", "upon"], "demo", "edgedec generate --bundle demo 'Once upon'"),
         (["model.gguf", "x"], "demo", "given twice, model.gguf and demo"),
-        (["Qwen/Qwen3-0.6B"], None, "not fetched from a hub"),
+        (["Qwen/Qwen3-0.6B"], None, "`edgedec run Qwen/Qwen3-0.6B` fetches and runs it"),
         (["missing.gguf"], None, "missing.gguf: no such file"),
     ],
 )
@@ -142,7 +142,23 @@ def test_every_command_with_a_model_takes_it_first() -> None:
         if (command := main.get_command(context, name)) is not None
     }
     assert {name for name, pieces in usages.items() if "MODEL" in str(pieces[1:2])} == {
-        *("bench", "chat", "demo", "generate", "inspect", "plan", "profile", "simulate", "verify"),
+        *(
+            "bench",
+            "chat",
+            "demo",
+            "generate",
+            "inspect",
+            "plan",
+            "prepare",
+            "profile",
+            "pull",
+            "rm",
+            "run",
+            "serve",
+            "show",
+            "simulate",
+            "verify",
+        ),
     }
     assert not [name for name, pieces in usages.items() if "BUNDLE" in str(pieces)]
 
@@ -264,7 +280,7 @@ def test_too_little_memory_is_refused_before_measuring(
     def measured(*args: object, **options: object) -> None:
         raise AssertionError("it was measured")
 
-    monkeypatch.setattr("edgedec.profiling.profile", measured)
+    monkeypatch.setattr("edgedec.profiling.run.profile", measured)
     line = one_line(run(*command, "--memory", "1MB"))
     assert "1 MB is too little for any plan" in line
     assert "weights take 9 MB" in line

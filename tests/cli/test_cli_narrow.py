@@ -6,12 +6,12 @@ import re
 import pytest
 
 pytest.importorskip("pty")
-from tests import narrow
+from tests import narrow_terminal as narrow
 
 # A pair at many places with long names, as if it had been measured.
 _PROGRAM = """
 import dataclasses, sys
-from edgedec import profiling
+from edgedec.profiling import run as profiling
 from edgedec.cli import main
 from edgedec.records.place import Place
 from edgedec.records.profile import Contention, Parity

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from edgedec import profiling
 from edgedec._support.fields import from_json
 from edgedec.errors import PlanError
 from edgedec.loading.sources import every_format
 from edgedec.profiling import measuring, store
+from edgedec.profiling import run as profiling
 from edgedec.profiling.identity import identity
 from edgedec.records.place import Place
 from edgedec.records.plan import Decision
@@ -266,7 +266,7 @@ def test_prompts_that_cannot_be_measured_are_refused_before_measuring(
 def test_a_plan_is_forgotten_and_nothing_else(
     run: Callable, one_line: Callable, measured: Callable, tmp_path: Path
 ) -> None:
-    assert "There is no plan to forget" in run("plan", "demo", "--forget").stdout
+    assert "no plan was kept for this model" in run("plan", "demo", "--forget").stdout
     measured(0.0)
     assert run("plan", "demo", *SHORT).exit_code == 0
     (tmp_path / "profiles" / "other.plan.json").write_text("{}")
@@ -275,4 +275,4 @@ def test_a_plan_is_forgotten_and_nothing_else(
     assert len(kept(tmp_path / "profiles")) == 2
     assert "forgotten" in run("plan", "demo", "--forget").stdout
     assert kept(tmp_path / "profiles") == ["other.plan.json"]
-    assert "There is no plan to forget" in run("plan", "demo", "--forget").stdout
+    assert "no plan was kept for this model" in run("plan", "demo", "--forget").stdout

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from edgedec import profiling
 from edgedec.errors import InputError
+from edgedec.profiling import run as profiling
 from edgedec.records.profile import SCHEMA, Profile
 from edgedec.simulation import cards
 from edgedec.simulation.synthetic import independent, text
@@ -107,7 +107,7 @@ def test_the_bundles_own_models_with_its_texts(run, bundle, recorded) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "give --card one of these"),
+        ((), "no machine to simulate: give --card a .toml file or one of apple-m2-ultra, "),
         (("--card", "no-such"), "no device card 'no-such': expected apple"),
         (("--card", "missing.toml"), "missing.toml"),
         (("--card", "raspberry-pi-5", "--target", "7", "--acceptance", 0.5), "as in '7B int4'"),
@@ -146,6 +146,7 @@ def test_the_bundles_own_models_with_its_texts(run, bundle, recorded) -> None:
 def test_what_cannot_be_planned_is_refused_in_one_line(run, arguments, told) -> None:
     result = run("simulate", *arguments)
     assert result.exit_code == 2
+    assert result.stdout == ""
     assert told in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
 

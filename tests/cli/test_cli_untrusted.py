@@ -10,10 +10,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import hostile_schemas
 import pytest
-import template_attacks
 import tokenizer_attacks
 
+from edgedec.bench.fuzzing.templates import ATTACKS
 from edgedec.bundle.manifest import MANIFEST
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -56,7 +57,7 @@ def test_a_tokenizer(copied: Path, start: Start, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["format", "round"])
 def test_a_chat_template(copied: Path, start: Start, name: str) -> None:
-    put(copied, "tokenizer/chat_template.jinja", template_attacks.ATTACKS[name])
+    put(copied, "tokenizer/chat_template.jinja", ATTACKS[name])
     file = copied.parent / "messages.json"
     file.write_text('[{"role": "user", "content": "Hi"}]', "utf-8")
     said = refused(start, "generate", "--bundle", copied, "--messages", file)
@@ -89,3 +90,13 @@ def test_what_is_not_listed_is_named(copied: Path, run: Callable[..., object]) -
     assert "not listed notes?[31m.txt, tokenizer/chat_template.jinja: the manifest does" in shown
     found = json.loads(run("inspect", copied, "--json").stdout)  # type: ignore[attr-defined]
     assert found["unlisted"] == ["notes\x1b[31m.txt", "tokenizer/chat_template.jinja"]
+
+
+@pytest.mark.parametrize("name", hostile_schemas.REFUSED)
+def test_a_schema(bundle: Path, tmp_path: Path, start: Start, name: str) -> None:
+    pytest.importorskip("llguidance", reason="llguidance not installed: install the extra grammar")
+    schema, message = hostile_schemas.REFUSED[name]
+    file = tmp_path / "schema.json"
+    file.write_text(schema, "utf-8")
+    said = refused(start, "generate", "x", "--bundle", bundle, "--json-schema", file)
+    assert message in said

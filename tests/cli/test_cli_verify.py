@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.broken_rules import accepts_one_more
+
 SHORT = ["--max-new-tokens", "24", "--json"]
 
 
@@ -39,19 +41,7 @@ def test_a_lossy_rule_does_not_hold(run, bundle, prompts) -> None:
 
 
 def test_a_broken_engine_does_not_hold(run, bundle, prompts, monkeypatch) -> None:
-    from edgedec.decoding.acceptance import GumbelCoupling, Verdict
-
-    honest = GumbelCoupling.accept
-
-    def one_more(self, draft, rows, streams):
-        verdict = honest(self, draft, rows, streams)
-        children = draft.tree.children(verdict.path[-1])
-        if not children or len(draft.tree) % 2:
-            return verdict
-        path = [*verdict.path, children[0]]
-        return Verdict(path, rows.draw(path[-1]))
-
-    monkeypatch.setattr(GumbelCoupling, "accept", one_more)
+    accepts_one_more(monkeypatch)
     ask = ["verify", bundle, "--prompts", prompts, "--max-new-tokens", 24, "--draft", "model"]
     result = run(*ask, "--draft-length", 3)
     assert result.exit_code == 1

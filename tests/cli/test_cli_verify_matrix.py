@@ -4,7 +4,10 @@ Every twin is wrong under speculation alone: plain decoding, which proposes noth
 """
 
 import json
+import re
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgedec.bench.matrix import verify_matrix
-from edgedec.bench.verification import Verification
-from edgedec.bench.verify import plainly
+from edgedec.bench.verification.matrix import verify_matrix
+from edgedec.bench.verification.results import Verification
+from edgedec.bench.verification.verify import plainly
 from edgedec.decoding import drafting, engine
 from edgedec.decoding.acceptance import (
     GumbelCoupling,
@@ -23,12 +26,14 @@ from edgedec.decoding.acceptance import (
     Verdict,
 )
 from edgedec.decoding.engine import Engine
+from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import SamplingParams, filters
 from edgedec.decoding.sampling.penalties import Penalties
 from edgedec.decoding.sampling.rows import Rows
 from edgedec.decoding.session import Want
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.tree import Draft
+from edgedec.grammar.matching import GrammarConstraint
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -58,6 +63,8 @@ def test_the_real_engine_holds(bundle) -> None:
     assert ways >= {"auto", "auto, lengths by cost", "auto, --accept match", *named}
     first = [row for row in found.rows if row.way == "auto"]
     assert {row.case for row in first if not row.accepted_tokens} == {"one token"}
+    assert {"JSON", "JSON schema", "regular expression"} <= {row.case for row in first}
+    assert all("JSON schema" in {row.case for row in found.rows if row.way == way} for way in named)
 
 
 def test_what_ends_a_text_really_does(bundle, monkeypatch: Patch) -> None:
@@ -69,7 +76,7 @@ def test_what_ends_a_text_really_does(bundle, monkeypatch: Patch) -> None:
         if options.stop:
             seen.setdefault("stop", set()).add(result.finish_reason)
             assert not any(stop in result.text for stop in options.stop)
-        elif not options.ignore_eos:
+        elif not options.ignore_eos and options.constraint is None:
             seen.setdefault("eos", set()).add(result.finish_reason)
             assert 1 < len(result.events) < 24
         return result
@@ -152,6 +159,12 @@ def ends_late(reason: str) -> Callable[[Patch], None]:
             late = list(tokens[len(kept) :]) if self.reason == reason else []
             return [*kept, *late], [*texts, *("" for _ in late)]
 
+        def pushed(self: GrammarConstraint, tokens: Any) -> None:
+            with suppress(ValueError):  # that a grammar would refuse what comes late
+                push(self, tokens)
+
+        push = GrammarConstraint.push
+        patch.setattr(GrammarConstraint, "push", pushed)
         patch.setattr(StopRule, "cut", cut)
 
     return apply
@@ -193,20 +206,20 @@ def always_ends_at_eos(patch: Patch) -> None:
 
 def drafts_past_the_limit(patch: Patch) -> None:
     """Tokens beyond max_new_tokens are drafted, accepted and kept."""
-    patch.setattr(Engine, "_limits", lambda self, policy, stop: policy.limits())
+    patch.setattr(Engine, "_limits", lambda self, wanted, stop, ahead: wanted)
     for cold in (True, False):
         accepts_one_more(GumbelCoupling, cold=cold)(patch)
     ends_late("length")(patch)
 
 
 def logprobs_of_another_row(patch: Patch) -> None:
-    real = engine._emissions
+    real = engine.emissions_of
 
     def emissions(kept: Any, texts: Any, verdict: Verdict, rows: Rows, logprobs: Any) -> Any:
         path = [verdict.path[0], *verdict.path[:-1]]
         return real(kept, texts, Verdict(path, verdict.next_token), rows, logprobs)
 
-    patch.setattr(engine, "_emissions", emissions)
+    patch.setattr(engine, "emissions_of", emissions)
 
 
 def likeliest_of_another_row(patch: Patch) -> None:
@@ -249,6 +262,38 @@ def draws_by_place_in_the_round(patch: Patch) -> None:
     patch.setattr(Rows, "position", lambda self, node: self._position + max(0, node - 1))
 
 
+def grammar_is_narrower_after_a_draft(patch: Patch) -> None:
+    """After drafted tokens the likeliest token that the grammar allows is refused."""
+    real = Rows._within
+
+    def within(self: Rows, node: int, row: Any) -> Any:
+        masked = real(self, node, row)
+        constrained = self._sampler.constraint is not None and self._purpose is Purpose.TARGET
+        if not node or not constrained or np.isfinite(masked).sum() < 2:
+            return masked
+        return np.where(np.arange(len(row)) == masked.argmax(), -np.inf, masked)
+
+    patch.setattr(Rows, "_within", within)
+    permits = Rows.permits
+    patch.setattr(Rows, "permits", lambda self, node, token: not node and permits(self, 0, token))
+
+
+def filters_come_before_the_grammar(patch: Patch) -> None:
+    """After drafted tokens, filters act on the free distribution and the grammar on the rest."""
+    real = Rows._scores
+
+    def scores(self: Rows, node: int) -> Any:
+        found = real(self, node)
+        if not node or self._sampler.constraint is None or not self._sampler.params.filtered:
+            return found
+        row = self._penalised(node) * self._sampler.inverse_temperature
+        ids = filters.survivors(row, self._sampler.params)
+        left = self._within(node, row)[ids]
+        return (ids, left) if left.max() > -np.inf else found
+
+    patch.setattr(Rows, "_scores", scores)
+
+
 TWINS: list[tuple[Callable[[Patch], None], set[str]]] = [
     (accepts_one_more(GumbelCoupling, cold=True), {"greedy"}),
     (accepts_one_more(GumbelCoupling, cold=False), SAMPLED),
@@ -270,7 +315,9 @@ TWINS: list[tuple[Callable[[Patch], None], set[str]]] = [
     (always_ends_at_eos, {"end of text ignored"}),
     (drafts_past_the_limit, {"few tokens", "one token"}),
     (logprobs_of_another_row, {"logprobs 0", "logprobs 4", "all at once"}),
-    (likeliest_of_another_row, {"logprobs 4"}),
+    (likeliest_of_another_row, {"logprobs 4", "JSON schema"}),
+    (grammar_is_narrower_after_a_draft, {"JSON", "JSON schema"}),
+    (filters_come_before_the_grammar, {"regular expression"}),
 ]
 
 
@@ -335,6 +382,31 @@ def test_stop_strings_that_nobody_finds_are_missed(bundle, monkeypatch: Patch) -
     found = matrix(bundle)
     assert failing(found) == {"stop strings", "all at once"}
     assert {one.what for one in found.divergences} == {"ending"}
+
+
+def test_constrained_cases_follow_their_grammar(bundle, monkeypatch: Patch) -> None:
+    texts: dict[str, set[str]] = {}
+    real = Pipeline.generate
+
+    def generate(self: Pipeline, prompt: Any, options: GenerateOptions) -> Any:
+        result = real(self, prompt, options)
+        if options.constraint is not None:
+            texts.setdefault(options.constraint.kind, set()).add(result.text)
+        return result
+
+    monkeypatch.setattr(Pipeline, "generate", generate)
+    found = matrix(bundle, draft="lookup", accept="match")
+    assert found.holds
+    assert all(text.startswith("{") for text in texts["JSON schema"])
+    assert all(re.match("[a-z_]{2}", text) for text in texts["regular expression"])
+
+
+def test_without_llguidance_they_are_left_out(bundle, monkeypatch: Patch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    found = matrix(bundle, draft="lookup", accept="match")
+    assert found.holds
+    assert not {"JSON", "JSON schema"} & {row.case for row in found.rows}
+    assert any("left out" in note and "llguidance" in note for note in found.notes)
 
 
 def test_int4_holds_up_to_near_ties(plain_bundle) -> None:

@@ -15,7 +15,7 @@ from edgedec.cli import main
 def tool(repository: Path) -> ModuleType:
     sys.path.insert(0, str(repository / "tools"))
     try:
-        return importlib.import_module("wrong_uses")
+        return importlib.import_module("wrong_uses_page")
     finally:
         sys.path.pop(0)
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgedec.cli import main
 
-FILES = (".json", ".jsonl", ".gguf", ".txt", ".toml", ".py")
+FILES = (".json", ".jsonl", ".gguf", ".lark", ".txt", ".toml", ".py")
 
 
 def examples(text: str) -> list[str]:
@@ -38,7 +38,7 @@ def parse(words: list[str]) -> click.Context:
 
 @pytest.fixture
 def shown(repository: Path) -> list[str]:
-    pages = [repository / "README.md", *(repository / "docs").glob("*.md")]
+    pages = [repository / "README.md", *(repository / "docs").rglob("*.md")]
     pages += [repository / "models" / "demo" / "README.md"]
     return [line for page in pages for line in examples(page.read_text("utf-8"))]
 
@@ -78,3 +78,28 @@ def test_an_example_that_is_none_would_be_seen(wrong: str) -> None:
 def test_examples_are_found_where_they_stand() -> None:
     text = "```\ncat x | edgedec generate demo\nmake demo\n```\nedgedec plan\n"
     assert examples(text) == ["edgedec generate demo"]
+
+
+def python_of(page: Path) -> list[str]:
+    """Blocks of Python that decode something."""
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [block for block in blocks if "Pipeline.open(" in block]
+
+
+@pytest.mark.parametrize(
+    ("page", "package"),
+    [("README.md", "numpy"), ("docs/guides/embed.md", "numpy"), ("docs/grammars.md", "llguidance")],
+)
+def test_the_python_shown_runs(repository: Path, page: str, package: str, capsys) -> None:
+    pytest.importorskip(package)
+    blocks = python_of(repository / page)
+    assert blocks
+    for block in blocks:
+        exec(compile(block.replace("./my-bundle", "demo"), page, "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_every_page_whose_python_decodes_is_tried(repository: Path) -> None:
+    pages = [repository / "README.md", *(repository / "docs").rglob("*.md")]
+    tried = {"README.md", "docs/guides/embed.md", "docs/grammars.md"}
+    assert {p.relative_to(repository).as_posix() for p in pages if python_of(p)} == tried

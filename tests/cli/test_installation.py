@@ -26,7 +26,7 @@ CODE = ("edgedec", "export", "models", "runtimes")
 TEXTS = ("*.py", "*.md", "*.toml", "Makefile", "run", "*.yml")
 # A distribution's name with its extras; not edgedec.egg-info or a folder's path.
 OLD_NAME = re.compile(r"(?<![\w./-])edgedec\[")
-OWN = re.compile(r"(edgedec-runtime|\.)\[([\w,-]+)\]")
+OWN = re.compile(r"(edgedec-runtime|(?<!\\)\.)\[([\w,-]+)\]")
 
 
 def texts(repository: Path) -> Iterator[tuple[Path, str]]:

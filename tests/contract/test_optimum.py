@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_optimum import write_tiny_graph
 
-from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.runtimes._ort.saved import Rows
 from edgedec.runtimes.optimum.model import OptimumModel
@@ -51,10 +51,11 @@ class KeepsWhatWasDropped(OptimumSession):
 class CutsTheArrayAnywhere(OptimumSession):
     """Takes the beginning of the memory for the beginning of each head."""
 
-    def _read(self, tokens: Sequence[int]) -> None:
-        self._cache.held = self._length
-        self._cache.rows = self._cache._views(0, self._length)
-        super()._read(tokens)
+    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        for chunk in self._chunks(tokens, on_chunk):
+            self._cache.held = self._length
+            self._cache.rows = self._cache._views(0, self._length)
+            self._passes.run(chunk, self._length, head=False)
 
 
 class ForksAnEmptyCache(OptimumSession):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from crossing import Translated, permutation
+from cross_vocabulary import Translated, permutation
 
 from edgedec.decoding.drafting import _transcript, _translated
 from edgedec.decoding.session import Model, Want

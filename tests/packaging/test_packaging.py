@@ -150,6 +150,7 @@ def test_wheel_holds_the_bundle_the_cards_and_no_checkpoint(repository: Path, wh
     cards = repository / "edgedec" / "simulation" / "cards"
     expected |= {file.relative_to(repository).as_posix() for file in cards.iterdir()}
     expected.add("edgedec/bench/report/page.html")
+    expected |= {f"edgedec/serve/static/{name}" for name in ("index.html", "style.css", "app.js")}
     assert data == expected
     assert not [name for name in held if name.endswith((".safetensors", ".pt", ".bin"))]
 

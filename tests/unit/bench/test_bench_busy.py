@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgedec.bench import busy
+from edgedec.bench.sections import busy
 from edgedec.errors import EdgedecError
 
 

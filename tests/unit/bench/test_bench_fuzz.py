@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edgedec.bench.fuzzing import run
+from edgedec.bench.fuzzing import attacks, run
 from edgedec.bench.fuzzing.kinds import Kind, kinds
 from edgedec.bench.records import recording
 from edgedec.errors import BundleError
@@ -100,3 +101,21 @@ def test_a_reader_that_refuses_the_sound_input_shows_nothing(
     monkeypatch.setattr(run, "kinds", lambda folder: [dataclasses.replace(real, whole=b"{}")])
     with pytest.raises(BundleError):
         fuzzed(tmp_path, 10)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux obeys RLIMIT_AS")
+def test_what_an_attack_costs(tmp_path: Path) -> None:
+    with recording(tmp_path, "untrusted") as recorder:
+        harmless, refused = attacks.run(recorder, (attacks.HARMLESS, "template: format"))
+    assert (harmless["code"], harmless["holds"]) == (0, True)
+    assert (refused["code"], refused["holds"]) == (2, True)
+    assert refused["said"].endswith("it needs more than 160 MiB of memory")
+    # Python takes about 10 MB in a process of its own.
+    for row in (harmless, refused):
+        assert 10e6 < row["child_bytes"] < row["peak_bytes"] - 10e6
+
+
+def test_what_is_not_refused_does_not_hold(tmp_path: Path) -> None:
+    taken = next(attacks.attacks(tmp_path))
+    row = attacks._measured(dataclasses.replace(taken, name="an attack"), tmp_path)
+    assert (row["code"], row["holds"]) == (0, False)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgedec.bench.pair import repeated_share
+from edgedec.bench.showcase import repeated_share
 
 
 def test_a_text_without_repeats_has_none() -> None:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgedec.bench import trust
 from edgedec.bench.records import Recorder
+from edgedec.bench.sections import trust
 
 
 def test_a_summary_is_of_one_world():

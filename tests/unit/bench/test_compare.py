@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from edgedec.bench.compare import Comparison, compare
-from edgedec.bench.grown import Workshop
 from edgedec.bench.records import Recorder
+from edgedec.bench.workshop import Workshop
 from edgedec.decoding.metrics import Metrics
 from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions, Generation

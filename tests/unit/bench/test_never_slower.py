@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from simulated import OTHER, PLACE, VOCAB, measured
 
-from edgedec.bench.never_slower import loss
+from edgedec.bench.sections.never_slower import loss
 from edgedec.decoding.drafting.base import DraftStep
 from edgedec.decoding.policy import MeasuredCost
 from edgedec.records.plan import Plan

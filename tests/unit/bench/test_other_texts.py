@@ -6,8 +6,8 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from edgedec.bench import other_texts
-from edgedec.bench.other_texts import CODE, HOPELESS, PROSE
+from edgedec.bench.sections import other_texts
+from edgedec.bench.sections.other_texts import CODE, HOPELESS, PROSE
 from edgedec.records.plan import Plan, Prediction
 from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from edgedec.bench.grown import Workshop
 from edgedec.bench.race import driver
 from edgedec.bench.race.__main__ import _earlier
 from edgedec.bench.race.children import execute
@@ -20,9 +19,10 @@ from edgedec.bench.race.driver import Results, Rules
 from edgedec.bench.race.entrants import Entrant, Gathering
 from edgedec.bench.race.models import ModelMaker
 from edgedec.bench.race.protocol import Peer
-from edgedec.bench.race.report import Report, spread, table
+from edgedec.bench.race.report import Report, Spread, spread, table
 from edgedec.bench.race.texts import Text
 from edgedec.bench.records import Recorder, resuming
+from edgedec.bench.workshop import Workshop
 from edgedec.errors import InputError
 from tests.fake_peers import BROKEN, FAST, PLAIN, SLOW, WAYS, peer, ran
 
@@ -136,6 +136,17 @@ def test_a_broken_record_and_other_settings_are_named(tmp_path: Path) -> None:
         pass
 
 
+def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
+    with (
+        resuming(tmp_path / "out", "peers", SETTINGS),
+        pytest.raises(InputError, match=r"peers\.jsonl: another run writes to it"),
+        resuming(tmp_path / "out", "peers", SETTINGS),
+    ):
+        pass
+    with resuming(tmp_path / "out", "peers", SETTINGS) as (_, earlier):
+        assert len(earlier) == 1
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_peer_is_reported_and_the_others_run(tmp_path: Path, name: str) -> None:
     before, outcome, reason = BROKEN[name]
@@ -193,6 +204,8 @@ def test_the_table_has_speed_quality_size_and_equal_text(tmp_path: Path) -> None
     assert noted[-1] == "note: fake int4 plain seconds=2.0 and 3 more: slow start"
     (best,) = report.best(list(rows.values()))
     assert best is fast
+    trial = {**fast, "prompts": fast["prompts"] - 1, "tokens_per_second": Spread(1e6, 1e6, 1e6)}
+    assert report.best([fast, trial]) == [fast] != report.best([trial])
     ratio = report.ratio("code", fast["way"], "fake int4 plain seconds=2.0")
     assert ratio is not None
     assert ratio.middle == 2.0

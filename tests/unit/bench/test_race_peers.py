@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from edgedec.bench.race import __main__ as command
 from edgedec.bench.race._child import Tools
 from edgedec.bench.race.children import ask
-from edgedec.bench.race.protocol import Peer, file_of, known, label
+from edgedec.bench.race.protocol import Peer, file_of, known, label, ways
 from edgedec.text.tokenizer import Tokenizer
 from tests.fake_peers import FAST, PLAIN, peer, ran
 
@@ -44,9 +44,9 @@ def test_a_peers_file_needs_the_standard_library_alone(name: str, repository: Pa
 
 def test_every_peer_has_a_plain_way_for_all_its_weights_and_names_of_its_own() -> None:
     for found in known().values():
-        plain = {way["weights"] for way in found.WAYS if way["kind"] == "plain"}
-        assert plain == {way["weights"] for way in found.WAYS}
-        assert len({label(way) for way in found.WAYS}) == len(found.WAYS)
+        every = [way for weights in found.WEIGHTS for way in ways(found, weights)]
+        assert every[0]["kind"] == "plain"
+        assert len({label(way) for way in every}) == len(every)
         assert found.ENVIRONMENT in known()
         for requirement in found.REQUIREMENTS or ():
             assert "==" in requirement
@@ -82,10 +82,10 @@ def test_transformers_writes_its_plain_text_with_each_drafter(
     pair = {role: str(repository / "models" / "demo" / role) for role in ("target", "draft")}
     ids = Tokenizer.load(Path(pair["target"], "tokenizer.json")).encode(PROMPT)
     found = known()["transformers"]
-    ways = [way for way in found.WAYS if way["weights"] == "fp32"]
+    asked = ways(found, "fp32")
     answers = [
         _decoded(found, {**pair, "log": str(tmp_path / "log")}, ids, way)
-        for way in (*ways[:2], ways[-1])
+        for way in (*asked[:2], asked[-1])
     ]
     assert len(answers[0]["ids"]) == 24
     for answer in answers:
@@ -102,11 +102,11 @@ def test_llama_cpp_python_runs_and_measures(tmp_path: Path) -> None:
     file = write_tiny_gguf(tmp_path / "tiny.gguf")
     found = known()["llama-cpp-python"]
     ids = list(range(10, 30))
-    answers = [_decoded(found, {"target": str(file)}, ids, way) for way in found.WAYS[:2]]
+    answers = [_decoded(found, {"target": str(file)}, ids, way) for way in ways(found, "q4_0")[:2]]
     assert [len(answer["ids"]) for answer in answers] == [24, 24]
     request = {
-        **found.WAYS[0], "task": "perplexity", "folder": "", "models": {"target": str(file)},
-        "threads": 1, "ids": ids,
+        **ways(found, "q4_0")[0], "task": "perplexity", "folder": "",
+        "models": {"target": str(file)}, "threads": 1, "ids": ids,
     }  # fmt: skip
     measured = ask(Path(sys.executable), file_of(found), request, tmp_path / "log", 120.0)
     # Random weights: about as bad as guessing among 96 tokens.
@@ -121,12 +121,12 @@ def test_edgedec_itself_runs_and_measures(tmp_path: Path, repository: Path) -> N
     }  # fmt: skip
     ids = Tokenizer.load(bundle / "tokenizer" / "tokenizer.json").encode(PROMPT)
     found = known()["edgedec"]
-    answer = _decoded(found, models, ids, {**found.WAYS[1], "paths": sys.path})
+    answer = _decoded(found, models, ids, {**ways(found, "int4")[1], "paths": sys.path})
     assert len(answer["ids"]) == 24
     assert 0 < answer["times"]["decode_s"] < 60
     request = {
-        **found.WAYS[0], "task": "perplexity", "folder": "", "models": models, "threads": 1,
-        "ids": ids, "paths": sys.path,
+        **ways(found, "int4")[0], "task": "perplexity", "folder": "", "models": models,
+        "threads": 1, "ids": ids, "paths": sys.path,
     }  # fmt: skip
     measured = ask(Path(sys.executable), file_of(found), request, tmp_path / "log", 120.0)
     assert 1 < measured["perplexity"] < 1000

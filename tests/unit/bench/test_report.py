@@ -41,9 +41,9 @@ def records(text: str = "plain words") -> list[dict[str, Any]]:
     """What a race leaves, with a text from elsewhere wherever one may stand."""
     rounds = [
         {"seconds": 0.1, "source": "lookup", "accepted": [f"<kept>{text}"], "own": text,
-         "rejected": ["\n", text], "emitted": 2},
+         "rejected": ["\n", text], "emitted": 2, "memory_bytes": 300_000_000},
         {"seconds": 0.2, "source": "none", "accepted": [], "own": "end", "rejected": [],
-         "emitted": 1},
+         "emitted": 1, "memory_bytes": 310_000_000},
     ]  # fmt: skip
     side = {"tokens": 3, "rounds": rounds}
     return [
@@ -89,12 +89,21 @@ def test_it_shows_what_was_measured() -> None:
     read = Read(html)
     for shown in ("2.00x", "tokens/s", "plan: hybrid, 4 rows", "67%", "<kept>"):
         assert shown in read.text
-    assert [tag for tag, _ in read.tags].count("svg") == 5
+    assert [tag for tag, _ in read.tags].count("svg") == 6
+    assert "megabytes of the process" in read.text
     assert "prefers-color-scheme: dark" in html
     assert "@media print" in html
     titles = [attrs["title"] for tag, attrs in read.tags if tag == "span" and "title" in attrs]
     assert titles[0] == "round 1: 1 of 3 drafted tokens accepted (lookup), at 100 ms"
     assert "nothing drafted" in str(titles[1])
+
+
+def test_records_without_memory_have_no_plot_of_it() -> None:
+    older = records()
+    for one in older[-1]["sides"]["none"]["rounds"]:
+        one.pop("memory_bytes", None)
+    read = Read(page.html(older))
+    assert [tag for tag, _ in read.tags].count("svg") == 5
 
 
 def test_text_from_elsewhere_is_shown_and_does_nothing() -> None:
@@ -169,6 +178,7 @@ def test_a_real_race_has_every_plot_and_every_token(real_page: Path) -> None:
     (generation,) = (one for one in raw if one["kind"] == "generation")
     for one in generation["sides"]["auto"]["rounds"]:
         assert "".join(one["accepted"]) in read.text
+        assert one["memory_bytes"] > 1e6
     assert any(one["kind"] == "curve" and min(one["seconds"]) > 0 for one in raw)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from edgedec.bench import pacing
-from edgedec.bench.choosing import least_repetitive
-from edgedec.bench.showcase import PLAIN, SPECULATIVE, Showcase
+from edgedec.bench.showcase import PLAIN, SPECULATIVE, Showcase, least_repetitive
 from edgedec.bench.workloads import Prompt
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgedec.bench.nearties import NearTies
-from edgedec.bench.outcomes import Asked, FirstDifference, divergence, same
-from edgedec.bench.replay import replay, width_changes
-from edgedec.bench.verification import Verification, VerificationRow
-from edgedec.bench.verify import verify
-from edgedec.decoding.engine import Emission
+from edgedec.bench.compare import Progress
+from edgedec.bench.verification.cases import alike
+from edgedec.bench.verification.near_ties import NearTies
+from edgedec.bench.verification.outcomes import Asked, FirstDifference, divergence, same
+from edgedec.bench.verification.results import Verification, VerificationRow
+from edgedec.bench.verification.verify import decode as verified
+from edgedec.bench.verification.verify import verify
+from edgedec.bench.verification.width_changes import replay, width_changes
+from edgedec.decoding.emission import Emission
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import SamplingParams
@@ -20,8 +23,8 @@ from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
-from edgedec.pipeline import GenerateOptions, Generation
-from edgedec.testing import FakeModel, FakeSession
+from edgedec.pipeline import GenerateOptions, Generation, Pipeline
+from edgedec.testing import FakeModel, FakeSession, TableConstraint
 
 WOBBLE = 0.02
 LENGTH = 40
@@ -258,6 +261,47 @@ def test_a_token_outside_a_filter_needs_what_brings_it_inside(
         assert found == pytest.approx(edge, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("allowed", "other", "gap"),
+    [({0, 2, 4}, 2, 1.0), ({0, 4}, 4, 8.0), ({0, 2}, 1, None), ({1, 3}, 3, None)],
+)
+def test_the_gap_counts_among_allowed_tokens(
+    allowed: set[int], other: int, gap: float | None
+) -> None:
+    """Token 1 is nearest to token 0; a grammar refuses it, or token 0 itself."""
+    ties = NearTies(OneRow(5), [[3]], [[0]])
+    table = TableConstraint({0: {4: 1}, 1: dict.fromkeys(allowed, 1)}, 5)
+    found = ties.gap(SamplingParams(), [3], [4], (0, other), table)
+    assert found == (gap if gap is None else pytest.approx(gap, rel=1e-3))
+    assert table.forced([], 1) == [4]  # it is where it was
+
+
+def test_the_tolerance_is_that_of_allowed_tokens() -> None:
+    class Unsteady(WobblyModel):
+        """A wide pass changes token 3 alone, which is never among the likeliest."""
+
+        def open(self, capacity: int) -> FakeSession:
+            return UnsteadySession(self, capacity)
+
+        def logits(self, tokens: Sequence[int]) -> FloatArray:
+            row = np.linspace(0, 10, 64, dtype=np.float32)
+            row[3] = -5
+            return row
+
+    class UnsteadySession(FakeSession):
+        def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
+            scored = super().forward(tree, start, want)
+            if scored.logits is not None and len(tree) - start > 1:
+                scored.logits = scored.logits.copy()
+                scored.logits[:, 3] += 0.5
+            return scored
+
+    ties = NearTies(Unsteady(64), [[1, 2]], [[63, 63, 63]])
+    table = TableConstraint({0: {63: 1}, 1: {60: 0, 3: 0}}, 64)
+    assert ties.tolerance(0, [63, 60]) == 0
+    assert ties.tolerance(0, [63, 60], table) == pytest.approx(0.5)
+
+
 def test_a_token_plain_decoding_does_not_choose_is_no_near_tie() -> None:
     ties = NearTies(OneRow(5), [[3]], [[0]])
     assert ties.gap(SamplingParams(), [3], [], (2, 1)) is None
@@ -332,3 +376,14 @@ def test_nothing_drafted_shows_nothing() -> None:
     drafted, idle = (VerificationRow("", "greedy", 2, 2, 0, 0, n, 0) for n in (5, 0))
     assert Verification([drafted], 10, {}).holds
     assert not Verification([idle], 10, {}).holds
+
+
+def test_prompts_are_read_from_their_first_token_on() -> None:
+    """What another text left behind was computed in other passes than a near-tie's search makes."""
+    prompts = [("one", "def first(a):\n"), ("two", "def first(a):\n    return a\n\n\n")]
+    options = GenerateOptions(4, ignore_eos=True)
+    with Pipeline.open("demo", plan="none", draft="none") as pipeline:
+        kept = [pipeline.generate(prompt, options).metrics.reused_tokens for _, prompt in prompts]
+        texts = verified(pipeline, prompts, [alike("greedy", options, 2)], Progress(None))
+    assert kept[1] > 0
+    assert [text.metrics.reused_tokens for text in texts.values()] == [0, 0]

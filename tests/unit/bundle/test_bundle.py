@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -111,6 +113,22 @@ def test_no_bundle(tmp_path):
     (tmp_path / "config.json").write_text("{}", "utf-8")
     refused(tmp_path, "is a checkpoint, not a bundle: make one with `edgedec export")
     refused("a\0b", "not a folder|cannot be read")
+    refused("a\0b/c", "not a folder|cannot be read")
+
+
+@pytest.mark.parametrize("named", ["my-bundel", "my_bundle", "demo"])
+def test_a_misspelt_path_gets_a_suggestion(named: str, tmp_path: Path) -> None:
+    for name in ("my-bundle", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").touch()
+    (tmp_path / "my-bundels").mkdir()  # no model: never suggested
+    close = f"not a folder (did you mean {tmp_path / 'my-bundle'}?): give a bundle"
+    found = close if named != "demo" else f"{tmp_path / 'demo'} is not a folder: give a bundle"
+    refused(tmp_path / named, re.escape(found))
+
+
+def test_the_pair_that_ships_is_suggested() -> None:
+    refused("dmeo", re.escape("dmeo is not a folder (did you mean demo?)"))
 
 
 def test_a_newer_schema_says_to_upgrade(tmp_path):

@@ -18,6 +18,7 @@ from tiny_models import write_tiny_model
 
 from edgedec.bundle import onnx_file as file_module
 from edgedec.bundle.onnx_file import read_model_file
+from edgedec.bundle.protobuf import message
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes.onnx.model import OnnxModel
 
@@ -169,6 +170,18 @@ def test_metadata_that_is_no_json(folder: Path) -> None:
 def test_a_newer_graph(folder: Path) -> None:
     edit_metadata(folder, graph_version=2)
     refused(folder, "version 2", "upgrade")
+
+
+def test_more_fields_than_a_graph_has(tmp_path: Path) -> None:
+    """Ten million took half a minute on a busy machine."""
+    nodes = b"\x0a\x00"
+    for count in (1 << 18, 1 << 20):
+        (tmp_path / "model.onnx").write_bytes(message((7, nodes * count)))
+        if count < 1 << 19:
+            read_model_file(tmp_path / "model.onnx")
+        else:
+            with pytest.raises(BundleError, match="fields, expected some thousands: refused"):
+                read_model_file(tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize(

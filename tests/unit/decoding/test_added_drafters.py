@@ -21,7 +21,9 @@ from edgedec.errors import PlanError
 from edgedec.planning.choose import decide
 from edgedec.planning.decisions import load, plan, save
 from edgedec.planning.predict import predict
-from edgedec.profiling import ProfileOptions, Wanted, measuring, read_cached
+from edgedec.profiling import measuring
+from edgedec.profiling.places import Wanted
+from edgedec.profiling.run import ProfileOptions, read_cached
 from edgedec.records.workload import Workload
 
 ECHO = """

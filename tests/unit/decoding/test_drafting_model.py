@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from drafting_table import GREEDY, HOT, PENALISED, PROMPT, VOCAB, Table
@@ -10,6 +12,7 @@ from edgedec.decoding import drafting
 from edgedec.decoding.drafting.base import DrafterParts, DraftStep
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import SamplingParams
+from edgedec.decoding.session import OnChunk
 from edgedec.errors import InputError, Interrupted, StateError
 from edgedec.testing import FakeModel
 
@@ -120,21 +123,100 @@ def test_a_long_prompt_is_read_over_several_rounds(
     assert table.session.length == 0
 
 
-@pytest.mark.parametrize("name", WITH_MODEL)
-def test_nothing_is_drafted_beyond_the_capacity(name: str) -> None:
-    table = Table(name, capacity=20)
-    drafted = []
-    while len(table.sampler.history) < 40:
-        draft = table.propose(5, 5)
-        drafted.append((len(table.sampler.history), draft.source, draft.drafted))
-        table.settle(draft)
-    assert all(n > 0 for size, _, n in drafted if size <= 20)
-    assert all(
-        n == 0 for size, source, n in drafted if size > 20 and source not in {"lookup", "recycle"}
+class TestBeyondTheCapacity:
+    """A text longer than the draft's session: its first four tokens and its end are seen."""
+
+    @pytest.mark.parametrize("name", WITH_MODEL)
+    @pytest.mark.parametrize("length", [0, 200])
+    def test_drafting_goes_on_and_the_session_holds_the_view(
+        self, name: str, length: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Table, "check", sees_both_ends)
+        prompt = [*PROMPT, *((7 * i) % 11 for i in range(length))]
+        table = Table(name, capacity=48, prompt=prompt)
+        drafted = accepted = rounds = 0
+        while len(table.sampler.history) < len(prompt) + 300:
+            draft = table.propose(5, 5)
+            drafted += draft.drafted
+            accepted += table.settle(draft)
+            rounds += 1
+        assert drafted > 3 * rounds
+        # The draft looks at the last three tokens, so what is left out does not matter to it.
+        assert accepted / drafted > 0.8 * of_a_larger_session(name, prompt)
+
+    def test_each_token_is_read_about_once_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Table, "check", sees_both_ends)
+        table = Table("model", capacity=64)
+        read = 0
+        honest = table.session.prefill
+
+        def counted(tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
+            nonlocal read
+            read += len(tokens)
+            honest(tokens, on_chunk)
+
+        table.session.prefill = counted  # type: ignore[method-assign]
+        while len(table.sampler.history) < 1000:
+            table.settle(table.propose(4, 4))
+        assert 0.5 < read / 1000 < 1.5
+
+    def test_a_shorter_text_is_seen_whole_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Table, "check", sees_both_ends)
+        table = Table("model", capacity=48, prompt=[*PROMPT, *[5, 6] * 60])
+        table.settle(table.propose(4))
+        table.begin(PROMPT)
+        draft = table.propose(3)
+        assert draft.drafted == 3
+        assert table.session._committed == PROMPT[:-1][: len(table.session._committed)]
+
+    def test_a_shorter_text_that_begins_alike_is_seen_whole(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The session then holds the first four tokens alone, which both texts have."""
+        monkeypatch.setattr(Table, "check", sees_both_ends)
+        table = Table("model", capacity=48, prompt=[*PROMPT, *[5, 6] * 60])
+        table.propose(4, go_on=lambda step: False)
+        assert table.session.length <= 4
+        short = [*PROMPT, 7, 8, 9, 10, 7, 8]
+        table.begin(short)
+        table.settle(table.propose(3))
+        assert table.session._committed[: len(short)] == short
+
+    @pytest.mark.parametrize("name", WITH_MODEL)
+    def test_a_session_too_small_to_leave_anything_out_rests(self, name: str) -> None:
+        table = Table(name, capacity=20)
+        drafted = []
+        while len(table.sampler.history) < 40:
+            draft = table.propose(5, 5)
+            drafted.append((len(table.sampler.history), draft.source, draft.drafted))
+            table.settle(draft)
+        assert all(n > 0 for size, _, n in drafted if size <= 20)
+        others = {"lookup", "recycle"}
+        assert all(n == 0 for size, source, n in drafted if size > 20 and source not in others)
+        assert table.sampler.history[:40] == table.plain(40)[:40]
+        table.begin(PROMPT)
+        assert table.propose(3).drafted > 0
+
+
+def sees_both_ends(table: Table) -> None:
+    """The draft session holds the beginning of the text, or its first four tokens and the end."""
+    held, text = table.session._committed, table.sampler.history
+    assert held[:4] == text[:4][: len(held)]
+    after = held[4:]
+    assert not after or any(
+        text[start : start + len(after)] == after for start in range(4, len(text) - len(after))
     )
-    assert table.sampler.history[:40] == table.plain(40)[:40]
-    table.begin(PROMPT)
-    assert table.propose(3).drafted > 0
+    assert table.session._pending == 0
+
+
+def of_a_larger_session(name: str, prompt: Sequence[int]) -> float:
+    table = Table(name, capacity=2000, prompt=prompt)
+    drafted = accepted = 0
+    while len(table.sampler.history) < len(prompt) + 300:
+        draft = table.propose(5, 5)
+        drafted += draft.drafted
+        accepted += table.settle(draft)
+    return accepted / drafted
 
 
 def test_the_last_place_of_the_session_is_used() -> None:

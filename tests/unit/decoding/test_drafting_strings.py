@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tiny_tokenizers
-from crossing import Respelled, Translated, permutation
+from cross_vocabulary import Respelled, Translated, permutation
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts, DraftLimits
@@ -207,7 +207,7 @@ def test_closing_it_closes_its_session() -> None:
 def test_it_needs_a_draft_and_another_vocabulary() -> None:
     with pytest.raises(InputError, match="draft model"):
         drafting.create("strings", DrafterParts(4))
-    with pytest.raises(InputError, match="use 'model'"):
+    with pytest.raises(InputError, match="use 'hybrid'"):
         drafting.create("strings", DrafterParts(4, FakeModel(4).open(9)))
 
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from time import perf_counter, sleep
 
 import pytest
+from overlapping import SAMPLINGS
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, GoOn
-from edgedec.decoding.engine import Emission, Engine, Request
+from edgedec.decoding.emission import Emission
+from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Streams
@@ -22,20 +24,6 @@ from edgedec.testing import FakeModel, decoding
 
 PROMPT = [3, 1, 4, 1, 5]
 DRAFTERS = ["none", "model", "tree", "lookup", "recycle", "hybrid", "adaptive"]
-SAMPLINGS = {
-    "greedy": SamplingParams(),
-    "hot": SamplingParams(temperature=1.3, seed=5),
-    "filtered": SamplingParams(temperature=0.9, top_k=9, top_p=0.95, min_p=0.02, seed=6),
-    "penalised": SamplingParams(
-        temperature=0.7,
-        repetition_penalty=1.3,
-        presence_penalty=0.4,
-        frequency_penalty=0.3,
-        logit_bias={2: 1.5, 7: -100.0},
-        seed=7,
-    ),
-    "greedy penalised": SamplingParams(repetition_penalty=1.4, frequency_penalty=0.5),
-}
 
 
 class Harness:

@@ -18,7 +18,7 @@ SIZES = (1, 2, 7, 32, 257, 4096, 20_000)
 
 @pytest.fixture(autouse=True)
 def _no_vocabulary_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_SMALL", 0)
+    monkeypatch.setattr(race, "SMALL_VOCABULARY", 0)
 
 
 def row_of(rng: np.random.Generator, size: int, spread: float, *, ties: bool) -> FloatArray:

@@ -95,6 +95,18 @@ def test_what_stands_beside_a_bundle_is_not_deleted(target, out):
     assert (out / "target" / "notes.md").read_text() == "mine"
 
 
+def test_files_of_others_that_a_manifest_claims_are_not_deleted(target, out):
+    export_bundle(ExportOptions(target, out, parity=False))
+    manifest = json.loads((out / MANIFEST).read_text("utf-8"))
+    manifest["files"]["work/thesis.txt"] = next(iter(manifest["files"].values()))
+    (out / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+    (out / "work").mkdir()
+    (out / "work" / "thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match=r"also holds 'work/thesis\.txt', which is not part"):
+        export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
+    assert (out / "work" / "thesis.txt").read_text() == "years of work"
+
+
 @pytest.mark.parametrize("schema", [1, 2])
 def test_a_damaged_or_older_bundle_is_overwritten(target, out, schema):
     export_bundle(ExportOptions(target, out, parity=False))

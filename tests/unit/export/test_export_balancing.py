@@ -13,11 +13,11 @@ from tiny_models import random_tensors, tiny_config
 from edgedec.errors import CheckpointError
 from edgedec.export import balancing
 from edgedec.export.balancing import balanced
+from edgedec.export.calibrated import CalibratedRounding
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.parity import ParityRun
 from edgedec.export.reference import Reference
-from edgedec.export.rounding import CalibratedRounding
 from edgedec.export.tensors import FloatArray, MemoryTensors, TensorReader, read
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
@@ -120,12 +120,12 @@ def test_without_outliers_nothing_is_touched(name: str) -> None:
         np.testing.assert_array_equal(read(tensors, key), array)
 
 
-def test_a_joint_that_forgets_a_reader_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_joint_that_forgets_a_consumer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = balancing._joints
 
     def twin(spec: DecoderSpec, layer: int) -> Any:
         for joint in honest(spec, layer):
-            yield dataclasses.replace(joint, readers=joint.readers[:1])
+            yield dataclasses.replace(joint, consumers=joint.consumers[:1])
 
     monkeypatch.setattr(balancing, "_joints", twin)
     with pytest.raises(AssertionError):

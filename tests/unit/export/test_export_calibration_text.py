@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tiny_tokenizers
+import tokenizers
+from threadpoolctl import threadpool_info
 from tiny_models import leftovers, tiny_checkpoint
 
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError, UnsupportedArchitecture
 from edgedec.export import ExportOptions, ExportReport, calibration_text, export_bundle
+from edgedec.export.calibrated import CalibratedRounding
 from edgedec.export.checkpoint import read_json
-from edgedec.export.rounding import CalibratedRounding
 from edgedec.testing import FakeModel
 from edgedec.text.tokenizer import Tokenizer
 
@@ -137,6 +140,51 @@ def test_a_text_that_is_none(target: Path, tmp_path: Path, content: bytes, words
     with pytest.raises(InputError, match=words):
         exported(target, tmp_path / "out", calibration_text=text)
     assert set(leftovers(tmp_path / "out")) == {"target", "mine.txt"}
+
+
+def test_a_text_that_the_tokenizer_does_not_know(target: Path, tmp_path: Path) -> None:
+    """Characters without a token are one and the same token."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (target / name).unlink(missing_ok=True)
+    tokenizer = of_words()
+    tokenizer.save(str(target / "tokenizer.json"))
+    known, unknown = tmp_path / "known.txt", tmp_path / "unknown.txt"
+    known.write_text(" ".join(f"word{i % 12}" for i in range(1200)))
+    unknown.write_text(" ".join("снег" for _ in range(1200)))
+    exported(target, tmp_path / "out", calibration_text=known, parity_text=known)
+    with pytest.raises(InputError, match="gives 1 different tokens, expected 8 or more"):
+        exported(target, tmp_path / "other", calibration_text=unknown, parity_text=known)
+    assert not (tmp_path / "other").exists()
+
+
+def of_words() -> tokenizers.Tokenizer:
+    words = {"<unk>": 0} | {f"\u2581word{i}": i + 1 for i in range(12)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    made.decoder = tokenizers.decoders.Metaspace()
+    return made
+
+
+@pytest.mark.parametrize("stage", ["calibration text", "target", "target calibration"])
+def test_what_is_interrupted_leaves_nothing(
+    target: Path, tmp_path: Path, few: None, stage: str
+) -> None:
+    before, cores = set(leftovers(tmp_path / "out")), blas_threads()
+
+    def interrupted(found: str, done: int, total: int) -> None:
+        if found == stage:
+            raise KeyboardInterrupt
+
+    options = ExportOptions(target, tmp_path / "out", calibration="self", parity=False)
+    with pytest.raises(KeyboardInterrupt):
+        export_bundle(options, interrupted)
+    assert set(leftovers(tmp_path / "out")) == before
+    gc.collect()  # a generator that was left half way holds the threads of numpy's BLAS to one
+    assert blas_threads() == cores
+
+
+def blas_threads() -> list[int]:
+    return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
 
 
 def test_a_folder_in_the_way_is_refused_before_anything_is_written(

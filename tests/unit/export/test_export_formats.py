@@ -56,9 +56,9 @@ def test_one_format_needs_no_name(with_toy):
     ("given", "words"),
     [
         ("large", "say for which format, as in --weights onnx=int4,toy=small"),
-        ("toy=int4", "'int4' is not a format of weights in toy; there are small, large"),
+        ("toy=int4", "'int4' is not a weight format of toy: expected one of small, large"),
         ("gguf=q4_0", "'gguf' is not exported here, only onnx, toy"),
-        ("toy=", "'' is not a format of weights"),
+        ("toy=", "'' is not a weight format"),
         ("toy=large,", "'' is not exported here"),
     ],
 )

@@ -111,10 +111,10 @@ def test_both_formats_in_one_bundle(target, out):
         ({"formats": ("tensorrt",)}, r"no format 'tensorrt': .* gguf, onnx"),
         ({"formats": ()}, "no format"),
         ({"formats": ("gguf", "gguf")}, "twice"),
-        ({"weights": "int4"}, "not a format of weights in gguf"),
+        ({"weights": "int4"}, "not a weight format of gguf"),
         ({"weights": "onnx=int4"}, "'onnx' is not exported here"),
         ({"weights": "gguf=q4_0,gguf2=q4_0"}, "'gguf2' is not exported here"),
-        ({"kv": "int8"}, "choose it when the bundle is run"),
+        ({"kv": "int8"}, "choose it with --kv-type"),
         ({"block_size": 64}, "--block-size 64 is for onnx"),
         ({"formats": ("onnx",), "weights": "int8", "imatrix_text": __file__}, "--imatrix-text"),
     ],
@@ -211,10 +211,21 @@ def test_rows_that_fit_no_block(tmp_path, out):
 
 def test_parity_is_part_of_the_export(target, out):
     """Random weights are chaotic: four bits are far from them, and that is said in figures."""
-    with pytest.raises(ParityError, match=r"target in q4_0 strays .* try --weights q8_0"):
+    with pytest.raises(ParityError, match=r"target in q4_0 diverges .* try --weights q8_0"):
         export(target, out, "q4_0")
     assert not out.exists()
     assert not leftovers(out)
+
+
+def test_parity_compares_the_file_with_its_source(target, out):
+    """Not the other way round: the source's perplexity is the same, whatever was written."""
+    figures = {
+        weights: export(target, out.with_name(weights), weights).models[0].parity
+        for weights in ("f32", "q8_0")
+    }
+    full, eight = figures["f32"], figures["q8_0"]
+    assert full["perplexity_source"] == eight["perplexity_source"]
+    assert full["perplexity"] != eight["perplexity"]
 
 
 @pytest.mark.parametrize("weights", ["q4_0", "q4_k_m", "iq4_xs", "q6_k"])

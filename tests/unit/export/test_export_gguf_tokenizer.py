@@ -155,12 +155,12 @@ def test_another_name_reads_otherwise(tmp_path):
     ids=["pairs of digits", "white space lost", "space in front", "nothing cut"],
 )
 def test_a_way_without_a_name_is_refused(pre_tokenizer):
-    with pytest.raises(ExportError, match="no name for this tokenizer's way of splitting"):
+    with pytest.raises(ExportError, match="does not have this tokenizer's pre-tokenizer"):
         name_for(trained(pre_tokenizer), False)
 
 
 def test_a_kept_word_has_names_of_its_own():
-    with pytest.raises(ExportError, match="no name"):
+    with pytest.raises(ExportError, match="does not have this"):
         name_for(trained(PUBLISHED["qwen2", False], True), True)
 
 
@@ -248,7 +248,7 @@ def test_added_tokens_of_both_kinds(tmp_path):
     ("change", "words"),
     [
         (lambda t: setattr(t, "normalizer", normalizers.Lowercase()), "normalizer .Lowercase"),
-        (lambda t: setattr(t, "pre_tokenizer", pre_tokenizers.Whitespace()), "no name"),
+        (lambda t: setattr(t, "pre_tokenizer", pre_tokenizers.Whitespace()), "does not have this"),
     ],
 )
 def test_what_llama_cpp_does_not_do_is_refused(tmp_path, change, words):

@@ -84,7 +84,7 @@ def check(columns: int = 256, block_size: int = 64) -> None:
 
 
 def forgets_later_blocks(honest: Any) -> Any:
-    return lambda triangle, owed: 0 * honest(triangle, owed)
+    return lambda triangle: 0 * honest(triangle)
 
 
 def test_blocks_that_do_not_make_up_for_others_are_noticed(
@@ -92,7 +92,7 @@ def test_blocks_that_do_not_make_up_for_others_are_noticed(
 ) -> None:
     factor = gram_of(inputs(256)).factor()
     monkeypatch.setattr(Gram, "factor", lambda self: factor)
-    monkeypatch.setattr(np.linalg, "solve", forgets_later_blocks(np.linalg.solve))
+    monkeypatch.setattr(np.linalg, "inv", forgets_later_blocks(np.linalg.inv))
     with pytest.raises(AssertionError):
         check(block_size=16)
 
@@ -139,7 +139,7 @@ def test_damping_is_raised_until_a_factor_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(np.linalg, "cholesky", fails_twice)
     found = np.tril(gram_of(x).factor())
     np.testing.assert_allclose(
-        np.array(calls[::2]) - whole[0, 0], mean * np.array([0.01, 0.03, 0.1]), rtol=0.05
+        np.array(calls[:6:2]) - whole[0, 0], mean * np.array([0.01, 0.03, 0.1]), rtol=0.05
     )
     np.testing.assert_allclose(
         found @ found.T, whole + 0.1 * mean * np.eye(600), atol=1e-3 * whole.max()

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from tiny_models import needs_quantised_experts, random_tensors, tiny_config
 
+from edgedec.export import calibrated
+from edgedec.export.calibrated import CalibratedRounding
 from edgedec.export.onnx import GraphOptions, write_model
-from edgedec.export.quantize import Blocks, dequantize
-from edgedec.export.reference import Reference
-from edgedec.export.rounding import CalibratedRounding
+from edgedec.export.quantize import Blocks, dequantize, quantize
+from edgedec.export.reference import Product, Reference
 from edgedec.export.tensors import FloatArray, MemoryTensors, TensorReader
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
@@ -87,15 +88,8 @@ def what_is_stored(
     }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_texts_went_through_what_is_stored(name: str, tmp_path: Path) -> None:
-    spec, arrays, rounding = made(CASES[name], tmp_path)
-    calibrated = {
-        spec.name(role, layer)
-        for layer in range(spec.layers)
-        for role in ("q", "k", "v", "o", "up", "down", *(["gate"] if spec.gated else []))
-    }
-    assert calibrated <= set(rounding.arrays)
+def went_through(spec: DecoderSpec, arrays: dict[str, FloatArray], rounding: Recorded) -> None:
+    """Check that the texts were read by what is stored."""
     stored = what_is_stored(spec, arrays, rounding)
     # The texts themselves begin with the source's embedding.
     for role in ("embed", "positions"):
@@ -108,6 +102,18 @@ def test_the_texts_went_through_what_is_stored(name: str, tmp_path: Path) -> Non
         for layer in range(spec.layers):
             x = reference.layer(layer, x)
         np.testing.assert_allclose(stream, x, rtol=1e-3, atol=1e-3 * np.abs(x).max())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_texts_went_through_what_is_stored(name: str, tmp_path: Path) -> None:
+    spec, arrays, rounding = made(CASES[name], tmp_path)
+    calibrated = {
+        spec.name(role, layer)
+        for layer in range(spec.layers)
+        for role in ("q", "k", "v", "o", "up", "down", *(["gate"] if spec.gated else []))
+    }
+    assert calibrated <= set(rounding.arrays)
+    went_through(spec, arrays, rounding)
     assert rounding.notes == []
 
 
@@ -115,12 +121,8 @@ def test_the_texts_went_through_what_is_stored(name: str, tmp_path: Path) -> Non
 def test_a_twin_that_reads_on_with_the_source_is_noticed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Recorded._sent
-
-    def twin(self: Recorded, running: Any, asked: Any, matrix: FloatArray) -> Any:
-        return honest(self, running, asked, 1.01 * matrix)
-
-    monkeypatch.setattr(Recorded, "_sent", twin)
+    honest = calibrated.dequantize
+    monkeypatch.setattr(calibrated, "dequantize", lambda *packed: 1.01 * honest(*packed))
     with pytest.raises(AssertionError):
         test_the_texts_went_through_what_is_stored(name, tmp_path)
 
@@ -163,10 +165,63 @@ def test_same_texts_same_bytes(tmp_path: Path) -> None:
 
 
 @needs_quantised_experts
-def test_experts_are_rounded_plainly(tmp_path: Path) -> None:
-    spec, _, rounding = made(EXPERTS, tmp_path)
-    assert {spec.name(role, 1) for role in "qkvo"} <= set(rounding.arrays)
-    assert np.isfinite(graph_runner.logits(tmp_path, spec, [TEXTS[0]])).all()
+@pytest.mark.parametrize("renormalised", [False, True])
+def test_an_expert_is_rounded_for_the_tokens_that_reach_it(
+    renormalised: bool, tmp_path: Path
+) -> None:
+    config = EXPERTS | {"norm_topk_prob": renormalised}
+    spec, arrays, rounding = made(config, tmp_path)
+    went_through(spec, arrays, rounding)
+    roles = ("q", "k", "v", "o", "experts_up", "experts_gate", "experts_down")
+    assert {spec.name(role, 1) for role in roles} <= set(rounding.arrays)
+    assert not [note for note in rounding.notes if "experts" in note]
+    got = graph_runner.logits(tmp_path, spec, [TEXTS[0]])
+    expected = Reference(spec, MemoryTensors(what_is_stored(spec, arrays, rounding))).logits(
+        TEXTS[0]
+    )
+    assert np.abs(got - expected).max() < 0.2 * expected.std()
+    # By its products on those tokens; the weights themselves are further off.
+    reference = Reference(spec, MemoryTensors(arrays))
+    lost = {"calibrated": 0.0, "plain": 0.0}
+
+    def hear(asked: Product) -> None:
+        if asked.name != spec.name("experts_up", 0):
+            return
+        rows = slice(asked.start, asked.stop)
+        weights = arrays[asked.name][rows]
+        plain = quantize(weights, 4, 32)
+        ways = {
+            "calibrated": rounding.arrays[asked.name][rows],
+            "plain": dequantize(plain.packed, plain.scales, 4, weights.shape[1]),
+        }
+        for name, rounded in ways.items():
+            lost[name] += float(np.square(asked.x @ (weights - rounded).T).sum())
+
+    for text in TEXTS:
+        reference.layer(0, reference.embed(text), hear)
+    assert lost["calibrated"] < 0.75 * lost["plain"]
+
+
+@needs_quantised_experts
+def test_an_expert_that_no_token_reaches_is_rounded_plainly_and_counted(tmp_path: Path) -> None:
+    spec = spec_for(tiny_config(**EXPERTS))
+    arrays = random_tensors(spec, 5)
+    # Of equal shares the first two of three experts win.
+    arrays[spec.name("router", 1)] = np.zeros_like(arrays[spec.name("router", 1)])
+    rounding = Recorded(spec, MemoryTensors(arrays), TEXTS, 4, 32)
+    options = GraphOptions("tiny", weights="int4", block_size=32)
+    write_model(spec, MemoryTensors(arrays), tmp_path, options, rounding)
+    assert rounding.notes == [
+        "1 of 6 experts rounded without calibration: no token of the texts reached them"
+    ]
+    for role in ("up", "gate", "down"):
+        name = spec.name(f"experts_{role}", 1)
+        rows = len(arrays[name]) // 3
+        plain = quantize(arrays[name], 4, 32)
+        expected = dequantize(plain.packed, plain.scales, 4, arrays[name].shape[1])
+        same = (rounding.arrays[name] == expected).all(axis=1)
+        assert same[2 * rows :].all()
+        assert not same[: 2 * rows].all()
 
 
 def test_what_cannot_be_calibrated_is_rounded_plainly_and_said(tmp_path: Path) -> None:

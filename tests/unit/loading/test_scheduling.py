@@ -4,7 +4,7 @@ import os
 import threading
 
 import pytest
-from running import threads
+from running_threads import threads
 
 from edgedec import GenerateOptions, OpenOptions, Pipeline, SamplingParams
 from edgedec.errors import InputError, RuntimeUnavailable
@@ -113,3 +113,8 @@ def test_a_record_tells_what_was_thought_of_ahead() -> None:
     assert 0 <= found["reuse_rate"] <= 1
     with Pipeline.open("demo", OPEN, draft="model") as pipeline:
         assert "ahead_s" not in record(pipeline.generate(PROMPT, TEXTS[0]))
+
+
+def test_a_schedule_that_does_not_exist_is_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(InputError, match="no schedule 'sometimes': expected one of sequential, "):
+        OpenOptions(schedule="sometimes")

@@ -14,7 +14,7 @@ from edgedec.decoding.policy import CostCurve, DraftPolicy, Fixed, MeasuredCost
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
-from edgedec.overlap import LookaheadDrafter
+from edgedec.overlap.engine import LookaheadDrafter
 from edgedec.overlap.lookahead_tree import LookaheadTree
 from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel

@@ -13,7 +13,7 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Pass, Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import StateError
-from edgedec.overlap import LookaheadDrafter
+from edgedec.overlap.engine import LookaheadDrafter
 from edgedec.overlap.lookahead import Lookahead
 from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import PacedModel

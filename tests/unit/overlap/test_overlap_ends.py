@@ -6,7 +6,7 @@ import sys
 import weakref
 
 import pytest
-from running import threads
+from running_threads import threads
 
 from edgedec import GenerateOptions, Pipeline
 

@@ -9,7 +9,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 import pytest
-from crossing import permutation
+from cross_vocabulary import permutation
 from overlapping import (
     CLOCK,
     DRAFT,
@@ -22,17 +22,17 @@ from overlapping import (
     plain,
     request,
 )
-from running import threads
+from running_threads import threads
 
 from edgedec.decoding import acceptance
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import SamplingParams
-from edgedec.decoding.session import Phase
+from edgedec.decoding.session_abilities import Phase
 from edgedec.decoding.translation import Translation
 from edgedec.errors import InputError, RuntimeUnavailable, StateError
-from edgedec.overlap import OverlappedEngine
+from edgedec.overlap.engine import OverlappedEngine
 from edgedec.overlap.lookahead import Lookahead
 from edgedec.overlap.worker import Worker
 from edgedec.replay.virtual_clock import VirtualClock
@@ -92,11 +92,13 @@ def test_the_target_s_capacity_ends_the_text() -> None:
 
 
 @pytest.mark.parametrize("branches", [None, 1])
-def test_beyond_the_draft_s_capacity_the_text_goes_on_plainly(branches: int | None) -> None:
-    with Harness(draft_capacity=40, target=Slow(TARGET, 1e-3), branches=branches) as harness:
+@pytest.mark.parametrize("capacity", [20, 40])
+def test_beyond_the_draft_s_capacity_the_text_goes_on(branches: int | None, capacity: int) -> None:
+    with Harness(draft_capacity=capacity, target=Slow(TARGET, 1e-3), branches=branches) as harness:
         outcome, metrics = harness.run(HOT, max_new_tokens=100)
         assert outcome == plain(HOT, max_new_tokens=100)
-        assert 0 < metrics.accepted_tokens < 40
+        # A session of 40 goes on with the beginning and the end of the text, one of 20 rests.
+        assert (0 < metrics.accepted_tokens < 20) == (capacity == 20)
         assert harness.ahead.failure is None
 
 

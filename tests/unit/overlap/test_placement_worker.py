@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from running import threads
+from running_threads import threads
 
 from edgedec.errors import Interrupted
 from edgedec.overlap.clock import Clock, Signal, WallClock

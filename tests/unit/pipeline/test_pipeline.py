@@ -14,15 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_models
-import tiny_tokenizers
+from tiny_checkpoints import noisy_checkpoint
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
-from edgedec.decoding.engine import Emission
+from edgedec.decoding.emission import Emission
 from edgedec.errors import InputError, MemoryBudgetError, PromptTooLong, StateError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.generation.stream import Stream
-from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx.session import OnnxSession
 
 CONTEXT, DRAFT_CONTEXT = 1024, 48
@@ -31,23 +29,12 @@ LONG = [5 + n % 80 for n in range(1000)]
 OPTIONS = GenerateOptions(max_new_tokens=24, ignore_eos=True)
 
 
-def checkpoint(folder: Path, noise: float, context: int) -> Path:
-    config = tiny_models.tiny_config(vocab_size=342, max_position_embeddings=context)
-    tensors = tiny_models.random_tensors(spec_for(config))
-    rng = np.random.default_rng(1)
-    for name, values in tensors.items():
-        tensors[name] = values + noise * rng.standard_normal(values.shape, dtype=np.float32)
-    tiny_models.save_checkpoint(folder, config, tensors)
-    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The draft is the target with some noise and a much shorter context."""
     folder = tmp_path_factory.mktemp("pair")
-    target = checkpoint(folder / "target", 0, CONTEXT)
-    draft = checkpoint(folder / "draft", 0.01, DRAFT_CONTEXT)
+    target = noisy_checkpoint(folder / "target", noise=0, context=CONTEXT)
+    draft = noisy_checkpoint(folder / "draft", noise=0.01, context=DRAFT_CONTEXT)
     options = ExportOptions(target, folder / "bundle", draft, weights="fp32", parity=False)
     return export_bundle(options).path
 
@@ -284,9 +271,24 @@ class TestBounds:
             expected = opened(draft="none").generate(prompt, options).token_ids
             found = opened(draft=draft, draft_length=4).generate(prompt, options)
             assert found.token_ids == expected
-            assert (found.metrics.drafted_tokens > 0) == (
-                len(prompt) <= DRAFT_CONTEXT or draft == "hybrid"
-            )
+            # The draft sees the beginning and the end of a text beyond its own context.
+            assert found.metrics.drafted_tokens > 0
+
+    def test_a_draft_that_sees_less_drafts_on(
+        self, bundle: Path, opened: Callable[..., Pipeline]
+    ) -> None:
+        options = GenerateOptions(100, ignore_eos=True)
+        expected = opened(draft="none").generate(LONG[:60], options).token_ids
+        with Pipeline.open(
+            bundle, threads=1, draft="model", draft_length=3, draft_context=40
+        ) as pipeline:
+            found = pipeline.generate(LONG[:60], options)
+            width = pipeline.target.info.kv_bytes_per_token
+            assert pipeline.plan["kv_bytes"] == width * (CONTEXT + 40)
+        assert found.token_ids == expected
+        assert found.metrics.drafted_tokens > 0
+        with pytest.raises(InputError, match="draft_context"):
+            Pipeline.open(bundle, draft_context="many")  # type: ignore[arg-type]
 
     def test_what_a_stop_string_held_back_is_shown_at_the_end_of_the_context(
         self, bundle: Path

@@ -6,7 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from edgedec.planning.footprint import AUTO_LENGTH, Footprint, footprint
+from edgedec.memory.account import AUTO_LENGTH, Account
+from edgedec.planning.footprint import footprint
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
 from edgedec.records.profile import SCHEMA, Measured, PassTimes, Profile
@@ -32,37 +33,42 @@ def profile(*models: Measured) -> Profile:
     return Profile(SCHEMA, {}, "", {}, models, (), (), 0.0)
 
 
+NOISE = 32 * 4 * 1000 + 8 * 1000
 PAIR = profile(model("target", 50 * MB, 8000), model("draft", 10 * MB, 2000, place=OTHER))
 
 
 def test_plain_decoding_by_hand():
     found = footprint(PAIR, Plan(PLACE), 1000)
-    assert found == Footprint(
+    assert found == Account(
         target=50 * MB,
         draft=0,
         target_kv=1001 * 8000,
         draft_kv=0,
-        rows=4 * 1000,
+        rows=0,
         bias=4 * 1001,
-        workspace=4 * 128 * 1128,
+        workspace=0,
         drafter=0,
+        sampler=NOISE + 4 * 1000,
+        text=160 * 1000,
         tokenizer=440 * 1000,
         process=54 * MB,
     )
-    assert found.total == 104 * MB + 8_008_000 + 4000 + 4004 + 577_536 + 440_000
+    assert found.total == 104 * MB + 8_008_000 + 4004 + NOISE + 4000 + 160_000 + 440_000
 
 
 def test_a_drafted_chain_by_hand():
     found = footprint(PAIR, Plan(PLACE, OTHER, "model", 3), 1000)
-    assert found == Footprint(
+    assert found == Account(
         target=50 * MB,
         draft=10 * MB,
         target_kv=1004 * 8000,
-        draft_kv=1003 * 2000,
-        rows=4 * 4 * 1000,
+        draft_kv=512 * 2000,  # what a draft model holds of a longer text
+        rows=3 * 4 * 1000,
         bias=4 * 4 * 1004,
-        workspace=4 * 128 * 1128,
+        workspace=0,
         drafter=0,
+        sampler=NOISE + 4 * 4 * 1000,
+        text=160 * 1000,
         tokenizer=440 * 1000,
         process=84 * MB,
     )
@@ -101,7 +107,7 @@ def test_one_model_in_both_roles_is_loaded_once():
     )
     found = footprint(same, Plan(PLACE, PLACE, "model", 3), 1000)
     assert found.draft == 0
-    assert found.draft_kv == 1003 * 8000
+    assert found.draft_kv == 512 * 8000
     other = profile(same.measured[0], replace(same.measured[1], name="two"))
     assert footprint(other, Plan(PLACE, PLACE, "model", 3), 1000).draft == 50 * MB
 
@@ -115,8 +121,9 @@ def test_the_cache_that_was_filled_while_measuring_is_not_counted_twice():
 
 
 def test_every_part_counts():
-    found = footprint(PAIR, Plan(PLACE, OTHER, "hybrid", 3), 1000)
-    parts = [getattr(found, field.name) for field in fields(Footprint)]
+    models = [replace(one, scratch_bytes_per_token=600) for one in PAIR.measured]
+    found = footprint(profile(*models), Plan(PLACE, OTHER, "hybrid", 3), 1000)
+    parts = [getattr(found, field.name) for field in fields(Account)]
     assert min(parts) > 0
     assert found.total == sum(parts)
 
@@ -129,7 +136,7 @@ from edgedec.bundle import Bundle
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.records.load import LoadOptions
-from edgedec.profiling._child import resident_bytes
+from edgedec.hardware.resident import resident_bytes
 from edgedec.runtimes import registry
 
 adapter, bundle = registry.adapter("onnx"), Bundle.open("demo")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from edgedec._support.amounts import size
 from edgedec.planning.choose import decide
-from edgedec.planning.memory_fit import size
 from edgedec.planning.predict import predict
 from edgedec.records.plan import OVERLAPPED, SEQUENTIAL, Plan, Prediction
 from edgedec.records.profile import Contention

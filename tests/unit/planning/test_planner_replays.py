@@ -162,6 +162,24 @@ def test_the_best_overlapped_plan_is_spoken_of_with_its_own_figures(overlapped, 
     assert said(decision, "Overlap is") == says.format(best=best, other=other)
 
 
+def test_why_overlap_is_used_where_a_fixed_length_is_ahead():
+    apart = profile(
+        target(), draft(GPU, 4e-3), contention=[Contention(CPU.label, GPU.label, 1.0, 1.0)]
+    )
+
+    def by_replay(profile, plan, workload):
+        fixed = plan.draft_length is not None
+        rates = {(OVERLAPPED, False): 98.0, (SEQUENTIAL, True): 100.0}
+        rate = rates.get((plan.schedule, fixed), 60.0) if plan.drafter == "model" else 50.0
+        return Prediction(rate, 0.1, 1, 2.0)
+
+    told = said(decide(apart, WORK, None, by_replay), "Overlap is used")
+    assert ", 0.98 times model " in told
+    assert told.endswith(
+        ", which is ahead by too little to give up choosing the length every round."
+    )
+
+
 def test_a_round_is_told_by_the_figures_of_its_rate():
     """A replay with another speed than the formula's has rounds of another length."""
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgedec import profiling
 from edgedec._support.fields import to_json
 from edgedec.errors import InputError, MemoryBudgetError, PlanError
 from edgedec.planning import decisions
 from edgedec.planning.choose import decide
 from edgedec.planning.predict import predict
+from edgedec.profiling import run as profiling
 from edgedec.profiling.store import Identity
 from edgedec.records.plan import OVERLAPPED, Decision, Plan
 from edgedec.records.workload import Workload

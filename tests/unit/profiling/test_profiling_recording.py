@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
+from cross_vocabulary import permutation
 
 from edgedec.decoding.translation import Translation
 from edgedec.errors import ProfileError
@@ -16,7 +17,6 @@ from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.records.place import Place
 from edgedec.records.profile import Measured
 from edgedec.testing import FakeModel
-from tests.crossing import permutation
 from tests.profiles import WORK, profile
 from tests.simulated import measured
 

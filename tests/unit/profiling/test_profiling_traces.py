@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from crossing import permutation
+from cross_vocabulary import permutation
 
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling

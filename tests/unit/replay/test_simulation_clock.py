@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from running import threads
+from running_threads import threads
 
 from edgedec.errors import Interrupted, StateError
 from edgedec.overlap.clock import Clock, WallClock

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from running import threads
+from running_threads import threads
 from simulated import OTHER, PLACE, measured, trace
 
 from edgedec.errors import InputError

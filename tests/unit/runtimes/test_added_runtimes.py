@@ -15,7 +15,9 @@ from edgedec.cli import _options, main
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.loading.options import LoadOptions
 from edgedec.planning.decisions import plan, save
-from edgedec.profiling import ProfileOptions, Wanted, measuring
+from edgedec.profiling import measuring
+from edgedec.profiling.places import Wanted
+from edgedec.profiling.run import ProfileOptions
 from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
 

@@ -23,6 +23,7 @@ from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import (
     CannotRollback,
     Interrupted,
+    PassFailed,
     SessionError,
     SnapshotError,
     StateError,
@@ -313,6 +314,97 @@ def test_three_rows_are_computed_as_four_where_that_costs_less(
         assert holds(session, model, [*text(253), 5, 6])
 
 
+def test_a_chain_interrupted_in_its_second_part_leaves_what_was_pending(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokens = build("llama"), text(10)
+    session = model.open(400)
+    session.prefill(tokens)
+    tree = TokenTree.chain([9, 5, 6])
+    logits(session, tree)
+    for place in range(200):
+        tree.add(4 + place % 80, len(tree) - 1)
+    with monkeypatch.context() as patch:
+        stop_amid(patch, session._context, 1)
+        with pytest.raises(Interrupted):
+            session.forward(tree, 3)
+    got = logits(session, tree, 3)
+    for node in (3, 100, 202):
+        assert (
+            np.abs(got[node - 3] - row(model, tokens + tree.tokens[: node + 1])).max() < TOLERANCE
+        )
+    session.commit(range(203))
+    assert holds(session, model, tokens + tree.tokens)
+
+
+def test_room_is_made_once_and_given_back(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens = build("llama"), text(40)
+    session = model.open(CONTEXT)
+    first = session.allocated
+    monkeypatch.setattr(session, "_first_cells", first // 2)
+    session._replace(first // 2)
+    opened: list[int] = []
+    honest = LlamaModel.new_context
+
+    def counted(self: LlamaModel, cells: int, *stop: Any) -> Context:
+        opened.append(cells)
+        return honest(self, cells, *stop)
+
+    monkeypatch.setattr(LlamaModel, "new_context", counted)
+    stop = session._stop
+    session.trim()  # nothing to give back
+    session.reserve(first // 2)
+    assert opened == []
+    session.reserve(first)
+    session.reserve(first)
+    assert (opened, session.allocated) == ([first], first)
+    assert session._open_context().stop is stop, "it can still be interrupted"
+    session.prefill(tokens)
+    session.trim()  # it holds a text
+    assert session.allocated == first
+    assert holds(session, model, tokens)
+    session.rollback(0)
+    session.trim()
+    assert session.allocated == first // 2
+    logits(session, fan(9, 4))
+    session.rollback(0)
+    session.prefill(tokens)
+    assert holds(session, model, tokens)
+
+
+def test_room_that_cannot_be_made_leaves_the_session_usable(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokens = build("llama"), text(20)
+    session = model.open(CONTEXT)
+    first = session.allocated
+    honest = LlamaModel.new_context
+
+    def failing(self: LlamaModel, cells: int, *stop: Any) -> Context:
+        if cells > first:
+            raise PassFailed("too large")
+        return honest(self, cells, *stop)
+
+    monkeypatch.setattr(LlamaModel, "new_context", failing)
+    with pytest.raises(PassFailed, match="too large"):
+        session._replace(2 * first)
+    assert session.allocated == first
+    session.prefill(tokens)
+    assert holds(session, model, tokens)
+
+
+def test_a_state_that_cannot_be_written_is_an_error(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgedec.runtimes.llamacpp import context as module
+
+    session = build("llama").open(64)
+    session.prefill(text(8))
+    monkeypatch.setattr(module.api, "llama_state_get_data", lambda *found: 0)
+    with pytest.raises(SessionError, match="could not write its state"):
+        session.save(io.BytesIO())
+
+
 def test_more_branches_than_sequences(build: Build) -> None:
     model, tokens = build("llama"), text(5)
     session = model.open(400)
@@ -490,8 +582,9 @@ def test_a_recurrent_model_goes_forward_only(build: Build) -> None:
         with pytest.raises(CannotRollback) as caught:
             session.rollback(length)
         assert caught.value.nearest == 0
-    with pytest.raises(CannotRollback):
-        session.fork(3)
+    for length in (1, 3):
+        with pytest.raises(CannotRollback):
+            session.fork(length)
     other = session.fork(15)
     got = logits(other, TokenTree(7))[0]
     assert np.abs(got - row(model, [*tokens, 5, 6, 7, 7])).max() < TOLERANCE

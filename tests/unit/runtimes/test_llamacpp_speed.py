@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: extra gguf")
 
+from tiny_gguf import write_tiny_gguf
+
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.hardware import speed as taking
 from edgedec.hardware.device import Device
@@ -191,7 +193,7 @@ def test_a_device_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
         speed.measure(Device("llamacpp", "Vulkan7", "gpu", ""), 1)
     # On Windows the functions stand in another library.
     monkeypatch.setattr(speed, "find_backends", lambda: [Backend("CPU", "", False, 0)])
-    with pytest.raises(RuntimeUnavailable, match="does not let its products be run"):
+    with pytest.raises(RuntimeUnavailable, match="does not expose its matrix products"):
         speed.measure(Device("llamacpp", "cpu", "cpu", ""), 1)
 
 
@@ -239,13 +241,16 @@ def test_backends_beside_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("llama" in file.name for file in Path(folder).iterdir())
 
 
-def test_a_model_is_loaded_after_the_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_loaded_after_the_backends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else it would not find the device that it is to go to."""
+    file = write_tiny_gguf(tmp_path / "any.gguf")
     asked = []
     monkeypatch.setattr(opening, "load_plugins", lambda: asked.append("backends"))
     monkeypatch.setattr(opening.api, "llama_model_load_from_file", lambda *_: asked.append("model"))
     with pytest.raises(BundleError):
-        opening.open_weights(Path("any.gguf"), LoadOptions())
+        opening.open_weights(file, LoadOptions())
     assert asked == ["backends", "model"]
 
 

@@ -21,6 +21,12 @@ from edgedec.runtimes.onnx.padding import NO_PADDING, PADDINGS, Padding, Run, fi
 NONE, ATTENTION, NO_LONE_ROW, EVEN, FOUR = PADDINGS
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test searches, also where an earlier one has."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def kernel(low_bits: Callable[[int, int], float], *, attention: bool = False) -> Run:
     """A machine whose row ``row`` of ``rows`` is off by ``low_bits(rows, row)``.
 

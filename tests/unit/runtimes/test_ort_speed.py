@@ -4,15 +4,14 @@ import types
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
-from edgedec.bundle.onnx_file import _varint as read_varint
+from edgedec.bundle.protobuf import fields, message
 from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware import speed as taking
 from edgedec.hardware.device import Device
 from edgedec.hardware.speed import SIDE, CannotCompute
-from edgedec.runtimes._ort import devices, speed
+from edgedec.runtimes._ort import devices, opening, speed
 from edgedec.runtimes._ort.devices import CPU, available_devices, find_devices
 from edgedec.runtimes.onnx import adapter
 
@@ -73,8 +72,14 @@ def test_graphs_are_sound_for_the_onnx_package(weights: str) -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**31, 2**40])
 def test_numbers_on_the_wire(value: int) -> None:
-    written = speed._varint(value)
-    assert read_varint(memoryview(written), 0) == (value, len(written))
+    inner = message((1, value))
+    written = message((7, "x" * value if value < 1000 else inner), (value % 100 + 1, inner))
+    found = [(number, bytes(data or b"")) for number, data in fields(memoryview(written))]
+    assert found == [
+        (7, b"x" * value if value < 1000 else inner),
+        (value % 100 + 1, inner),
+    ]
+    assert len(inner) == 1 + max(1, -(-value.bit_length() // 7))
 
 
 def test_wrong_numbers_are_no_speed(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +98,7 @@ def test_a_device_that_cannot_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*args: Any, **more: Any) -> Any:
         raise RuntimeError("no backend\nfor this device")
 
-    monkeypatch.setattr(ort, "InferenceSession", fails)
+    monkeypatch.setattr(opening, "WatchedSession", fails)
     with pytest.raises(RuntimeUnavailable) as caught:
         adapter.measure(PROCESSOR, 1)
     assert str(caught.value) == f"cpu ({CPU}) cannot compute a product: no backend"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import tiny_tokenizers
-from peaks import measured
+from peak_memory import measured
 from tokenizer_attacks import ATTACKS, backtracking, mapped, normalizing, replacing
 from tokenizers import Tokenizer as Backend
 from tokenizers import models

@@ -6,8 +6,8 @@ import functools
 
 import pytest
 import tiny_tokenizers
-from crossing import reduced
-from hypothesis import given, settings
+from cross_vocabulary import reduced
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
@@ -30,7 +30,7 @@ def tokenizer(kind: str) -> Tokenizer:
 
 
 @functools.cache
-def crossing(kind: str, other: str) -> Translation:
+def translation_between(kind: str, other: str) -> Translation:
     return translate(tokenizer(kind), tokenizer(other))
 
 
@@ -50,7 +50,7 @@ def words(vocabulary: dict[str, int]) -> Tokenizer:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("other", KINDS)
 def test_tokens_that_cross_have_the_same_bytes(kind: str, other: str) -> None:
-    found, mine, theirs = crossing(kind, other), spelled(kind), spelled(other)
+    found, mine, theirs = translation_between(kind, other), spelled(kind), spelled(other)
     for token, there in enumerate(found.to_draft.tolist()):
         if there != OUTSIDE and not found.same:
             assert mine[token] == theirs[there] is not None
@@ -62,7 +62,7 @@ def test_tokens_that_cross_have_the_same_bytes(kind: str, other: str) -> None:
 
 
 def test_space_marks_and_byte_tokens_are_bytes() -> None:
-    found = crossing("byte-level", "llama")
+    found = translation_between("byte-level", "llama")
     mine, theirs = tokenizer("byte-level"), tokenizer("llama")
 
     def crosses(one: str, other: str) -> bool:
@@ -75,7 +75,7 @@ def test_space_marks_and_byte_tokens_are_bytes() -> None:
     assert crosses("ð", "<0xF0>")
     # A letter that is a token of its own comes before the byte token of the same byte.
     assert crosses("a", "a")
-    back = crossing("llama", "byte-level")
+    back = translation_between("llama", "byte-level")
     letter, byte = theirs.token_id("a"), theirs.token_id("<0x61>")
     assert back.to_draft[letter] == back.to_draft[byte] == mine.token_id("a")
     assert letter in back.target_ids
@@ -87,7 +87,7 @@ def test_space_marks_and_byte_tokens_are_bytes() -> None:
 def test_special_tokens_never_cross(kind: str, other: str) -> None:
     if kind == other:
         return
-    found, own, theirs = crossing(kind, other), tokenizer(kind), tokenizer(other)
+    found, own, theirs = translation_between(kind, other), tokenizer(kind), tokenizer(other)
     assert own.special_ids | theirs.special_ids
     assert all(found.to_draft[token] == OUTSIDE for token in own.special_ids)
     assert not set(found.draft_ids.tolist()) & theirs.special_ids
@@ -103,13 +103,19 @@ def test_tokens_named_in_the_configuration_alone_never_cross_either() -> None:
 
 
 def test_text_that_reads_like_a_special_token_stays_text() -> None:
-    found, own = crossing("llama", "byte-level"), tokenizer("llama")
+    found, own = translation_between("llama", "byte-level"), tokenizer("llama")
     ids, _ = found.speller.spell(own.encode("a <|end|> b", add_special_tokens=False), first=False)
     assert not set(ids) & tokenizer("byte-level").special_ids
-    written = crossing("byte-level", "llama").speller.write(
+    written = translation_between("byte-level", "llama").speller.write(
         tokenizer("byte-level").encode("a"), own.encode(" </s> b", add_special_tokens=False)
     )
     assert not set(written) & tokenizer("byte-level").special_ids
+    theirs = spelled("llama")
+    for text in ("<unk>", "a <s></s> b", "<<s>unk>", "</s"):
+        ids, _ = translation_between("byte-level", "llama").speller.spell(
+            tokenizer("byte-level").encode(text), first=False
+        )
+        assert b"".join(theirs[id] or b"" for id in ids) == text.encode()
 
 
 def test_vocabularies_without_a_common_token() -> None:
@@ -176,13 +182,14 @@ def test_few_common_tokens_are_drafted_as_text() -> None:
 
 
 @settings(max_examples=60)
+@example(text="<unk>", first=True)
 @given(text=st.text(min_size=1, max_size=60), first=st.booleans())
 def test_spelling_says_the_text(text: str, first: bool) -> None:
     """The same bytes, and every end is at the same byte on both sides."""
     for kind, other in (("byte-level", "llama"), ("llama", "byte-level"), ("demo", "gemma")):
         mine, theirs = spelled(kind), spelled(other)
         tokens = tokenizer(kind).encode(text, add_special_tokens=False)
-        ids, ends = crossing(kind, other).speller.spell(tokens, first=first)
+        ids, ends = translation_between(kind, other).speller.spell(tokens, first=first)
         said = [theirs[id] or b"" for id in ids]
         whole = b"".join(mine[token] or b"" for token in tokens)
         if first:  # where SentencePiece has a space more, or one less
@@ -204,10 +211,10 @@ def test_what_was_drafted_is_written_as_the_target_would(text: str, cut: int) ->
     for kind, other in (("byte-level", "llama"), ("llama", "byte-level"), ("demo", "gemma")):
         own = tokenizer(kind)
         before = own.encode("x" + text[:cut], add_special_tokens=False)
-        drafted, _ = crossing(kind, other).speller.spell(
+        drafted, _ = translation_between(kind, other).speller.spell(
             own.encode(text[cut:], add_special_tokens=False), first=False
         )
-        written = crossing(kind, other).speller.write(before, drafted)
+        written = translation_between(kind, other).speller.write(before, drafted)
         mine, said = spelled(kind), spelled(other)
         assert b"".join(mine[token] or b"" for token in written) == b"".join(
             said[token] or b"" for token in drafted
@@ -215,7 +222,7 @@ def test_what_was_drafted_is_written_as_the_target_would(text: str, cut: int) ->
 
 
 def test_words_are_written_whole_whatever_they_were_drafted_in() -> None:
-    found = crossing("demo", "byte-level")
+    found = translation_between("demo", "byte-level")
     drafted = tokenizer("byte-level").encode(" return self", add_special_tokens=False)
     before = tokenizer("demo").encode("x =", add_special_tokens=False)
     own = tokenizer("demo").encode(" return self", add_special_tokens=False)
@@ -224,7 +231,7 @@ def test_words_are_written_whole_whatever_they_were_drafted_in() -> None:
 
 
 def test_a_drafted_special_token_ends_what_is_written() -> None:
-    found, theirs = crossing("byte-level", "llama"), tokenizer("llama")
+    found, theirs = translation_between("byte-level", "llama"), tokenizer("llama")
     drafted = theirs.encode("ab", add_special_tokens=False)
     stop = theirs.eos_id
     assert stop is not None

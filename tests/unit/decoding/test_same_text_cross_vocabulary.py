@@ -6,7 +6,7 @@ import functools
 
 import pytest
 import tiny_tokenizers
-from crossing import Respelled
+from cross_vocabulary import Respelled
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
@@ -51,7 +51,7 @@ def models(kind: str) -> tuple[FakeModel, FakeModel]:
 
 
 @functools.cache
-def crossing(kind: str, other: str) -> tuple[Translation, FakeModel]:
+def translation_between(kind: str, other: str) -> tuple[Translation, FakeModel]:
     translation = translate(tokenizer(kind), tokenizer(other))
     return translation, Respelled(models(kind)[1], tokenizer(kind), tokenizer(other))
 
@@ -66,7 +66,7 @@ def decode(
     kind: str, drafter: str, params: SamplingParams, *, other: str = "", rule: str = "coupling"
 ) -> tuple[list[int], Metrics]:
     target = models(kind)[0]
-    translation, draft = crossing(kind, other) if other else (None, None)
+    translation, draft = translation_between(kind, other) if other else (None, None)
     size = target.info.vocab_size
     built = drafting.create(
         drafter, DrafterParts(size, draft.open(400) if draft else None, translation=translation)
@@ -108,7 +108,7 @@ def test_the_same_for_a_draft_with_noise_of_its_own(drafter: str) -> None:
 def test_the_texts_are_hard() -> None:
     """Half characters and tokens that only one side has come up in what is decoded."""
     for kind, other in CROSSINGS:
-        translation, _ = crossing(kind, other)
+        translation, _ = translation_between(kind, other)
         texts = [plain(kind, name) for name in SAMPLERS]
         outside = [token for text in texts for token in text if translation.to_draft[token] < 0]
         assert len(outside) > 10, (kind, other)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 import pytest
-from crossing import Respelled, Translated, reduced
+from cross_vocabulary import Respelled, Translated, reduced
 from tokenizers import Tokenizer as Backend
 
 from edgedec.bench.workloads import heldout_prompts
@@ -80,29 +80,33 @@ def emitted(models: tuple[Model, Model]) -> Measure:
 def other(keep: float) -> tuple[Tokenizer, Translation, Translation]:
     """A tokenizer with this share of the tokens, its view, and the translation to it."""
     tokenizer, view = reduced(Backend.from_file(str(FILE)), keep)
-    crossing = translate(own(), tokenizer, target_columns=4096, draft_columns=view.target_columns)
-    return tokenizer, view, crossing
+    translation = translate(
+        own(), tokenizer, target_columns=4096, draft_columns=view.target_columns
+    )
+    return tokenizer, view, translation
 
 
 def test_other_names_for_the_same_tokens_cost_nothing(
     models: tuple[Model, Model], emitted: Measure
 ) -> None:
-    _, view, crossing = other(1)
+    _, view, translation = other(1)
     best = emitted("model", models[1])
-    assert emitted("model", Translated(models[1], view), crossing) == pytest.approx(best, rel=0.01)
-    assert emitted("strings", Translated(models[1], view), crossing) > 0.97 * best
+    assert emitted("model", Translated(models[1], view), translation) == pytest.approx(
+        best, rel=0.01
+    )
+    assert emitted("strings", Translated(models[1], view), translation) > 0.97 * best
 
 
 def test_without_the_rarest_third_most_is_kept(
     models: tuple[Model, Model], emitted: Measure
 ) -> None:
     """By tokens a word that the draft must spell is lost; by text it is not."""
-    tokenizer, view, crossing = other(0.7)
+    tokenizer, view, translation = other(0.7)
     best = emitted("model", models[1])
     # Seen without those tokens, the draft never says what they would have said.
-    assert emitted("model", Translated(models[1], view), crossing) > 0.9 * best
+    assert emitted("model", Translated(models[1], view), translation) > 0.9 * best
     spells = Respelled(models[1], own(), tokenizer)
-    by_tokens, by_text = (emitted(name, spells, crossing) for name in ("model", "strings"))
+    by_tokens, by_text = (emitted(name, spells, translation) for name in ("model", "strings"))
     assert 0.8 * best < by_tokens < by_text
     assert by_text > 0.92 * best
 
@@ -111,9 +115,9 @@ def test_by_text_pays_where_the_choice_says_so(
     models: tuple[Model, Model], emitted: Measure
 ) -> None:
     for keep in (0.9, 0.4):
-        tokenizer, _, crossing = other(keep)
+        tokenizer, _, translation = other(keep)
         spells = Respelled(models[1], own(), tokenizer)
-        by_tokens, by_text = (emitted(name, spells, crossing) for name in ("model", "strings"))
-        assert crossing.level == ("token" if keep == 0.9 else "string")
-        chosen = by_tokens if crossing.level == "token" else by_text
+        by_tokens, by_text = (emitted(name, spells, translation) for name in ("model", "strings"))
+        assert translation.level == ("token" if keep == 0.9 else "string")
+        chosen = by_tokens if translation.level == "token" else by_text
         assert chosen > 0.98 * max(by_tokens, by_text)

@@ -89,8 +89,8 @@ def test_what_the_vocabularies_share_stands_in_the_plan(opened: Callable[[str], 
     assert plan["vocabulary"].endswith("of a sample text")
     assert plan["drafted_by"] in ("token", "string")
     options = GenerateOptions(max_new_tokens=8, ignore_eos=True)
-    crossing, own = (opened(name).generate(PROMPTS[0], options) for name in ("hybrid", "none"))
-    assert f", vocabularies: {plan['vocabulary']}" in summary(crossing, sampled=False)
+    translated, own = (opened(name).generate(PROMPTS[0], options) for name in ("hybrid", "none"))
+    assert f", vocabularies: {plan['vocabulary']}" in summary(translated, sampled=False)
     assert "vocabularies" not in summary(own, sampled=False)
 
 

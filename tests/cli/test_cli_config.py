@@ -1,0 +1,67 @@
+"""The file of defaults, and what it changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "config.toml"
+    monkeypatch.setenv("EDGEDEC_CONFIG", str(file))
+    return file
+
+
+def test_without_a_file_nothing_is_set(run: Run, config: Path) -> None:
+    shown = json.loads(run("config", "--json").stdout)
+    assert shown == {
+        "file": str(config),
+        "exists": False,
+        "settings": {"model": "demo", "draft": "auto", "threads": None, "memory": None},
+    }
+    assert "(not there)" in run("config").stdout
+
+
+def test_settings_are_defaults_and_options_go_before(run: Run, config: Path, bundle: Path) -> None:
+    ask = ["def f(x):", "-n", 4, "--json"]
+    plain = json.loads(run("generate", bundle, *ask).stdout)
+    config.write_text(f'model = "{bundle}"\ndraft = "lookup"\nthreads = 1\n', "utf-8")
+    found = json.loads(run("generate", *ask).stdout)
+    assert found["text"] == plain["text"]
+    assert (found["plan"]["drafter"], found["plan"]["threads"]) == ("lookup", 1)
+    run_by_default = run("run", *ask[1:], "--raw", stdin="def f(x):")
+    assert json.loads(run_by_default.stdout)["text"] == plain["text"]
+    given = json.loads(run("generate", "demo", *ask, "--draft", "none").stdout)
+    assert given["plan"]["drafter"] == "none"
+    assert given["text"] != plain["text"]
+    assert "lookup" in run("config").stdout
+    # Commands that measure or verify are the same for everybody.
+    assert run("inspect", "--quick").stdout == run("inspect", "demo", "--quick").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model", "is not TOML: "),
+        ("modle = 'demo'", "no setting modle: did you mean model?"),
+        ("colour = 'red'", "no setting colour: expected model, draft, threads, memory"),
+        ("threads = 0", "threads is 0, expected --threads, 1 to 1024"),
+        ("threads = true", "threads is True, expected"),
+        ("model = ''", "model is '', expected"),
+        ("memory = -1", "memory is -1, expected"),
+        ("memory = 'plenty'", "expected a size such as 512MB"),
+        ("draft = 'magic'", "no drafter 'magic'"),
+    ],
+)
+def test_a_file_that_is_wrong(
+    run: Run, one_line: Callable[..., str], config: Path, text: str, expected: str
+) -> None:
+    config.write_text(text + "\n", "utf-8")
+    assert expected in one_line(run("generate", "Hi", "-n", 1))

@@ -1,0 +1,188 @@
+"""From a model to text in one command, and the library: ``run, pull, list, show, rm``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+
+from edgedec.cli import main
+from edgedec.library import Library
+
+LENGTH = ["-n", 8]
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    monkeypatch.setenv("EDGEDEC_LIBRARY", str(tmp_path / "library"))
+    return Library()
+
+
+@pytest.fixture
+def demo(repository: Path) -> Path:
+    """The checkpoints of the pair that ships."""
+    return repository / "models" / "demo"
+
+
+def test_a_checkpoint_is_run_in_one_command(run: Run, demo: Path, library: Library) -> None:
+    first = run("run", demo / "draft", "def f(x):", "--raw", *LENGTH)
+    assert first.exit_code == 0, first.output
+    assert "into a bundle (int4, plain)" in first.stderr
+    (model,) = library.models()
+    assert run("generate", model.path, "def f(x):", *LENGTH).stdout == first.stdout
+    again = run("run", demo / "draft", "def f(x):", "--raw", *LENGTH)
+    assert again.stdout == first.stdout
+    assert "into a bundle" not in again.stderr
+    for word in ("draft", model.id[:8]):
+        assert run("run", word, "def f(x):", "--raw", *LENGTH).stdout == first.stdout
+
+
+def test_the_library_is_searched_for_a_draft(run: Run, demo: Path) -> None:
+    run("pull", demo / "draft")
+    ask = ["run", demo / "target", "def f(x):", "--raw", *LENGTH, "--json"]
+    found = run(*ask)
+    assert "draft: draft, from the library" in found.stderr
+    assert json.loads(found.stdout)["plan"]["drafter"] == "hybrid"
+    alone = run(*ask, "--draft", "text")
+    assert json.loads(alone.stdout)["plan"]["drafter"] == "text"
+    given = run(*ask, "--draft", demo / "draft")
+    for other in (alone, given):
+        assert json.loads(other.stdout)["text"] == json.loads(found.stdout)["text"]
+
+
+def test_a_chat_template_is_used_unless_raw(run: Run, bundle: Path, plain_bundle: Path) -> None:
+    ask = [*LENGTH, "--json"]
+    told = json.loads(run("run", bundle, "Hello", *ask).stdout)
+    system = json.loads(run("run", bundle, "Hello", "--system", "Be brief.", *ask).stdout)
+    raw = json.loads(run("run", bundle, "Hello", "--raw", *ask).stdout)
+    generated = json.loads(run("generate", bundle, "Hello", *ask).stdout)
+    assert raw["text"] == generated["text"]
+    assert raw["prompt_tokens"] < told["prompt_tokens"] < system["prompt_tokens"]
+    plain = json.loads(run("run", plain_bundle, "Hello", *ask).stdout)
+    assert plain["text"] == json.loads(run("generate", plain_bundle, "Hello", *ask).stdout)["text"]
+    code = json.loads(run("run", "demo", "def f(x):", *ask).stdout)
+    assert code["text"] == json.loads(run("generate", "def f(x):", *ask).stdout)["text"]
+
+
+def test_the_prompt_comes_from_standard_input(run: Run) -> None:
+    given = run("run", "demo", "def f(x):", *LENGTH).stdout
+    assert run("run", "demo", *LENGTH, stdin="def f(x):").stdout == given
+    assert run("run", "demo", "-", *LENGTH, stdin="def f(x):").stdout == given
+
+
+def test_a_folder_with_one_gguf_file_is_that_file(
+    run: Run, one_line: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "downloads" / "a.gguf").write_bytes(b"GGUF\3\0\0\0")
+    assert "downloads/a.gguf" in one_line(run("run", tmp_path / "downloads", "Hi"))
+    (tmp_path / "downloads" / "b.gguf").touch()
+    assert "give a file, " in one_line(run("run", tmp_path / "downloads", "Hi"))
+
+
+@pytest.mark.parametrize("word", ["missing", "./missing", "x" * 5000, "a\nb"])
+def test_what_means_no_model(run: Run, one_line: Callable[..., str], word: str) -> None:
+    assert "is not a file or folder here" in one_line(run("run", word, "Hi"))
+
+
+def test_the_library_is_listed_shown_and_emptied(
+    run: Run, one_line: Callable[..., str], demo: Path, library: Library
+) -> None:
+    assert run("list").stdout.startswith("0 models, 0 bytes in ")
+    pulled = json.loads(run("pull", demo / "draft", "--json").stdout)
+    assert run("pull", demo / "draft", "--weights", "fp16").exit_code == 0
+    listed = json.loads(run("list", "--json").stdout)
+    assert {one["form"]["weights"] for one in listed["models"]} == {"int4", "fp16"}
+    assert listed["size_bytes"] == library.size_bytes() > 0
+    shown = run("show", pulled["id"][:6]).stdout
+    for part in ("draft", pulled["id"], str(demo / "draft"), "model.safetensors  sha256 "):
+        assert part in shown
+    assert len(json.loads(run("show", "draft", "--json").stdout)["models"]) == 2
+    assert "did you mean draft?" in one_line(run("show", "drafts"))
+    removed = json.loads(run("rm", pulled["id"], "--json").stdout)
+    assert removed["removed"] == [pulled["id"]]
+    assert removed["freed_bytes"] > 3_000_000
+    assert run("rm", "--unused").stdout == "freed 0 bytes\n"
+    assert run("rm", "--all").exit_code == 0
+    assert library.models() == []
+    assert library.size_bytes() == 0
+
+
+def test_other_commands_take_a_model_of_the_library(run: Run, demo: Path) -> None:
+    run("pull", demo / "draft")
+    written = run("run", "draft", "def f(x):", "--raw", *LENGTH).stdout
+    assert run("generate", "draft", "def f(x):", *LENGTH).stdout == written
+    assert run("generate", "draft", *LENGTH, stdin="def f(x):").stdout == written
+    assert run("inspect", "draft", "--quick").stdout.startswith("bundle")
+    assert run("generate", "drafts", *LENGTH).exit_code == 0  # a prompt, for the demo
+
+
+def test_a_full_disk_leaves_nothing(
+    run: Run, one_line: Callable[..., str], demo: Path, library: Library,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        result = run("run", demo / "draft", "def f(x):", "--raw")
+    assert result.exit_code == 2
+    assert "no space left for " in result.stderr.splitlines()[-1]
+    assert library.models() == []
+    assert not [name for name in os.listdir(library.folder / "models")]  # noqa: PTH208, C416
+
+
+def test_completion_offers_the_models_of_the_library(run: Run, demo: Path) -> None:
+    run("pull", demo / "draft")
+
+    def offered(*words: str) -> list[str]:
+        *before, last = words
+        shell = ShellComplete(main, {}, "edgedec", "_EDGEDEC_COMPLETE")
+        return [item.value for item in shell.get_completions(before, last)]
+
+    assert offered("run", "") == ["demo", "draft"]
+    assert offered("rm", "dr") == ["draft"]
+    assert offered("rm", "xy") == []
+    assert offered("run", "./") == ["./"]  # a path: the shell's own
+    assert {"run", "rm"} <= set(offered("r"))
+
+
+def test_these_commands_start_light(start: Callable[..., Any], tmp_path: Path) -> None:
+    process = start("list", env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
+    _, errors = process.communicate(timeout=60)
+    loaded = {line.split("|")[-1].strip() for line in errors.decode().splitlines()}
+    assert not {"onnxruntime", "tokenizers", "onnx", "torch", "huggingface_hub"} & loaded
+    assert click.__name__ in loaded
+
+
+def test_a_text_is_held_to_a_form(run: Run, bundle: Path, tmp_path: Path) -> None:
+    pytest.importorskip("llguidance", reason="llguidance not installed: install the extra grammar")
+    schema, grammar = tmp_path / "schema.json", tmp_path / "grammar.lark"
+    schema.write_text('{"enum": ["red", "green"]}', "utf-8")
+    grammar.write_text('start: "blue" | "white"', "utf-8")
+    for option, texts in (
+        (["--json-schema", schema], {'"red"', '"green"'}),
+        (["--regex", "[ab]c"], {"ac", "bc"}),
+        (["--grammar", grammar], {"blue", "white"}),
+    ):
+        # With a chat template, without one, and with a seed.
+        for more in (["--raw"], [], ["--temperature", 1, "--seed", 3]):
+            found = run("run", bundle, "Name a colour.", *option, *more)
+            assert found.exit_code == 0, found.output
+            assert found.stdout.strip() in texts
+    assert run("run", bundle, "x", "--json-mode", *LENGTH).stdout.startswith("{")
+
+
+def test_a_chat_has_no_form(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgedec.cli.run._chats", lambda as_json, raw: True)
+    found = run("run", "demo", "--json-mode")
+    assert found.exit_code == 2
+    assert "go with a prompt" in found.stderr

@@ -1,0 +1,151 @@
+"""``chat --session`` in processes that are killed, share a file, or whose disk or weights fail."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from killing import PATIENCE_S, age, child, kill_when, partials
+from small_disk import fill
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP here")
+
+
+def arguments(bundle: Path, file: Path) -> list[object]:
+    return [
+        "chat", "--bundle", bundle, "--session", file, "--draft", "none", "--max-new-tokens", 8,
+        "--logit-bias", "0=-100000",
+    ]  # fmt: skip
+
+
+def talk(start: Start, bundle: Path, file: Path, *lines: str) -> subprocess.CompletedProcess[str]:
+    process = start(*arguments(bundle, file))
+    output, errors = process.communicate("".join(line + "\n" for line in lines).encode())
+    return subprocess.CompletedProcess([], process.returncode, output.decode(), errors.decode())
+
+
+def send(process: subprocess.Popen[bytes], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line.encode() + b"\n")
+    process.stdin.flush()
+
+
+def wait_for(file: Path) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not file.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_killed_while_an_answer_is_saved(start: Start, bundle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "one.chat"
+    assert talk(start, bundle, file, "One").returncode == 0
+    process = start(*arguments(bundle, file))
+    for _ in range(40):
+        send(process, "Two")
+    kill_when(process, lambda: any(one.stat().st_size for one in partials(tmp_path)))
+    assert partials(tmp_path)
+    age(tmp_path)
+    again = talk(start, bundle, file, "Three")
+    assert again.returncode == 0, again.stderr
+    assert "going on after" in again.stderr
+    assert not partials(tmp_path)
+
+
+def test_two_processes_on_one_file(start: Start, bundle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "one.chat"
+    first = start(*arguments(bundle, file))
+    send(first, "One")
+    wait_for(file)
+    second = talk(start, bundle, file, "Two")
+    assert second.returncode == 2
+    (line,) = second.stderr.strip().splitlines()
+    assert line.endswith("another edgedec has this conversation open: end it there, or name"
+                         " another file")  # fmt: skip
+    _, errors = first.communicate()
+    assert first.returncode == 0, errors.decode()
+    third = talk(start, bundle, file, "Three")
+    assert "going on after 1 turn: " in third.stderr
+
+
+def test_the_lock_of_a_killed_process_is_free(start: Start, bundle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "one.chat"
+    first = start(*arguments(bundle, file))
+    send(first, "One")
+    wait_for(file)
+    first.kill()
+    first.communicate()
+    assert (tmp_path / "one.chat.lock").exists()
+    assert talk(start, bundle, file, "Two").returncode == 0
+
+
+def test_a_full_disk(start: Start, bundle: Path, disk: Path) -> None:
+    file = disk / "one.chat"
+    assert talk(start, bundle, file, "One").returncode == 0
+    kept = file.read_bytes()
+    filling = fill(disk, 0)
+    full = talk(start, bundle, file, "Two", "Three")
+    assert full.returncode == 0, full.stderr
+    assert full.stderr.count("No space left on device: the conversation up to the last answer") == 2
+    assert file.read_bytes() == kept
+    filling.unlink()
+    after = talk(start, bundle, file, "Two")
+    assert "going on after 1 turn: " in after.stderr
+
+
+# The weights shrink after the check before a pass, or once the first answer is saved.
+SHRINKS = """
+import os, sys
+from pathlib import Path
+from edgedec.__main__ import main
+from edgedec._support.watched import Watched
+from edgedec.cli._session_file import SessionFile
+when, *sys.argv[1:] = sys.argv[1:]
+file, armed = Path(sys.argv[3]) / "target" / "model.onnx.data", []
+write, check = SessionFile.write, Watched.check
+
+def written(self):
+    write(self)
+    armed.append(True)
+    if when == "between":
+        os.truncate(file, 0)
+
+def checked(self):
+    check(self)
+    if armed and when == "within":
+        os.truncate(file, 0)
+
+SessionFile.write, Watched.check = written, checked
+main()
+"""
+
+
+@pytest.mark.skipif("not sys.platform.startswith('linux')", reason="needs Linux")
+@pytest.mark.parametrize("when", ["between", "within"])
+def test_weights_that_shrink_do_not_end_it_without_a_word(
+    start: Start, bundle: Path, tmp_path: Path, when: str
+) -> None:
+    own = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    file = tmp_path / "one.chat"
+    process = child(SHRINKS, when, *arguments(own, file))
+    _, errors = process.communicate(b"One\nTwo\n/quit\n")
+    said = errors.decode()
+    if when == "between":
+        assert process.returncode == 0, said
+        assert "changed while its weights were in use (it has 0 bytes" in said
+        assert "Traceback" not in said
+    else:
+        assert process.returncode == -signal.SIGBUS, said
+        assert "Bus error" in said
+        assert "run_with_iobinding" in said
+    (own / "target" / "model.onnx.data").unlink()
+    shutil.copy2(bundle / "target" / "model.onnx.data", own / "target")
+    again = talk(start, own, file, "Two")
+    assert again.returncode == 0, again.stderr
+    assert "going on after 1 turn: " in again.stderr

@@ -1,0 +1,109 @@
+"""A server process over a tiny random pair, on a free loopback port."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+from tiny_checkpoints import noisy_checkpoint
+
+TEMPLATE = (
+    "{% if tools %}tools: {{ tools | tojson }}\n{% endif %}"
+    "{% for message in messages %}"
+    "{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+CONTEXT = 2048
+
+
+def checkpoint(folder: Path, noise: float, template: str | None) -> Path:
+    entries = {"eos_token": "<|end|>"} | ({"chat_template": template} if template else {})
+    return noisy_checkpoint(folder, noise=noise, context=CONTEXT, entries=entries)
+
+
+class Server:
+    """A running server.
+
+    Attributes:
+        url: its address.
+        pid: its process.
+
+    """
+
+    def __init__(self, process: subprocess.Popen[str], url: str, key: str | None) -> None:
+        self.process, self.url, self.pid, self.key = process, url, process.pid, key
+        self._clients: list[openai.OpenAI] = []
+
+    def client(self, **options: Any) -> openai.OpenAI:
+        import openai
+
+        given = {"api_key": self.key or "none", "max_retries": 0, "timeout": 60.0, **options}
+        self._clients.append(openai.OpenAI(base_url=f"{self.url}/v1", **given))
+        return self._clients[-1]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def asyncly(self, **options: Any) -> openai.AsyncOpenAI:
+        import openai
+
+        given = {"api_key": self.key or "none", "max_retries": 0, "timeout": 120.0, **options}
+        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", **given)
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        import httpx
+
+        return httpx.get(self.url + path, timeout=30, **options)
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+        import httpx
+
+        return httpx.post(self.url + path, json=body, timeout=60, **options)
+
+    def figure(self, name: str) -> float:
+        """A figure of ``/metrics``, of all labels."""
+        page = self.get("/metrics").text
+        found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", page, re.MULTILINE)
+        return sum(map(float, found))
+
+
+@contextmanager
+def serving(
+    bundle: Path, *options: str, key: str | None = None, environment: dict[str, str] | None = None
+) -> Iterator[Server]:
+    command = [sys.executable, "-m", "edgedec", "serve", str(bundle), "--port", "0", *options]
+    env = {**os.environ, **(environment or {})}
+    env.pop("EDGEDEC_API_KEY", None)
+    if key is not None:
+        env["EDGEDEC_API_KEY"] = key
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+?:\d+", line)
+        if found is None:
+            raise AssertionError(process.communicate(timeout=10))
+        server = Server(process, found[0], key)
+        yield server
+        server.close()
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            _, errors = process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors, errors

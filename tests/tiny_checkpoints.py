@@ -1,0 +1,63 @@
+"""Checkpoints of a tiny random target and of drafts that are like it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tiny_models
+import tiny_tokenizers
+from tokenizers import AddedToken, Tokenizer
+
+from edgedec.models.registry import spec_for
+
+
+def noisy_checkpoint(
+    folder: Path, *, noise: float, context: int, entries: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a byte-level model, the same but for noise each time, and return its folder.
+
+    ``entries`` are those of ``tokenizer_config.json``, which is left out without any.
+    """
+    config = tiny_models.tiny_config(vocab_size=342, max_position_embeddings=context)
+    tensors = tiny_models.random_tensors(spec_for(config))
+    rng = np.random.default_rng(1)
+    for name, values in tensors.items():
+        tensors[name] = values + noise * rng.standard_normal(values.shape, dtype=np.float32)
+    tiny_models.save_checkpoint(folder, config, tensors)
+    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
+    if entries is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(entries), "utf-8")
+    return folder
+
+
+def scripted_checkpoint(
+    folder: Path, script: Sequence[str], *, context: int, entries: Mapping[str, Any]
+) -> Path:
+    """Write a model that has learnt one text, which follows ``script[0]`` at a prompt's end.
+
+    Each part is a token of its own, which alone decides the next; after the last one it ends.
+    """
+    config = tiny_models.tiny_config(vocab_size=384, max_position_embeddings=context)
+    spec = spec_for(config)
+    tensors = tiny_models.random_tensors(spec)
+    tokenizer = Tokenizer.from_str(tiny_tokenizers.byte_level().to_str())
+    tokenizer.add_tokens([AddedToken(part, special=False) for part in script])
+    ids = [*map(tokenizer.token_to_id, script), config["eos_token_id"]]
+    embedded, head = tensors[spec.name("embed")], tensors[spec.name("head")]
+    for name, values in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            values[:] = 0  # what stands before the last token does not matter
+        elif name.endswith("norm.weight"):
+            values[:] = 1
+    head *= 0.1
+    for token, following in itertools.pairwise(ids):
+        head[following] = embedded[token] / np.linalg.norm(embedded[token])
+    tiny_models.save_checkpoint(folder, config, tensors)
+    tiny_tokenizers.save(tokenizer, folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps(entries), "utf-8")
+    return folder

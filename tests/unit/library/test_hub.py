@@ -1,0 +1,253 @@
+"""Models from a hub: huggingface_hub itself against a server on a loopback port."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
+
+import hub_server
+import tiny_gguf
+from hub_server import Hub
+
+from edgedec.errors import BundleError, EdgedecError, InputError
+from edgedec.library import Form, Library, Model
+from edgedec.library.locate import locate
+from edgedec.library.making import Listener
+
+REPO = "some-org/Tiny-1M"
+EXACT = Form("fp32")
+Pull = Callable[..., Model]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    return Library(tmp_path / "library")
+
+
+@pytest.fixture
+def hub(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """The shipped draft's checkpoint as a repository, beside files that nobody needs."""
+    folder = repository / "models" / "demo" / "draft"
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    more = {
+        "README.md": b"# Tiny\n",
+        "pytorch_model.bin": b"\x80\x04a pickle",
+        "modeling_tiny.py": b"raise SystemExit('executed')",
+        "onnx/model.onnx": b"x",
+        "../evil.safetensors": b"x",
+    }
+    # Each try of huggingface_hub waits a second or more before the next one.
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    # What it writes at a time; the rest of a block is lost when a connection breaks.
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 10_000)
+    with hub_server.serving(Hub(REPO, files | more)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        yield hub
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def pull(library: Library, hub: Hub, said: list[str]) -> Pull:
+    def call(word: str = REPO, form: Form | None = EXACT, *, refresh: bool = True) -> Model:
+        found = locate(word, form, library, Listener(said.append), refresh=refresh).model
+        assert found is not None
+        return found
+
+    return call
+
+
+def refused(pull: Pull, word: str = REPO, kind: type[EdgedecError] = InputError) -> str:
+    with pytest.raises(kind) as caught:
+        pull(word)
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+def test_only_what_is_needed_is_fetched_and_its_hashes_are_told(
+    pull: Pull, hub: Hub, said: list[str], library: Library
+) -> None:
+    model = pull()
+    assert model.name == REPO
+    assert (model.record.origin.revision, model.record.licence) == (hub.commit, "apache-2.0")
+    wanted = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+              "tokenizer_config.json"}  # fmt: skip
+    assert set(model.record.origin.files) == wanted
+    assert f"revision {hub.commit}, licence apache-2.0, 5 files" in said[0]
+    for name in wanted:
+        digest = hashlib.sha256(hub.files[name]).hexdigest()
+        assert model.record.origin.files[name] == digest
+        assert f"{name}  sha256 {digest}" in said
+    asked = {path.rsplit("/", 1)[-1] for method, path, _ in hub.requests if method == "GET"}
+    assert not asked & {"pytorch_model.bin", "modeling_tiny.py", "model.onnx", "evil.safetensors"}
+    assert not (library.folder.parent / "evil.safetensors").exists()
+
+
+def test_what_is_in_the_library_needs_no_network(pull: Pull, hub: Hub) -> None:
+    model = pull()
+    count = len(hub.requests)
+    assert pull(refresh=False) == model == pull(REPO, None, refresh=False)
+    assert len(hub.requests) == count
+
+
+def test_a_second_pull_fetches_nothing_and_a_new_commit_takes_the_place(
+    pull: Pull, hub: Hub, library: Library
+) -> None:
+    first = pull()
+    fetched = hub.fetched("model.safetensors")
+    assert pull() == first
+    assert hub.fetched("model.safetensors") == fetched
+    hub.commit = "b" * 40
+    hub.files["generation_config.json"] = b'{"eos_token_id": 0}'
+    second = pull()
+    assert second.record.origin.revision == hub.commit
+    assert [model.id for model in library.models()] == [second.id]
+
+
+def test_another_form_of_what_was_fetched(pull: Pull, hub: Hub, library: Library) -> None:
+    pull()
+    fetched = hub.fetched("model.safetensors")
+    assert pull(form=Form("fp16"), refresh=False).record.form == Form("fp16")
+    assert hub.fetched("model.safetensors") == fetched
+    assert len(library.models()) == 2
+
+
+def test_a_download_that_breaks_goes_on_where_it_was(pull: Pull, hub: Hub) -> None:
+    hub.cut = [100_000, 50_000]
+    pull()
+    ranges = [asked for method, path, asked in hub.requests if path.startswith("/cdn/")
+              and method == "GET"]  # fmt: skip
+    assert ranges == [None, "bytes=100000-", "bytes=150000-"]
+
+
+def test_one_that_keeps_breaking_is_told_and_the_next_command_goes_on(
+    pull: Pull, hub: Hub, library: Library
+) -> None:
+    hub.cut = [100_000] + [0] * 200
+    line = refused(pull)
+    assert line.startswith(f"{REPO} cannot be fetched: ")
+    assert line.endswith(
+        "files that were fetched are kept, and the same command fetches the others"
+    )
+    assert library.models() == []
+    hub.cut = []
+    hub.requests.clear()
+    pull()
+    # The others were complete. Versions of the client differ in keeping a part of a file.
+    read = [path for method, path, _ in hub.requests if method == "GET"]
+    assert read == [f"/api/models/{REPO}", "/cdn/model.safetensors"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_wrong_hash_is_noticed_and_the_file_removed(
+    pull: Pull, hub: Hub, library: Library, name: str
+) -> None:
+    data = bytearray(hub.files[name])
+    data[-2] ^= 1
+    hub.replaced = {name: bytes(data)}
+    line = refused(pull, kind=BundleError)
+    assert line.startswith(f"{name} is not what the hub says: ")
+    assert hashlib.sha256(hub.files[name]).hexdigest() in line or "tokenizer" in name
+    assert library.models() == []
+    assert not list(library.hub.rglob(name))
+    hub.replaced = {}
+    pull()
+
+
+def test_a_model_that_is_not_there(pull: Pull, hub: Hub) -> None:
+    assert "some-org/other is not on the hub, or is private" in refused(pull, "some-org/other")
+    assert refused(pull, f"{REPO}@v9") == f"{REPO} has no revision v9"
+
+
+def test_a_gated_model_says_how_to_get_it(pull: Pull, hub: Hub) -> None:
+    hub.gated = True
+    line = refused(pull)
+    assert line.startswith(f"{REPO} is gated: accept its terms on its page, then `hf auth login`")
+
+
+def test_a_token_is_the_hubs_own_affair(
+    pull: Pull, hub: Hub, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.gated, hub.token = True, "hf_right"
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    assert "the hub refuses the token that is stored here (401)" in refused(pull)
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    pull()
+    kept = [file.read_bytes() for file in library.folder.rglob("*") if file.is_file()]
+    assert not [data for data in kept if b"hf_right" in data]
+
+
+def test_no_way_to_the_hub(pull: Pull, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+    assert "cannot be fetched: no connection to the hub, or it broke" in refused(pull)
+
+
+def test_more_than_fits_is_refused_before_it_is_fetched(
+    pull: Pull, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+    assert "do not fit into the 0.0 GB that are free" in refused(pull)
+    assert not hub.fetched("config.json")
+
+
+def test_a_pickle_alone_is_not_read(pull: Pull, hub: Hub) -> None:
+    hub.files = {"config.json": b"{}", "pytorch_model.bin": b"\x80\x04"}
+    assert "has no model.safetensors or GGUF: other weights are not read" in refused(pull)
+    assert not hub.fetched("config.json")
+
+
+def test_removing_a_model_removes_what_was_fetched(pull: Pull, hub: Hub, library: Library) -> None:
+    model = pull()
+    library.clean()
+    assert not list(library.hub.rglob("*.safetensors"))
+    assert library.get(model.id) == model
+    pull(form=Form("fp16"))
+    library.remove(library.matching(REPO)[0])
+    assert list(library.hub.rglob("*.safetensors"))  # the other form's source
+    library.remove(library.matching(REPO)[0])
+    assert not list(library.hub.rglob("*.safetensors"))
+
+
+class TestGguf:
+    NAMES = ("tiny-Q4_K_M.gguf", "tiny-Q8_0.gguf")
+
+    @pytest.fixture
+    def hub(self, hub: Hub, tmp_path: Path) -> Hub:
+        hub.files = {"README.md": b""}
+        for seed, name in enumerate(self.NAMES):
+            tiny_gguf.write_tiny_gguf(tmp_path / name, seed=seed)
+            hub.files[name] = (tmp_path / name).read_bytes()
+        return hub
+
+    def test_the_usual_one_is_taken(self, pull: Pull, hub: Hub, library: Library) -> None:
+        model = pull(form=None)
+        assert (model.name, model.record.kind) == (f"{REPO}:Q4_K_M", "gguf")
+        assert model.path.name == self.NAMES[0]
+        assert model.path.read_bytes() == hub.files[self.NAMES[0]]
+        assert not hub.fetched(self.NAMES[1])
+        assert library.find(REPO) == model
+        library.clean()
+        assert model.path.exists()
+        library.remove(model)
+        assert not list(library.hub.rglob("*.gguf"))
+
+    @pytest.mark.parametrize("which", ["Q8_0", "q8_0", "tiny-Q8_0.gguf"])
+    def test_one_is_named(self, pull: Pull, which: str) -> None:
+        assert pull(f"{REPO}:{which}", None).name == f"{REPO}:Q8_0"
+
+    def test_one_that_is_not_there(self, pull: Pull) -> None:
+        assert refused(pull, f"{REPO}:Q2_K") == f"{REPO} has no Q2_K: it has Q4_K_M, Q8_0"

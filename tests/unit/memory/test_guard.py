@@ -1,0 +1,198 @@
+"""The guard: what it gives up and when, what comes back, and when it refuses. No model."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from edgedec.decoding.drafting.base import DraftLimits, DraftStep, Offer
+from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.policy import Fixed
+from edgedec.errors import MemoryBudgetError
+from edgedec.memory.account import ModelCosts
+from edgedec.memory.guard import EVERY, Costs, MemoryGuard
+from edgedec.memory.levels import Level
+from edgedec.memory.restrained import Restrained
+from edgedec.testing import FakeModel
+
+MB = 1_000_000
+COSTS = Costs(
+    ModelCosts(10 * MB, 10_000, 4096, 12, rows=17),
+    ModelCosts(5 * MB, 5_000, 4096, 12, rows=17),
+    process=20 * MB,
+    tokenizer=0,
+    drafted=16,
+)
+CONTEXT = 1000
+
+
+class Process:
+    """A process whose memory a test sets, and which loses some where a level gives it back."""
+
+    def __init__(self, held: int) -> None:
+        self.held, self.given_back = held, []
+
+    def read(self) -> int:
+        return self.held
+
+    def levels(self, back: int = 0) -> list[Level]:
+        def give(name: str) -> None:
+            self.held -= back
+            self.given_back.append(name)
+
+        return [
+            Level("everything", ("hybrid",)),
+            Level("shorter", ("hybrid",), None, DraftLimits(8, 4), give_back=lambda: give("a")),
+            Level("lookup", ("lookup",), frozenset({"lookup"}), DraftLimits(2, 2), model=False,
+                  give_back=lambda: give("b")),
+            Level("plain", (), frozenset(), DraftLimits(0, 0), model=False,
+                  give_back=lambda: give("c")),
+        ]  # fmt: skip
+
+
+def guard(process: Process, granted: int, back: int = 0) -> MemoryGuard:
+    session = FakeModel(12).open(4096)
+    return MemoryGuard(
+        lambda: granted, COSTS, process.levels(back), lambda: session, read=process.read
+    )
+
+
+def full() -> int:
+    level = Process(0).levels()[0]
+    return COSTS.of(level, CONTEXT, sampled=False).total
+
+
+def begun(process: Process, granted: int, back: int = 0) -> tuple[MemoryGuard, Metrics]:
+    found, metrics = guard(process, granted, back), Metrics()
+    found.begin(CONTEXT, metrics, sampled=False)
+    return found, metrics
+
+
+def events(metrics: Metrics) -> Iterator[tuple[str, str, str]]:
+    assert metrics.memory is not None
+    for event in metrics.memory.events:
+        yield event.kind, event.before, event.after
+
+
+def test_with_room_nothing_is_given_up() -> None:
+    process = Process(35 * MB)
+    found, metrics = begun(process, full())
+    for _ in range(10 * EVERY):
+        found.tick()
+    assert list(events(metrics)) == []
+    assert process.given_back == []
+    assert metrics.memory is not None
+    assert metrics.memory.facts()["expected_bytes"] == full()
+
+
+def test_a_text_that_does_not_fit_begins_with_less() -> None:
+    found, metrics = begun(Process(35 * MB), full() - 1)
+    assert list(events(metrics)) == [("retreat", "everything", "shorter")]
+    assert found.level.limits == DraftLimits(8, 4)
+    found, metrics = begun(Process(35 * MB), full() - 4 * MB)
+    assert found.level.name == "lookup", "the draft's cache takes 5 MB"
+
+
+def test_pressure_goes_step_by_step_and_only_as_far_as_needed() -> None:
+    process = Process(35 * MB)
+    found, metrics = begun(process, full(), back=4 * MB)
+    process.held = full() + 5 * MB
+    found.check()
+    assert list(events(metrics)) == [
+        ("retreat", "everything", "shorter"),
+        ("retreat", "shorter", "lookup"),
+    ]
+    assert process.given_back == ["a", "b"]
+    assert metrics.memory is not None
+    assert metrics.memory.events[0].bytes == full() + 5 * MB
+    assert metrics.memory.most == full() + 5 * MB
+
+
+def test_it_returns_when_there_is_room_for_long_enough() -> None:
+    process = Process(35 * MB)
+    found, metrics = begun(process, full())
+    process.held = full() + MB
+    with pytest.raises(MemoryBudgetError):
+        begun(Process(full()), 30 * MB)
+    found.check()
+    assert found.level.name == "plain"
+    process.held = 35 * MB
+    looks = 0
+    while found.level.name != "everything":
+        found.check()
+        looks += 1
+        assert looks < 100
+    kinds = [kind for kind, *_ in events(metrics)]
+    assert kinds == ["retreat"] * 3 + ["return"] * 3
+    assert looks > 6, "it must not come back at the first free byte"
+
+
+def test_it_looks_only_now_and_then() -> None:
+    process, looks = Process(35 * MB), []
+    found, _ = begun(process, full())
+    found._read = lambda: looks.append(1) or 35 * MB  # type: ignore[func-returns-value]
+    for _ in range(10 * EVERY):
+        found.tick()
+    assert len(looks) == 10
+
+
+def test_a_text_that_never_fits_is_refused_with_bytes_and_options() -> None:
+    plain = COSTS.of(Process(0).levels()[-1], CONTEXT, sampled=False).total
+    with pytest.raises(MemoryBudgetError) as refused:
+        begun(Process(35 * MB), plain - MB)
+    line = str(refused.value)
+    assert f"needs {plain / MB:.1f} MB" in line or f"needs {plain / MB + 0.1:.1f} MB" in line
+    assert f"give --memory {-(-plain // MB)}MB" in line
+    assert "or take a text of 9" in line
+    begun(Process(35 * MB), -(-plain // MB) * MB)  # what it names is enough
+
+
+def test_a_refusal_names_the_draft_model_where_leaving_it_out_is_enough() -> None:
+    plain = COSTS.of(Process(0).levels()[-1], CONTEXT, sampled=False).total
+    for missing, named in ((1, True), (5, True), (6, False)):
+        with pytest.raises(MemoryBudgetError) as refused:
+            begun(Process(30 * MB), plain - missing * MB)
+        assert ("leaves out a draft model of 5.0 MB" in str(refused.value)) == named
+    alone = dataclasses.replace(COSTS, draft=None)
+    assert alone.without_draft(plain, plain - MB) == ""
+
+
+def test_memory_of_others_is_counted_as_well() -> None:
+    process = Process(35 * MB)
+    found, metrics = begun(process, full() + 10 * MB)
+    assert list(events(metrics)) == []
+    process.held = full() + 9 * MB + MB // 2  # 10 MB that no account names
+    later = Metrics()
+    found.begin(CONTEXT, later, sampled=False)
+    assert list(events(later)) == []
+    process.held += 6 * MB
+    found.begin(CONTEXT, later, sampled=False)
+    assert list(events(later)), "the program around takes what was free"
+
+
+def test_a_process_that_stays_too_large_ends_the_text() -> None:
+    process = Process(35 * MB)
+    found, _ = begun(process, full())
+    process.held = int(full() * 1.02)
+    found.check()
+    assert found.level.name == "plain"
+    process.held = int(full() * 1.04)
+    with pytest.raises(MemoryBudgetError, match="give --memory"):
+        found.check()
+
+
+def test_the_policy_is_cut_to_the_level() -> None:
+    process = Process(35 * MB)
+    found, _ = begun(process, full())
+    policy = Restrained(Fixed(16), found)
+
+    def asks(source: str) -> bool:
+        return policy.go_on(DraftStep(Offer(source, lambda: 1.0, lambda: 0.0)))
+
+    assert policy.limits() == DraftLimits(16, 16)
+    assert asks("model")
+    process.held = full() + MB
+    found._at = 2
+    assert policy.limits() == DraftLimits(2, 2)
+    assert asks("lookup")
+    assert not asks("model"), "its cache was given back"

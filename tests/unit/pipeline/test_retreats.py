@@ -1,0 +1,155 @@
+"""Retreats in the middle of a text, on both runtimes: the text stays the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+import tiny_tokenizers
+from tiny_gguf import write_tiny_gguf
+
+from edgedec import GenerateOptions, Pipeline, SamplingParams
+from edgedec.errors import MemoryBudgetError, StateError
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.memory import guard as guarding
+from edgedec.models.registry import spec_for
+from edgedec.runtimes.onnx.cache import KvCache
+
+PROMPT = [5, 9, 23, 41, 9, 23, 41, 30, 9, 23]
+# A text that must fit beside another's in a cache that is allocated for one text at a time.
+LONGER = [5 + n % 40 for n in range(120)]
+SAMPLERS = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=0.9, seed=3)}
+DRAFTERS = ["hybrid", "tree", "adaptive", "text", "model", "recycle"]
+
+
+def export(folder: Path, seed: int, **changes: Any) -> Path:
+    backend = tiny_tokenizers.byte_level()
+    config = tiny_models.tiny_config(vocab_size=backend.get_vocab_size(), **changes)
+    tensors = tiny_models.random_tensors(spec_for(config), seed)
+    tiny_models.save_checkpoint(folder / "checkpoint", config, tensors)
+    tiny_tokenizers.save(backend, folder / "checkpoint")
+    options = ExportOptions(folder / "checkpoint", folder / "bundle", weights="fp32", parity=False)
+    return export_bundle(options).path
+
+
+@pytest.fixture(scope="module", params=["onnx", "gguf"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("pair")
+    if request.param == "onnx":
+        return [export(folder / "a", 0), export(folder / "b", 0, num_hidden_layers=1)]
+    pytest.importorskip("llama_cpp")
+    return [write_tiny_gguf(folder / "a.gguf"), write_tiny_gguf(folder / "b.gguf", noise=0.3)]
+
+
+Open = Callable[[str], Pipeline]
+
+
+@pytest.fixture(scope="module")
+def opened(pair: list[Path]) -> Iterator[Open]:
+    kept: dict[str, Pipeline] = {}
+
+    def get(draft: str) -> Pipeline:
+        if draft not in kept:
+            needs = draft not in ("none", "text", "recycle")
+            kept[draft] = Pipeline.open(
+                pair[0], draft=draft, draft_model=pair[1] if needs else None, draft_length=12,
+                threads=1, memory=4_000_000_000, plan="none", max_context=240,
+            )  # fmt: skip
+        return kept[draft]
+
+    yield get
+    for pipeline in kept.values():
+        pipeline.close()
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarding, "EVERY", 1)
+    monkeypatch.setattr(guarding, "_PATIENCE", 1)
+
+
+def pressed(pipeline: Pipeline, params: SamplingParams, wanted: dict[int, int]) -> Any:
+    """Decode with memory that is short: from some tokens on, down to a level (-1 is the last)."""
+    guard = pipeline._parts.guard
+    assert guard is not None
+    goal = 0
+
+    def held() -> int:
+        return 10**12 if guard._at < goal else 0
+
+    guard._read, guard._left = held, 1
+    stream = pipeline.stream(
+        PROMPT, GenerateOptions(max_new_tokens=60, ignore_eos=True, sampling=params)
+    )
+    for number, _ in enumerate(stream):
+        goal = wanted.get(number, goal) % len(guard._levels)
+    assert stream.result is not None
+    return stream.result
+
+
+@pytest.mark.parametrize("params", SAMPLERS.values(), ids=SAMPLERS)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_the_text_is_plain_decodings_under_every_retreat(
+    drafter: str, params: SamplingParams, opened: Open
+) -> None:
+    expected = pressed(opened("none"), params, {}).token_ids
+    pipeline = opened(drafter)
+    guard = pipeline._parts.guard
+    assert guard is not None
+    names = [level.name for level in guard._levels]
+    assert names[-1] == "plain decoding"
+    for level in range(1, len(names)):
+        result = pressed(pipeline, params, {4: level, 20: 0, 45: level})
+        assert result.token_ids == expected, names[level]
+        events = result.metrics.memory.events
+        met = [event.after for event in events if event.kind == "retreat"]
+        assert met[:level] == names[1 : level + 1]
+        assert any(event.kind == "return" for event in events)
+
+
+def test_a_twin_that_gives_back_the_texts_own_cache_is_caught(
+    opened: Open, pair: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if pair[0].suffix == ".gguf":
+        pytest.skip("llama.cpp's cache is given back when it is empty only")
+    honest = KvCache.trim
+    expected = pressed(opened("none"), SAMPLERS["greedy"], {}).token_ids
+    monkeypatch.setattr(KvCache, "trim", lambda cache, length: honest(cache, 0))
+    assert pressed(opened("hybrid"), SAMPLERS["greedy"], {4: 2}).token_ids != expected
+
+
+def test_the_next_text_begins_with_everything_again(opened: Open) -> None:
+    pipeline = opened("hybrid")
+    pressed(pipeline, SAMPLERS["greedy"], {4: -1})
+    result = pressed(pipeline, SAMPLERS["greedy"], {})
+    assert [event.kind for event in result.metrics.memory.events] == ["return"]
+    assert result.metrics.drafted_tokens
+
+
+def test_a_text_that_does_not_fit_leaves_the_pipeline_usable(opened: Open) -> None:
+    pipeline = opened("hybrid")
+    guard = pipeline._parts.guard
+    assert guard is not None
+    guard._read = lambda: 10**12
+    with pytest.raises(MemoryBudgetError, match=r"give --memory \d+MB"):
+        pipeline.generate(PROMPT, max_new_tokens=8)
+    assert pressed(pipeline, SAMPLERS["greedy"], {}).token_ids
+
+
+@pytest.mark.parametrize("draft", ["model", "none"])
+def test_a_text_refused_beside_another_leaves_that_one_alone(opened: Open, draft: str) -> None:
+    pipeline = opened(draft)
+    options = GenerateOptions(40, ignore_eos=True)
+    expected = pipeline.generate(PROMPT, options).token_ids
+    stream = pipeline.stream(PROMPT, options)
+    first = next(stream)
+    record = stream.metrics.memory
+    with pytest.raises(StateError, match="another text"):
+        next(pipeline.stream(LONGER, GenerateOptions(80, ignore_eos=True)))
+    assert [first.token, *(event.token for event in stream)] == expected
+    assert stream.metrics.memory is record
+    assert pipeline._parts.guard is not None
+    assert pipeline._parts.guard._record is record

@@ -1,0 +1,262 @@
+"""A saved text goes on in another pipeline, token for token, and a bad file changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_models
+import tiny_tokenizers
+
+from edgedec import GenerateOptions, Pipeline, SamplingParams
+from edgedec.decoding import snapshot
+from edgedec.decoding.session_base import SessionBase
+from edgedec.errors import CapacityExceeded, SnapshotError, StateError
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.models.registry import spec_for
+
+PROMPT = [5 + n % 80 for n in range(150)]
+MORE = [9, 8, 7, 6]
+OPTIONS = GenerateOptions(24, SamplingParams(temperature=0.9, seed=4), ignore_eos=True)
+DRAFTERS = ["none", "model", "tree", "recycle", "hybrid", "adaptive"]
+Open = Callable[..., Pipeline]
+
+
+def exported(folder: Path, seed: int, format: str = "onnx", weights: str = "fp32") -> Path:
+    config = tiny_models.tiny_config(vocab_size=342, max_position_embeddings=512)
+    tensors = tiny_models.random_tensors(spec_for(config), seed=seed)
+    rng = np.random.default_rng(1)
+    for role, noise in (("target", 0.0), ("draft", 0.01)):
+        noisy = {
+            name: values + noise * rng.standard_normal(values.shape, dtype=np.float32)
+            for name, values in tensors.items()
+        }
+        tiny_models.save_checkpoint(folder / role, config, noisy)
+        tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder / role)
+    options = ExportOptions(
+        folder / "target",
+        folder / "bundle",
+        folder / "draft",
+        formats=(format,),
+        weights=weights,
+        parity=False,
+    )
+    return export_bundle(options).path
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported(tmp_path_factory.mktemp("pair"), 0)
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
+    return exported(tmp_path_factory.mktemp("gguf"), 0, "gguf", "f32")
+
+
+@pytest.fixture
+def fresh(bundle: Path) -> Iterator[Open]:
+    opened: list[Pipeline] = []
+
+    def make(where: Path = bundle, **options: Any) -> Pipeline:
+        opened.append(Pipeline.open(where, threads=1, plan="none", **options))
+        return opened[-1]
+
+    yield make
+    for pipeline in opened:
+        pipeline.close()
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_it_goes_on_as_if_nothing_had_happened(fresh: Open, tmp_path: Path, drafter: str) -> None:
+    file = tmp_path / "text"
+    first = fresh(draft=drafter)
+    answer = first.generate(PROMPT, OPTIONS).token_ids
+    first.save(file, {"kept": ["by", "the", "caller"]})
+    turn = [*PROMPT, *answer, *MORE]
+
+    second = fresh(draft=drafter)
+    assert second.restore(file) == {"kept": ["by", "the", "caller"]}
+    found = second.generate(turn, OPTIONS)
+    # All but the last token of the answer, which was never computed, and what is new.
+    assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
+    assert found.token_ids == first.generate(turn, OPTIONS).token_ids
+    assert found.token_ids == fresh(draft="none").generate(turn, OPTIONS).token_ids
+
+
+@pytest.mark.parametrize("drafter", ["none", "hybrid"])
+def test_llamacpp_goes_on_as_well(fresh: Open, gguf: Path, tmp_path: Path, drafter: str) -> None:
+    first = fresh(gguf, draft=drafter, kv="f32")
+    answer = first.generate(PROMPT, OPTIONS).token_ids
+    first.save(tmp_path / "text")
+    turn = [*PROMPT, *answer, *MORE]
+    second = fresh(gguf, draft=drafter, kv="f32")
+    second.restore(tmp_path / "text")
+    found = second.generate(turn, OPTIONS)
+    assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
+    assert found.token_ids == first.generate(turn, OPTIONS).token_ids
+    assert found.token_ids == fresh(gguf, draft="none", kv="f32").generate(turn, OPTIONS).token_ids
+
+
+def test_the_draft_reads_nothing_again(
+    fresh: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = fresh(draft="model", draft_length=3)
+    answer = first.generate(PROMPT, OPTIONS).token_ids
+    first.save(tmp_path / "text")
+    second = fresh(draft="model", draft_length=3)
+    second.restore(tmp_path / "text")
+    read: list[int] = []
+    honest = SessionBase.prefill
+
+    def counted(self: SessionBase, tokens: Any, on_chunk: Any = None) -> None:
+        read.append(len(tokens))
+        honest(self, tokens, on_chunk)
+
+    monkeypatch.setattr(SessionBase, "prefill", counted)
+    second.generate([*PROMPT, *answer, *MORE], OPTIONS)
+    assert read == [len(MORE)]  # by the target; the draft's few new tokens ride along
+
+
+def test_keys_and_values_of_another_text_are_noticed(fresh: Open, tmp_path: Path) -> None:
+    """Broken twin: what is said to be held is not what was saved."""
+    first = fresh(draft="none")
+    first.generate(PROMPT, OPTIONS)
+    first.save(tmp_path / "text")
+    second = fresh(draft="none")
+    second.restore(tmp_path / "text")
+    other = [*PROMPT[40:], *PROMPT[:40], *MORE]
+    second.engine.target.rollback(len(PROMPT))
+    second.engine.hold(other[: len(PROMPT)])
+    expected = fresh(draft="none").generate(other, OPTIONS)
+    assert second.generate(other, OPTIONS).token_ids != expected.token_ids
+
+
+def test_what_was_learned_of_acceptance_is_kept(fresh: Open, tmp_path: Path) -> None:
+    first = fresh(draft="hybrid")
+    for start in range(3):
+        first.generate(PROMPT[start:], OPTIONS)
+    first.save(tmp_path / "text")
+    learned = first.engine.policy.learned()  # type: ignore[attr-defined]
+    assert learned
+    second = fresh(draft="hybrid")
+    second.restore(tmp_path / "text")
+    assert second.engine.policy.learned() == learned  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("drafter", ["recycle", "none"])
+def test_another_drafter_takes_the_text_all_the_same(
+    fresh: Open, tmp_path: Path, drafter: str
+) -> None:
+    first = fresh(draft="adaptive")
+    answer = first.generate(PROMPT, OPTIONS).token_ids
+    first.save(tmp_path / "text")
+    second = fresh(draft=drafter)
+    second.restore(tmp_path / "text")
+    found = second.generate([*PROMPT, *answer, *MORE], OPTIONS)
+    assert found.metrics.reused_tokens == len(PROMPT) + len(answer) - 1
+    expected = fresh(draft="none").generate([*PROMPT, *answer, *MORE], OPTIONS)
+    assert found.token_ids == expected.token_ids
+
+
+class TestBadFiles:
+    @pytest.fixture
+    def saved(self, fresh: Open, tmp_path: Path) -> bytes:
+        first = fresh(draft="adaptive")
+        first.generate(PROMPT[:20], OPTIONS)
+        first.save(tmp_path / "good")
+        return (tmp_path / "good").read_bytes()
+
+    def test_any_damaged_byte_and_any_cut(self, fresh: Open, tmp_path: Path, saved: bytes) -> None:
+        pipeline, file = fresh(draft="adaptive"), tmp_path / "bad"
+        expected = fresh(draft="none").generate(PROMPT, OPTIONS).token_ids
+        step = len(saved) // 40
+        for place in range(0, len(saved), step):
+            flipped = bytearray(saved)
+            flipped[place] ^= 0x10
+            for bad in (bytes(flipped), saved[:place]):
+                file.write_bytes(bad)
+                with pytest.raises(SnapshotError):
+                    pipeline.restore(file)
+                assert len(pipeline.engine.held) == 0
+        assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
+
+    @pytest.mark.parametrize(
+        "lie",
+        [
+            {"tokens": [-1] * 40},
+            {"tokens": [1.5] * 40},
+            {"parts": [["model"], {"a": 1}]},
+            {"parts": [7]},
+            {"learned": {"recycle": {"chances": [2] * 40, "weight": 1}}},
+            {"learned": {"recycle": []}},
+            {"note": "no object"},
+        ],
+        ids=str,
+    )
+    def test_a_file_whose_hashes_hold_and_whose_contents_lie(
+        self, fresh: Open, tmp_path: Path, saved: bytes, lie: dict[str, Any]
+    ) -> None:
+        """A hash is not a signature: anybody can write one that holds."""
+        with (tmp_path / "good").open("rb") as file:
+            _, payload = snapshot.read(file, runtime="text", model="1", most=1 << 26)
+            rest = file.read()
+        head = json.loads(payload) | lie
+        size = len(head["tokens"])
+        with (tmp_path / "bad").open("wb") as file:
+            snapshot.write(
+                file, runtime="text", model="1", length=size, payload=[json.dumps(head).encode()]
+            )
+            file.write(rest)
+        pipeline = fresh(draft="adaptive")
+        with pytest.raises(SnapshotError, match="damaged"):
+            pipeline.restore(tmp_path / "bad")
+        assert len(pipeline.engine.held) == 0
+        expected = fresh(draft="none").generate(PROMPT, OPTIONS).token_ids
+        assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
+
+    def test_another_model(self, fresh: Open, tmp_path: Path, saved: bytes) -> None:
+        other = exported(tmp_path / "other", 1)
+        with pytest.raises(SnapshotError, match="of another model"):
+            fresh(other, draft="adaptive").restore(tmp_path / "good")
+
+    def test_a_context_that_is_too_short(self, fresh: Open, tmp_path: Path, saved: bytes) -> None:
+        with pytest.raises((CapacityExceeded, SnapshotError), match=r"context|larger"):
+            fresh(draft="none", max_context=32).restore(tmp_path / "good")
+
+    def test_no_such_format(self, fresh: Open, tmp_path: Path) -> None:
+        (tmp_path / "bad").write_text(json.dumps({"tokens": []}))
+        with pytest.raises(SnapshotError, match="not a saved state"):
+            fresh(draft="none").restore(tmp_path / "bad")
+
+    def test_in_the_middle_of_a_text(self, fresh: Open, tmp_path: Path, saved: bytes) -> None:
+        pipeline = fresh(draft="model")
+        stream = pipeline.stream(PROMPT, OPTIONS)
+        next(stream)
+        with pytest.raises(StateError, match="another text"):
+            pipeline.restore(tmp_path / "good")
+        with pytest.raises(StateError, match="another text"):
+            pipeline.save(tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+        stream.close()
+
+    def test_a_full_disk_leaves_what_was_there(
+        self, fresh: Open, tmp_path: Path, saved: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pipeline = fresh(draft="model")
+        pipeline.generate(PROMPT, OPTIONS)
+
+        def full(_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            pipeline.save(tmp_path / "good")
+        assert (tmp_path / "good").read_bytes() == saved
+        assert [file.name for file in tmp_path.iterdir()] == ["good"]

@@ -1,0 +1,104 @@
+"""A padding is searched for once, and again when what it depends on has changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_models import write_tiny_model
+
+from edgedec._support.vetted import cache_file
+from edgedec.runtimes.onnx import known_paddings
+from edgedec.runtimes.onnx import model as onnx_model
+from edgedec.runtimes.onnx.model import OnnxModel
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_tiny_model(tmp_path / "model", "int4", own_rows=True)
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one with every search."""
+    found: list[int] = []
+    search = onnx_model.find_padding
+
+    def counted(*args: object) -> object:
+        found.append(1)
+        return search(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(onnx_model, "find_padding", counted)
+    return found
+
+
+def test_it_is_searched_for_once(folder: Path, searches: list[int]) -> None:
+    first = OnnxModel.load(folder, threads=1).padding
+    assert first.attention_only  # another outcome than where there was no search
+    assert OnnxModel.load(folder, threads=1).padding == first
+    assert len(searches) == 1
+
+
+def test_that_none_holds_is_known_too(
+    folder: Path, searches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_model, "CHEAP_PADDINGS", onnx_model.PADDINGS[:1])
+    for _ in range(2):
+        assert not OnnxModel.load(folder, threads=1).capabilities.row_invariant
+    assert len(searches) == 1
+
+
+def touch(folder: Path) -> None:
+    weights = folder / "model.onnx.data"
+    os.utime(weights, ns=(1, 1))
+
+
+def rewrite(folder: Path) -> None:
+    """Other weights of the same length."""
+    write_tiny_model(folder, "int4", seed=1, own_rows=True)
+
+
+@pytest.mark.parametrize("change", [touch, rewrite])
+def test_a_file_that_changed(
+    folder: Path, searches: list[int], change: Callable[[Path], None]
+) -> None:
+    OnnxModel.load(folder, threads=1)
+    change(folder)
+    OnnxModel.load(folder, threads=1)
+    assert len(searches) == 2
+
+
+def test_other_threads_kernels_and_questions(
+    folder: Path, searches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    OnnxModel.load(folder, threads=1)
+    OnnxModel.load(folder, threads=2)
+    assert len(searches) == 2
+    OnnxModel.load(folder, threads=1, row_invariant=True)
+    assert len(searches) == 3
+    monkeypatch.setattr(known_paddings, "cpu_fields", lambda: {"flags": "fpu"})
+    OnnxModel.load(folder, threads=1)
+    assert len(searches) == 4
+    monkeypatch.setattr(known_paddings.ort, "__version__", "9.9")
+    OnnxModel.load(folder, threads=1)
+    assert len(searches) == 5
+
+
+def test_where_nothing_can_be_kept(
+    folder: Path, searches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "file"))
+    assert OnnxModel.load(folder, threads=1).padding == OnnxModel.load(folder, threads=1).padding
+    assert len(searches) == 2
+
+
+def test_a_damaged_record_is_none(folder: Path, searches: list[int]) -> None:
+    OnnxModel.load(folder, threads=1)
+    cache_file("paddings").write_text("[]")
+    OnnxModel.load(folder, threads=1)
+    assert len(searches) == 2

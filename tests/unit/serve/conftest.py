@@ -1,0 +1,39 @@
+"""Servers over a tiny random pair; ``tests/serving.py`` starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import TEMPLATE, Server, checkpoint, serving
+
+from edgedec.export import ExportOptions, export_bundle
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Target and draft, fp32, so that texts are the same whatever is drafted."""
+    folder = tmp_path_factory.mktemp("served")
+    target = checkpoint(folder / "target", 0, TEMPLATE)
+    draft = checkpoint(folder / "draft", 0.01, TEMPLATE)
+    options = ExportOptions(target, folder / "tiny", draft, weights="fp32", parity=False)
+    return export_bundle(options).path
+
+
+@pytest.fixture(scope="session")
+def start(bundle: Path) -> Callable[..., Any]:
+    """Start a server with other options; a context."""
+
+    def call(*options: str, **more: Any) -> Any:
+        return serving(bundle, "--threads", "1", *options, **more)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def server(start: Callable[..., Any]) -> Iterator[Server]:
+    """A server of all tests that leave it as it is."""
+    with start("--draft", "hybrid", "--draft-length", "3") as one:
+        yield one

@@ -1,0 +1,262 @@
+"""OpenAI's own client against a server process."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
+pytest.importorskip("openai", reason="openai not installed: install the extra dev")
+
+import openai
+from serving import Server
+
+from edgedec import Pipeline
+
+GREETING = [{"role": "user", "content": "Hello there"}]
+
+
+@pytest.fixture(scope="module")
+def alone(bundle: Path) -> Iterator[Pipeline]:
+    """What the texts must be: plain decoding in this process."""
+    with Pipeline.open(bundle, draft="none", threads=1) as pipeline:
+        yield pipeline
+
+
+def test_it_lists_its_model(server: Server) -> None:
+    listed = server.client().models.list().data
+    assert [one.id for one in listed] == ["tiny"]
+    assert server.client().models.retrieve("tiny").id == "tiny"
+    with pytest.raises(openai.NotFoundError, match="this server has 'tiny'"):
+        server.client().models.retrieve("other")
+
+
+@pytest.mark.parametrize("temperature", [0, 0.8])
+def test_a_chat_is_the_text_of_plain_decoding(
+    server: Server, alone: Pipeline, temperature: float
+) -> None:
+    answer = server.client().chat.completions.create(
+        model="tiny", messages=GREETING, max_tokens=30, temperature=temperature, seed=7
+    )
+    wanted = alone.chat(GREETING, max_new_tokens=30, temperature=temperature, seed=7)
+    for _ in wanted:
+        pass
+    assert wanted.result is not None
+    (choice,) = answer.choices
+    assert choice.message.role == "assistant"
+    assert choice.message.content == wanted.result.text
+    assert choice.finish_reason == ("length" if len(wanted.result.events) == 30 else "stop")
+    assert answer.usage.prompt_tokens == wanted.result.prompt_tokens
+    assert answer.usage.completion_tokens == len(wanted.result.events)
+    ours: dict[str, Any] = answer.model_extra["edgedec"]
+    assert ours["draft"] == "hybrid"
+    assert 0 < ours["accepted"] <= ours["drafted"]
+    assert ours["seed"] == 7
+
+
+def test_a_stream_is_the_same_text_in_pieces(server: Server) -> None:
+    client = server.client()
+    given: Any = {"model": "tiny", "messages": GREETING, "max_tokens": 40, "temperature": 0}
+    whole = client.chat.completions.create(**given)
+    chunks = list(
+        client.chat.completions.create(**given, stream=True, stream_options={"include_usage": True})
+    )
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert len(chunks) > 3
+    assert chunks[-1].usage == whole.usage or chunks[-1].usage.completion_tokens == 40
+    assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+    assert chunks[-2].model_extra["edgedec"]["accepted"] > 0
+
+
+def test_completions_of_texts_and_tokens(server: Server, alone: Pipeline) -> None:
+    client = server.client()
+    wanted = alone.generate("def f", max_new_tokens=20, temperature=0)
+    tokens = alone.tokenizer.encode("def f")
+    for prompt in ("def f", tokens, ["def f"], [tokens]):
+        answer = client.completions.create(
+            model="tiny", prompt=prompt, max_tokens=20, temperature=0
+        )
+        assert answer.choices[0].text == wanted.text
+    several = client.completions.create(
+        model="tiny", prompt=["def f", "import"], max_tokens=5, temperature=0, n=2
+    )
+    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
+    assert several.choices[0].text == several.choices[1].text
+
+
+def test_several_choices_have_seeds_of_their_own(server: Server, alone: Pipeline) -> None:
+    answer = server.client().chat.completions.create(
+        model="tiny", messages=GREETING, max_tokens=12, temperature=1, seed=3, n=3
+    )
+    prompt = alone.tokenizer.encode_chat(GREETING)
+    wanted = [
+        alone.generate(prompt, max_new_tokens=12, temperature=1.0, seed=3 + place).text
+        for place in range(3)
+    ]
+    assert [choice.message.content for choice in answer.choices] == wanted
+    assert len(set(wanted)) == 3
+
+
+def test_logprobs_are_those_of_plain_decoding(server: Server, alone: Pipeline) -> None:
+    prompt = alone.tokenizer.encode_chat(GREETING)
+    wanted = alone.generate(prompt, max_new_tokens=10, logprobs=3)
+    answer = server.client().chat.completions.create(
+        model="tiny", messages=GREETING, max_tokens=10, temperature=0, logprobs=True,
+        top_logprobs=3,
+    )  # fmt: skip
+    content = answer.choices[0].logprobs.content
+    assert [entry.logprob for entry in content] == pytest.approx(
+        [event.logprob for event in wanted.events], abs=1e-4
+    )
+    assert all(len(entry.top_logprobs) == 3 for entry in content)
+    assert b"".join(bytes(e.bytes) for e in content).decode("utf-8", "replace") == wanted.text
+    legacy = server.client().completions.create(
+        model="tiny", prompt=prompt, max_tokens=10, temperature=0, logprobs=3
+    )
+    found = legacy.choices[0].logprobs
+    assert len(found.tokens) == len(found.token_logprobs) == len(found.top_logprobs) == 10
+    assert found.text_offset[0] == 0
+
+
+def test_what_shapes_a_text_reaches_it(server: Server, alone: Pipeline) -> None:
+    prompt = alone.tokenizer.encode_chat(GREETING)
+    free = alone.generate(prompt, max_new_tokens=24)
+    banned = free.token_ids[2]
+    shaped: dict[str, Any] = {"presence_penalty": 1.5, "frequency_penalty": 0.5}
+    wanted = alone.generate(
+        prompt, max_new_tokens=24, logit_bias={banned: -100.0}, stop=(free.text[-3:],), **shaped
+    )
+    answer = server.client().chat.completions.create(
+        model="tiny", messages=GREETING, max_completion_tokens=24, temperature=0,
+        logit_bias={str(banned): -100}, stop=[free.text[-3:]], **shaped,
+    )  # fmt: skip
+    assert answer.choices[0].message.content == wanted.text != free.text
+
+
+def test_plain_decoding_on_demand(server: Server) -> None:
+    client = server.client()
+    given: Any = {"model": "tiny", "messages": GREETING, "max_tokens": 20, "temperature": 0}
+    fast = client.chat.completions.create(**given)
+    plain = client.chat.completions.create(**given, extra_body={"edgedec": {"draft": "none"}})
+    assert plain.choices[0].message.content == fast.choices[0].message.content
+    assert plain.model_extra["edgedec"]["drafted"] == 0 < fast.model_extra["edgedec"]["drafted"]
+
+
+def test_pieces_say_who_wrote_them(server: Server) -> None:
+    chunks = list(
+        server.client().chat.completions.create(
+            model="tiny", messages=GREETING, max_tokens=20, temperature=0, stream=True,
+            extra_body={"edgedec": {"pieces": True}},
+        )
+    )  # fmt: skip
+    pieces = [
+        piece
+        for chunk in chunks
+        for piece in (chunk.model_extra or {}).get("edgedec", {}).get("pieces", [])
+    ]
+    text = "".join(c.choices[0].delta.content or "" for c in chunks)
+    assert "".join(piece for piece, _ in pieces) == text
+    assert {source for _, source in pieces} == {"draft", "target"}
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"model": "gpt-4"}, "this server has 'tiny'"),
+    ({"model": None}, "model: expected the model's id"),
+    ({"messages": []}, "messages: expected a list"),
+    ({"messages": [{"content": "x"}]}, r"messages\[0\]: expected an object with a role"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text alone"),
+    ({"temperature": -1}, "temperature: expected a number from 0"),
+    ({"temperature": True}, "temperature: expected a number"),
+    ({"top_p": 0}, "top_p 0.0: expected more than 0"),
+    ({"max_tokens": 0}, "max_tokens: expected a whole number from 1"),
+    ({"n": 99}, "n: expected a whole number from 1 to 8"),
+    ({"seed": 1.5}, "seed: expected a whole number"),
+    ({"stop": ["a"] * 17}, "stop: expected a text"),
+    ({"stop": [""]}, "stop: expected texts of 1 to"),
+    ({"logit_bias": {"x": 1}}, "logit_bias: expected token ids"),
+    ({"logit_bias": {"99999": 1}}, "99999"),
+    ({"top_logprobs": 3}, "top_logprobs: needs logprobs"),
+    ({"stream_options": {}}, "stream_options: needs stream"),
+    ({"response_format": {"type": "xml"}}, "response_format.type: expected one of"),
+    ({"response_format": {"type": "json_schema"}}, "schema: expected a JSON schema"),
+    ({"tool_choice": "required"}, "tool_choice: expected tools to choose from"),
+    ({"tools": [{"type": "function"}]}, "tools: expected functions with a name"),
+    ({"model_path": "/etc/passwd"}, "model_path: this server does not have this field"),
+    ({"edgedec": {"draft": "nobody"}}, "edgedec.draft: expected one of"),
+    ({"edgedec": {"path": "x"}}, "edgedec.path: this server does not have this field"),
+    ({"messages": [{"role": "user", "content": "word " * 3000}]}, "the context holds 2048"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_wrong_requests_are_refused_in_the_apis_shape(
+    server: Server, change: dict[str, Any], message: str
+) -> None:
+    body = {"model": "tiny", "messages": GREETING, "max_tokens": 4, **change}
+    answer = server.post("/v1/chat/completions", body)
+    assert answer.status_code in (400, 404), answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert re.search(message, error["message"]), error
+
+
+def test_tokenize_health_and_metrics(server: Server, alone: Pipeline) -> None:
+    tokens = alone.tokenizer.encode("Hello")
+    assert server.post("/tokenize", {"prompt": "Hello"}).json() == {
+        "tokens": tokens, "count": len(tokens), "max_context": 2048,
+    }  # fmt: skip
+    talk = server.post("/tokenize", {"messages": GREETING}).json()["tokens"]
+    assert talk == alone.tokenizer.encode_chat(GREETING)
+    assert server.get("/health").json() == {"status": "ok"}
+    before = server.figure("edgedec_generated_tokens_total")
+    server.client().completions.create(model="tiny", prompt="x", max_tokens=9, temperature=0)
+    assert server.figure("edgedec_generated_tokens_total") == before + 9
+    assert 0 < server.figure("edgedec_acceptance_rate") <= 1
+    assert server.figure("edgedec_block_efficiency") > 1
+    assert server.figure("edgedec_ttft_seconds_count") >= 1
+    assert server.figure("edgedec_memory_bytes") > 1e6
+    assert server.figure("edgedec_running_requests") == 0
+
+
+def test_a_prefix_in_common_is_read_once(server: Server) -> None:
+    system = {"role": "system", "content": "Answer in one sentence. " * 20}
+    client = server.client()
+    for place in range(2):
+        answer = client.chat.completions.create(
+            model="tiny", messages=[system, {"role": "user", "content": f"{place}?"}],
+            max_tokens=4, temperature=0,
+        )  # fmt: skip
+    details = answer.usage.prompt_tokens_details
+    assert details.cached_tokens > 100
+
+
+def test_defaults_are_the_apis(server: Server) -> None:
+    """16 tokens of a completion; a seed is drawn and reported, and gives the text again."""
+    client = server.client()
+    first = client.completions.create(model="tiny", prompt="x")
+    seed = first.model_extra["edgedec"]["seed"]
+    assert first.usage.completion_tokens <= 16
+    again = client.completions.create(model="tiny", prompt="x", temperature=1, seed=seed)
+    assert again.choices[0].text == first.choices[0].text
+
+
+def test_a_schema_holds(server: Server) -> None:
+    pytest.importorskip("llguidance", reason="llguidance not installed: install the extra grammar")
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"],
+              "additionalProperties": False}  # fmt: skip
+    answer = server.client().chat.completions.create(
+        model="tiny", messages=GREETING, max_tokens=60, temperature=0,
+        response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": schema}},
+    )  # fmt: skip
+    choice = answer.choices[0]
+    if choice.finish_reason == "stop":
+        assert json.loads(choice.message.content)["a"] in ("x", "y")
+    else:
+        assert choice.message.content.lstrip().startswith("{")

@@ -1,0 +1,149 @@
+"""Connections on which nothing moves, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
+pytest.importorskip("openai", reason="openai not installed: install the extra dev")
+
+import uvicorn
+from serving import Server
+from test_serve_guard import BODY, LONG, wait_until
+
+from edgedec.serve.protocol import impatient
+
+LEFT = threading.Event()  # an answer's client is gone
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+async def endless(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers ``/`` at once, and ``/endless`` until the client is gone."""
+
+    async def left() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        LEFT.set()
+
+    gone = asyncio.create_task(left())
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while scope["path"] == "/endless" and not gone.done():
+        await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+        await asyncio.sleep(0)
+    await send({"type": "http.response.body", "body": b"done"})
+    gone.cancel()
+
+
+@contextmanager
+def answering(idle_s: float) -> Iterator[tuple[str, int]]:
+    """A server in a thread, with this limit."""
+    config = uvicorn.Config(
+        endless, http=impatient(idle_s), lifespan="off", log_level="error",
+        timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+        thread.start()
+        try:
+            yield sock.getsockname()[:2]
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[tuple[str, int]]:
+    with answering(0.5) as found:
+        yield found
+
+
+def whole(sock: socket.socket) -> bytes:
+    """All that comes until the other side closes; an abortive close is one."""
+    found = b""
+    try:
+        while more := sock.recv(65536):
+            found += more
+    except ConnectionResetError:
+        pass
+    return found
+
+
+@pytest.mark.parametrize("data", [b"", GET[:7], GET[:-2]])
+def test_a_connection_without_a_request_is_dropped(address: Any, data: bytes) -> None:
+    with socket.create_connection(address, timeout=30) as sock:
+        sock.sendall(data)
+        assert whole(sock) == b""
+
+
+def test_a_second_request_must_come_in_time_as_well(address: Any) -> None:
+    with socket.create_connection(address, timeout=30) as sock:
+        sock.sendall(GET)
+        found = b""
+        while not found.endswith(b"0\r\n\r\n"):
+            found += sock.recv(65536)
+        sock.sendall(GET[:7])
+        assert whole(sock) == b""
+
+
+def test_requests_that_come_in_time_are_answered(address: Any) -> None:
+    """The control: one connection, longer than the limit in all."""
+    with socket.create_connection(address, timeout=30) as sock:
+        for _ in range(5):
+            sock.sendall(GET)
+            found = b""
+            while not found.endswith(b"0\r\n\r\n"):
+                found += sock.recv(65536)
+            assert b"done" in found
+            threading.Event().wait(0.2)
+
+
+def test_a_client_that_takes_nothing_is_dropped(address: Any) -> None:
+    for takes in (True, False):
+        LEFT.clear()
+        with socket.create_connection(address, timeout=30) as sock:
+            sock.sendall(GET.replace(b"/ ", b"/endless "))
+            if takes:  # longer than the limit
+                end = time.monotonic() + 1.5
+                while time.monotonic() < end:
+                    assert sock.recv(65536)
+                assert not LEFT.is_set()
+            else:
+                assert LEFT.wait(30)
+
+
+def test_a_reader_too_slow_holds_nobody_and_is_cut(server: Server) -> None:
+    """It reads nothing: its texts end before their end, and other clients are served meanwhile."""
+    before = server.figure("edgedec_texts_total")
+    body = json.dumps({**LONG, "n": 8, "logprobs": 20}).encode()
+    head = (
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(60)
+        sock.connect((host, int(port)))
+        sock.sendall(head + body)
+        wait_until(lambda: server.figure("edgedec_running_requests") == 1)
+        served = 0
+        while server.figure("edgedec_running_requests"):
+            assert server.post("/v1/completions", BODY).status_code == 200
+            served += 1
+        assert served
+        assert server.figure("edgedec_texts_total") - before - served < 8
+        # What came before the cut is there, and then the reason.
+        found = whole(sock).decode()
+    events = [line[6:] for line in found.splitlines() if line.startswith("data: ")]
+    assert len(events) > 100
+    assert json.loads(events[-1])["error"]["code"] == "slow_reader"

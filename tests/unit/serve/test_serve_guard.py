@@ -1,0 +1,327 @@
+"""Who may call a server, and what a request may not do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
+pytest.importorskip("openai", reason="openai not installed: install the extra dev")
+
+import openai
+from serving import Server
+
+from edgedec.decoding.sampling import SamplingParams
+
+KEY = "a-key-of-this-test-0123456789"
+BODY = {"model": "tiny", "prompt": "x", "max_tokens": 4, "temperature": 0}
+# Ids of special tokens, any of which may end a text.
+_ENDS = {str(token): -100 for token in (0, 1, 2, 3, 4, 340, 341)}
+LONG = {**BODY, "max_tokens": 1900, "stream": True, "logit_bias": _ENDS}
+
+
+@pytest.fixture(scope="module")
+def locked(start: Callable[..., Any]) -> Iterator[Server]:
+    with start("--allow-origin", "http://app.example", "--allow-host", "box.example", key=KEY) as s:
+        yield s
+
+
+def raw(server: Server, data: bytes, seconds: float = 10) -> bytes:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=seconds) as sock:
+        sock.sendall(data)
+        found = b""
+        while more := sock.recv(65536):
+            found += more
+    return found
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "never"
+        time.sleep(0.05)
+
+
+class TestKey:
+    def test_it_is_demanded(self, locked: Server) -> None:
+        assert locked.client().models.list().data
+        for wrong in ("none", KEY + "x", KEY[:-1], "é"):
+            headers = {"Authorization": f"Bearer {wrong}".encode()}
+            found = locked.get("/v1/models", headers=headers)
+            assert found.status_code == 401
+            assert found.json()["error"]["code"] == "invalid_api_key"
+        with pytest.raises(openai.AuthenticationError):
+            locked.client(api_key="wrong").completions.create(model="tiny", prompt="x")
+        for path in ("/metrics", "/edgedec/status", "/tokenize", "/nothing"):
+            assert locked.get(path).status_code == 401
+        for path in ("/health", "/", "/page/app.js"):
+            assert locked.get(path).status_code == 200
+
+    def test_it_is_compared_in_constant_time(self) -> None:
+        from edgedec.serve import guard
+
+        assert "hmac.compare_digest" in Path(guard.__file__).read_text()
+
+    def test_it_comes_from_a_file(self, start: Callable[..., Any], tmp_path: Path) -> None:
+        file = tmp_path / "key"
+        file.write_text(KEY + "\n")
+        with start("--api-key-file", str(file)) as server:
+            assert server.get("/v1/models").status_code == 401
+            assert server.client(api_key=KEY).models.list().data
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200), ("localhost:1234", 200), ("[::1]:80", 200), ("box.example:8080", 200),
+        ("evil.example", 421), ("localhost.evil.example", 421), ("", 421),
+        ("127.0.0.1.nip.io", 421),
+    ],
+)  # fmt: skip
+def test_a_foreign_name_is_refused(locked: Server, host: str, status: int) -> None:
+    assert locked.get("/health", headers={"Host": host}).status_code == status
+
+
+def test_only_listed_pages_may_call(locked: Server, server: Server) -> None:
+    key = {"Authorization": f"Bearer {KEY}"}
+    listed = locked.get("/v1/models", headers={**key, "Origin": "http://app.example"})
+    assert listed.headers["access-control-allow-origin"] == "http://app.example"
+    other = locked.get("/v1/models", headers={**key, "Origin": "http://evil.example"})
+    assert other.status_code == 403
+    assert "access-control-allow-origin" not in other.headers
+    own = server.get("/health", headers={"Origin": server.url})
+    assert own.status_code == 200
+    for origin in ("http://app.example", "null"):
+        assert server.get("/health", headers={"Origin": origin}).status_code == 403
+
+
+def test_a_form_cannot_ask_for_a_text(server: Server) -> None:
+    """A page can send these types without asking the browser's leave."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        found = server.get("/health") and _post(server, json.dumps(BODY).encode(), kind)
+        assert found.status_code == 415
+
+
+def _post(server: Server, data: bytes, kind: str = "application/json") -> Any:
+    import httpx
+
+    headers = {"Content-Type": kind}
+    return httpx.post(server.url + "/v1/completions", content=data, headers=headers, timeout=30)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"a": NaN}',
+        b'{"n": ' + b"9" * 10_000 + b"}",
+    ],
+)
+def test_what_is_no_json_object_is_refused(server: Server, data: bytes) -> None:
+    found = _post(server, data)
+    assert found.status_code == 400
+    assert found.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_large_body_is_refused(server: Server) -> None:
+    assert _post(server, b" " * (5 << 20)).status_code == 413
+    assert server.client().completions.create(**BODY).choices
+
+
+def test_headers_lock_answers_down(server: Server) -> None:
+    for path in ("/", "/v1/models", "/nothing"):
+        found = server.get(path).headers
+        assert "default-src 'none'" in found["content-security-policy"]
+        assert "unsafe" not in found["content-security-policy"]
+        assert found["x-content-type-options"] == "nosniff"
+        assert found["x-frame-options"] == "DENY"
+        assert "server" not in found
+
+
+def test_unknown_routes_and_methods_have_the_apis_shape(server: Server) -> None:
+    assert server.get("/v1/nothing").json()["error"]["code"] == "not_found"
+    found = server.get("/v1/completions")
+    assert found.status_code == 405
+    assert "message" in found.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/page/../settings.py", "/page/%2e%2e/guard.py", "/static/app.js"]
+)
+def test_no_other_file_is_served(server: Server, path: str) -> None:
+    head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert raw(server, head.encode()).startswith(b"HTTP/1.1 404")
+
+
+def test_too_large_a_header_ends_the_connection(server: Server) -> None:
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (1 << 20)
+    with suppress(ConnectionError):
+        assert b"200" not in raw(server, head)[:20]
+    assert server.get("/health").status_code == 200
+
+
+class TestQueue:
+    def test_a_full_one_answers_429(self, start: Callable[..., Any]) -> None:
+        with start("--parallel", "1", "--queue", "0") as server:
+            with server.client().completions.create(**LONG) as first:
+                next(iter(first))
+                found = server.post("/v1/completions", BODY)
+                assert found.status_code == 429
+                assert 1 <= int(found.headers["retry-after"]) <= 60
+                assert found.json()["error"]["code"] == "queue_full"
+                with pytest.raises(openai.RateLimitError):
+                    server.client().completions.create(**BODY)
+            wait_until(lambda: server.figure("edgedec_running_requests") == 0)
+            assert server.client().completions.create(**BODY).choices
+
+    def test_a_time_limit_ends_a_text(self, start: Callable[..., Any]) -> None:
+        with start("--timeout", "0.05") as server:
+            found = server.post("/v1/completions", {**BODY, "max_tokens": 2000, "n": 1})
+            if found.status_code == 200:
+                assert found.json()["edgedec"]["finish_reason"] in ("timeout", "eos")
+            else:
+                assert found.status_code == 503
+
+    def test_a_short_text_does_not_wait_for_a_long_one(self, server: Server) -> None:
+        with server.client().completions.create(**LONG) as long:
+            tokens = iter(long)
+            next(tokens)
+            assert server.client().completions.create(**BODY).choices
+            assert server.figure("edgedec_running_requests") == 1
+            next(tokens)
+
+
+class TestLeaving:
+    @pytest.mark.parametrize("stream", [True, False])
+    def test_a_client_that_leaves_ends_its_text(self, server: Server, stream: bool) -> None:
+        body = json.dumps({**LONG, "stream": stream}).encode()
+        host, port = server.url.removeprefix("http://").split(":")
+        head = (
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode()
+        with socket.create_connection((host, int(port))) as sock:
+            sock.sendall(head + body)
+            wait_until(lambda: server.figure("edgedec_running_requests") == 1)
+        wait_until(lambda: server.figure("edgedec_running_requests") == 0, 2)
+
+    def test_it_ends_within_a_round(self, bundle: Path) -> None:
+        import asyncio
+
+        from edgedec import GenerateOptions, Pipeline
+        from edgedec.serve.ticket import News, Ticket, Work
+        from edgedec.serve.turns import Turns
+
+        bias = {int(token): -100.0 for token in _ENDS}
+        work = Work([5, 6, 7], GenerateOptions(1900, SamplingParams(logit_bias=bias)))
+
+        async def main(pipeline: Pipeline) -> None:
+            turns, ticket = Turns(pipeline, parallel=2, queue=2), Ticket([work], timeout_s=60)
+            late: list[News] = []
+            put = ticket.put
+
+            def counted(news: News) -> None:
+                if ticket.cancelled:
+                    late.append(news)
+                put(news)
+
+            ticket.put = counted  # type: ignore[method-assign]
+            turns.submit(ticket)
+            assert await ticket.take()
+            ticket.cancel()
+            while await ticket.take():
+                pass
+            turns.close()
+            assert sum(bool(news.events) for news in late) <= 1
+
+        with Pipeline.open(bundle, draft="lookup", threads=1, parallel=2) as pipeline:
+            asyncio.run(main(pipeline))
+
+    def test_a_signal_ends_a_server_with_texts_under_way(self, start: Callable[..., Any]) -> None:
+        with start() as server:
+            with server.client().completions.create(**LONG) as long:
+                next(iter(long))
+                server.process.send_signal(signal.SIGTERM)
+                # A text may end within the seconds that it is given; the client's words vary.
+                with suppress(Exception):
+                    for _ in long:
+                        pass
+            assert server.process.wait(20) == 0
+
+
+def test_rounds_are_sent_together_and_ends_at_once() -> None:
+    """The first news wakes the client, those close after it wait for it, and an end does not."""
+    import asyncio
+
+    from edgedec.decoding.emission import Emission
+    from edgedec.serve.ticket import News, Ticket, joined
+
+    def news(choice: int, token: int) -> News:
+        return News(choice, [Emission(token, "x", "target")])
+
+    async def main() -> None:
+        ticket = Ticket([], timeout_s=10)
+        first = asyncio.create_task(ticket.take())
+        await asyncio.sleep(0)
+        thread = threading.Thread(target=ticket.put, args=(news(0, 1),))
+        thread.start()
+        assert len(await first) == 1
+        thread.join()
+        second = asyncio.create_task(ticket.take())
+        await asyncio.sleep(0)
+        for token in range(5):
+            ticket.put(news(0, token))
+        await asyncio.sleep(0)
+        assert not second.done()  # it comes by itself
+        assert [len(one.events) for one in joined(await second)] == [5]
+        third = asyncio.create_task(ticket.take())
+        await asyncio.sleep(0)
+        ticket.put(news(0, 9))
+        ticket.end()
+        assert len(await third) == 1
+        assert await ticket.take() == []
+        mixed = [news(0, 1), news(1, 2), news(1, 3), news(0, 4)]
+        assert [(one.choice, len(one.events)) for one in joined(mixed)] == [(0, 1), (1, 2), (0, 1)]
+
+    asyncio.run(main())
+
+
+def test_a_reader_too_slow_is_left_behind() -> None:
+    """The text ends, what came before it is kept, and the decoding thread never waits."""
+    import asyncio
+
+    from edgedec.decoding.emission import Emission
+    from edgedec.serve.errors import ApiError
+    from edgedec.serve.ticket import News, Ticket
+
+    async def main() -> None:
+        ticket = Ticket([], timeout_s=10, most_unread=10)
+        events = [Emission(1, "x", "target")] * 6
+        thread = threading.Thread(target=lambda: [ticket.put(News(0, events)) for _ in range(2)])
+        thread.start()
+        thread.join()
+        assert ticket.cancelled
+        assert len(await ticket.take()) == 2
+        with pytest.raises(ApiError, match="left 12 tokens unread"):
+            await ticket.take()
+        patient = Ticket([], timeout_s=10, most_unread=10)
+        for _ in range(20):
+            patient.put(News(0, events))
+            assert await patient.take()
+        assert not patient.cancelled
+
+    asyncio.run(main())

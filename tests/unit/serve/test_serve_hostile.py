@@ -1,0 +1,118 @@
+"""Schemas made to hold a server up: each is answered, and meanwhile other texts go on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
+pytest.importorskip("openai", reason="openai not installed: install the extra dev")
+pytest.importorskip("llguidance", reason="llguidance not installed: install the extra grammar")
+
+import httpx
+from hostile_schemas import ENDLESS, REFUSED, TAKEN
+from serving import Server
+
+from edgedec import GenerateOptions, Pipeline
+from edgedec.grammar.grammars import Grammars
+
+SHORT: dict[str, Any] = {"model": "tiny", "prompt": "x", "max_tokens": 4, "temperature": 0}
+
+
+def asked(server: Server, schema: str, **more: Any) -> httpx.Response:
+    """Ask for a text of a schema, given as JSON."""
+    body = json.dumps(
+        {
+            "model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 8,
+            "temperature": 0, **more,
+            "response_format": {"type": "json_schema", "json_schema": {"schema": "SCHEMA"}},
+        }
+    )  # fmt: skip
+    headers = {"Content-Type": "application/json"}
+    content = body.replace('"SCHEMA"', schema)
+    return httpx.post(
+        f"{server.url}/v1/chat/completions", content=content, headers=headers, timeout=60
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in REFUSED if name != "endless"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_it_is_refused_in_the_apis_shape(server: Server, name: str, stream: bool) -> None:
+    schema, message = REFUSED[name]
+    answer = asked(server, schema, stream=stream)
+    assert answer.status_code == 400
+    found = answer.json()["error"]
+    assert found["type"] == "invalid_request_error"
+    # What Python's JSON refuses never becomes a schema.
+    assert message in found["message"] or found["message"].startswith("the body: expected JSON")
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_is_large_on_paper_gives_a_text(server: Server, name: str) -> None:
+    answer = asked(server, json.dumps(TAKEN[name]))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["choices"][0]["message"]["content"][0] in '"[{'
+
+
+def test_other_texts_go_on_while_one_is_compiled(server: Server) -> None:
+    schema, message = REFUSED["endless"]
+    assert asked(server, '{"type": "boolean"}').status_code == 200
+    with ThreadPoolExecutor(1) as pool:
+        hostile = pool.submit(asked, server, schema)
+        for _ in range(5):
+            assert server.post("/v1/completions", SHORT).status_code == 200
+            # A known schema does not wait behind it, either.
+            assert asked(server, '{"type": "boolean"}').status_code == 200
+            assert not hostile.done(), "compiled too quickly to show anything"
+        answer = hostile.result()
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]
+
+
+def test_many_of_them_are_turned_away(server: Server) -> None:
+    """Each unlike the others; what waits is bounded, and the server goes on."""
+    schemas = [json.dumps({**ENDLESS, "description": str(n)}) for n in range(7)]
+    with ThreadPoolExecutor(7) as pool:
+        answers = list(pool.map(lambda schema: asked(server, schema), schemas))
+    assert {answer.status_code for answer in answers} == {400, 429}
+    busy = [answer for answer in answers if answer.status_code == 429]
+    assert all(answer.headers["retry-after"] for answer in busy)
+    assert server.post("/v1/completions", SHORT).status_code == 200
+
+
+def test_the_decoding_thread_compiles_nothing(bundle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even when many requests wait, each with a schema of its own."""
+    import asyncio
+
+    from edgedec.serve.compiling import Compiler
+    from edgedec.serve.ticket import Work
+
+    compile_: Callable[..., Any] = Grammars._compile
+    threads: list[str] = []
+
+    def compiled(self: Grammars, grammar: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return compile_(self, grammar)
+
+    monkeypatch.setattr(Grammars, "_compile", compiled)
+    with Pipeline.open(bundle, draft="none", threads=1) as pipeline:
+        schemas = [{"enum": [f"number {n}"]} for n in range(40)]
+        works = [Work([5, 6], GenerateOptions(4, json_schema=schema)) for schema in schemas]
+        compiler = Compiler(pipeline.grammars)
+        for work in works:
+            asyncio.run(compiler.prepare([work]))
+        assert len(threads) == len(works)
+        for work in works:
+            pipeline.generate(work.prompt, work.options)
+        assert len(threads) == len(works)
+        assert all(name.startswith("edgedec-grammar") for name in threads)
+        # What nobody waits for any more is forgotten.
+        del work
+        works.clear()
+        assert len(pipeline.grammars._living) <= 16
+        compiler.close()

@@ -1,0 +1,105 @@
+"""``edgedec serve --memory``: one limit for the texts of all clients."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+import tiny_tokenizers
+
+pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
+pytest.importorskip("openai", reason="openai not installed: install the extra dev")
+
+from serving import Server, serving
+
+from edgedec import Pipeline
+from edgedec.export import ExportOptions, export_bundle
+from edgedec.models.registry import spec_for
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc"),
+]
+# 16 KiB of keys and values a token.
+SHAPE = {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 128}
+CONTEXT, CLIENTS, NEW = 2560, 4, 24
+
+
+@pytest.fixture(scope="module")
+def heavy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with a large cache."""
+    folder = tmp_path_factory.mktemp("heavy")
+    config = tiny_models.tiny_config(vocab_size=342, max_position_embeddings=CONTEXT, **SHAPE)
+    tensors = tiny_models.random_tensors(spec_for(config))
+    tiny_models.save_checkpoint(folder / "target", config, tensors)
+    tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder / "target")
+    options = ExportOptions(folder / "target", folder / "tiny", weights="fp32", parity=False)
+    return export_bundle(options).path
+
+
+def prompt(client: int, count: int) -> list[int]:
+    """Tokens that begin like no other client's, so that nothing is read once for two."""
+    return [5 + (client * 7 + place * place) % 300 for place in range(count)]
+
+
+def together(server: Server, count: int) -> tuple[int, list[str]]:
+    """The most bytes that the process held while all clients were served, and their texts."""
+    Path(f"/proc/{server.pid}/clear_refs").write_text("5", "ascii")
+
+    def ask(client: int) -> Any:
+        given = {"model": "tiny", "prompt": prompt(client, count), "max_tokens": NEW}
+        return server.post(
+            "/v1/completions", {**given, "temperature": 0, "edgedec": {}, "stream": False}
+        )
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        answers = list(pool.map(ask, range(CLIENTS)))
+    assert {answer.status_code for answer in answers} == {200}, answers[0].text
+    status = Path(f"/proc/{server.pid}/status").read_text("ascii")
+    peak = next(int(line.split()[1]) for line in status.splitlines() if line[:6] == "VmHWM:")
+    return 1024 * peak, [answer.json()["choices"][0]["text"] for answer in answers]
+
+
+@pytest.mark.timeout(300)
+def test_the_limit_holds_for_all_texts_together(heavy: Path) -> None:
+    given = "--threads", "1", "--draft", "lookup", "--parallel", str(CLIENTS), "--plan", "none"
+    with serving(heavy, *given) as server:
+        idle = server.figure("edgedec_memory_bytes")
+        free, _ = together(server, CONTEXT - 100)
+    # The control: without a limit they hold much more.
+    limit = int(idle + (free - idle) / 3)
+    assert free > 1.2 * limit
+    with serving(heavy, *given, "--memory", f"{limit // 10**6}MB") as server:
+        room = server.get("/v1/models").json()["data"][0]["edgedec"]["max_context"]
+        assert 200 < room < CONTEXT / 2
+        # Not to the last token: the process itself grows by some hundred kilobytes as it serves.
+        count = int(0.9 * room) - NEW
+        held, texts = together(server, count)
+        print(
+            f"idle {idle / 1e6:.0f}, free {free / 1e6:.0f}, {limit / 1e6:.0f} granted", held / 1e6
+        )
+        assert held <= 1.03 * limit
+        assert server.figure("edgedec_memory_granted_bytes") == limit // 10**6 * 10**6
+        # A text that the limit does not hold is refused; the server goes on.
+        body = {"model": "tiny", "prompt": prompt(9, room + 1), "max_tokens": 4}
+        answer = server.post("/v1/completions", body)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+        assert f"holds {room}" in answer.json()["error"]["message"]
+        again, _ = together(server, count)
+        assert again <= 1.03 * limit
+    with Pipeline.open(heavy, draft="none", threads=1) as pipeline:
+        for client, text in enumerate(texts):
+            wanted = pipeline.generate(prompt(client, count), max_new_tokens=NEW).text
+            assert text == wanted
+
+
+def test_a_limit_that_holds_no_context_is_refused(heavy: Path) -> None:
+    with (
+        pytest.raises(AssertionError, match=r"give --memory \d+MB"),
+        serving(heavy, "--memory", "40MB", "--plan", "none"),
+    ):
+        pass

@@ -1,0 +1,160 @@
+"""The page in a browser: it loads alone, chats, stops, races and survives a restart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette not installed: install the extra serve")
+
+from browser import Browser, browser
+from serving import Server
+
+pytestmark = pytest.mark.chromium
+TEXT = "document.querySelector('.turn.assistant:last-of-type > span')?.textContent"
+IDLE = "!document.getElementById('send').disabled"
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as one:
+        yield one
+
+
+def opened(window: Browser, server: Server) -> Browser:
+    window.requests.clear()
+    window.errors.clear()
+    window.size(1200, 800)
+    window.go(server.url)
+    window.wait("document.getElementById('model')?.textContent.includes('tiny')")
+    return window
+
+
+def say(window: Browser, text: str, tokens: int) -> None:
+    window.run(f"document.getElementById('tokens').value = {tokens}")
+    window.run("document.getElementById('prompt').focus()")
+    window.type(text)
+    window.press("Enter", 13)
+
+
+def test_it_loads_alone_and_chats(window: Browser, server: Server) -> None:
+    page = opened(window, server)
+    say(page, "Hello <b>there</b>", 40)
+    page.wait(f"({TEXT} || '').length > 10")
+    page.wait(IDLE)
+    assert page.run("document.querySelector('.turn.user > span').textContent") == (
+        "Hello <b>there</b>"
+    )
+    sources = page.run("[...document.querySelectorAll('.turn.assistant i, .turn.assistant span "
+                       "span')].map((one) => one.className)")  # fmt: skip
+    assert set(sources) == {"draft", "target"}
+    assert "drafted" in page.run("document.getElementById('accepted').textContent")
+    assert "MB" in page.run("document.getElementById('memory').textContent")
+    assert page.errors == []
+    assert page.requests
+    assert all(one.startswith((server.url, "data:,")) for one in page.requests)
+
+
+def test_a_foreign_request_is_seen_and_stopped(window: Browser, server: Server) -> None:
+    """The control: the page's own rules refuse it, and the test above would see it."""
+    page = opened(window, server)
+    page.run("new Image().src = 'http://example.invalid/x.png'; 1")
+    page.wait("1")
+    assert any("Content Security Policy" in one for one in page.errors) or any(
+        "example.invalid" in one for one in page.requests
+    )
+
+
+def test_stop_ends_the_text_on_the_server_too(window: Browser, server: Server) -> None:
+    page = opened(window, server)
+    say(page, "Go on and on", 1900)
+    page.wait(f"({TEXT} || '').length > 20")
+    page.run("document.getElementById('stop').click()")
+    page.wait(IDLE)
+    page.wait("1")
+    for _ in range(50):
+        if server.figure("edgedec_running_requests") == 0:
+            break
+    assert server.figure("edgedec_running_requests") == 0
+
+
+def test_it_races(window: Browser, server: Server) -> None:
+    page = opened(window, server)
+    page.run("document.getElementById('tokens').value = 60")
+    page.run("document.getElementById('tab-race').click()")
+    page.run("document.getElementById('race-prompt').value = 'def f(x):'")
+    page.run("document.getElementById('start').requestSubmit()")
+    verdict = page.wait("document.getElementById('verdict').textContent.includes('plain decoding,')"
+                        " && document.getElementById('verdict').textContent")  # fmt: skip
+    assert verdict.endswith("the same text")
+    texts = [page.run(f"document.getElementById('{one}').textContent") for one in ("plain", "fast")]
+    assert texts[0] == texts[1] != ""
+    drafted = "document.querySelectorAll('#{} .draft').length"
+    assert page.run(drafted.format("plain")) == 0 < page.run(drafted.format("fast"))
+
+
+def test_it_survives_a_restart(window: Browser, start: Callable[..., Any]) -> None:
+    with start() as first:
+        port = first.url.rpartition(":")[2]
+        page = opened(window, first)
+        say(page, "Hello", 8)
+        page.wait(f"({TEXT} || '').length > 1")
+        page.wait(IDLE)
+    page.wait("document.getElementById('state').textContent.includes('away')")
+    say(page, "Are you there?", 8)
+    page.wait("document.querySelector('.turn.error')?.textContent.includes('cannot be reached')")
+    assert page.run("document.getElementById('prompt').value") == "Are you there?"
+    with start("--port", port):
+        page.wait("document.getElementById('state').textContent === ''")
+        page.run("document.getElementById('ask').requestSubmit()")
+        page.wait("document.querySelectorAll('.turn.assistant').length === 3")
+        page.wait(IDLE)
+        page.wait(f"({TEXT} || '').length > 1")
+
+
+def test_it_asks_for_the_key(window: Browser, start: Callable[..., Any]) -> None:
+    key = "k" * 24
+    with start(key=key) as server:
+        window.go(server.url)
+        window.wait("document.getElementById('state')?.textContent.includes('demands its key')")
+        window.run(f"document.getElementById('key').value = '{key}';"
+                   "document.getElementById('key').dispatchEvent(new Event('change'))")  # fmt: skip
+        window.wait("document.getElementById('model').textContent.includes('tiny')")
+        window.run("sessionStorage.clear()")
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.parametrize("view", ["chat", "race", "about"])
+def test_nothing_is_wider_than_the_window(
+    window: Browser, server: Server, tmp_path: Path, width: int, view: str
+) -> None:
+    page = opened(window, server)
+    if view == "chat":
+        say(page, "Hello there", 60)
+        page.wait(IDLE)
+        page.wait(f"({TEXT} || '').length > 10")
+        page.wait(IDLE)
+    page.size(width, 800, dark=width == 768)
+    page.run(f"document.getElementById('tab-{view}').click()")
+    assert page.run("document.documentElement.scrollWidth") <= width
+    folder = Path(os.environ.get("EDGEDEC_SHOTS", tmp_path))
+    page.shoot(folder / f"{view}-{width}.png")
+
+
+def test_keyboard_and_screen_reader(window: Browser, server: Server) -> None:
+    page = opened(window, server)
+    nameless = page.run("""[...document.querySelectorAll('button, input, select, textarea')].filter(
+        (one) => !(one.labels?.length || one.textContent.trim() || one.ariaLabel)).length""")
+    assert nameless == 0
+    page.run("document.getElementById('tab-chat').focus()")
+    page.press("ArrowRight", 39)
+    assert page.run("document.activeElement.id") == "tab-race"
+    assert page.run("document.getElementById('race').hidden") is False
+    say_key = "document.activeElement.getAttribute('aria-selected')"
+    assert page.run(say_key) == "true"
+    live = "document.getElementById('log').getAttribute('role')"
+    assert page.run(live) == "log"
