@@ -10,6 +10,7 @@
 #   make format      let ruff rewrite what it can
 #   make help-pages  write docs/cli.md from the commands, docs/errors.md from wrong uses
 #   make captures    draw what the commands show in a terminal, as SVG under docs/captures
+#   make docs        build docs/ as a site in build/site
 #   make train-demo  train the demo pair again (needs torch, hours)
 #
 # Settings: PYTHON (what makes the environment), VENV (where it stands), PYTEST_ARGS, BENCH_ARGS,
@@ -35,7 +36,7 @@ REFERENCE := $(VENV)/.edgedec-reference
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup gguf demo test check bench peers mutants format help-pages train-demo captures clean
+.PHONY: help setup gguf demo test check bench peers mutants format help-pages train-demo captures docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -103,6 +104,10 @@ format: $(DEV)
 
 help-pages: $(DEV)
 	$(BIN)/python tools/help_pages.py
+
+docs: $(DEV)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 captures: $(DEV)
 	$(BIN)/python tools/captures.py

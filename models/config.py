@@ -1,4 +1,4 @@
-"""Reads a Hugging Face config.json: sizes are checked, what is not computed is refused."""
+"""Reads a Hugging Face config.json: checks sizes and refuses unsupported features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgedec.models.rope import read_rope
 from edgedec.models.traits import Activation, Experts, Norm
 
 _REQUIRED = object()
-# Beyond any decoder in sight; a config.json that says more is not to be multiplied out.
+# Beyond any known decoder; refused before such sizes are multiplied.
 _LARGEST = 2**31 - 1
 _MOST_LAYERS = 10_000
 _ACTIVATIONS: Mapping[str, Activation] = {
@@ -25,7 +25,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 
 
 class Config:
-    """The fields of a config.json, read with a check.
+    """The fields of a config.json, checked as they are read.
 
     Raises:
         CheckpointError: a field is missing or is not a size.
@@ -38,7 +38,7 @@ class Config:
         self.refuse("quantization_config", "its weights are quantised already: give the original")
 
     def count(self, name: str, default: int | object = _REQUIRED) -> int:
-        """A size. A missing or null field is ``default`` if there is one."""
+        """Return a size. A missing or null field is ``default`` if there is one."""
         value = self.raw.get(name)
         if value is None:
             value = default
@@ -50,7 +50,7 @@ class Config:
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A yes or no."""
+        """Return a boolean."""
         value = self.raw.get(name)
         if value is None:
             return default
@@ -59,14 +59,14 @@ class Config:
         return value
 
     def positive(self, name: str, default: int | object = _REQUIRED) -> int:
-        """A size that cannot be 0."""
+        """Return a size above 0."""
         value = self.count(name, default)
         if value == 0:
             raise CheckpointError(f"config.json: {name} is 0")
         return value
 
     def factor(self, name: str, default: float) -> float:
-        """A number above 0; ``default``, which may be 0.0, is returned if there is none."""
+        """Return a number above 0; ``default``, which may be 0.0, is returned if there is none."""
         value = self.raw.get(name)
         if value is None:
             return default
@@ -75,20 +75,20 @@ class Config:
         return float(value)
 
     def norm(self, epsilon: str = "rms_norm_eps", default: float = 1e-6, **traits: Any) -> Norm:
-        """The norms; ``epsilon`` names the field that has it."""
+        """Return the norms; ``epsilon`` names the field with their epsilon."""
         value = self.raw.get(epsilon, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
             raise CheckpointError(f"config.json: {epsilon} is {value!r}, expected a small > 0")
         return Norm(float(value), **traits)
 
     def refuse(self, name: str, why: str = "nothing here computes that") -> None:
-        """Refuse a field that is present and not false or empty."""
+        """Refuse a field that is set."""
         value = self.raw.get(name)
         if value:
             raise UnsupportedArchitecture(f"config.json: {name} is {value!r}, and {why}")
 
     def kinds(self, default: Sequence[bool]) -> Sequence[bool]:
-        """Per layer, whether it sees a window only: ``layer_types``, or else ``default``."""
+        """Return each layer's kind, whether it has a sliding window; ``default`` if not stated."""
         kinds = self.raw.get("layer_types")
         if kinds is None:
             return default
@@ -108,7 +108,7 @@ class Config:
         return _ACTIVATIONS[name]
 
     def rotary_dim(self, default: float, field: str = "partial_rotary_factor") -> int:
-        """Channels of a head that turn, from the field that says what share of them does."""
+        """Return the rotated channels of a head, from the field with their share."""
         # Transformers 5 keeps it among the numbers of the rope.
         rope = self.raw.get("rope_parameters")
         inner = (
@@ -120,7 +120,7 @@ class Config:
         return int(self._head_dim() * share)
 
     def experts(self) -> Experts:
-        """The mixture of every layer's MLPs."""
+        """Return the mixture of experts that every layer has."""
         count, used = self.positive("num_experts"), self.positive("num_experts_per_tok")
         if used > count:
             raise CheckpointError(f"config.json: a token uses {used} experts of {count}")
@@ -131,7 +131,7 @@ class Config:
         return self.positive("head_dim", max(self.positive("hidden_size") // heads, 1))
 
     def decoder(self, *, windows: tuple[int, ...] = (), **traits: Any) -> DecoderSpec:
-        """A spec from the fields that all these architectures share, and their traits.
+        """Return a spec from the fields that all these architectures share, and their traits.
 
         What is not among ``traits`` is Llama's: RMS norms before attention and MLP, SiLU,
         heads that turn as a whole.
@@ -178,7 +178,9 @@ def _check(spec: DecoderSpec) -> None:
     if spec.head_dim % 2:
         raise CheckpointError(f"config.json: head_dim {spec.head_dim} is odd")
     if any(spec.ropes) and (spec.rotary_dim % 2 or spec.rotary_dim < 2):
-        raise CheckpointError(f"config.json: {spec.rotary_dim} channels of a head cannot turn")
+        raise CheckpointError(
+            f"config.json: {spec.rotary_dim} channels of a head cannot be rotated"
+        )
     for name, found in (("layer_types", spec.windows), ("layers of positions", spec.ropes)):
         if len(found) != spec.layers:
             raise CheckpointError(f"config.json: {len(found)} {name} for {spec.layers} layers")

@@ -74,36 +74,36 @@ class DecoderSpec:
 
     @property
     def q_size(self) -> int:
-        """Channels of all query heads."""
+        """Return the channels of all query heads."""
         return self.heads * self.head_dim
 
     @property
     def kv_size(self) -> int:
-        """Channels of all key heads (and of all value heads)."""
+        """Return the channels of all key heads, as many as of all value heads."""
         return self.kv_heads * self.head_dim
 
     @property
     def attention_scale(self) -> float:
-        """The factor on products of query and key."""
+        """Return the factor on products of query and key."""
         scale = self.scales.attention
         return 1 / math.sqrt(self.head_dim) if scale is None else scale
 
     @property
     def parameters(self) -> int:
-        """Numbers in all canonical tensors."""
+        """Return the number of values in all canonical tensors."""
         return sum(math.prod(shape) for shape in self.tensors().values())
 
     # -- positions ------------------------------------------------------------------------------
 
     @property
     def rope(self) -> Rope | None:
-        """The rotary embedding of layers that see everything, or of the first that has one."""
+        """Return the rotary embedding of full-attention layers, or of the first layer with one."""
         pairs = list(zip(self.ropes, self.windows, strict=True))
         found = [rope for rope, window in pairs if rope and not window]
         return next(iter([*found, *(rope for rope in self.ropes if rope)]), None)
 
     def rope_tables(self, layer: int, positions: int) -> tuple[FloatArray, FloatArray] | None:
-        """A layer's cosines and sines, each ``[positions, rotary_dim / 2]`` float32.
+        """Return a layer's cosines and sines, each ``[positions, rotary_dim / 2]`` float32.
 
         A stretched embedding is that of a text of ``max_context`` tokens, however many
         positions are wanted.
@@ -131,7 +131,7 @@ class DecoderSpec:
         return CANONICAL[role].format(layer=layer)
 
     def tensors(self) -> dict[str, Shape]:
-        """Every canonical tensor, with its shape (weights are [out, in])."""
+        """Return every canonical tensor with its shape (weights are [out, in])."""
         return {self.name(role, layer): shape for role, layer, shape in self._roles()}
 
     def origins(self) -> dict[str, TensorSource]:
@@ -142,7 +142,7 @@ class DecoderSpec:
         }
 
     def stored(self) -> dict[str, Shape]:
-        """Every tensor a checkpoint must hold, with its shape."""
+        """Return every tensor that a checkpoint must hold, with its shape."""
         shapes: dict[str, Shape] = {}
         origins = self.origins()
         for name, shape in self.tensors().items():
@@ -150,7 +150,7 @@ class DecoderSpec:
         return shapes
 
     def _roles(self) -> Iterator[tuple[str, int, Shape]]:
-        """Role, layer and shape of each tensor."""
+        """Yield role, layer and shape of each tensor."""
         yield "embed", 0, (self.vocab_size, self.hidden)
         if self.position_rows:
             yield "positions", 0, (self.position_rows, self.hidden)
@@ -180,7 +180,7 @@ class DecoderSpec:
             yield "k_norm", one if self.qk_norm == "head" else (self.kv_size,)
 
     def _mlp_shapes(self) -> dict[str, tuple[int, int, bool]]:
-        """Rows and columns of matrices by role, and whether a bias goes with each."""
+        """Return rows and columns of matrices by role, and whether each has a bias."""
         ways = ("gate", "up") if self.gated else ("up",)
         if self.experts is not None:
             rows, count = self.experts.count * self.ffn, self.experts.count
@@ -194,7 +194,7 @@ class DecoderSpec:
 
     @property
     def layer_norms(self) -> tuple[str, ...]:
-        """Roles of a layer's norms of the residual stream, and of what is added to it."""
+        """Return the roles of a layer's norms, before and after attention and MLP."""
         if self.norm.placement == "pre":
             return ("attention_norm",) + ("mlp_norm",) * (self.residual != "shared")
         after = ("attention_post_norm", "mlp_post_norm")

@@ -1,4 +1,4 @@
-"""Gemma 2: norms before and after, soft caps, and every second layer behind a window."""
+"""Gemma 2: norms before and after, soft caps, and a sliding window in every second layer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     raw = {**_DEFAULTS, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, **config}
     c = Config(raw)
     layers = c.count("num_hidden_layers")
@@ -39,7 +39,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
 
 
 def windows(c: Config, sliding: Sequence[bool]) -> tuple[int, ...]:
-    """Per layer the tokens in sight."""
+    """Return for each layer the tokens that it attends to."""
     return tuple(c.count("sliding_window", 0) if slides else 0 for slides in sliding)
 
 

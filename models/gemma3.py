@@ -1,4 +1,4 @@
-"""Gemma 3 with eyes: its text part, which is all that decodes."""
+"""Gemma 3, multimodal: the text decoder alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgedec.models.decoder import DecoderSpec
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that ``text_config`` describes."""
+    """Return the decoder that ``text_config`` describes."""
     text = config.get("text_config")
     if not isinstance(text, Mapping):
         raise CheckpointError("config.json has no text_config, which gemma3 needs")

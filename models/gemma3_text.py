@@ -27,7 +27,7 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config({**_DEFAULTS, **config})
     layers = c.positive("num_hidden_layers")
     every = c.positive("sliding_window_pattern", 6)

@@ -10,7 +10,7 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import TensorSource, slices
 from edgedec.models.traits import Scales
 
-# Its own names for the fields that others share.
+# GPT-2's names of fields that others share.
 _FIELDS = {
     "hidden_size": "n_embd",
     "num_attention_heads": "n_head",
@@ -41,7 +41,7 @@ _TURNED = {
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     renamed = {ours: config[theirs] for ours, theirs in _FIELDS.items() if theirs in config}
     c = Config({**_DEFAULTS, **config, **renamed})
     wider = 4 * c.positive("hidden_size")

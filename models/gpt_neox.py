@@ -1,4 +1,4 @@
-"""GPT-NeoX and Pythia: LayerNorm, attention and MLP side by side, query, key, value by head."""
+"""GPT-NeoX and Pythia: LayerNorm, parallel attention and MLP, query, key, value by head."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STORED = {
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config({"hidden_act": "gelu", **config})
     biased, layers = c.flag("attention_bias", True), c.positive("num_hidden_layers")
     dim = c.rotary_dim(0.25, "rotary_pct")

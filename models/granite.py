@@ -11,7 +11,7 @@ from edgedec.models.traits import Scales
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config(config)
     biased = c.flag("attention_bias")
     return c.decoder(

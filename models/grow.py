@@ -40,7 +40,7 @@ from edgedec.models.widening import Widening
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a decoder that may grow; the size of a head may not."""
+    """The sizes of a decoder that can grow; the size of a head cannot."""
 
     hidden: int
     ffn: int
@@ -50,8 +50,8 @@ class Shape:
     vocab: int
 
 
-# What the benchmarks use, for the demo pair. Parameters: 0.49 B, 55 M and 0.16 B (about a third
-# of the target's cost); with 32k rows of vocabulary, where a smaller body makes up for the
+# Sizes that the benchmarks use, for the demo pair. Parameters: 0.49 B, 55 M and 0.16 B (about a
+# third of the target's cost); with 32k rows of vocabulary, where a smaller body makes up for the
 # draft's larger table, 0.55 B and 61 M.
 PRESETS: Mapping[str, Shape] = MappingProxyType(
     {
@@ -74,7 +74,7 @@ def grow(
     dtype: str = "float16",
     block: int = 128,
 ) -> None:
-    """Write to folder ``out`` the decoder of folder ``source``, grown to ``shape``.
+    """Grow the decoder of folder ``source`` to ``shape``, and write it to folder ``out``.
 
     Args:
         source: a Hugging Face folder of a Llama-like decoder without biases.
@@ -123,7 +123,7 @@ def _read_config(source: Path) -> dict[str, Any]:
 
 
 def _changes(small: DecoderSpec, shape: Shape, dtype: str) -> dict[str, Any]:
-    """The fields of config.json that differ."""
+    """Return the fields of config.json that differ."""
     return {
         "hidden_size": shape.hidden,
         "intermediate_size": shape.ffn,
@@ -139,7 +139,7 @@ def _changes(small: DecoderSpec, shape: Shape, dtype: str) -> dict[str, Any]:
 
 
 def _check_kind(small: DecoderSpec) -> None:
-    """Llama's kind, with Qwen3's norms at most: for others the argument above does not hold."""
+    """Refuse all but decoders like Llama, or Qwen3 with its norms: the proof above needs that."""
     plain = dataclasses.replace(
         small,
         norm=Norm(small.norm.epsilon),
@@ -191,7 +191,7 @@ def _check(small: DecoderSpec, shape: Shape, block: int) -> None:
 
 
 def _copy_companions(source: Path, out: Path) -> None:
-    """The tokenizer and the generation settings, unchanged."""
+    """Copy the tokenizer and the generation settings, unchanged."""
     for file in sorted(source.iterdir()):
         weights = file.suffix == ".safetensors" or file.name.endswith(".safetensors.index.json")
         if file.is_file() and file.suffix in (".json", ".model", ".txt", ".jinja") and not weights:
@@ -199,7 +199,7 @@ def _copy_companions(source: Path, out: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; sizes that are not given stay the source's or the preset's."""
+    """Run the command line; sizes default to the preset's, then to the source's."""
     parser = argparse.ArgumentParser(
         prog="python -m edgedec.models.grow",
         description="Widen and deepen a trained decoder without changing what it computes.",

@@ -10,7 +10,7 @@ from edgedec.models.decoder import DecoderSpec
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config(config)
     biased = c.flag("attention_bias")
     return c.decoder(qkv_bias=biased, out_bias=biased, mlp_bias=c.flag("mlp_bias"))

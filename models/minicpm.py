@@ -11,7 +11,7 @@ from edgedec.models.traits import Scales
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config({"tie_word_embeddings": True, **config})
     c.refuse("num_experts")
     c.refuse("sparse_config", "its sparse attention is not computed here")

@@ -1,4 +1,4 @@
-"""Mistral 7B and its relatives: Llama with a window over the last tokens."""
+"""Mistral 7B and its relatives: Llama with a sliding window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgedec.models.decoder import DecoderSpec
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes.
+    """Return the decoder that this config.json describes.
 
     ``sliding_window: null`` sees all; where the field is missing, it is the first Mistral's.
     """

@@ -17,7 +17,7 @@ _SOURCES = {
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config(config)
     biased = c.flag("attention_bias")
     return c.decoder(

@@ -11,7 +11,7 @@ from edgedec.models.sources import experts
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config(config)
     c.refuse("clip_qkv", "queries and keys are not clipped here")
     biased, mixture = c.flag("attention_bias"), c.experts()

@@ -1,4 +1,4 @@
-"""Phi-3, Phi-3.5 and Phi-4-mini: Llama with fused projections, longrope, part of heads turning."""
+"""Phi-3, Phi-3.5 and Phi-4-mini: Llama with fused projections, longrope, partial rotation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LAYER = "model.layers.{layer}."
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config({**config, **_rope(config)})
     for biased in ("attention_bias", "mlp_bias", "lm_head_bias"):
         c.refuse(biased)
@@ -33,7 +33,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
 
 
 def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Longrope as it is called now, and the context it was trained for first."""
+    """Return longrope under its present name, and the context of the first training."""
     scaling = config.get("rope_scaling")
     if not isinstance(scaling, Mapping):
         return {}

@@ -10,14 +10,14 @@ from edgedec.models.decoder import DecoderSpec
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config(config)
     c.refuse("use_mrope")
     return c.decoder(qkv_bias=True, windows=windows(c))
 
 
 def windows(c: Config) -> tuple[int, ...]:
-    """Per layer: the first ``max_window_layers`` see everything, the others a window."""
+    """Return for each layer its window: the first ``max_window_layers`` have full attention."""
     layers = c.count("num_hidden_layers")
     size = c.count("sliding_window", 4096) if c.flag("use_sliding_window") else 0
     whole = c.count("max_window_layers", 28)

@@ -11,7 +11,7 @@ from edgedec.models.qwen2 import windows
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes; heads have 128 channels by default."""
+    """Return the decoder that this config.json describes; heads have 128 channels by default."""
     c = Config({"head_dim": 128, **config})
     biased = c.flag("attention_bias")
     return c.decoder(qk_norm="head", qkv_bias=biased, out_bias=biased, windows=windows(c))

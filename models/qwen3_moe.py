@@ -12,7 +12,7 @@ from edgedec.models.sources import experts
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes; every layer has a mixture."""
+    """Return the decoder that this config.json describes; every layer has a mixture."""
     c = Config(config)
     c = Config({**config, "intermediate_size": c.positive("moe_intermediate_size")})
     c.refuse("mlp_only_layers", "every layer must have experts here")

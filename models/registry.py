@@ -13,12 +13,12 @@ from edgedec.models.decoder import DecoderSpec
 
 
 def architectures() -> list[str]:
-    """The model types there is a file for: modules of this package with a ``spec``."""
+    """Return the supported model types: modules of this package with a ``spec``."""
     return [name for name in _modules() if _reader(name) is not None]
 
 
 def spec_for(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that a config.json describes.
+    """Return the decoder that a config.json describes.
 
     Raises:
         UnsupportedArchitecture: no file for its ``model_type``.
@@ -28,7 +28,7 @@ def spec_for(config: Mapping[str, Any]) -> DecoderSpec:
     kind = config.get("model_type")
     if not isinstance(kind, str):
         raise CheckpointError("config.json has no model_type")
-    # Only names of files that are there are imported, so a model_type cannot name anything else.
+    # Only existing files of this package are imported, whatever a model_type says.
     reader = _reader(kind) if kind in _modules() else None
     if reader is None:
         known = ", ".join(architectures())

@@ -1,4 +1,4 @@
-"""Rotary position embedding (RoFormer, 2104.09864) and the ways it is stretched."""
+"""Rotary position embedding (RoFormer, 2104.09864) and its scalings to longer contexts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DoubleArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary embedding of halves (channel i turns with channel i + dim / 2).
+    """Rotary embedding of halves (channel i is rotated with channel i + dim / 2).
 
     Attributes:
         theta: the base of the frequencies.
@@ -36,7 +36,7 @@ class Rope:
     long: tuple[float, ...] = ()
 
     def tables(self, dim: int, positions: int, max_context: int) -> tuple[FloatArray, FloatArray]:
-        """Cosines and sines, each ``[positions, dim / 2]`` float32.
+        """Return cosines and sines, each ``[positions, dim / 2]`` float32.
 
         Args:
             dim: channels that turn.
@@ -52,7 +52,7 @@ class Rope:
         )
 
     def frequencies(self, dim: int, max_context: int) -> tuple[DoubleArray, float]:
-        """Radians per position, ``[dim / 2]``, and the factor on cosines and sines."""
+        """Return radians per position, ``[dim / 2]``, and the factor on cosines and sines."""
         exponents = np.arange(0, dim, 2, dtype=np.float64) / dim
         plain: DoubleArray = self.theta**-exponents
         if self.kind == "longrope":
@@ -91,12 +91,12 @@ def _llama3(rope: Rope, plain: DoubleArray) -> tuple[DoubleArray, float]:
 
 
 def _yarn(rope: Rope, plain: DoubleArray) -> tuple[DoubleArray, float]:
-    """YaRN (2309.00071, section 3): a ramp over channels, and warmer attention."""
+    """YaRN (2309.00071, section 3): a ramp over channels, and an attention temperature."""
     s = rope.scaling
     pairs, factor = len(plain), s["factor"]
 
     def channel(turns: float) -> float:
-        """The channel pair that makes this many turns within the original context."""
+        """Return the channel pair that makes this many turns within the original context."""
         wave = s["original_max_position_embeddings"] / (turns * 2 * math.pi)
         return pairs * math.log(wave) / math.log(rope.theta)
 
@@ -132,7 +132,7 @@ _NEEDED = {
 
 
 def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope:
-    """The rotary embedding a config.json describes.
+    """Return the rotary embedding that a config.json describes.
 
     Args:
         config: the file.
@@ -186,7 +186,7 @@ _SIDES = ("short", "long")
 
 
 def _longrope_numbers(scaling: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Warmer attention by how far the context was stretched (2402.13753, equation 5)."""
+    """Return the attention factor of a stretched context (2402.13753, equation 5)."""
     name, longest = "original_max_position_embeddings", config.get("max_position_embeddings")
     original = config.get(name) or scaling.get(name) or longest
     numbers = {**scaling, name: original}

@@ -12,7 +12,7 @@ from edgedec.models.rope import read_rope
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config({"tie_word_embeddings": True, "num_key_value_heads": 4, **config})
     biased, layers = c.flag("attention_bias"), c.positive("num_hidden_layers")
     size = c.count("sliding_window", 0) if c.flag("use_sliding_window") else 0
@@ -31,7 +31,7 @@ def spec(config: Mapping[str, Any]) -> DecoderSpec:
 
 
 def _told(c: Config, layers: int) -> list[bool]:
-    """Per layer, whether it rotates (what ``no_rope_layers`` says with 1, in spite of its name)."""
+    """Return for each layer whether it rotates (1 in ``no_rope_layers``, despite its name)."""
     every = c.positive("no_rope_layer_interval", 4)
     given = c.raw.get("no_rope_layers")
     if given is None:

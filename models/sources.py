@@ -1,4 +1,4 @@
-"""Canonical tensors: the names that emitters use, and each one's source in a checkpoint."""
+"""Canonical tensors: the names that emitters use, and where a checkpoint stores each."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ class TensorSource:
     plus: float = 0.0
 
     def at(self, layer: int) -> TensorSource:
-        """The source of one layer's tensor."""
+        """Return the source of one layer's tensor."""
         return dataclasses.replace(self, name=self.name.replace("{layer}", str(layer)))
 
     def stored(self, shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the stored tensors behind one of ``shape``."""
+        """Return names and shapes of the stored tensors behind one of ``shape``."""
         rows = self.rows or shape[0] // self.parts
         extents = (rows, *shape[1:])
         extents = extents[::-1] if self.transposed else extents
         return {self._part(part): extents for part in range(self.parts)}
 
     def runs(self, start: int, stop: int, length: int) -> Iterator[tuple[str, int, int]]:
-        """Stored tensor, first and last row (past the end) behind rows ``start`` to ``stop``.
+        """Yield the stored tensors behind rows ``start`` to ``stop``, with first row and end.
 
         ``length`` is the number of rows of the canonical tensor.
         """
@@ -106,7 +106,7 @@ class TensorSource:
 
 
 def slices(name: str, sizes: Mapping[str, int], **form: bool) -> dict[str, TensorSource]:
-    """Sources of roles whose rows lie one after the other in one stored tensor."""
+    """Return sources of roles whose rows follow one another in one stored tensor."""
     total, start, found = sum(sizes.values()), 0, {}
     for role, size in sizes.items():
         found[role] = TensorSource(name, rows=total, start=start, **form)
@@ -115,7 +115,7 @@ def slices(name: str, sizes: Mapping[str, int], **form: bool) -> dict[str, Tenso
 
 
 def experts(count: int) -> dict[str, TensorSource]:
-    """Sources of a mixture whose experts are stored one by one."""
+    """Return sources of a mixture whose experts are stored one by one."""
     name = "model.layers.{layer}.mlp.experts.{part}."
     return {
         f"experts_{role}": TensorSource(f"{name}{role}_proj.weight", parts=count)

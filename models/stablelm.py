@@ -1,4 +1,4 @@
-"""StableLM: LayerNorm, a quarter of each head turning, attention and MLP side by side."""
+"""StableLM: LayerNorm, a quarter of each head rotated, parallel attention and MLP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ATTENTION = "model.layers.{layer}.self_attn."
 
 
 def spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """The decoder that this config.json describes."""
+    """Return the decoder that this config.json describes."""
     c = Config(config)
     heads = c.positive("num_attention_heads")
     counts = {"q": heads, "k": c.positive("num_key_value_heads", heads)}

@@ -1,4 +1,4 @@
-"""Safetensors in and out for the tools of this package, one tensor or less in memory."""
+"""Reads and writes safetensors for tools of this package, at most one tensor at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CODES = {"float16": ("F16", 2), "float32": ("F32", 4)}
 
 
 class TensorFolder:
-    """Every tensor of the ``*.safetensors`` files of a folder, by name."""
+    """The tensors of the ``*.safetensors`` files of a folder, by name."""
 
     def __init__(self, folder: Path) -> None:
         self._where: dict[str, Path] = {}

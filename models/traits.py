@@ -1,4 +1,4 @@
-"""Ways in which decoders differ, in small groups; `models/decoder.py` puts them together."""
+"""Groups of features in which decoders differ; `models/decoder.py` combines them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal
 # rms: x / rms(x) * weight (1910.07467). layer: mean and variance (1607.06450).
 NormKind = Literal["rms", "layer"]
 
-# Which side of attention and of the MLP is normed: what goes in (Llama), what comes out
-# (OLMo 2), or both (Gemma 2). The residual stream is what the sums make.
+# Where attention and MLP are normalised: at their input (Llama), at their output (OLMo 2), or at
+# both (Gemma 2). The residual stream itself is not.
 Placement = Literal["pre", "post", "pre_post"]
 
 # sequential: x += attention(norm(x)); x += mlp(norm(x)).
@@ -45,7 +45,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A sparse mixture in the MLP's place: a token goes through a few of many (1701.06538).
+    """A sparse mixture of experts in the MLP's place; a token uses a few (1701.06538).
 
     Attributes:
         count: MLPs of a layer.

@@ -1,4 +1,4 @@
-"""The layout of a tensor that `edgedec.models.grow` widens: its values' places and the filling."""
+"""The layout of a tensor that `edgedec.models.grow` widens: old values' places and filling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgedec.models.sources import CANONICAL
 from edgedec.models.tensors import Floats, TensorFolder
 
 Index = npt.NDArray[np.int64]
-_CHUNK_VALUES = 4 << 20  # numbers made at a time: 16 MB of float32
+_CHUNK_VALUES = 4 << 20  # values computed at a time: 16 MB of float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Widening:
         self._by_name = self._index()
 
     def _index(self) -> dict[str, tuple[str, int, bool]]:
-        """Grown tensor name -> role, layer of the source it is made from, whether it is new."""
+        """Return by grown tensor: its role, the source's layer, and whether it is new."""
         index = {self._large.name(role): (role, 0, False) for role in ("final_norm", "embed")}
         if not self._large.tied:
             index[self._large.name("head")] = ("head", 0, False)
@@ -58,7 +58,7 @@ class Widening:
         return index
 
     def chunks(self, name: str) -> Iterator[Floats]:
-        """The rows of a grown tensor, in order."""
+        """Yield the rows of a grown tensor, in order."""
         role, layer, is_new = self._by_name[name]
         source = self._tensors.read(self._small.name(role, layer))
         rng = np.random.default_rng((self._seed, zlib.crc32(name.encode())))
@@ -73,7 +73,7 @@ class Widening:
         yield from _fill(source, plan, shape, rng)
 
     def _norm(self, role: str, source: Floats, rng: np.random.Generator) -> Floats:
-        """Scaled so that the smaller mean square over more channels gives the same output."""
+        """Rescale, since the mean square over more channels is smaller."""
         if role in ("q_norm", "k_norm"):  # over a head, whose size does not change
             return source
         grown = rng.choice(source, self._large.hidden)
@@ -95,12 +95,12 @@ class Widening:
 
 
 def layer_places(small: DecoderSpec, large: DecoderSpec) -> list[int]:
-    """The grown model's layers that compute; the last one is always among them."""
+    """Return the grown model's layers that compute; the last one is always among them."""
     return [(i + 1) * large.layers // small.layers - 1 for i in range(small.layers)]
 
 
 def _query_places(small: DecoderSpec, large: DecoderSpec) -> Index:
-    """Channel of the old query heads -> channel of the new: groups keep their key head."""
+    """Return each old query channel's place in the new heads: groups keep their key head."""
     group, wider = small.heads // small.kv_heads, large.heads // large.kv_heads
     head = np.arange(small.heads)
     place = head // group * wider + head % group
@@ -110,7 +110,7 @@ def _query_places(small: DecoderSpec, large: DecoderSpec) -> Index:
 def _fill(
     source: Floats, plan: _Plan, shape: Sequence[int], rng: np.random.Generator
 ) -> Iterator[Floats]:
-    """Rows of the grown matrix: the source's values in their places, random or zero elsewhere."""
+    """Return rows of the grown matrix: the source's values in place, random or zero elsewhere."""
     spread = np.float32(source.std())
     old_row = np.full(shape[0], -1)
     old_row[plan.rows] = np.arange(plan.rows.size)

@@ -38,9 +38,10 @@ ROWS = 30
 # The emulated screen is taller than any output: what a real one scrolls away stays to be drawn.
 TALL = 600
 LIMIT_S = 900.0
-PROMPT = "def get_labels(self):"
+PROMPT = "def copy_file(source, target):"
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
+_ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 # What a picture that is drawn anew begins with.
 _REDRAW = b"\r\x1b[2K"
 
@@ -82,7 +83,7 @@ class Capture:
 
 
 CAPTURES = (
-    Capture("generate", ("generate", PROMPT, "-n", "64")),
+    Capture("generate", ("generate", PROMPT)),
     Capture("demo-race", ("demo", "--count", "1"), at=0.5),
     Capture("demo", ("demo", "--count", "2")),
     Capture("chat", ("chat", "./chatty", "-n", "24"), typed=("def add(a, b):", "/exit")),
@@ -109,8 +110,8 @@ def run(capture: Capture, width: int, folder: Path) -> list[bytes]:
     pieces, typed, end = [], list(capture.typed), time.monotonic() + LIMIT_S
     while (piece := _read(terminal, end)) is not None:
         pieces.append(piece)
-        if typed and b"".join(pieces[-2:]).rstrip(b" ").endswith(b">"):
-            os.write(terminal, typed.pop(0).encode() + b"\n")
+        if typed and _ESCAPE.sub(b"", b"".join(pieces[-2:])).rstrip(b" \b").endswith(b">"):
+            os.write(terminal, typed.pop(0).encode() + b"\r")
     if time.monotonic() >= end:
         os.kill(pid, signal.SIGKILL)
     os.close(terminal)
@@ -141,6 +142,7 @@ def _environment(folder: Path) -> dict[str, str]:
     }
     own = {name: str(folder / "home") for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")}
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    own |= {"EDGEDEC_HISTORY": str(folder / "home" / "history"), "PROMPT_TOOLKIT_NO_CPR": "1"}
     return {**kept, **own, "PYTHONPATH": paths, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
 
 

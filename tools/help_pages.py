@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import wrong_uses
+import wrong_uses_page
 
 from edgedec.cli import main
 
@@ -78,5 +78,5 @@ def run(name: str, fresh: str, check: bool) -> int:
 
 
 if __name__ == "__main__":
-    pages = {"cli.md": page(), "errors.md": wrong_uses.page()}
+    pages = {"cli.md": page(), "errors.md": wrong_uses_page.page()}
     sys.exit(max(run(name, fresh, "--check" in sys.argv[1:]) for name, fresh in pages.items()))

@@ -1,36 +1,7 @@
-"""Wrong uses of the commands and of the Python interface, each run to see what it prints.
+"""Wrong uses of the commands and of the Python interface; ``wrong_uses_page.py`` runs each.
 
-``tools/help_pages.py`` writes what comes of them to docs/errors.md. They run in a folder of their
-own with a cache of its own, need no extra and no network, and print the same on every machine.
-"""
-
-from __future__ import annotations
-
-import contextlib
-import json
-import os
-import shlex
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
-import click.testing
-
-from edgedec._support import installation
-from edgedec.bundle import Bundle
-from edgedec.cli import main
-
-HEAD = """# Wrong uses, and what is printed
-
-Written by `make help-pages` from the list in `tools/wrong_uses.py`, which runs every one of them;
-do not edit. They stand in a folder that holds
-
-| Name | What it is |
-|---|---|
-{contents}
-
-The commands print one line, after `edgedec: error: `, and end with the code that is given.
+They run in a folder that holds ``CONTENTS``, need the extras serve and grammar and no network, and
+print the same on every machine.
 """
 
 CONTENTS = {
@@ -71,6 +42,15 @@ edgedec generate ""
 edgedec generate "- one"
 edgedec chat demo --target demo
 edgedec chat checkpoint
+edgedec run demo "Hi" --json-mode --regex "a+"
+""",
+    "The server": """
+edgedec serve ./missing
+edgedec serve demo --port 99999
+edgedec serve demo --parallel 0
+edgedec serve demo --host 0.0.0.0
+edgedec serve demo --host nowhere.invalid --api-key-file notes.txt
+edgedec serve demo --api-key-file missing.txt
 """,
     "Options": """
 edgedec generate "Hi" --temprature 1
@@ -90,12 +70,40 @@ edgedec generate "Hi" --draft lookup --drafter model
 edgedec generate "Hi" --draft-length many
 edgedec generate "Hi" --accept magic
 edgedec generate "Hi" --max-context 1000000
+edgedec generate "Hi" --draft-context 1
 edgedec generate "Hi" --kv-memory 1KB
 edgedec generate "Hi" --memory 1MB
 edgedec generate "Hi" --memory plenty
+edgedec generate "Hi" --weight-memory 1KB
 edgedec generate "Hi" --plan missing.json
 edgedec generate "Hi" --logprobs 3
 edgedec demo --count 0
+""",
+    "JSON and grammars": """
+edgedec generate "Hi" --json-schema missing.json
+edgedec generate "Hi" --json-schema notes.txt
+edgedec generate "Hi" --regex "("
+edgedec generate "Hi" --grammar notes.txt
+edgedec generate "Hi" --json-mode --regex "a+"
+""",
+    "The library": """
+edgedec run missing "Hi"
+edgedec run missing.gguf "Hi"
+edgedec run demo Why is the sky blue?
+edgedec run checkpoint "Hi"
+edgedec run demo "Hi" --system "Be brief." --raw
+edgedec run demo "Hi" --weights int8 --calibrated
+edgedec run demo "Hi" --draft magic
+edgedec run demo "Hi" --draft lokup
+edgedec run ""
+edgedec pull demo
+edgedec pull taken
+edgedec show Qwen3
+edgedec rm Qwen3
+edgedec rm
+edgedec rm --all --unused
+edgedec list please
+edgedec config threads 4
 """,
     "Prompts in files": """
 edgedec generate "Hi" --prompts twice.jsonl
@@ -123,6 +131,7 @@ edgedec bench demo --draft missing
 edgedec plan demo --memory 1MB
 edgedec plan demo --out taken
 edgedec profile demo --threads 0
+edgedec prepare nothing
 edgedec simulate demo --card abacus
 edgedec devices --jsno
 edgedec cache --clean
@@ -130,17 +139,13 @@ edgedec doctor please
 """,
 }
 
-CONFIG = {
-    "model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64,
-    "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
-    "rms_norm_eps": 1e-5, "max_position_embeddings": 128, "tie_word_embeddings": True,
-}  # fmt: skip
-
 PYTHON = """
 Pipeline.open("missing")
 Pipeline.open("Qwen/Qwen3-0.6B")
 Pipeline.open("demo", n_threads=2)
 Pipeline.open("demo", draft="magic")
+Pipeline.open("demo", conversations=0)
+pipeline.restore("notes.txt")
 pipeline.generate("")
 pipeline.generate(b"Hi")
 pipeline.generate([99999])
@@ -157,113 +162,3 @@ pipeline.chat([{"role": "user"}])
 GenerateOptions(logprobs=-1)
 SamplingParams(top_k=0.5)
 """
-
-
-def page() -> str:
-    """The whole page, Markdown."""
-    contents = "\n".join(f"| `{name}` | {what} |" for name, what in CONTENTS.items())
-    parts = [HEAD.format(contents=contents)]
-    with sandbox():
-        for title, lines in COMMANDS.items():
-            rows = [command_row(line) for line in lines.strip().splitlines()]
-            parts.append(section(title, ("Command", "Code", "What is printed"), rows))
-        rows = list(python_rows())
-    parts.append(section("Python", ("Expression", "Exception", "Its message"), rows))
-    return "\n".join(parts)
-
-
-def section(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """One table."""
-    lines = [f"## {title}\n", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def command_row(line: str) -> tuple[str, ...]:
-    """A command, its exit code and its line."""
-    code, printed = run(shlex.split(line)[1:])
-    return quoted(line), str(code), quoted(printed)
-
-
-def run(words: list[str]) -> tuple[int, str]:
-    """The exit code of a command and the line that it prints on standard error."""
-    result = click.testing.CliRunner().invoke(main, words, input="", prog_name="edgedec")
-    lines = result.stderr.splitlines()
-    if result.stdout or len(lines) != 1 or not lines[0].startswith("edgedec: error: "):
-        raise SystemExit(f"{words}: expected one line of error, got {result.output}")
-    return result.exit_code, portable(lines[0].removeprefix("edgedec: error: "))
-
-
-def python_rows() -> Iterator[tuple[str, ...]]:
-    """An expression, the exception that it raises, and what that says."""
-    from edgedec import GenerateOptions, Pipeline, SamplingParams
-
-    with Pipeline.open("demo", threads=1) as pipeline:
-        names = {
-            "GenerateOptions": GenerateOptions,
-            "Pipeline": Pipeline,
-            "SamplingParams": SamplingParams,
-            "pipeline": pipeline,
-        }
-        for line in PYTHON.strip().splitlines():
-            try:
-                eval(line, names)
-            except Exception as error:
-                kind = type(error).__name__
-                yield quoted(line), f"`{kind}`", quoted(portable(" ".join(str(error).split())))
-            else:
-                raise SystemExit(f"{line}: expected an exception")
-
-
-def portable(text: str) -> str:
-    """A message as somebody sees it who installed edgedec from its wheel, in this folder."""
-    here = f"`{installation.upgrade()}`"
-    text = text.replace(here, f"`pip install --upgrade {installation.DISTRIBUTION}`")
-    return text.replace(f"{Path.cwd()}{os.sep}", "")
-
-
-def quoted(text: str) -> str:
-    """Code in a cell of a Markdown table."""
-    marks = "``" if "`" in text else "`"
-    pad = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{marks}{pad}{text}{pad}{marks}".replace("|", "\\|")
-
-
-@contextlib.contextmanager
-def sandbox() -> Iterator[None]:
-    """A present folder with ``CONTENTS``, and a cache where nothing was measured."""
-    before = dict(os.environ)
-    there = Path.cwd()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        os.chdir(folder)
-        os.environ["EDGEDEC_CACHE"] = os.environ["XDG_CACHE_HOME"] = str(folder / ".cache")
-        os.environ.pop("EDGEDEC_DEBUG", None)
-        try:
-            fill(folder)
-            yield
-        finally:
-            os.chdir(there)
-            os.environ.clear()
-            os.environ.update(before)
-
-
-def fill(folder: Path) -> None:
-    """Make what ``CONTENTS`` describes."""
-    demo = Bundle.open("demo").path
-    for name in CONTENTS:
-        if name.endswith("/"):
-            (folder / name).mkdir()
-    (folder / "checkpoint/config.json").write_text(json.dumps(CONFIG), "utf-8")
-    (folder / "downloads/model.gguf").write_bytes(b"GGUF\3\0\0\0")
-    (folder / "broken/manifest.json").write_text('{"schema_version": 2, "roles"', "utf-8")
-    (folder / "newer/manifest.json").write_text('{"schema_version": 99}', "utf-8")
-    shutil.copytree(demo, folder / "cut", dirs_exist_ok=True)
-    weights = folder / "cut/target/model.onnx.data"
-    weights.write_bytes(weights.read_bytes()[:1000])
-    (folder / "taken/notes.txt").write_text("Mine.\n", "utf-8")
-    (folder / "notes.txt").write_text("Buy milk.\n", "utf-8")
-    chat = {"id": "a", "messages": [{"role": "user", "content": "Hi"}]}
-    (folder / "chats.jsonl").write_text(json.dumps(chat) + "\n", "utf-8")
-    (folder / "twice.jsonl").write_text('{"id": "a", "prompt": "Hi"}\n' * 2, "utf-8")
-    (folder / "pirate.json").write_text('[{"content": "Arr"}]', "utf-8")
