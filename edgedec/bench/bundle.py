@@ -141,8 +141,7 @@ def _raced(
 def _categories(asked: Race, recorder: Recorder, found: Comparison) -> list[dict[str, Any]]:
     questions = [one for one in asked.prompts if isinstance(one, Question)]
     rows = by_category(questions, recorder.runs, found) if questions else []
-    for row in rows:
-        recorder.add(kind="category", **row)
+    recorder.table(rows, "category")
     for question in questions:
         recorder.add(kind="question", prompt=question.id, category=question.category)
     return rows

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol, TypeVar
 
-from edgedec.bench.records import Recorder
+from edgedec.bench.records import Recorder, Row
 from edgedec.errors import InputError
 from edgedec.pipeline import GenerateOptions, Generation, Prompt
 
@@ -114,6 +114,10 @@ class Comparison:
             "identical": self.identical[name],
             "prompts": len(ratios),
         }
+
+    def rows(self) -> list[Row]:
+        """Return a table of all candidates."""
+        return [{"candidate": name, **self.summary(name)} for name in self.tpot_s]
 
     def record(self, recorder: Recorder) -> None:
         """Add a record for each candidate's summary."""

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +37,13 @@ class Recorder:
         line = json.dumps({"benchmark": self._benchmark, **fields})
         self._file.write(line + "\n")
         self._file.flush()
+
+    def table(self, rows: Iterable[Row], kind: str = "summary") -> list[Row]:
+        """Write a record for each row of a table; return the rows."""
+        found = list(rows)
+        for row in found:
+            self.add(kind=kind, **row)
+        return found
 
 
 @contextmanager

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from edgedec.bench import pacing
 from edgedec.bench.compare import OnProgress
 from edgedec.bench.workloads import Prompt
 from edgedec.decoding import drafting
 from edgedec.decoding.emission import Emission
+from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
+from edgedec.testing.paced import PacedModel, PacedSession
 
 PLAIN, SPECULATIVE = "plain", "speculative"
 WARM_UP_TOKENS = 48
@@ -101,9 +102,9 @@ class Showcase:
         return self._sides[SPECULATIVE].generate(prompt, options)
 
     def hold(self, one_row_s: float) -> None:
-        """Pace both sides' targets from now on, see ``pacing``."""
+        """Pace both sides' targets from now on, see ``curve``."""
         for pipeline in self._sides.values():
-            pacing.hold(pipeline, one_row_s)
+            hold(pipeline, one_row_s)
 
     def duel(self, name: str, prompt: str, options: GenerateOptions, on_token: OnToken) -> Duel:
         """Decode a prompt with both sides in turn; calls ``on_token`` with each token."""
@@ -190,3 +191,37 @@ def least_repetitive(
             on_progress(len(found), len(prompts))
     best = sorted(found, key=lambda entry: entry[:3])[:count]
     return [prompt for *_, prompt in sorted(best, key=lambda entry: entry[2])]
+
+
+# -- pacing a target to the time of a larger one, so that a person can watch it decode ----------
+
+# Pass times over that of one row: a half-billion decoder in int4 on two x86-64 cores
+# (docs/measurements/formats.jsonl).
+_ROWS = (1, 2, 3, 4, 8, 16)
+_RATIOS = (1.0, 1.16, 1.38, 1.53, 2.32, 3.86)
+# Chunks of a prompt are wider, and are not paced.
+_MOST_ROWS = 32
+
+
+def curve(one_row_s: float) -> CostCurve:
+    """Return the cost curve of passes whose single row takes ``one_row_s`` seconds."""
+    return CostCurve(_ROWS, tuple(one_row_s * ratio for ratio in _RATIOS))
+
+
+def hold(pipeline: Pipeline, one_row_s: float) -> None:
+    """Pace a pipeline's target to ``curve(one_row_s)`` from now on.
+
+    A slower pass takes its own time. A policy of measured costs gets the paced ones.
+    """
+    engine, held = pipeline.engine, curve(one_row_s)
+
+    def seconds(rows: int, context: int) -> float:
+        return held.at(rows) if rows <= _MOST_ROWS else 0.0
+
+    engine.target = engine.texts.session = PacedSession(
+        PacedModel(pipeline.target, seconds), engine.target
+    )
+    if isinstance(engine.policy, MeasuredCost):
+        engine.policy = MeasuredCost(held, engine.policy.draft_s)
+    elif isinstance(engine.policy, Fixed) and engine.policy.lone_row_s is not None:
+        engine.policy.lone_row_s = held.at(1)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from edgedec.bench.bundle import PLAIN, race
-from edgedec.bench.compare import compare
 from edgedec.bench.fuzzing.attacks import untrusted
 from edgedec.bench.records import Recorder, Row, recording
-from edgedec.bench.sections import formats, identity, never_slower, pair, rounding
-from edgedec.bench.sections.busy import busy
+from edgedec.bench.sections import formats, identity, never_slower, pair
 from edgedec.bench.sections.conversations import conversations
 from edgedec.bench.sections.draft_context import draft_context
 from edgedec.bench.sections.estimate import estimate
@@ -27,13 +24,14 @@ from edgedec.bench.sections.other_texts import other_texts
 from edgedec.bench.sections.overlap import overlap, overlap_sampled
 from edgedec.bench.sections.plans import planner
 from edgedec.bench.sections.prefill import prefill
+from edgedec.bench.sections.rounding import rounding
 from edgedec.bench.sections.serve import serve
 from edgedec.bench.sections.streaming import streaming
 from edgedec.bench.sections.trust import simulation_trust
 from edgedec.bench.workloads import random_prompts
 from edgedec.bench.workshop import GROWN, Suite
 from edgedec.decoding.sampling import SamplingParams
-from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
+from edgedec.pipeline import GenerateOptions, Prompt
 
 Section = Callable[[Suite, Recorder], list[Row]]
 
@@ -76,20 +74,6 @@ def grown(suite: Suite, recorder: Recorder) -> list[Row]:
     return _speed(suite, recorder, suite.shop.bundle("int4", target=GROWN), SamplingParams(), names)
 
 
-def baselines(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure plain decoding of the grown target by weight format, to find the baseline."""
-    options = GenerateOptions(64, ignore_eos=True)
-    with ExitStack() as stack:
-        pipelines = {
-            f"plain {weights}": stack.enter_context(
-                Pipeline.open(suite.shop.bundle(weights, target=GROWN), suite.plain())
-            )
-            for weights in ("int4", "int8")
-        }
-        found = compare(pipelines, suite.code(), options, recorder)
-    return [{"candidate": name, **found.summary(name)} for name in found.tpot_s]
-
-
 def grown_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
     """Repeat ``grown`` at temperature 0.8 with a seed."""
     sampling = SamplingParams(temperature=0.8, seed=0)
@@ -128,7 +112,6 @@ _SECTIONS = (
     engine,
     distribution,
     shipped,
-    baselines,
     grown,
     grown_sampled,
     hopeless,
@@ -147,9 +130,8 @@ _SECTIONS = (
     exact,
     lone_rows,
     *formats.SECTIONS,
-    busy,
     estimate,
-    *rounding.SECTIONS,
+    rounding,
     conversations,
     draft_context,
     kv_types,
@@ -186,4 +168,4 @@ def _speed(
         entrants[name] = suite.options(**_OPENED.get(name, {"draft": name}))
     options = GenerateOptions(128, sampling, ignore_eos=True)
     found = race(bundle, entrants, prompts or suite.code(), options, recorder, repeats=repeats)
-    return [{"candidate": name, **found.summary(name)} for name in found.tpot_s]
+    return found.rows()

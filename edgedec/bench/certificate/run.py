@@ -142,7 +142,7 @@ def _stages(job: Job, formats: list[str]) -> Iterator[_Stage]:
         )
         yield _Stage(f"{format}: control", {_control(format): partial(broken_rule, job, options)})
         yield _Stage(f"{format}: matrix", {_matrix(format): partial(_options, job, options)})
-    yield _Stage("distribution", {_DISTRIBUTION: lambda progress: distribution.tested(progress)})
+    yield _Stage("distribution", {_DISTRIBUTION: distribution.tested})
 
 
 _DISTRIBUTION = "distribution"

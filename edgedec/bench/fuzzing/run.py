@@ -69,8 +69,7 @@ def run(recorder: Recorder, count: int, out: Path, seed: int = SEED) -> list[Row
         for folder in folders.values():
             _remove(folder)
     rows = [_row(name, tally) for name, tally in tallies.items()]
-    for row in rows:
-        recorder.add(kind="tally", seed=seed, **row)
+    recorder.table(({"seed": seed, **row} for row in rows), "tally")
     recorder.add(
         kind="total",
         asked=count,

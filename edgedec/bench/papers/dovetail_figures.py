@@ -29,10 +29,6 @@ _SIX_MORE = "more with six"
 _GPU = ("devices.gpu.bandwidth_share", "devices.gpu.launch_s")
 
 
-def _figure(low: float, high: float, kind: str, source: str, url: str, note: str = "") -> Figure:
-    return Figure(low, high, kind, source, url, note)
-
-
 def _guess(low: float, high: float, note: str) -> Figure:
     return Figure(low, high, "estimate", "this reproduction", "", note)
 
@@ -46,11 +42,11 @@ _TEXTS = {
     PROMPT: _guess(
         250, 550, "220 to 350 tokens with the chat model's system prompt, at 65 to 90% of the peak"
     ),
-    ANSWER: _figure(
+    ANSWER: Figure(
         250, 512, "derived", "Dovetail's code: at most 512 new tokens", _CODE, "few end much before"
     ),
 }
-_FIVE_LENGTH = _figure(
+_FIVE_LENGTH = Figure(
     5.77,
     5.90,
     "measured",
@@ -58,7 +54,7 @@ _FIVE_LENGTH = _figure(
     _ABSTRACT,
     "its code divides tokens by the last round's index: one round too few, of 45 to 85 a text",
 )
-_LAYERS = _figure(
+_LAYERS = Figure(
     5,
     6,
     "derived",
@@ -66,9 +62,9 @@ _LAYERS = _figure(
     _CODE,
     "extra blocks are counted beside a first one in its table, and not in its scripts",
 )
-_OFFLOADED = _figure(10, 10, "derived", "Dovetail's run_accl.sh: --ngl 10", _CODE)
+_OFFLOADED = Figure(10, 10, "derived", "Dovetail's run_accl.sh: --ngl 10", _CODE)
 _FIVE = {
-    BASE: _figure(2.12, 2.12, "measured", "Dovetail: CPU-only, 7B on the server", _ABSTRACT),
+    BASE: Figure(2.12, 2.12, "measured", "Dovetail: CPU-only, 7B on the server", _ABSTRACT),
     **_on(_SERVER.card, "devices.cpu.flops.fp32", "devices.cpu.flops_share", *_GPU),
     ACCEPTED: _FIVE_LENGTH,
     DRAFT_LAYERS: _LAYERS,
@@ -76,7 +72,7 @@ _FIVE = {
 }
 _MEMORY = {
     DRAFT_LAYERS: _LAYERS,
-    "tokens in the draft's cache": _figure(
+    "tokens in the draft's cache": Figure(
         500, 900, "derived", "Dovetail's code: at most 512 new tokens", _CODE, "and the prompt"
     ),
     "buffers, GB": _guess(0.02, 0.2, "activations and logits of a prompt; its code asks PyTorch"),
@@ -165,7 +161,7 @@ def _speed_claims() -> list[Claim]:
             2.75 / 2.77,
             {
                 **_FIVE,
-                _SIX_MORE: _figure(
+                _SIX_MORE: Figure(
                     0.08, 0.08, "derived", "Dovetail: accepted lengths 5.98 and 5.90", _ABSTRACT
                 ),
             },
@@ -185,9 +181,9 @@ def _laptop_claim() -> Claim:
         "tokens/s on the laptop, GTX 1050 + i5-9300H",
         6.35,
         {
-            BASE: _figure(3.65, 3.65, "measured", "Dovetail: CPU-only, laptop", _ABSTRACT),
+            BASE: Figure(3.65, 3.65, "measured", "Dovetail: CPU-only, laptop", _ABSTRACT),
             **_on(_LAPTOP.card, "devices.cpu.flops.int8", "devices.cpu.flops_share", *_GPU),
-            ACCEPTED: _figure(
+            ACCEPTED: Figure(
                 3.2,
                 4.4,
                 "derived",
@@ -221,7 +217,7 @@ def _memory_claims() -> list[Claim]:
             {
                 **_MEMORY,
                 ON_GPU: _OFFLOADED,
-                "tokens in the target's cache": _figure(
+                "tokens in the target's cache": Figure(
                     500,
                     4096,
                     "derived",

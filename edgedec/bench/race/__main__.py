@@ -15,7 +15,7 @@ from edgedec._support.locks import alone
 from edgedec.bench.perplexity import heldout_tokens
 from edgedec.bench.race import driver, texts
 from edgedec.bench.race.entrants import Entrant, Gathering
-from edgedec.bench.race.models import ModelMaker
+from edgedec.bench.race.environment import ModelMaker
 from edgedec.bench.race.protocol import known
 from edgedec.bench.race.report import Report, table
 from edgedec.bench.records import Recorder, resuming

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.bench.race.children import Failed, ask
-from edgedec.bench.race.environment import Environment, make
-from edgedec.bench.race.models import ModelMaker, size
+from edgedec.bench.race.environment import Environment, ModelMaker, make, size
 from edgedec.bench.race.protocol import Models, Peer, Way, file_of, label, ways
 from edgedec.bench.records import Recorder
 from edgedec.errors import EdgedecError

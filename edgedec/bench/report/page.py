@@ -10,7 +10,7 @@ from typing import Any
 
 from edgedec._support.atomic import replacing
 from edgedec._version import __version__
-from edgedec.bench.report import figures, tokens
+from edgedec.bench.report import figures
 
 Facts = Mapping[str, Any]
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -47,7 +47,7 @@ def html(records: Sequence[Facts]) -> str:
         race=race,
         version=__version__,
         plots=_plots(race),
-        text=tokens.shown(race.generation) if race.generation else None,
+        text=shown(race.generation) if race.generation else None,
     )
 
 
@@ -217,3 +217,45 @@ def _plots(race: _Race) -> dict[str, Any]:
             found["memory"] = figures.memory(shown)
     # Drawn here; matplotlib escapes the names in them.
     return {name: Markup(svg) for name, svg in found.items()}
+
+
+# -- a recorded generation as accepted, rejected and target texts by round ----------------------
+
+# Line ends and tabs of rejected tokens are shown as symbols, so that the text keeps its layout.
+_SIGNS = {"\n": "\N{RETURN SYMBOL}", "\t": "\N{RIGHTWARDS ARROW TO BAR}", "\r": ""}
+# Characters of a prompt that are shown, its end.
+_LONGEST = 1200
+
+
+def shown(generation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the prompt, and the rounds with their tokens; all as plain text, to be escaped."""
+    rounds = []
+    counts = dict.fromkeys(("accepted", "own", "rejected"), 0)
+    for number, one in enumerate(generation["sides"]["auto"]["rounds"], 1):
+        rejected = ["".join(_SIGNS.get(c, c) for c in text) for text in one["rejected"]]
+        counts["accepted"] += len(one["accepted"])
+        counts["rejected"] += len(rejected)
+        counts["own"] += one["emitted"] - len(one["accepted"])
+        rounds.append(
+            {
+                "accepted": one["accepted"],
+                "rejected": rejected,
+                "own": one["own"],
+                "about": _about(number, one),
+            }
+        )
+    prompt = generation["text"]
+    if len(prompt) > _LONGEST:
+        prompt = f"\N{HORIZONTAL ELLIPSIS}{prompt[-_LONGEST:]}"
+    return {"name": generation["prompt"], "prompt": prompt, "rounds": rounds, **counts}
+
+
+def _about(number: int, one: Mapping[str, Any]) -> str:
+    """Describe a round in a line."""
+    drafted = len(one["accepted"]) + len(one["rejected"])
+    if not drafted:
+        return f"round {number}: nothing drafted, at {1000 * one['seconds']:.0f} ms"
+    return (
+        f"round {number}: {len(one['accepted'])} of {drafted} drafted tokens accepted"
+        f" ({one['source']}), at {1000 * one['seconds']:.0f} ms"
+    )

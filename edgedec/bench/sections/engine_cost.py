@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from edgedec.bench import pacing
+from edgedec.bench import showcase
 from edgedec.bench.records import Recorder
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
@@ -29,7 +29,7 @@ from edgedec.errors import StateError
 
 _SHEETS = 32
 # Pass times of a half-billion decoder and of a small draft, for policies that weigh them.
-_CURVE, _DRAFT_S = pacing.curve(20e-3), 2e-3
+_CURVE, _DRAFT_S = showcase.curve(20e-3), 2e-3
 
 
 class InstantModel:

@@ -45,10 +45,7 @@ def first_token(suite: Suite, recorder: Recorder) -> list[Row]:
                     found[way].append(seconds)
     finally:
         shutil.rmtree(cache, ignore_errors=True)
-    rows = _rows(found)
-    for row in rows:
-        recorder.add(kind="summary", **row)
-    return rows
+    return recorder.table(_rows(found))
 
 
 def _rows(found: dict[str, list[float]]) -> list[Row]:

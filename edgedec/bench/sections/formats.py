@@ -16,7 +16,6 @@ from edgedec.bench.compare import facts
 from edgedec.bench.perplexity import heldout_tokens, perplexity
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.sections import bare_llamacpp
-from edgedec.bench.sections.agreement import agreement
 from edgedec.bench.workshop import GROWN, Suite
 from edgedec.decoding import policy
 from edgedec.errors import RuntimeUnavailable
@@ -48,7 +47,21 @@ def identity_formats(suite: Suite, recorder: Recorder) -> list[Row]:
         optimum = shop.alone("optimum", "target", "fp32")
         models["optimum plain"] = (optimum, plain)
         models["optimum speculative"] = (optimum, replace(plain, draft="lookup"))
-    return agreement(models, [(name, str(text)) for name, text in suite.code()], recorder)
+    texts: dict[str, list[list[int]]] = {}
+    for name, (path, options) in models.items():
+        with Pipeline.open(path, options) as pipeline:
+            encoded = [pipeline.tokenizer.encode(str(text)) for _, text in suite.code()]
+            texts[name] = [_generate(pipeline, tokens).token_ids for tokens in encoded]
+    reference, *others = texts
+    return recorder.table(
+        {
+            "reference": reference,
+            "model": name,
+            "texts": len(texts[name]),
+            "identical": sum(a == b for a, b in zip(texts[reference], texts[name], strict=True)),
+        }
+        for name in others
+    )
 
 
 def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -141,9 +154,7 @@ def formats(suite: Suite, recorder: Recorder) -> list[Row]:
     for (name, drafter), seconds in runs.items():
         kind = "plain" if drafter == "none" else "speculative"
         rows[name][f"{kind}_tokens_per_second"] = len(seconds) / sum(seconds)
-    for row in rows.values():
-        recorder.add(kind="summary", **row)
-    return list(rows.values())
+    return recorder.table(rows.values())
 
 
 def _measured(name: str, pipeline: Pipeline) -> Row:

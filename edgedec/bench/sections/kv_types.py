@@ -76,9 +76,7 @@ def _compared(
         for part in (_diverged(opened), _timed(opened), _texts(suite, opened, recorder)):
             for kind, found in part.items():
                 rows[kind] |= found
-    for row in rows.values():
-        recorder.add(kind="summary", **row)
-    return list(rows.values())
+    return recorder.table(rows.values())
 
 
 # -- divergence ---------------------------------------------------------------------------------
@@ -187,6 +185,3 @@ def _texts(suite: Suite, opened: Mapping[str, Pipeline], recorder: Recorder) -> 
         }
         for kind in opened
     }  # fmt: skip
-
-
-SECTIONS = (kv_types,)

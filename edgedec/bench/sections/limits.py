@@ -91,9 +91,7 @@ def limits(suite: Suite, recorder: Recorder) -> list[Row]:
                  weight_bytes=work.weight_bytes, operations=work.operations)  # fmt: skip
     rows = [_share(way, texts, work, machine) for way in pipelines]
     rows += [_pass(target, width, threads, work, machine) for width in _WIDTHS]
-    for row in rows:
-        recorder.add(kind="summary", **row)
-    return rows
+    return recorder.table(rows)
 
 
 def bandwidth(size: int, threads: int) -> float:

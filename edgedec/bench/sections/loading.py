@@ -42,9 +42,7 @@ def loading(suite: Suite, recorder: Recorder) -> list[Row]:
         if len({found["logits"] for some in runs.values() for found in some}) != 1:
             raise EdgedecError("the logits of these loads are not the same bits")
         rows = [_row(way, runs[way], _load(bundle, caches[way], 2), recorder) for way in WAYS]
-    for row in rows:
-        recorder.add(kind="summary", **row)
-    return rows
+    return recorder.table(rows)
 
 
 @contextmanager

@@ -104,15 +104,13 @@ def _race(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Ro
                 entrants[f"{world} model {length or 'auto'}"] = ModelAlone(pipeline, length)
         found = compare(entrants, suite.code(), options, recorder)
         slowed = _slowed(worlds["paced"])
-    rows: list[Row] = [{"candidate": name, **found.summary(name)} for name in found.tpot_s]
+    rows = found.rows()
     recorder.add(kind="contention", target_factor=slowed)
     for world, decision in _picks(bundle, curve, slowed, sampling.temperature):
         if world in worlds:
             rows += [_verdict(world, drafters, found, decision) for drafters in _DRAFTERS]
             recorder.add(kind="decision", world=world, reasons=list(decision.reasons))
-    for row in rows:
-        recorder.add(kind="row", **row)
-    return rows
+    return recorder.table(rows, "row")
 
 
 def _shared() -> dict[str, Any]:

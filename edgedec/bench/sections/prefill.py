@@ -41,13 +41,10 @@ def prefill(suite: Suite, recorder: Recorder) -> list[Row]:
             for name, seconds in _turn(sessions, tokens, suite.shop.work, gguf, threads).items():
                 recorder.add(kind="run", way=name, turn=turn, seconds=seconds)
                 found.setdefault(name, []).append(seconds)
-    rows = [
+    return recorder.table(
         {"way": name, "ttft_s": median(seconds), "tokens_per_second": _TOKENS / median(seconds)}
         for name, seconds in found.items()
-    ]
-    for row in rows:
-        recorder.add(kind="summary", **row)
-    return rows
+    )
 
 
 def _turn(

@@ -36,20 +36,9 @@ def rounding(suite: Suite, recorder: Recorder) -> list[Row]:
     return rows
 
 
-def calibration(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure the calibrated export of the target grown to half a billion and to a billion."""
-    return [
-        commands.export(suite.shop, suite.shop.checkpoint("target", preset), recorder).row
-        for preset in ("target-0.5b", "target-1b")
-    ]
-
-
 def _heldout_text(file: Path) -> Path:
     files = heldout_files()
     parts = [one.read_text("utf-8", errors="replace")[: _CHARACTERS // len(files)] for one in files]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("\n".join(parts), "utf-8")
     return file
-
-
-SECTIONS = (rounding, calibration)

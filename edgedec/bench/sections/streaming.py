@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.sections.control_group import limited, run
+from edgedec.bench.workloads import heldout_prompts
 from edgedec.bench.workshop import GROWN, Suite
 from edgedec.errors import InputError
 from edgedec.loading.sources import every_format
+from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.runtimes._ort.packed import kept_bytes
 from edgedec.runtimes.onnx import preparing
 from edgedec.runtimes.onnx.streaming.opening import block_sizes
@@ -101,7 +105,7 @@ class _Runs:
             "prompts": min(self._suite.prompts, _MOST_PROMPTS),
             "tokens": _PLAIN_TOKENS if draft == "none" else _TOKENS,
         }
-        arguments = ["-m", "edgedec.bench.sections._streaming_child", json.dumps(task)]
+        arguments = ["-m", "edgedec.bench.sections.streaming", json.dumps(task)]
         with nullcontext() if limit is None else limited(limit) as group:
             if limit is not None and group is None:
                 raise InputError("no control group can be made: run as root")
@@ -122,3 +126,43 @@ def _cool(file: Path) -> None:
     """Drop a file's pages from the page cache."""
     with file.open("rb") as stream:
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+# -- in the child process ------------------------------------------------------------------------
+
+
+def main(task: dict[str, Any]) -> dict[str, Any]:
+    """Return seconds per token, bytes read per target pass, and the texts' tokens."""
+    options = GenerateOptions(task["tokens"], ignore_eos=True)
+    seconds, texts, passes, read = [], [], 0, 0
+    with Pipeline.open(task["bundle"], plan="none", **task["options"]) as pipeline:
+        for prompt in heldout_prompts(task["prompts"]):
+            before = _read_bytes()
+            done = pipeline.generate(prompt.text, options)
+            read += _read_bytes() - before
+            passes += done.metrics.target_passes
+            seconds.append(done.metrics.tpot_s)
+            texts.append(done.token_ids)
+        anonymous = _anonymous_bytes()
+    return {
+        "tpot_s": sum(seconds) / len(seconds),
+        "median_tpot_s": median(seconds),
+        "read_bytes_per_pass": read / passes,
+        "tokens_per_pass": sum(map(len, texts)) / passes,
+        "anonymous_bytes": anonymous,
+        "texts": texts,
+    }
+
+
+def _read_bytes() -> int:
+    """Return what this process has caused to be read from the disk."""
+    return int(Path("/proc/self/io").read_text("ascii").split("\nread_bytes: ")[1].split()[0])
+
+
+def _anonymous_bytes() -> int:
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) * 1024
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))  # noqa: T201

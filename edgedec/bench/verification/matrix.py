@@ -14,6 +14,7 @@ from pathlib import Path
 from edgedec.bench.compare import OnProgress, Progress
 from edgedec.bench.verification import cases as asking
 from edgedec.bench.verification.cases import GREEDY, Case
+from edgedec.bench.verification.near_ties import replay
 from edgedec.bench.verification.results import Verification, Way
 from edgedec.bench.verification.verify import Prompts, Texts, check, decode, plainly
 from edgedec.bench.verification.ways import (
@@ -23,7 +24,6 @@ from edgedec.bench.verification.ways import (
     drafters,
     with_length,
 )
-from edgedec.bench.verification.width_changes import replay
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.grammar.spec import json_object

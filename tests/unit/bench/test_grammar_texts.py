@@ -9,8 +9,7 @@ import pytest
 
 from edgedec import Pipeline
 from edgedec.bench.records import Recorder
-from edgedec.bench.sections.grammar import texts
-from edgedec.bench.sections.schemas import random_schema
+from edgedec.bench.sections.grammar import random_schema, texts
 
 pytest.importorskip("llguidance")
 jsonschema = pytest.importorskip("jsonschema")

@@ -17,7 +17,7 @@ from edgedec.bench.race.__main__ import _earlier
 from edgedec.bench.race.children import execute
 from edgedec.bench.race.driver import Results, Rules
 from edgedec.bench.race.entrants import Entrant, Gathering
-from edgedec.bench.race.models import ModelMaker
+from edgedec.bench.race.environment import ModelMaker
 from edgedec.bench.race.protocol import Peer
 from edgedec.bench.race.report import Report, Spread, spread, table
 from edgedec.bench.race.texts import Text

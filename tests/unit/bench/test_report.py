@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("matplotlib", reason="matplotlib not installed: install the extra report")
 
 from edgedec.bench.bundle import Race, bench_bundle
-from edgedec.bench.report import page, tokens
-from edgedec.bench.report.rounds import watch
+from edgedec.bench.report import page
+from edgedec.bench.report.observed import watch
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 
@@ -132,11 +132,11 @@ def test_plots_are_in_the_colours_of_the_page_and_share_no_names() -> None:
 
 
 def test_tokens_by_what_became_of_them() -> None:
-    found = tokens.shown(records()[-1])
+    found = page.shown(records()[-1])
     assert (found["accepted"], found["rejected"], found["own"]) == (1, 2, 2)
     assert found["rounds"][0]["rejected"][0] == "\N{RETURN SYMBOL}"
     long = {**records()[-1], "text": "x" * 5000}
-    assert len(tokens.shown(long)["prompt"]) < 2000
+    assert len(page.shown(long)["prompt"]) < 2000
 
 
 def test_a_watched_text_is_the_same_text() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgedec.bench import pacing
-from edgedec.bench.showcase import PLAIN, SPECULATIVE, Showcase, least_repetitive
+from edgedec.bench.showcase import PLAIN, SPECULATIVE, Showcase, curve, least_repetitive
 from edgedec.bench.workloads import Prompt
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
@@ -77,8 +76,8 @@ def test_what_is_not_held_runs_at_its_own_speed(showcase: Showcase) -> None:
 
 
 def test_the_pace_of_more_rows() -> None:
-    assert pacing.curve(2.0).at(1) == 2.0
-    assert pacing.curve(2.0).at(4) > pacing.curve(2.0).at(2) > 2.0
+    assert curve(2.0).at(1) == 2.0
+    assert curve(2.0).at(4) > curve(2.0).at(2) > 2.0
 
 
 def test_ctrl_c_ends_both_threads(showcase: Showcase) -> None:

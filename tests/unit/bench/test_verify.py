@@ -9,12 +9,11 @@ import pytest
 
 from edgedec.bench.compare import Progress
 from edgedec.bench.verification.cases import alike
-from edgedec.bench.verification.near_ties import NearTies
+from edgedec.bench.verification.near_ties import NearTies, replay, width_changes
 from edgedec.bench.verification.outcomes import Asked, FirstDifference, divergence, same
 from edgedec.bench.verification.results import Verification, VerificationRow
 from edgedec.bench.verification.verify import decode as verified
 from edgedec.bench.verification.verify import verify
-from edgedec.bench.verification.width_changes import replay, width_changes
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.randomness import Purpose, Streams

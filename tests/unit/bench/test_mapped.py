@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 from pathlib import Path
 
 import pytest
 
-from edgedec.hardware.mapped import MemoryKinds, memory_kinds
+from edgedec.bench.sections._loading_child import MemoryKinds, memory_kinds
 
 MB = 1 << 20
 ROLLUP = """55e0-7ffe ---p 00000000 00:00 0    [rollup]
@@ -43,6 +44,7 @@ def kinds() -> MemoryKinds:
 
 def test_own_memory_is_private_and_a_files_is_mapped(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(64 * MB))
+    gc.collect()
     before = kinds()
     with (tmp_path / "file").open("rb") as file:
         view = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
@@ -50,9 +52,11 @@ def test_own_memory_is_private_and_a_files_is_mapped(tmp_path: Path) -> None:
     read = kinds()
     assert read.mapped - before.mapped > 60 * MB
     assert read.private - before.private < 8 * MB
-    own = bytearray(b"x" * 64 * MB)
+    own = mmap.mmap(-1, 64 * MB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for at in range(0, len(own), mmap.PAGESIZE):
+        own[at] = 1
     held = kinds()
     assert held.private - read.private > 60 * MB
     assert abs(held.mapped - read.mapped) < 8 * MB
     view.close()
-    del own
+    own.close()
