@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.drafting.base import (
+    READ_AT_ONCE,
     Drafter,
     DrafterParts,
     DraftLimits,
@@ -43,6 +44,7 @@ class Table:
         prompt: Sequence[int] = PROMPT,
         context: int | None = 3,
         sharpness: float = 3.0,
+        read_at_once: int = READ_AT_ONCE,
     ) -> None:
         self.target = FakeModel(VOCAB, context=context, sharpness=sharpness)
         self.draft = FakeModel(
@@ -50,7 +52,8 @@ class Table:
         )
         self.session = self.draft.open(capacity)
         self.scorer = self.target.open(4000)
-        self.drafter: Drafter = drafting.create(name, DrafterParts(VOCAB, self.session))
+        parts = DrafterParts(VOCAB, self.session, read_at_once=read_at_once)
+        self.drafter: Drafter = drafting.create(name, parts)
         self.begin(prompt, params, coupled=coupled)
 
     def begin(

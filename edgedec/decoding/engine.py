@@ -40,8 +40,8 @@ class Request:
             pass with ``"cancelled"``.
         policy: how much to draft in this request; None is the engine's policy, which learns nothing
             from a request with its own. ``policy.for_request`` makes one.
-        by_turns: whether other texts wait for their turn: each chunk of the prompt is then a round
-            of its own, which yields no token.
+        by_turns: whether other texts wait for their turn: each chunk of the prompt but the last is
+            then a round of its own, which yields no token.
 
     """
 
@@ -197,11 +197,13 @@ class Engine:
         with self.around_round(metrics):
             metrics.reused_tokens = self._begin_text(request)
         unread = request.prompt[self.target.length : -1]
+        metrics.unread_tokens = len(unread)
         for part in in_turns(unread, by_turns=request.by_turns):
             with self.around_round(metrics):
                 if not read(self.target, part, partial(self._ended, request)):
                     break
-            if request.by_turns:
+            metrics.unread_tokens -= len(part)
+            if metrics.unread_tokens:
                 yield []
         policy.begin(stop.remaining)
         root = request.prompt[-1]

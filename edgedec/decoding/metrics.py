@@ -109,6 +109,7 @@ class Metrics:
     Attributes:
         ttft_s: start of decoding to first token; 0 until there is one.
         reused_tokens: of the prompt, held from the text before.
+        unread_tokens: of the prompt, left to read; 0 before decoding starts and after the prompt.
         decode_s: of all rounds but the first, without the time of the stream's reader.
         emitted: tokens emitted in all; ``first_round`` of them in the first round.
         draft_s, target_s, rounds_s: in the drafter, in target passes, in whole rounds with
@@ -132,6 +133,7 @@ class Metrics:
 
     ttft_s: float = 0.0
     reused_tokens: int = 0
+    unread_tokens: int = field(default=0, compare=False)
     decode_s: float = 0.0
     emitted: int = 0
     first_round: int = 0

@@ -88,6 +88,10 @@ class Texts:
         """Return the number of sessions."""
         return len(self._kept)
 
+    def shared(self, prompt: Sequence[int]) -> int:
+        """Return how many tokens at the beginning of a prompt a session holds."""
+        return max(shared_length(kept.known, prompt[:-1]) for kept in self._kept)
+
     def begin(self, prompt: Sequence[int]) -> Held:
         """Return the session that suits a prompt, gone back to what it shares with it.
 

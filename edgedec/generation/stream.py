@@ -47,8 +47,8 @@ class Stream(Iterator[Emission]):
     def turn(self) -> list[Emission] | None:
         """Run a round; return its events, or None when the text has ended.
 
-        A stream among several that take turns also returns after each chunk of its prompt, with no
-        event.
+        A stream among several that take turns also returns after each chunk of its prompt but the
+        last, with no event; ``metrics.unread_tokens`` says how much of the prompt is left.
         """
         with self._lock:
             try:

@@ -12,8 +12,9 @@ from edgedec._support.fields import one_line
 from edgedec._support.model_path import is_gguf
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting import PLAIN
-from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.drafting.base import READ_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
+from edgedec.decoding.reading import TURN
 from edgedec.decoding.session import Model, Rollback, Session
 from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
@@ -70,6 +71,8 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
             translation=translation,
             draft_branches=draft.capabilities.branches if draft else None,
             choose_view=options.compares_views,
+            # Where texts take turns, others wait while a draft model reads.
+            read_at_once=TURN if options.parallel > 1 else READ_AT_ONCE,
         )
         engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
         stack.callback(engine.drafter.close)

@@ -67,6 +67,8 @@ class Ticket:
         began: when it was made, on the clock of ``perf_counter``.
         stream: the text that is being decoded, set by the decoding thread.
         choice: its number.
+        to_read: tokens of its prompt that are left to read; None before that is known.
+        overtaken: tokens of other prompts that were read while it waited to read its own.
         first_at, last_at: when its first and its latest tokens came; None before.
 
     """
@@ -79,6 +81,8 @@ class Ticket:
         self.deadline = self.began + timeout_s
         self.stream: Stream | None = None
         self.choice = 0
+        self.to_read: int | None = None
+        self.overtaken = 0
         self.first_at: float | None = None
         self.last_at: float | None = None
         self._most_unread = most_unread

@@ -1,4 +1,4 @@
-"""The decoding thread: texts of several requests take turns, a round each."""
+"""The decoding thread: texts of several requests take turns, a round or a part of a prompt each."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from time import perf_counter
 from edgedec.errors import EdgedecError, MemoryBudgetError
 from edgedec.generation.result import Generation
 from edgedec.pipeline import Pipeline
+from edgedec.serve import order
 from edgedec.serve.errors import UNAVAILABLE, ApiError
 from edgedec.serve.ticket import News, Ticket, late
 
@@ -99,7 +100,7 @@ class Turns:
 
     def _work(self) -> None:
         while self._admit():
-            for ticket in list(self._running):
+            for ticket in order.due(self._running, self._unread):
                 if not self._turn(ticket):
                     self._leave(ticket)
         for ticket in [*self._waiting, *self._running]:
@@ -149,6 +150,7 @@ class Turns:
             options = dataclasses.replace(work.options, timeout_s=left_s)
             stream = ticket.stream = self._pipeline.stream(work.prompt, options)
         events = stream.turn()
+        self._note_read(ticket, stream.metrics.unread_tokens)
         if events is None:
             return self._end_of_text(ticket, stream.result)
         if events:
@@ -157,11 +159,20 @@ class Turns:
             ticket.put(News(ticket.choice, events))
         return True
 
+    def _unread(self, ticket: Ticket) -> int:
+        prompt = ticket.works[ticket.choice].prompt
+        return max(0, len(prompt) - 1 - self._pipeline.engine.texts.shared(prompt))
+
+    def _note_read(self, ticket: Ticket, left: int) -> None:
+        read, ticket.to_read = (ticket.to_read or 0) - left, left
+        if read:
+            order.age([one for one in self._running if one is not ticket], read)
+
     def _end_of_text(self, ticket: Ticket, result: Generation | None) -> bool:
         assert result is not None
         self._finished(ticket, result)
         ticket.put(News(ticket.choice, result=result))
-        ticket.stream, ticket.first_at = None, None
+        ticket.stream, ticket.first_at, ticket.to_read = None, None, None
         ticket.choice += 1
         if ticket.choice < len(ticket.works) and not ticket.cancelled:
             return True
@@ -186,7 +197,7 @@ class Turns:
 def _close(ticket: Ticket) -> None:
     if ticket.stream is not None:
         ticket.stream.close()
-        ticket.stream = None
+        ticket.stream = ticket.to_read = None
 
 
 def _ending() -> ApiError:

@@ -24,9 +24,6 @@ from edgedec.errors import InputError
 # Up to this many missing tokens are computed in the next pass; more are prefilled, which needs
 # neither logits nor an ancestor mask.
 _RIDE_ALONG = 8
-# A long prompt is read over several rounds, which meanwhile decode without a draft: neither the
-# first token nor a cancelled request waits for a second model's prefill.
-_READ_AT_ONCE = 512
 _VIEW = "view"
 
 
@@ -55,7 +52,7 @@ class Follower:
         self._sampler: Sampler | None = None
         self._held: list[int] = []
         self._view = View(self._session.capacity)
-        self._clock = parts.clock
+        self._clock, self._read_at_once = parts.clock, parts.read_at_once
         self._choice: ViewChoice | None = None
         if parts.choose_view:
             self._choice = ViewChoice(self._session.capacity)
@@ -139,8 +136,8 @@ class Follower:
         """Read the missing tokens, or a chunk of them if there are many; True if all are read."""
         self._drop()
         missing = self._text()[len(self._held) : -1]
-        self._read(missing[:_READ_AT_ONCE])
-        return len(missing) <= _READ_AT_ONCE
+        self._read(missing[: self._read_at_once])
+        return len(missing) <= self._read_at_once
 
     def rows(self, tree: TokenTree) -> Rows:
         """Return rows of the last pass over ``tree``, after computing any missing nodes.

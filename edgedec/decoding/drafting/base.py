@@ -176,6 +176,8 @@ class Evictable(Protocol):
         ...
 
 
+# Tokens of a long text that a draft model reads in a round, unless texts take turns.
+READ_AT_ONCE = 512
 # Draft lengths that plans choose from, unless a drafter has others.
 LENGTHS = tuple(range(1, 9))
 
@@ -250,6 +252,9 @@ class DrafterParts:
         rivals: the drafters asked next, if this one is part of another.
         choose_view: compare how much of a long text the draft model had better see; else it sees as
             much as its session holds.
+        read_at_once: tokens of a long text that the draft model reads in a round. The text is read
+            over several rounds, which meanwhile decode without a draft: neither the first token nor
+            a cancelled request waits for a second model's prefill.
         clock: returns seconds.
 
     """
@@ -261,6 +266,7 @@ class DrafterParts:
     draft_branches: int | None = None
     rivals: Sequence[str] = ()
     choose_view: bool = False
+    read_at_once: int = READ_AT_ONCE
     clock: Callable[[], float] = perf_counter
 
     @property

@@ -27,8 +27,6 @@ from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import InputError
 
-# A long prompt is read over several rounds, which meanwhile decode without a draft.
-_READ_AT_ONCE = 512
 # When sampling, draft tokens that may be drawn; the others are very unlikely.
 _CANDIDATES = 64
 # Up to this many tokens are computed in the pass that computes the last one.
@@ -62,7 +60,7 @@ class StringsDrafter:
                 f"drafter {self.name!r} is for a draft with a tokenizer of its own:"
                 f" use {drafting.default(with_model=True)!r}"
             )
-        self._rivals = parts.rivals
+        self._rivals, self._read_at_once = parts.rivals, parts.read_at_once
         self._session = parts.draft
         self._translation: Translation = parts.translation
         self._text = Transcript(parts.draft, parts.translation)
@@ -150,8 +148,8 @@ class StringsDrafter:
         if not go_on(DraftStep(offer, behind=len(missing))):
             return False
         self._drop()
-        self._text.read(missing[:_READ_AT_ONCE])
-        return len(missing) <= _READ_AT_ONCE
+        self._text.read(missing[: self._read_at_once])
+        return len(missing) <= self._read_at_once
 
     def _open(self, spare: int) -> TranscriptPlan:
         """Begin a round: the session holds all of the text but its end."""
