@@ -1,10 +1,9 @@
 """The order of turns: which prompt is read next, and which texts have a round meanwhile.
 
 One chunk of one prompt is read between two rounds of every text that has begun, however many
-prompts wait. The prompt with the fewest tokens left comes first, so that a short one does not wait
-behind a long one (shortest remaining processing time). A prompt ages by the tokens that are read
-while it waits: at most about as many tokens as it has itself are read ahead of it, then none of a
-request that comes later.
+prompts wait. The shortest prompt comes first, so that it does not wait behind a long one. A prompt
+ages by the tokens that are read while it waits: prompts of similar lengths are read by turns, and a
+long one is put off by about twice as many tokens as it has itself, however many short ones come.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ def due(tickets: Sequence[Ticket], unread: Callable[[Ticket], int]) -> list[Tick
     """
     for ticket in tickets:
         if ticket.to_read is None:
-            ticket.to_read = unread(ticket)
+            ticket.to_read = ticket.length = unread(ticket)
     begun = [ticket for ticket in tickets if not ticket.to_read or ticket.cancelled]
     reading = [ticket for ticket in tickets if ticket not in begun]
-    return [*begun, *([min(reading, key=_left)] if reading else [])]
+    return [*begun, *([min(reading, key=_rank)] if reading else [])]
 
 
 def age(tickets: Sequence[Ticket], read: int) -> None:
@@ -37,5 +36,6 @@ def age(tickets: Sequence[Ticket], read: int) -> None:
             ticket.overtaken += read
 
 
-def _left(ticket: Ticket) -> int:
-    return (ticket.to_read or 0) - ticket.overtaken
+def _rank(ticket: Ticket) -> tuple[int, int]:
+    # Of equals, that of which less was read.
+    return ticket.length - ticket.overtaken, -(ticket.to_read or 0)

@@ -68,6 +68,7 @@ class Ticket:
         stream: the text that is being decoded, set by the decoding thread.
         choice: its number.
         to_read: tokens of its prompt that are left to read; None before that is known.
+        length: tokens of its prompt that had to be read in all.
         overtaken: tokens of other prompts that were read while it waited to read its own.
         first_at, last_at: when its first and its latest tokens came; None before.
 
@@ -82,7 +83,7 @@ class Ticket:
         self.stream: Stream | None = None
         self.choice = 0
         self.to_read: int | None = None
-        self.overtaken = 0
+        self.length = self.overtaken = 0
         self.first_at: float | None = None
         self.last_at: float | None = None
         self._most_unread = most_unread

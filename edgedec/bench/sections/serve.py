@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,8 +24,9 @@ from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 PARALLEL, TOKENS = 4, 128
 # Tokens of the prompts and of the texts of clients that come at once.
+EQUAL = ((256, 64),) * 4
 MIXED = ((16, 32), (64, 128), (256, 64), (512, 256))
-MIXED_TIMES = 8
+TIMES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Timed:
 
 
 def serve(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Compare one client with ``generate``; let four of mixed lengths come at once."""
+    """Compare one client with ``generate``; let four come at once, alike and of mixed lengths."""
     options = suite.options(parallel=PARALLEL)
     with _server(suite) as address, Pipeline.open("demo", options) as pipeline:
         sides = {
@@ -52,7 +53,8 @@ def serve(suite: Suite, recorder: Recorder) -> list[Row]:
         }
         rows = [_one_client(sides, suite.code(), recorder)]
         tokens = pipeline.tokenizer.encode("".join(str(text) for _, text in suite.code()))
-        rows.append(_mixed(address, tokens, recorder))
+        for name, clients in (("equal", EQUAL), ("mixed", MIXED)):
+            rows.append(_at_once(address, name, clients, tokens, recorder))
     return rows
 
 
@@ -93,32 +95,50 @@ def _one_client(
     return row
 
 
-def _mixed(address: str, tokens: list[int], recorder: Recorder) -> Row:
-    """Return how much later the last of four clients has its first token than the first."""
-    ratios = []
+def _at_once(
+    address: str,
+    name: str,
+    clients: Sequence[tuple[int, int]],
+    tokens: list[int],
+    recorder: Recorder,
+) -> Row:
+    """Return how long clients that come at once wait for the first token, and how long alone."""
     starts = itertools.count(0, 7)  # so that no prompt is another one's beginning
-    with ThreadPoolExecutor(len(MIXED)) as pool:
-        for _ in range(MIXED_TIMES):
-            asked = [
-                (tokens[start : start + size], new)
-                for (size, new), start in zip(MIXED, starts, strict=False)
+    found: list[tuple[list[float], list[float]]] = []
+    with ThreadPoolExecutor(len(clients)) as pool:
+        for _ in range(TIMES):
+            alone = [
+                _asked(address, _prompt(tokens, starts, size), 1).ttft_s for size, _ in clients
             ]
+            asked = [(_prompt(tokens, starts, size), new) for size, new in clients]
             came = list(pool.map(lambda one: _asked(address, *one), asked))
-            first = [one.ttft_s for one in came]
-            ratios.append(max(first) / min(first))
+            found.append((alone, [one.ttft_s for one in came]))
             recorder.add(
-                kind="mixed",
-                ttft_s=first,
+                kind=name,
+                ttft_alone_s=alone,
+                ttft_s=found[-1][1],
                 total_s=[one.total_s for one in came],
-                prompts_and_texts=MIXED,
+                prompts_and_texts=clients,
             )
+    ratios = [max(first) / min(first) for _, first in found]
+    # Prompts of other lengths take other times even alone.
+    delays = [[one / own for own, one in zip(*both, strict=True)] for both in found]
+    by_client = list(zip(*[zip(*one, strict=True) for one in found], strict=True))
     row = {
-        "clients": len(MIXED),
+        "clients": name,
         "slowest_over_fastest_first_token": median(ratios),
         "worst": max(ratios),
+        "ttft_ms": tuple(1e3 * median(one for _, one in times) for times in by_client),
+        "ttft_over_alone": tuple(map(median, zip(*delays, strict=True))),
+        "most_over_least_delayed": median(max(one) / min(one) for one in delays),
     }
     recorder.add(kind="fairness", **row)
     return row
+
+
+def _prompt(tokens: list[int], starts: Iterator[int], size: int) -> list[int]:
+    start = next(starts)
+    return tokens[start : start + size]
 
 
 def _generated(pipeline: Pipeline, prompt: Prompt, most: int) -> Timed:

@@ -98,10 +98,27 @@ def read_before_the_long_one(rounds: int) -> int:
 
 
 def test_a_long_prompt_does_not_starve(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 0 < read_before_the_long_one(100) <= 512
+    assert 0 < read_before_the_long_one(100) <= 2 * 512
     # Broken twin: nothing ages.
     monkeypatch.setattr(order, "age", lambda tickets, read: None)
     assert read_before_the_long_one(100) > 5000
+
+
+def test_prompts_of_similar_lengths_are_read_by_turns() -> None:
+    async def main() -> list[int]:
+        tickets = [ticket([1] * size) for size in (256, 250, 256, 240)]
+        # The first reads before the others come.
+        assert order.due(tickets[:1], unread) == tickets[:1]
+        tickets[0].to_read, found = CHUNK, [0]
+        while any(one.to_read != 0 for one in tickets):
+            one = order.due(tickets, unread)[-1]
+            found.append(tickets.index(one))
+            one.to_read = max(0, (one.to_read or 0) - CHUNK)
+            order.age([other for other in tickets if other is not one], CHUNK)
+        return found
+
+    found = asyncio.run(main())
+    assert sorted(found[:4]) == [0, 1, 2, 3] == sorted(found[4:])
 
 
 def test_texts_that_have_begun_all_have_a_round() -> None:
