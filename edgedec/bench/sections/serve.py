@@ -12,13 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
 from edgedec.bench.records import Recorder, Row
-from edgedec.bench.workshop import Suite
+from edgedec.bench.workshop import GROWN, Suite
 from edgedec.errors import EdgedecError
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
@@ -45,23 +46,34 @@ class Timed:
 
 def serve(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare one client with ``generate``; let four come at once, alike and of mixed lengths."""
-    options = suite.options(parallel=PARALLEL)
-    with _server(suite) as address, Pipeline.open("demo", options) as pipeline:
-        sides = {
-            "generate": lambda prompt: _generated(pipeline, prompt, TOKENS),
-            "serve": lambda prompt: _asked(address, pipeline.tokenizer.encode(prompt), TOKENS),
-        }
-        rows = [_one_client(sides, suite.code(), recorder)]
+    # Speed does not depend on how weights are rounded; plainly takes a minute instead of ten.
+    grown = suite.shop.bundle("int4", target=GROWN, block_size=128)
+    rows = [_one_client(name, model, suite, recorder) for name, model in
+            (("shipped", "demo"), ("0.5 B", grown))]  # fmt: skip
+    with _server(suite, "demo") as address, Pipeline.open("demo", suite.plain()) as pipeline:
         tokens = pipeline.tokenizer.encode("".join(str(text) for _, text in suite.code()))
         for name, clients in (("equal", EQUAL), ("mixed", MIXED)):
             rows.append(_at_once(address, name, clients, tokens, recorder))
     return rows
 
 
-def _one_client(
-    sides: dict[str, Callable[[Any], Timed]], prompts: list[tuple[str, Prompt]], recorder: Recorder
-) -> Row:
+def _one_client(name: str, model: str | Path, suite: Suite, recorder: Recorder) -> Row:
     """Return ratios of the server to the pipeline; both write the texts in turn."""
+    options = suite.options(parallel=PARALLEL)
+    with _server(suite, model) as address, Pipeline.open(model, options) as pipeline:
+        sides = {
+            "generate": lambda prompt: _generated(pipeline, prompt, TOKENS),
+            "serve": lambda prompt: _asked(address, pipeline.tokenizer.encode(prompt), TOKENS),
+        }
+        return _in_turn(name, sides, suite.code(), recorder)
+
+
+def _in_turn(
+    pair: str,
+    sides: dict[str, Callable[[Any], Timed]],
+    prompts: list[tuple[str, Prompt]],
+    recorder: Recorder,
+) -> Row:
     found: dict[str, list[Timed]] = {name: [] for name in sides}
     for side in sides.values():  # warm
         side("def warm(up):")
@@ -71,6 +83,7 @@ def _one_client(
             found[name].append(timed)
             recorder.add(
                 kind="run",
+                pair=pair,
                 side=name,
                 prompt=prompt,
                 tokens=timed.tokens,
@@ -81,6 +94,7 @@ def _one_client(
     pairs = list(zip(here, there, strict=True))
     row = {
         "clients": 1,
+        "pair": pair,
         "same_length": sum(a.tokens == b.tokens for a, b in pairs),
         "texts": len(pairs),
         "ttft": median(b.ttft_s / a.ttft_s for a, b in pairs),
@@ -154,7 +168,7 @@ def _asked(address: str, prompt: list[int], most: int) -> Timed:
     """Ask a server for a streamed text."""
     body = json.dumps(
         {
-            "model": "demo",
+            "model": "bench",
             "prompt": prompt,
             "max_tokens": most,
             "temperature": 0,
@@ -181,10 +195,10 @@ def _asked(address: str, prompt: list[int], most: int) -> Timed:
 
 
 @contextmanager
-def _server(suite: Suite) -> Iterator[str]:
-    """Run a server process of the pair that ships; gives its host and port."""
-    command = [sys.executable, "-m", "edgedec", "serve", "demo", "--port", "0", "--plan", "none"]
-    command += ["--parallel", str(PARALLEL)]
+def _server(suite: Suite, model: str | Path) -> Iterator[str]:
+    """Run a server process; gives its host and port."""
+    command = [sys.executable, "-m", "edgedec", "serve", str(model), "--port", "0"]
+    command += ["--plan", "none", "--parallel", str(PARALLEL), "--name", "bench"]
     command += [] if suite.threads is None else ["--threads", str(suite.threads)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
