@@ -101,6 +101,20 @@ def test_one_slow_pass_moves_nothing() -> None:
     assert timed.calibrate().seconds == pytest.approx([CURVE.at(n) for n in (1, 2, 3, 4)])
 
 
+def test_where_every_sweep_is_disturbed_the_quickest_pass_of_a_width_counts() -> None:
+    # Two passes of three take up to eight times as long.
+    timed = Timed(lambda rows, n: CURVE.at(rows) * (1 if n % 3 == 0 else 2 + n % 7))
+    assert timed.calibrate().seconds == pytest.approx([CURVE.at(n) for n in (1, 2, 3, 4)])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_width_that_is_always_disturbed_is_held_to_what_wider_ones_show(rows: int) -> None:
+    timed = Timed(lambda n, _: CURVE.at(n) * (9 if n == rows else 1))
+    seconds = dict(zip((1, 2, 3, 4), timed.calibrate().seconds, strict=True))
+    assert seconds.pop(rows) <= 1.4 * min(CURVE.at(n) for n in range(rows + 1, 5))
+    assert all(seconds[n] == pytest.approx(CURVE.at(n)) for n in seconds)
+
+
 def test_a_small_session_measures_what_fits() -> None:
     timed = Timed(lambda rows, _: 1.0 * rows, capacity=3)
     assert timed.calibrate((1, 2, 3, 4)).widths == (1, 2, 3)
