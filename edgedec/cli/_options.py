@@ -68,9 +68,9 @@ SETTINGS = [
                  "holds without a plan."),
     click.option("--row-invariant/--no-row-invariant", default=None,
                  help="Pad passes so that a seed's text is the same whatever was drafted, "
-                 "near-ties included; default: only for bundles exported with it, since a padded "
-                 "pass over one token costs as much as one over two. fp32 weights hardly "
-                 "need it."),
+                 "near-ties included. Default: for ONNX with 200 MB of weights or more on the "
+                 "processor, except with --draft tree, and for bundles exported with it; a smaller "
+                 "target would lose more time than it gains. fp32 weights hardly need it."),
 ]  # fmt: skip
 
 OPEN = [DRAFT, *SETTINGS]

@@ -74,9 +74,10 @@ class OpenOptions:
         runtime_options: options, by name, that an installed package's runtime declares.
 
     ``row_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
-    keeps drafters from branching. None does so for bundles exported with ``row_invariant``, and
-    otherwise only where it costs nothing (fp32), since padding makes rounds without a draft slower
-    than plain decoding. Without it, quantised weights round differently in passes of different
+    keeps drafters from branching. None does so for targets in ONNX with 200 MB of weights or more
+    on the CPU (but not with the drafter ``tree``), for bundles exported with ``row_invariant``, and
+    where it costs nothing (fp32); of a smaller target it would make rounds without a draft
+    noticeably slower. Without it, quantised weights round differently in passes of different
     widths: where two tokens are nearly tied, a drafted text may diverge from the plain one, and two
     runs of one seed from each other, since draft lengths follow measured time. Each token is still
     drawn from the target's distribution.

@@ -20,7 +20,7 @@ class LoadOptions:
     Attributes:
         threads: for a pass.
         row_invariant: make a row's logits independent of how many rows are computed with it; None
-            lets the runtime do so if it costs nothing or the file was exported for it.
+            lets the runtime decide.
         providers: execution providers of the runtime, most wanted first.
         device: a device's name as ``edgedec devices`` lists it.
         cores: to which its threads are pinned, whatever the runtime; None is any.

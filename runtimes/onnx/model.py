@@ -20,6 +20,7 @@ from edgedec.runtimes.onnx.graph import Graph, GraphFacts
 from edgedec.runtimes.onnx.known_paddings import KnownPaddings
 from edgedec.runtimes.onnx.padding import (
     CHEAP_PADDINGS,
+    LARGE_BYTES,
     NO_PADDING,
     PADDINGS,
     PROBE_SLOTS,
@@ -88,10 +89,11 @@ class OnnxModel(OrtModel[Graph]):
                 operators that another one lacks.
             device: a device's name as ``edgedec devices`` lists it.
             row_invariant: pad passes so that a row's bits do not depend on how many rows are
-                computed with it, for chains. None pads attention alone, in graphs exported for it,
-                and claims invariance if that or no padding gives it: full padding would make rounds
-                without a draft slower than plain decoding. For a draft model use False, since only
-                the target's logits decide the text.
+                computed with it, for chains. None does so for weights of ``LARGE_BYTES`` or more
+                on the CPU; of a smaller model, whose rounds without a draft it would slow down, it
+                pads attention alone, in graphs exported for it, and claims invariance if that or
+                no padding gives it. For a draft model use False, since only the target's logits
+                decide the text.
             weight_memory: most bytes of weights in memory at once; what is beyond is read from the
                 disk in every pass (see ``streaming``). None keeps all of them.
 
@@ -140,8 +142,11 @@ def _padding(
     """Return a padding that makes rows independent, or None if there is none and none is needed."""
     if row_invariant is False:
         return None
-    known = KnownPaddings(file, stored, threads, graph.inference.get_providers())
-    paddings = PADDINGS if row_invariant else CHEAP_PADDINGS
+    providers = graph.inference.get_providers()
+    known = KnownPaddings(file, stored, threads, providers)
+    # On an accelerator trees, which no padding makes invariant, are worth more.
+    large = stored.weight_bytes >= LARGE_BYTES and set(providers) == {CPU}
+    paddings = PADDINGS if row_invariant or large else CHEAP_PADDINGS
     padding = known.get(paddings, lambda: _find_padding(graph, paddings))
     if row_invariant and padding is None:
         raise RuntimeUnavailable(

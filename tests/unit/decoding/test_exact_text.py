@@ -97,6 +97,38 @@ def test_its_graph_computes_what_the_other_does(weights: str, kv: str, tmp_path:
     assert one.parity == other.parity
 
 
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_large_target_writes_plain_decodings_text_by_default(
+    sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what is known is not searched for
+    plain, plan = text(DEMO / "bundle", "none", sampling)
+    assert plan["row_invariant"] is True
+    for drafter in DRAFTERS:
+        drafted, plan = text(DEMO / "bundle", drafter, sampling)
+        assert plan["row_invariant"] is True
+        assert drafted == plain, drafter
+
+
+def test_a_claim_of_exactness_that_does_not_hold_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The control: a large target whose passes are not padded, although that is claimed.
+    monkeypatch.setattr(onnx_model, "find_padding", lambda *_: NO_PADDING)
+    with pytest.raises(AssertionError, match="|".join(DRAFTERS)):
+        test_a_large_target_writes_plain_decodings_text_by_default("greedy", tmp_path, monkeypatch)
+
+
+def test_a_tree_is_drafted_for_a_large_target_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
+    _, plan = text(DEMO / "bundle", "tree", "greedy")
+    assert plan["drafter"] == "tree"
+    assert plan["row_invariant"] is False
+
+
 def test_it_is_refused_where_no_onnx_is_written(tmp_path: Path) -> None:
     options = ExportOptions(DEMO / "target", tmp_path / "out", formats=("gguf",))
     with pytest.raises(InputError, match="--row-invariant is for onnx"):
