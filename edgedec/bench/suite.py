@@ -70,7 +70,7 @@ def shipped(suite: Suite, recorder: Recorder) -> list[Row]:
 
 def grown(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure the target grown to half a billion parameters with the shipped draft, greedy."""
-    names = ("auto", "model", "lookup", "recycle", "hybrid padded")
+    names = ("auto", "model", "lookup", "recycle", "auto unpadded")
     return _speed(suite, recorder, suite.shop.bundle("int4", target=GROWN), SamplingParams(), names)
 
 
@@ -78,7 +78,7 @@ def grown_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
     """Repeat ``grown`` at temperature 0.8 with a seed."""
     sampling = SamplingParams(temperature=0.8, seed=0)
     bundle = suite.shop.bundle("int4", target=GROWN)
-    return _speed(suite, recorder, bundle, sampling, ("auto", "model", "hybrid padded"))
+    return _speed(suite, recorder, bundle, sampling, ("auto", "model", "auto unpadded"))
 
 
 def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -88,7 +88,7 @@ def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
     ]
     sampling = SamplingParams(temperature=1.6, seed=0)
     bundle = suite.shop.bundle("int4", target=GROWN)
-    return _speed(suite, recorder, bundle, sampling, ("auto", "hybrid padded"), prompts, repeats=3)
+    return _speed(suite, recorder, bundle, sampling, ("auto", "auto unpadded"), prompts, repeats=3)
 
 
 def whole(suite: Suite, recorder: Recorder) -> list[Row]:
@@ -146,9 +146,10 @@ _SECTIONS = (
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 
-_ALL = ("auto", "model", "tree", "lookup", "recycle", "hybrid padded", "model 3")
+_ALL = ("auto", "model", "tree", "lookup", "recycle", "auto padded", "model 3")
 _OPENED: dict[str, dict[str, Any]] = {
-    "hybrid padded": {"draft": "hybrid", "row_invariant": True},
+    "auto padded": {"row_invariant": True},
+    "auto unpadded": {"row_invariant": False},
     "model 3": {"draft": "model", "draft_length": 3},
 }
 
