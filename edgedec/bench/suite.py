@@ -10,6 +10,7 @@ from edgedec.bench.bundle import PLAIN, race
 from edgedec.bench.fuzzing.attacks import untrusted
 from edgedec.bench.records import Recorder, Row, recording
 from edgedec.bench.sections import formats, identity, never_slower, pair
+from edgedec.bench.sections.busy import busy
 from edgedec.bench.sections.conversations import conversations
 from edgedec.bench.sections.draft_context import draft_context
 from edgedec.bench.sections.estimate import estimate
@@ -129,6 +130,7 @@ _SECTIONS = (
     *never_slower.SECTIONS,
     exact,
     lone_rows,
+    busy,
     *formats.SECTIONS,
     estimate,
     rounding,
