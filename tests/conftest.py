@@ -54,6 +54,11 @@ def missing_optimum() -> str | None:
     return missing_torch("optimum")
 
 
+def missing_coremltools() -> str | None:
+    found = importlib.util.find_spec("coremltools")
+    return None if found else "coremltools not installed (extra `coreml`)"
+
+
 def missing_shared_data() -> str | None:
     return None if SHARED_DATA.is_dir() else "no shared data: set EDGEDEC_SHARED_DATA to its folder"
 
@@ -82,6 +87,7 @@ NEEDS = {
     "chromium": missing_chromium,
     "torch": missing_torch,
     "optimum": missing_optimum,
+    "coreml": missing_coremltools,
     "shared_data": missing_shared_data,
     "cgroup": missing_cgroup,
 }

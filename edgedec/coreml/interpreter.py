@@ -1,0 +1,285 @@
+"""Computes a function of a package with numpy, from the saved file alone.
+
+Exact mode keeps values in float32, so that what differs from another decoder is an error of the
+program; otherwise each value that the program declares as fp16 is rounded to it once. How a device
+rounds inside an operation is not known here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from edgedec.coreml.operations import RULES, Rule, Undefined
+from edgedec.coreml.package import Package
+from edgedec.coreml.program import Function, Operand, Operation
+from edgedec.coreml.steps import State, Step, find_last_uses, find_writes, updated_part
+from edgedec.coreml.types import Array, Inline, Kind, Stored, TensorType
+from edgedec.errors import BundleError
+
+_CONSTANT = "constexpr_"
+# Numbers of one value: a gigabyte of float32.
+_MOST_NUMBERS = 1 << 28
+
+
+class Constants:
+    """The constants of a package as arrays, shared by its functions.
+
+    Args:
+        package: the package.
+        exact: see ``Interpreter``.
+
+    """
+
+    def __init__(self, package: Package, *, exact: bool) -> None:
+        self.package, self.exact = package, exact
+        self._found: dict[tuple[object, ...], Array] = {}
+
+    def of(self, operation: Operation) -> Array | str:
+        """Return the value of ``const``, or of an operation whose inputs are all constants."""
+        if operation.value is not None:
+            return self.value(operation.value)
+        rule, operands = RULES[operation.type], operation.inputs
+        key: tuple[object, ...] = (operation.type,)
+        for name in sorted(operands):
+            (operand,) = operands[name]
+            if not isinstance(operand, Stored):
+                raise Undefined(f"{operation.type} of what is not stored")
+            key += (name, operand)
+        if key not in self._found:
+            arguments = {name: self._raw(operands[name][0]) for name in operands}
+            dense = rule.compute(arguments)
+            self._found[key] = rounded(dense, exact=self.exact)
+        return self._found[key]
+
+    def value(self, constant: Stored | Inline) -> Array | str:
+        """Return a constant; floating-point numbers as float32."""
+        if isinstance(constant, Inline):
+            return constant.value if isinstance(constant.value, str) else _whole(constant.value)
+        key = (constant,)
+        if key not in self._found:
+            self._found[key] = _whole(self.package.blob.tensor(constant))
+        return self._found[key]
+
+    def _raw(self, operand: Operand) -> Array:
+        assert isinstance(operand, Stored)
+        return self.package.blob.tensor(operand)
+
+
+class Interpreter:
+    """One function of a package; calls may run at once in several threads.
+
+    Args:
+        constants: of its package.
+        name: of the function.
+
+    Raises:
+        BundleError: it uses operations, parameters or types that a decoder's program does not, or
+            values that no operation before computes.
+
+    """
+
+    def __init__(self, constants: Constants, name: str) -> None:
+        self.function = constants.package.function(name)
+        self._where = f"{constants.package.folder}: function {name}"
+        self._exact = constants.exact
+        self._values: dict[str, Any] = {}
+        self._types: dict[str, TensorType] = dict(self.function.inputs)
+        self._steps: list[Step] = []
+        for operation in self.function.operations:
+            try:
+                self._add(operation, constants)
+            except (Undefined, KeyError, ValueError, IndexError, TypeError) as error:
+                raise self._wrong(operation, error) from None
+        for output in self.function.outputs:
+            if output not in self._types:
+                raise BundleError(f"{self._where}: no output {output}: damaged, export it again")
+        find_last_uses(self._steps, self.function.outputs)
+        find_writes(self._steps)
+
+    @property
+    def operations(self) -> Counter[str]:
+        """Return how often it computes each operation, other than constants."""
+        return Counter(step.operation.type for step in self._steps)
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        state: State,
+        check: Callable[[], None] = lambda: None,
+    ) -> dict[str, Array]:
+        """Compute the function.
+
+        Args:
+            feeds: its inputs, as it declares them; those of fp16 may be float32.
+            state: its states by name, float32, which are changed; see ``empty_state``.
+            check: called before each operation; what it raises ends the call.
+
+        Returns:
+            The outputs by name; floating-point numbers as float32.
+
+        Raises:
+            BundleError: an operation was given what it does not allow.
+
+        """
+        values = dict(self._values)
+        for name, type in self.function.inputs.items():
+            if feeds[name].shape != type.shape:
+                raise ValueError(f"{name}: expected {type}, got {feeds[name].shape}")
+            values[name] = self._typed(_whole(feeds[name]), type, rounds=True)
+        for step in self._steps:
+            check()
+            try:
+                with np.errstate(all="ignore"):  # infinities are results like others
+                    self._compute(step, values, state)
+            except (Undefined, ValueError, IndexError, KeyError, TypeError) as error:
+                raise self._wrong(step.operation, error) from None
+            for name in step.dead:
+                del values[name]
+        return {name: values[name] for name in self.function.outputs}
+
+    def _compute(self, step: Step, values: dict[str, Any], state: State) -> None:
+        operation, rule = step.operation, step.rule
+        arguments = dict(step.arguments)
+        for name, given in step.names.items():
+            of = state if name == "input" else values
+            found = [of[each] for each in given]
+            arguments[name] = found if name == "values" else found[0]
+        if operation.type == "write_state":
+            (target,) = step.names["input"]
+            state[target] = _shaped(arguments["data"], arguments["input"].shape)
+            return
+        if rule.shape is not None:
+            _check_shape(rule.shape(arguments), operation.outputs[0][1])
+        if operation.type == "slice_update":
+            results: Any = updated_part(step, arguments, values, state)
+        else:
+            results = rule.compute(arguments)
+        results = results if isinstance(results, tuple) else (results,)
+        for (name, type), result in zip(operation.outputs, results, strict=True):
+            values[name] = self._typed(_shaped(result, type.shape), type, rounds=rule.rounds)
+
+    def _typed(self, value: Array, type: TensorType, *, rounds: bool) -> Array:
+        if type.kind is Kind.FLOAT16 and rounds:
+            return rounded(value, exact=self._exact)
+        return value
+
+    def _add(self, operation: Operation, constants: Constants) -> None:
+        """Check an operation, and prepare it."""
+        for name, type in operation.outputs:
+            if name in self._types or name in self.function.states:
+                raise Undefined(f"a second value {name}")
+            if type.count > _MOST_NUMBERS and not operation.type.startswith(("const", "read")):
+                raise Undefined(f"a value of {type.count} numbers")
+        if operation.type == "const" or operation.type.startswith(_CONSTANT):
+            ((name, type),) = operation.outputs
+            value = constants.of(operation)
+            self._check_constant(operation, type, value)
+            self._values[name] = value
+        else:
+            self._steps.append(self._step(operation))
+        self._types.update(operation.outputs)
+        if self._steps and self._steps[-1].operation is operation:
+            self._check_types(operation, self._steps[-1].rule)
+
+    def _step(self, operation: Operation) -> Step:
+        rule = RULES.get(operation.type)
+        if rule is None:
+            raise Undefined("it is not an operation of a decoder's program")
+        self._check_parameters(operation, rule)
+        step = Step(operation, rule, {}, {})
+        for parameter, operands in operation.inputs.items():
+            names = tuple(each for each in operands if isinstance(each, str))
+            if len(names) != len(operands) or (len(names) != 1 and parameter != "values"):
+                raise Undefined(f"{parameter} is not a value")
+            known = self.function.states if parameter == "input" else self._types
+            for name in names:
+                if name not in known:
+                    raise Undefined(f"{name} is not known")
+            if parameter != "values" and names[0] in self._values:
+                step.arguments[parameter] = self._values[names[0]]
+            else:
+                step.names[parameter] = names
+        return step
+
+    @staticmethod
+    def _check_constant(operation: Operation, type: TensorType, value: Array | str) -> None:
+        if isinstance(value, str):
+            return
+        if value.shape != type.shape:
+            raise Undefined(f"a constant of {value.shape}, declared as {type}")
+        stated = operation.value.type if operation.value is not None else None
+        if stated is not None and stated != type:
+            raise Undefined(f"a constant of {stated}, declared as {type}")
+
+    @staticmethod
+    def _check_parameters(operation: Operation, rule: Rule) -> None:
+        given = set(operation.inputs)
+        missing = set(rule.required) - given
+        others = given - set(rule.required) - set(rule.optional)
+        if missing or others:
+            raise Undefined(f"parameters {', '.join(sorted(missing | others))}")
+
+    def _check_types(self, operation: Operation, rule: Rule) -> None:
+        """Check that data types agree, which the arrays here do not show."""
+        for parameter in rule.alike:
+            for name in operation.inputs.get(parameter, ()):
+                assert isinstance(name, str)
+                kind, declared = self._types[name].kind, operation.outputs[0][1].kind
+                if kind is not declared:
+                    raise Undefined(f"{parameter} is {kind.name}, its result {declared.name}")
+        if operation.type == "cast":
+            self._check_cast(operation)
+        elif operation.type in ("read_state", "write_state"):
+            (target,) = operation.inputs["input"]
+            value = operation.outputs[0][0] if operation.outputs else operation.inputs["data"][0]
+            assert isinstance(target, str)
+            assert isinstance(value, str)
+            if self._types[value] != self.function.states[target]:
+                raise Undefined(f"{self._types[value]} for a state {self.function.states[target]}")
+
+    def _check_cast(self, operation: Operation) -> None:
+        (dtype,) = operation.inputs["dtype"]
+        names = {Kind.FLOAT16: "fp16", Kind.FLOAT32: "fp32"}
+        declared = operation.outputs[0][1].kind
+        assert isinstance(dtype, str)
+        if self._values.get(dtype) != names.get(declared, declared.name.lower()):
+            raise Undefined(f"a cast to {self._values.get(dtype)}, declared as {declared.name}")
+
+    def _wrong(self, operation: Operation, error: Exception) -> BundleError:
+        from edgedec._support.fields import one_line
+
+        named = operation.outputs[0][0] if operation.outputs else "-"
+        what = f"{one_line(operation.type)} {one_line(named)}: {one_line(str(error))}"
+        return BundleError(f"{self._where}: {what}: damaged, export it again")
+
+
+def empty_state(function: Function) -> State:
+    """Return a function's states, empty."""
+    return {name: np.zeros(type.shape, np.float32) for name, type in function.states.items()}
+
+
+def rounded(value: Array, *, exact: bool) -> Array:
+    """Return float32 numbers rounded to fp16, unless values are kept exact."""
+    if exact:
+        return value.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        return value.astype(np.float16).astype(np.float32)
+
+
+def _whole(value: Array) -> Array:
+    return value.astype(np.float32) if value.dtype == np.float16 else value
+
+
+def _shaped(value: Array, shape: tuple[int, ...]) -> Array:
+    if value.shape != shape:
+        raise Undefined(f"a result of {value.shape}, declared as {shape}")
+    return value
+
+
+def _check_shape(found: tuple[int, ...], type: TensorType) -> None:
+    if found != type.shape:
+        raise Undefined(f"a result of {found}, declared as {type.shape}")

@@ -1,0 +1,185 @@
+"""Writes and reads messages of ``schema``, as dictionaries by the names of their fields.
+
+Messages that are read are untrusted: their number of fields is bounded, and what is too deep,
+cut short, not UTF-8 or written as another type is ``Damaged``. Unknown fields are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from edgedec.bundle.protobuf import Damaged, marks, message
+from edgedec.coreml.schema import SCHEMA
+
+# A function of a large decoder has some 100,000.
+MAX_FIELDS = 1 << 21
+_WRAP = 1 << 64
+_PACKED = ("ints", "floats", "bools")
+
+Message = dict[str, Any]
+
+
+def encode(kind: str, values: Mapping[str, Any]) -> bytes:
+    """Return a message of this type; fields that are missing are left out."""
+    fields = SCHEMA[kind]
+    ordered = sorted(values.items(), key=lambda item: fields[item[0]][0])
+    return message(
+        *(
+            (fields[name][0], data)
+            for name, value in ordered
+            for data in _datas(fields[name][1], value)
+        )
+    )
+
+
+def _datas(kind: str, value: Any) -> list[int | str | bytes | memoryview]:
+    """Return what stands in the file for a field, once for each time that it is repeated."""
+    if kind.startswith("*"):
+        return [data for item in value for data in _datas(kind[1:], item)]
+    if kind.startswith("%"):
+        return [
+            message((1, key), *((2, data) for data in _datas(kind[1:], item)))
+            for key, item in value.items()
+        ]
+    if kind == "int":
+        return [int(value) % _WRAP]
+    if kind in ("str", "bytes"):
+        return [value]
+    if kind in _PACKED:
+        return [_pack(kind, value)] if len(value) else []
+    return [encode(kind, value)]
+
+
+def _pack(kind: str, values: Sequence[Any]) -> bytes:
+    if kind == "floats":
+        return np.asarray(values, "<f4").tobytes()
+    # A message of fields without tags is a list of varints.
+    return b"".join(_varint(int(value) % _WRAP) for value in values)
+
+
+def _varint(value: int) -> bytes:
+    return message((1, value))[1:]
+
+
+class Decoder:
+    """Decodes messages of one file; ``left`` fields may still follow."""
+
+    def __init__(self, most: int = MAX_FIELDS) -> None:
+        self.left = most
+
+    def decode(self, kind: str, view: memoryview) -> Message:
+        """Return a message's fields; repeated ones are lists, maps dictionaries.
+
+        Raises:
+            Damaged: the bytes are not such a message, or it has too many fields.
+
+        """
+        names = _BY_NUMBER[kind]
+        found: Message = {}
+        for number, begin, start, end in marks(view):
+            self.left -= 1
+            if self.left < 0:
+                raise Damaged
+            name, inner = names.get(number, ("", ""))
+            if not name:
+                continue
+            if inner == "int":
+                found[name] = _signed(_int_field(view, begin, start, end))
+            elif inner in _PACKED:
+                found.setdefault(name, []).extend(self._packed(inner, view, begin, start, end))
+            elif start is None:
+                raise Damaged
+            elif inner.startswith("*"):
+                found.setdefault(name, []).append(self._value(inner[1:], view[start:end]))
+            elif inner.startswith("%"):
+                key, value = self._entry(inner[1:], view[start:end])
+                found.setdefault(name, {})[key] = value
+            else:
+                found[name] = self._value(inner, view[start:end])
+        return found
+
+    def _value(self, kind: str, view: memoryview) -> Any:
+        if kind == "bytes":
+            return view
+        return _text(view) if kind == "str" else self.decode(kind, view)
+
+    def _entry(self, kind: str, view: memoryview) -> tuple[str, Any]:
+        parts: dict[int, memoryview] = {}
+        for number, _, start, end in marks(view):
+            if start is None:
+                raise Damaged
+            parts[number] = view[start:end]
+        empty = memoryview(b"")
+        return _text(parts.get(1, empty)), self._value(kind, parts.get(2, empty))
+
+    def _packed(
+        self, kind: str, view: memoryview, begin: int, start: int | None, end: int
+    ) -> list[Any]:
+        """Return the numbers of a packed field, or the only one of a field without a length."""
+        if kind == "floats":
+            if start is None or (end - start) % 4:
+                raise Damaged
+            self.left -= (end - start) // 4
+            if self.left < 0:
+                raise Damaged
+            numbers: list[float] = np.frombuffer(view[start:end], "<f4").tolist()
+            return numbers
+        if start is None:
+            return [_signed(_int_field(view, begin, start, end))]
+        values = _varints(view[start:end])
+        self.left -= len(values)
+        if self.left < 0:
+            raise Damaged
+        return values
+
+
+def _int_field(view: memoryview, begin: int, start: int | None, end: int) -> int:
+    """Return the number of a field, which is what follows its tag."""
+    if start is not None:
+        raise Damaged
+    at = begin
+    while view[at] > 127:  # the tag, which ``marks`` has read already
+        at += 1
+    if view[begin] & 7:  # not a varint
+        raise Damaged
+    (value,) = _varints(view[at + 1 : end], signed=False)
+    return value
+
+
+def _varints(view: memoryview, *, signed: bool = True) -> list[int]:
+    found, value, shift = [], 0, 0
+    for byte in view:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            if value >= _WRAP:
+                raise Damaged
+            found.append(_signed(value) if signed else value)
+            value = shift = 0
+        elif shift >= 70:
+            raise Damaged
+    if shift:
+        raise Damaged
+    return found
+
+
+def _signed(value: int) -> int:
+    return value - _WRAP if value >= _WRAP >> 1 else value
+
+
+def _text(view: memoryview) -> str:
+    try:
+        return bytes(view).decode()
+    except UnicodeDecodeError:
+        raise Damaged from None
+
+
+_BY_NUMBER: Mapping[str, Mapping[int, tuple[str, str]]] = {
+    kind: {number: (name, inner) for name, (number, inner) in fields.items()}
+    for kind, fields in SCHEMA.items()
+}
+
+__all__ = ["MAX_FIELDS", "Damaged", "Decoder", "Message", "encode"]

@@ -1,0 +1,113 @@
+"""Whatever a CoreML package holds: it is read, or one clear line refuses it."""
+
+import random
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_program
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgedec.coreml import Package
+from edgedec.coreml.interpreter import Constants, Interpreter, empty_state
+from edgedec.coreml.package import MANIFEST, MODEL, WEIGHTS, check_listed, package_files
+from edgedec.errors import BundleError
+from edgedec.testing import damage
+
+fuzz = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_program.write(tmp_path_factory.mktemp("sound") / "tiny.mlpackage")
+
+
+def copy(sound: Path, folder: Path) -> Path:
+    for name in (MODEL, WEIGHTS, MANIFEST):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((sound / name).read_bytes())
+    return folder
+
+
+def one_clear_line(error: BundleError) -> None:
+    assert "\n" not in str(error)
+    assert len(str(error)) < 2000
+
+
+def used(folder: Path) -> str:
+    """Do with a package all that a runtime does; ``ok``, or where it was refused."""
+    where = "opened"
+    try:
+        check_listed(folder / MODEL, package_files(folder))
+        package = Package.open(folder)
+        _ = package.facts
+        where = "compiled"
+        for name in package.names:
+            interpreter = Interpreter(Constants(package, exact=False), name)
+            where = "computed"
+            inputs = interpreter.function.inputs
+            if set(inputs) != {"ids", "begin"} or sum(t.count for t in inputs.values()) > 99:
+                return where
+            state = interpreter.function.states.values()
+            if sum(type.count for type in state) > 1 << 20:
+                return where
+            feeds = {key: np.ones(type.shape, np.int32) for key, type in inputs.items()}
+            interpreter.run(feeds, empty_state(interpreter.function))
+    except BundleError as error:
+        one_clear_line(error)
+        return where
+    return "ok"
+
+
+def test_the_sound_package_is_used(sound: Path) -> None:
+    assert used(sound) == "ok"
+
+
+@pytest.mark.parametrize("name", [MODEL, WEIGHTS, MANIFEST])
+@given(seed=st.integers(0, 2**32))
+@fuzz
+def test_damaged_files(sound: Path, tmp_path: Path, name: str, seed: int) -> None:
+    folder = copy(sound, tmp_path / "tiny.mlpackage")
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(damage.data(random.Random(seed), whole))
+    used(folder)
+
+
+def test_every_stage_refuses_some(sound: Path, tmp_path: Path) -> None:
+    # A fuzz that never gets past the first reader would show nothing of the others.
+    folder = copy(sound, tmp_path / "tiny.mlpackage")
+    whole, found = (folder / MODEL).read_bytes(), set()
+    for seed in range(400):
+        rng, data = random.Random(seed), bytearray(whole)
+        data[rng.randrange(len(data))] = rng.choice(b"\x00\x01\x02\x08\x0aaz\x7f\xff")
+        (folder / MODEL).write_bytes(data)
+        found.add(used(folder))
+    assert found == {"opened", "compiled", "computed", "ok"}
+
+
+@given(rest=st.binary(max_size=300))
+@fuzz
+def test_any_bytes(sound: Path, tmp_path: Path, rest: bytes) -> None:
+    folder = copy(sound, tmp_path / "tiny.mlpackage")
+    (folder / MODEL).write_bytes(rest)
+    assert used(folder) == "opened"
+
+
+@given(at=st.integers(0, 400), size=st.sampled_from(damage.SIZES))
+@fuzz
+def test_no_memory_is_taken_for_a_claim(sound: Path, tmp_path: Path, at: int, size: int) -> None:
+    folder = copy(sound, tmp_path / "tiny.mlpackage")
+    data = bytearray((folder / WEIGHTS).read_bytes())
+    data[at : at + 8] = size.to_bytes(8, "little")
+    (folder / WEIGHTS).write_bytes(data)
+    tracemalloc.start()
+    try:
+        used(folder)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 8 << 20

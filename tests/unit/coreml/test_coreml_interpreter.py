@@ -1,0 +1,196 @@
+"""The interpreter computes what the program says, and refuses what it cannot mean."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_program
+
+from edgedec.coreml import Package
+from edgedec.coreml.builder import FunctionBuilder, integers
+from edgedec.coreml.interpreter import Constants, Interpreter, empty_state
+from edgedec.coreml.program import Function, Operation
+from edgedec.coreml.types import Kind, TensorType
+from edgedec.errors import BundleError
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    return Package.open(tiny_program.write(tmp_path / "tiny.mlpackage"))
+
+
+def interpreter(package: Package, function: Function, exact: bool = True) -> Interpreter:
+    """The interpreter of a function that need not be in the file."""
+    package._decoded[function.name] = function
+    return Interpreter(Constants(package, exact=exact), function.name)
+
+
+def feeds(ids: list[int], begin: int) -> dict[str, np.ndarray]:
+    return {"ids": np.array(ids, np.int32), "begin": np.array([begin], np.int32)}
+
+
+@pytest.mark.parametrize(("exact", "tolerance"), [(True, 1e-5), (False, 0.05)])
+def test_two_passes_over_one_state(package: Package, exact: bool, tolerance: float) -> None:
+    # Two, since a state whose second reading is lost passes a test of one.
+    run = interpreter(package, package.function("two"), exact).run
+    state, kept = empty_state(package.function("two")), np.zeros((1, 8, 4), np.float32)
+    for ids, begin in (([3, 4], 0), ([9, 1], 2), ([5, 5], 6)):
+        found = run(feeds(ids, begin), state)
+        wanted = tiny_program.expected(ids, kept, begin)
+        np.testing.assert_allclose(found["logits"], wanted, atol=tolerance)
+        np.testing.assert_array_equal(state["kept"], kept)
+        order = np.argsort(-found["logits"], axis=-1, kind="stable")[:, :3]
+        np.testing.assert_array_equal(found["top_1"], order)
+
+
+def test_functions_share_a_state(package: Package) -> None:
+    constants = Constants(package, exact=True)
+    one, two = Interpreter(constants, "one"), Interpreter(constants, "two")
+    state, kept = empty_state(two.function), np.zeros((1, 8, 4), np.float32)
+    two.run(feeds([3, 4], 0), state)
+    tiny_program.expected([3, 4], kept, 0)
+    np.testing.assert_allclose(
+        one.run(feeds([7], 2), state)["logits"], tiny_program.expected([7], kept, 2), atol=1e-5
+    )
+
+
+def test_fp16_values_are_rounded(package: Package) -> None:
+    found = interpreter(package, package.function("two"), exact=False).run(
+        feeds([3, 4], 0), empty_state(package.function("two"))
+    )["logits"]
+    np.testing.assert_array_equal(found, found.astype(np.float16))
+    exact = interpreter(package, package.function("two")).run(
+        feeds([3, 4], 0), empty_state(package.function("two"))
+    )["logits"]
+    assert (exact != exact.astype(np.float16)).any()
+
+
+def test_a_call_can_be_ended(package: Package) -> None:
+    calls = iter(range(9))
+
+    def check() -> None:
+        if next(calls) == 5:
+            raise InterruptedError
+
+    run = interpreter(package, package.function("two")).run
+    with pytest.raises(InterruptedError):
+        run(feeds([3, 4], 0), empty_state(package.function("two")), check)
+
+
+# -- what may be overwritten --------------------------------------------------------------------
+
+
+def updating(write: str, later: str = "") -> Function:
+    """Update a state; ``later`` a value that was read before is returned as well."""
+    f = FunctionBuilder("updating")
+    update = f.input("update", Kind.FLOAT16, 1, 2)
+    state = f.state("kept", 3, 2)
+    before = f.read(state)
+    second = f.part(before, (1, 0), (2, 2))
+    low, high = f.constant(integers(1, 0)), f.constant(integers(2, 2))
+    new = f.like("slice_update", before, update=update, begin=low, end=high)
+    if write == "new":
+        f.write(state, new)
+    after = f.read(state)
+    outputs = {"": after, "view": second, "before": before}
+    f.output(*{after, f.like("identity", outputs[later])} if later else (after, new))
+    return f.built()
+
+
+@pytest.mark.parametrize("later", ["view", "before"])
+def test_values_read_before_an_update_stay(package: Package, later: str) -> None:
+    function = updating("new", later)
+    state = {"kept": np.arange(6, dtype=np.float32).reshape(3, 2)}
+    found = interpreter(package, function).run({"update": np.full((1, 2), 9, np.float32)}, state)
+    old = np.arange(6, dtype=np.float32).reshape(3, 2)
+    copy = next(name for name in function.outputs if name != function.operations[-2].outputs[0][0])
+    np.testing.assert_array_equal(found[copy], old[1:2] if later == "view" else old)
+    np.testing.assert_array_equal(state["kept"], [[0, 1], [9, 9], [4, 5]])
+
+
+def test_an_update_that_is_not_written_changes_no_state(package: Package) -> None:
+    state = {"kept": np.arange(6, dtype=np.float32).reshape(3, 2)}
+    run = interpreter(package, updating("nothing")).run
+    run({"update": np.full((1, 2), 9, np.float32)}, state)
+    np.testing.assert_array_equal(state["kept"], np.arange(6).reshape(3, 2))
+
+
+def test_a_state_is_updated_in_its_own_memory(package: Package) -> None:
+    state = empty_state(package.function("two"))
+    memory = state["kept"]
+    interpreter(package, package.function("two")).run(feeds([3, 4], 0), state)
+    assert np.shares_memory(memory, state["kept"])
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+Change = Callable[[Operation], Operation]
+
+
+def changed(package: Package, kind: str, change: Change) -> Function:
+    """The function with the first operation of a kind changed."""
+    function = package.function("two")
+    place = next(i for i, op in enumerate(function.operations) if op.type == kind)
+    operations = list(function.operations)
+    operations[place] = change(operations[place])
+    return replace(function, operations=operations)
+
+
+def typed(operation: Operation, kind: Kind, *shape: int) -> Operation:
+    return replace(operation, outputs=((operation.outputs[0][0], TensorType(kind, shape)),))
+
+
+BROKEN: dict[str, tuple[str, Change, str]] = {
+    "unknown": ("silu", lambda op: replace(op, type="swish"), "not an operation"),
+    "parameter": (
+        "silu", lambda op: replace(op, inputs={"y": op.inputs["x"]}), "parameters x, y",
+    ),
+    "missing": ("linear", lambda op: replace(op, inputs={"x": op.inputs["x"]}), "weight"),
+    "undefined": ("silu", lambda op: replace(op, inputs={"x": ("nothing",)}), "not known"),
+    "twice": (
+        "silu", lambda op: replace(op, outputs=(("logits", op.outputs[0][1]),)), "second value",
+    ),
+    "kind": ("silu", lambda op: typed(op, Kind.FLOAT32, 2, 6), "its result FLOAT32"),
+    "huge": ("silu", lambda op: typed(op, Kind.FLOAT16, 1 << 20, 1 << 20), "numbers"),
+    "constant": (
+        "constexpr_lut_to_dense", lambda op: typed(op, Kind.FLOAT16, 10, 7), "declared as",
+    ),
+    "state": (
+        "read_state", lambda op: typed(op, Kind.FLOAT16, 1, 8, 5), "for a state",
+    ),
+    "no state": ("read_state", lambda op: replace(op, inputs={"input": ("x",)}), "not known"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "change", "words"), BROKEN.values(), ids=list(BROKEN))
+def test_a_program_that_makes_no_sense(
+    package: Package, kind: str, change: Change, words: str
+) -> None:
+    with pytest.raises(BundleError, match=words) as found:
+        interpreter(package, changed(package, kind, change))
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("shape", [(2, 7), (12,), (2, 6, 1)])
+def test_a_result_of_another_shape(package: Package, shape: tuple[int, ...]) -> None:
+    function = changed(package, "silu", lambda op: typed(op, Kind.FLOAT16, *shape))
+    with pytest.raises(BundleError, match="declared as"):
+        interpreter(package, function).run(feeds([3, 4], 0), empty_state(function))
+
+
+@pytest.mark.parametrize(("ids", "begin"), [([3, 10], 0), ([-1, 3], 0), ([3, 4], 7), ([3, 4], -1)])
+def test_places_that_are_not_there(package: Package, ids: list[int], begin: int) -> None:
+    run = interpreter(package, package.function("two")).run
+    with pytest.raises(BundleError, match=r"index|slice"):
+        run(feeds(ids, begin), empty_state(package.function("two")))
+
+
+def test_a_product_larger_than_declared_is_not_computed(package: Package) -> None:
+    f = FunctionBuilder("large")
+    x = f.input("x", Kind.FLOAT16, 1 << 20, 1)
+    y = f.transpose(x, 1, 0)
+    f.output(f.operation("mul", TensorType(Kind.FLOAT16, (4, 4)), x=x, y=y)[0])
+    with pytest.raises(BundleError, match="declared as"):
+        interpreter(package, f.built()).run({"x": np.zeros((1 << 20, 1), np.float32)}, {})
