@@ -121,7 +121,7 @@ class ParityRun:
                 store = make_format(WeightForm("fp32"), graph, self._tensors)
                 emitter = Emitter(GraphParts(self._spec, self._tensors, graph, store, plain))
                 emitter.attention_inputs()
-                outputs = emitter.layer(layer, "x", "")
+                outputs = emitter.layer(layer, "x", None)
                 graph.save({})
             feeds = {"x": before, **attention_feeds(self._spec, layer, before.shape[1], "fp32")}
             got, branch = Slices(folder).run(outputs, feeds)

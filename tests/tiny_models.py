@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from edgedec.export.canonical import CanonicalTensors
+from edgedec.export.coreml import ProgramOptions, write_program
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.tensors import FloatArray, MemoryTensors, read
 from edgedec.models.decoder import DecoderSpec
@@ -117,6 +118,26 @@ def write_tiny_model(
     options = GraphOptions("tiny", (config["eos_token_id"],), weights, own_rows=own_rows)
     folder.mkdir(parents=True, exist_ok=True)
     write_model(spec, MemoryTensors(tensors), folder, options)
+    return spec, tensors
+
+
+def write_tiny_program(
+    folder: Path, form: str = "slice", weights: str = "fp16", **changes: Any
+) -> tuple[DecoderSpec, dict[str, FloatArray]]:
+    """``model.mlpackage`` of a tiny random decoder in ``folder``; returns what it was made from.
+
+    Its weights are numbers of fp16, so that storing them changes nothing.
+    """
+    rows = changes.pop("rows", (1, 4, 8, 16))
+    config = tiny_config(**changes)
+    spec = spec_for(config)
+    tensors = {
+        name: values.astype(np.float16).astype(np.float32)
+        for name, values in random_tensors(spec).items()
+    }
+    options = ProgramOptions("tiny", (config["eos_token_id"],), weights, form, rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_program(spec, MemoryTensors(tensors), folder, options)
     return spec, tensors
 
 

@@ -29,7 +29,7 @@ class Value:
         return self.type.shape
 
 
-Given = Value | str | bool | np.generic | npt.NDArray[Any] | Sequence[Any]
+Given = Value | str | bool | float | np.generic | npt.NDArray[Any] | Sequence[Any]
 
 
 def integers(*values: int) -> npt.NDArray[np.int32]:
@@ -131,7 +131,7 @@ class FunctionBuilder:
         return self.operation(kind, x.type, name=name, x=x, **inputs)[0]
 
     def binary(self, kind: str, x: Value, y: Given) -> Value:
-        """Add ``add``, ``sub`` or ``mul``, which broadcast; a number takes the type of ``x``."""
+        """Add a sum, difference, product or quotient; a number takes the type of ``x``."""
         if not isinstance(y, Value):
             y = self.constant(np.asarray(y, _FLOATS[x.type.kind]))
         shape = np.broadcast_shapes(x.shape, y.shape)

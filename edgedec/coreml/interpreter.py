@@ -8,65 +8,22 @@ rounds inside an operation is not known here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from edgedec.coreml.constants import Constants, Large, rounded, whole
 from edgedec.coreml.operations import RULES, Rule, Undefined
-from edgedec.coreml.package import Package
-from edgedec.coreml.program import Function, Operand, Operation
+from edgedec.coreml.program import Function, Operation
 from edgedec.coreml.steps import State, Step, find_last_uses, find_writes, updated_part
-from edgedec.coreml.types import Array, Inline, Kind, Stored, TensorType
+from edgedec.coreml.types import Array, Inline, Kind, TensorType
 from edgedec.errors import BundleError
 
 _CONSTANT = "constexpr_"
 # Numbers of one value: a gigabyte of float32.
 _MOST_NUMBERS = 1 << 28
-
-
-class Constants:
-    """The constants of a package as arrays, shared by its functions.
-
-    Args:
-        package: the package.
-        exact: see ``Interpreter``.
-
-    """
-
-    def __init__(self, package: Package, *, exact: bool) -> None:
-        self.package, self.exact = package, exact
-        self._found: dict[tuple[object, ...], Array] = {}
-
-    def of(self, operation: Operation) -> Array | str:
-        """Return the value of ``const``, or of an operation whose inputs are all constants."""
-        if operation.value is not None:
-            return self.value(operation.value)
-        rule, operands = RULES[operation.type], operation.inputs
-        key: tuple[object, ...] = (operation.type,)
-        for name in sorted(operands):
-            (operand,) = operands[name]
-            if not isinstance(operand, Stored):
-                raise Undefined(f"{operation.type} of what is not stored")
-            key += (name, operand)
-        if key not in self._found:
-            arguments = {name: self._raw(operands[name][0]) for name in operands}
-            dense = rule.compute(arguments)
-            self._found[key] = rounded(dense, exact=self.exact)
-        return self._found[key]
-
-    def value(self, constant: Stored | Inline) -> Array | str:
-        """Return a constant; floating-point numbers as float32."""
-        if isinstance(constant, Inline):
-            return constant.value if isinstance(constant.value, str) else _whole(constant.value)
-        key = (constant,)
-        if key not in self._found:
-            self._found[key] = _whole(self.package.blob.tensor(constant))
-        return self._found[key]
-
-    def _raw(self, operand: Operand) -> Array:
-        assert isinstance(operand, Stored)
-        return self.package.blob.tensor(operand)
+_SMALL_NUMBERS = 1 << 12
 
 
 class Interpreter:
@@ -75,6 +32,7 @@ class Interpreter:
     Args:
         constants: of its package.
         name: of the function.
+        taps: values that are returned besides its outputs.
 
     Raises:
         BundleError: it uses operations, parameters or types that a decoder's program does not, or
@@ -82,22 +40,23 @@ class Interpreter:
 
     """
 
-    def __init__(self, constants: Constants, name: str) -> None:
+    def __init__(self, constants: Constants, name: str, taps: Sequence[str] = ()) -> None:
         self.function = constants.package.function(name)
         self._where = f"{constants.package.folder}: function {name}"
-        self._exact = constants.exact
+        self._constants, self._exact = constants, constants.exact
         self._values: dict[str, Any] = {}
         self._types: dict[str, TensorType] = dict(self.function.inputs)
         self._steps: list[Step] = []
         for operation in self.function.operations:
             try:
-                self._add(operation, constants)
+                self._add(operation)
             except (Undefined, KeyError, ValueError, IndexError, TypeError) as error:
                 raise self._wrong(operation, error) from None
-        for output in self.function.outputs:
+        self._outputs = (*self.function.outputs, *taps)
+        for output in self._outputs:
             if output not in self._types:
                 raise BundleError(f"{self._where}: no output {output}: damaged, export it again")
-        find_last_uses(self._steps, self.function.outputs)
+        find_last_uses(self._steps, self._outputs)
         find_writes(self._steps)
 
     @property
@@ -129,7 +88,7 @@ class Interpreter:
         for name, type in self.function.inputs.items():
             if feeds[name].shape != type.shape:
                 raise ValueError(f"{name}: expected {type}, got {feeds[name].shape}")
-            values[name] = self._typed(_whole(feeds[name]), type, rounds=True)
+            values[name] = self._typed(whole(feeds[name]), type, rounds=True)
         for step in self._steps:
             check()
             try:
@@ -139,14 +98,18 @@ class Interpreter:
                 raise self._wrong(step.operation, error) from None
             for name in step.dead:
                 del values[name]
-        return {name: values[name] for name in self.function.outputs}
+        return {name: values[name] for name in self._outputs}
 
     def _compute(self, step: Step, values: dict[str, Any], state: State) -> None:
         operation, rule = step.operation, step.rule
-        arguments = dict(step.arguments)
+        arguments = {
+            name: self._read(value) if isinstance(value, Large) else value
+            for name, value in step.arguments.items()
+        }
         for name, given in step.names.items():
             of = state if name == "input" else values
             found = [of[each] for each in given]
+            found = [self._read(each) if isinstance(each, Large) else each for each in found]
             arguments[name] = found if name == "values" else found[0]
         if operation.type == "write_state":
             (target,) = step.names["input"]
@@ -167,7 +130,7 @@ class Interpreter:
             return rounded(value, exact=self._exact)
         return value
 
-    def _add(self, operation: Operation, constants: Constants) -> None:
+    def _add(self, operation: Operation) -> None:
         """Check an operation, and prepare it."""
         for name, type in operation.outputs:
             if name in self._types or name in self.function.states:
@@ -176,9 +139,7 @@ class Interpreter:
                 raise Undefined(f"a value of {type.count} numbers")
         if operation.type == "const" or operation.type.startswith(_CONSTANT):
             ((name, type),) = operation.outputs
-            value = constants.of(operation)
-            self._check_constant(operation, type, value)
-            self._values[name] = value
+            self._values[name] = self._constant(operation, type)
         else:
             self._steps.append(self._step(operation))
         self._types.update(operation.outputs)
@@ -205,15 +166,22 @@ class Interpreter:
                 step.names[parameter] = names
         return step
 
-    @staticmethod
-    def _check_constant(operation: Operation, type: TensorType, value: Array | str) -> None:
-        if isinstance(value, str):
-            return
-        if value.shape != type.shape:
-            raise Undefined(f"a constant of {value.shape}, declared as {type}")
-        stated = operation.value.type if operation.value is not None else None
-        if stated is not None and stated != type:
-            raise Undefined(f"a constant of {stated}, declared as {type}")
+    def _constant(self, operation: Operation, type: TensorType) -> Array | str | Large:
+        """Return a constant; a large one is only checked, and read when it is used."""
+        stated = operation.value
+        if stated is not None and stated.type != type:
+            raise Undefined(f"a constant of {stated.type}, declared as {type}")
+        if isinstance(stated, Inline):
+            return self._constants.value(stated)
+        if type.count > _SMALL_NUMBERS:
+            return Large(operation, type)
+        value = self._constants.of(operation)
+        return value if isinstance(value, str) else _shaped(value, type.shape)
+
+    def _read(self, value: Large) -> Array:
+        found = self._constants.of(value.operation)
+        assert not isinstance(found, str)
+        return _shaped(found, value.type.shape)
 
     @staticmethod
     def _check_parameters(operation: Operation, rule: Rule) -> None:
@@ -260,18 +228,6 @@ class Interpreter:
 def empty_state(function: Function) -> State:
     """Return a function's states, empty."""
     return {name: np.zeros(type.shape, np.float32) for name, type in function.states.items()}
-
-
-def rounded(value: Array, *, exact: bool) -> Array:
-    """Return float32 numbers rounded to fp16, unless values are kept exact."""
-    if exact:
-        return value.astype(np.float32, copy=False)
-    with np.errstate(over="ignore"):
-        return value.astype(np.float16).astype(np.float32)
-
-
-def _whole(value: Array) -> Array:
-    return value.astype(np.float32) if value.dtype == np.float16 else value
 
 
 def _shaped(value: Array, shape: tuple[int, ...]) -> Array:

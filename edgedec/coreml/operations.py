@@ -66,8 +66,8 @@ def _palette(a: Arguments) -> Array:
         raise Undefined(f"palettes of {lut.shape} for indices of {indices.shape}")
     each = indices.reshape(groups, -1)
     table = lut.reshape(groups, size).astype(np.float32)
-    dense: Array = np.take_along_axis(table, each.astype(np.intp), axis=1)
-    return dense.reshape(indices.shape)
+    dense: Array = np.take_along_axis(table, each.astype(np.intp), axis=1).reshape(indices.shape)
+    return dense
 
 
 # -- products and sums --------------------------------------------------------------------------
@@ -75,9 +75,12 @@ def _palette(a: Arguments) -> Array:
 
 def _linear(a: Arguments) -> Array:
     product: Array = a["x"] @ a["weight"].T
-    if "bias" in a:
-        np.add(product, a["bias"], out=product)
-    return product
+    return _sum(product, a["bias"]) if "bias" in a else product
+
+
+def _sum(x: Array, y: Array) -> Array:
+    total: Array = x + y
+    return total
 
 
 def _matmul(a: Arguments) -> Array:
@@ -264,6 +267,7 @@ RULES: Mapping[str, Rule] = {
     "add": _binary(np.add),
     "sub": _binary(np.subtract),
     "mul": _binary(np.multiply),
+    "real_div": _binary(np.divide),
     "linear": Rule(
         _linear, ("x", "weight"), ("bias",), alike=("x", "weight", "bias"), rounds=True,
         shape=lambda a: (*a["x"].shape[:-1], len(a["weight"])),

@@ -125,6 +125,8 @@ def _devices(format: str, adapter: registry.Adapter, cores: int) -> list[Place]:
 
 def _on_cpu(format: str, role: str, groups: Sequence[Cluster], wanted: Wanted) -> list[Place]:
     """Return places on all cores with few or many threads, and on each part of a split."""
+    if not registry.of_format(format).processor:
+        return []
     cores = [core for group in groups for core in group.cores]
     counts = wanted.threads or thread_counts(len(cores), thorough=wanted.thorough)
     places = [Place(format, threads=count) for count in counts]

@@ -83,6 +83,7 @@ class AdapterInfo:
         purpose: of that extra, for ``edgedec doctor``.
         options: options beyond those of every runtime.
         providers: whether it has execution providers, of which ``LoadOptions`` may name some.
+        processor: whether it computes on the processor where no device is named.
 
     """
 
@@ -95,6 +96,7 @@ class AdapterInfo:
     purpose: str = ""
     options: tuple[LoadOption, ...] = ()
     providers: bool = False
+    processor: bool = True
 
 
 @dataclass(frozen=True, slots=True)

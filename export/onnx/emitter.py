@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from edgedec.errors import UnsupportedArchitecture
+from edgedec.export.flow import Flow
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx.attention import Attention
-from edgedec.export.onnx.mlp import mlp
 from edgedec.export.onnx.options import TOP_K, GraphOptions, context, metadata
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.rounding import Rounding
@@ -58,15 +57,12 @@ def stream_names(spec: DecoderSpec, layer: int) -> list[str]:
 
 
 class Emitter:
-    """Writes the nodes of one decoder into a graph.
-
-    The residual stream is passed on as two values whose sum it is, so that the addition can be
-    fused with the norm that follows.
-    """
+    """Writes the nodes of one decoder into a graph; its values are their names."""
 
     def __init__(self, parts: GraphParts) -> None:
         self._parts, self._graph, self._spec = parts, parts.graph, parts.spec
         self._attention = Attention(parts)
+        self._flow = Flow[str](parts, self._attention.layer)
 
     def model(self) -> None:
         """Emit the whole decoder."""
@@ -74,14 +70,15 @@ class Emitter:
         ids = g.input("input_ids", np.int64, (1, "n"))
         self.attention_inputs()
         g.input("rows", np.int64, ("r",))
-        x, branch = self._embedded(ids), ""
+        x: str = self._embedded(ids)
+        branch: str | None = None
         if spec.position_rows:
             branch = g.node("Gather", [self._position_table(), "position_ids"], "positioned")
         for layer in range(spec.layers):
             x, branch = self.layer(layer, x, branch)
         x = g.node("Gather", [x, "rows"], "final.x", axis=1)
-        branch = g.node("Gather", [branch, "rows"], "final.branch", axis=1)
-        normed = parts.norm_of_sum("final", "final.sum", x, branch, "final_norm")
+        branch = g.node("Gather", [branch or "", "rows"], "final.branch", axis=1)
+        normed, _ = parts.norm_of_sum("final", "final.sum", x, branch, "final_norm")
         self.head(g.node("Reshape", [normed, parts.dims(-1, spec.hidden)], "final.flat"))
 
     def attention_inputs(self) -> None:
@@ -103,52 +100,9 @@ class Emitter:
         chunks = (tensors.rows(name, i, min(i + step, rows)) for i in range(0, rows, step))
         return self._graph.stream(name, np.float32, (rows, spec.hidden), chunks)
 
-    def layer(self, layer: int, x: str, branch: str) -> tuple[str, str]:
-        """Emit one layer. The residual stream is ``x + branch``, before and after.
-
-        The returned values are named ``stream_names(spec, layer + 1)``.
-        """
-        at, stream = f"layers.{layer}", f"layers.{layer}.stream"
-        kind = self._spec.residual
-        if kind == "sequential":
-            normed, x = self._normed(f"{at}.entry", x, branch, "attention_norm", layer)
-            branch = self._attended(layer, normed, f"{at}.attended")
-            normed, x = self._normed(stream, x, branch, "mlp_norm", layer)
-            return x, self._fed(layer, normed, f"{at}.branch")
-        normed, x = self._normed(stream, x, branch, "attention_norm", layer)
-        attended = self._attended(layer, normed, f"{at}.attended")
-        if kind == "parallel":
-            normed = self._parts.norm(f"{at}.mlp_norm", x, "mlp_norm", layer)
-        fed = self._fed(layer, normed, f"{at}.fed")
-        return x, self._graph.node("Add", [attended, fed], f"{at}.branch")
-
-    def _normed(self, total: str, x: str, branch: str, role: str, layer: int) -> tuple[str, str]:
-        """Emit the norm that attention or MLP reads, and ``total``, the sum ``x + branch``."""
-        g = self._graph
-        if role in self._spec.layer_norms:
-            out = f"layers.{layer}.{role}"
-            return self._parts.norm_of_sum(out, total, x, branch, role, layer), total
-        summed = g.node("Add", [x, branch], total) if branch else g.node("Identity", [x], total)
-        return summed, summed
-
-    def _attended(self, layer: int, x: str, out: str) -> str:
-        return self._branch(
-            out, layer, "attention_post_norm", lambda name: self._attention.layer(layer, x, name)
-        )
-
-    def _fed(self, layer: int, x: str, out: str) -> str:
-        return self._branch(
-            out, layer, "mlp_post_norm", lambda name: mlp(self._parts, layer, x, name)
-        )
-
-    def _branch(self, out: str, layer: int, role: str, compute: Callable[[str], str]) -> str:
-        """Emit what is added to the residual stream, normed and scaled as the spec says."""
-        factor, parts = self._spec.scales.residual, self._parts
-        normed, scaled = role in self._spec.layer_norms, factor != 1
-        value = compute(f"{out}.product" if normed or scaled else out)
-        if normed:
-            value = parts.norm(f"{out}.normed" if scaled else out, value, role, layer)
-        return parts.scaled(out, value, factor) if scaled else value
+    def layer(self, layer: int, x: str, branch: str | None) -> tuple[str, str]:
+        """Emit one layer; the returned values are named ``stream_names(spec, layer + 1)``."""
+        return self._flow.layer(layer, x, branch)
 
     def head(self, x: str) -> None:
         """Emit the logits of ``[r, hidden]``, and the largest of each row."""

@@ -1,12 +1,18 @@
-"""Emits a layer's MLP, or the mixture of experts in its place."""
+"""Emits the activation of an MLP, and the mixture of experts in its place."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from edgedec.errors import UnsupportedArchitecture
-from edgedec.export.onnx.parts import GraphParts
+from edgedec.export.graph import GraphWriter
 from edgedec.export.tensors import read
 from edgedec.export.weights import MICROSOFT
-from edgedec.models.traits import Activation, Experts
+from edgedec.models.decoder import DecoderSpec
+from edgedec.models.traits import Activation
+
+if TYPE_CHECKING:
+    from edgedec.export.onnx.parts import GraphParts
 
 # QuickGelu with alpha 1 is SiLU.
 _OPS: dict[Activation, tuple[str, dict[str, float]]] = {
@@ -16,31 +22,21 @@ _OPS: dict[Activation, tuple[str, dict[str, float]]] = {
 }
 
 
-def mlp(parts: GraphParts, layer: int, x: str, out: str) -> str:
-    """Emit ``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))`` without a gate."""
-    g, spec, at = parts.graph, parts.spec, f"layers.{layer}"
-    if spec.experts is not None:
-        return _mixture(parts, spec.experts, layer, x, out)
+def activated(graph: GraphWriter, spec: DecoderSpec, out: str, x: str) -> str:
+    """Emit the MLP's activation."""
     op, form = _OPS[spec.activation]
-    if not spec.gated:
-        up = parts.linear(f"{at}.up", x, layer, ("up",), spec.mlp_bias)
-        active = g.node(MICROSOFT + op, [up], f"{at}.active", **form)
-        return parts.linear(out, active, layer, ("down",), spec.mlp_bias)
-    both = parts.linear(f"{at}.gate_up", x, layer, ("gate", "up"), spec.mlp_bias)
-    gate, up = g.nodes("Split", [both], [f"{at}.gate", f"{at}.up"], axis=-1, num_outputs=2)
-    active = g.node(MICROSOFT + op, [gate], f"{at}.active", **form)
-    product = g.node("Mul", [active, up], f"{at}.gated")
-    return parts.linear(out, product, layer, ("down",), spec.mlp_bias)
+    return graph.node(MICROSOFT + op, [x], out, **form)
 
 
-def _mixture(parts: GraphParts, kind: Experts, layer: int, x: str, out: str) -> str:
+def mixture(parts: GraphParts, layer: int, x: str, out: str) -> str:
     """Emit a mixture of experts, of which only those that the router chooses are computed.
 
     A pass reads a chosen expert's weights once, but rows of different tokens choose different
     experts: four rows of four experts each may read sixteen.
     """
     g, spec = parts.graph, parts.spec
-    if spec.activation != "silu" or not spec.gated:
+    kind = spec.experts
+    if kind is None or spec.activation != "silu" or not spec.gated:
         raise UnsupportedArchitecture(f"experts with {spec.activation}: the kernel has silu only")
     # The router stays in fp32 in every format: it is small and decides which experts run.
     name = spec.name("router", layer)

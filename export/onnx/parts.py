@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgedec.export.graph import GraphWriter
+from edgedec.export.onnx.mlp import activated, mixture
 from edgedec.export.onnx.options import GraphOptions
 from edgedec.export.tensors import FloatArray, TensorReader, read
 from edgedec.export.weights import MICROSOFT, Format
@@ -44,25 +45,50 @@ class GraphParts:
         return self.graph.node(self._norm_op, [x, *weights], out, **self._norm_form)
 
     def norm_of_sum(
-        self, out: str, total: str, x: str, branch: str, role: str, layer: int = 0
-    ) -> str:
-        """Emit the norm of ``x + branch``; the sum itself is the value ``total``."""
+        self, out: str, total: str, x: str, branch: str | None, role: str, layer: int = 0
+    ) -> tuple[str, str]:
+        """Emit the norm of ``x + branch``, and that sum, named ``total``."""
         g = self.graph
         if not branch:
             g.node("Identity", [x], total)
-            return self.norm(out, x, role, layer)
+            return self.norm(out, x, role, layer), total
         g.nodes(
             f"{MICROSOFT}Skip{self._norm_op.replace('Normalization', '')}Normalization",
             [x, branch, *self._norm_weights(role, layer)],
             [out, "", "", total],
             epsilon=self.spec.norm.epsilon,
         )
-        return out
+        return out, total
 
     def bare_norm(self, out: str, x: str, weight: FloatArray) -> str:
         """Emit the norm over the last axis of ``x``, ``[.., weight.size]``, without a bias."""
         scale = self.graph.constant(f"{out}.weight", weight)
         return self.graph.node(self._norm_op, [x, scale], out, **self._norm_form)
+
+    def add(self, out: str, x: str, y: str) -> str:
+        """Emit a sum."""
+        return self.graph.node("Add", [x, y], out)
+
+    def same(self, out: str, x: str) -> str:
+        """Emit a value under another name."""
+        return self.graph.node("Identity", [x], out)
+
+    def multiplied(self, out: str, x: str, y: str) -> str:
+        """Emit a product of two values, element by element."""
+        return self.graph.node("Mul", [x, y], out)
+
+    def halves(self, x: str, first: str, second: str) -> tuple[str, str]:
+        """Emit the two halves of the last axis."""
+        self.graph.nodes("Split", [x], [first, second], axis=-1, num_outputs=2)
+        return first, second
+
+    def activated(self, out: str, x: str) -> str:
+        """Emit the MLP's activation."""
+        return activated(self.graph, self.spec, out, x)
+
+    def mixture(self, layer: int, x: str, out: str) -> str:
+        """Emit the mixture of experts."""
+        return mixture(self, layer, x, out)
 
     def scaled(self, out: str, x: str, factor: float) -> str:
         """Emit ``x`` times a constant."""

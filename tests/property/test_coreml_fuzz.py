@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgedec.coreml import Package
-from edgedec.coreml.interpreter import Constants, Interpreter, empty_state
+from edgedec.coreml.constants import Constants
+from edgedec.coreml.interpreter import Interpreter, empty_state
 from edgedec.coreml.package import MANIFEST, MODEL, WEIGHTS, check_listed, package_files
 from edgedec.errors import BundleError
 from edgedec.testing import damage

@@ -10,7 +10,8 @@ import tiny_program
 
 from edgedec.coreml import Package
 from edgedec.coreml.builder import FunctionBuilder, integers
-from edgedec.coreml.interpreter import Constants, Interpreter, empty_state
+from edgedec.coreml.constants import Constants
+from edgedec.coreml.interpreter import Interpreter, empty_state
 from edgedec.coreml.program import Function, Operation
 from edgedec.coreml.types import Kind, TensorType
 from edgedec.errors import BundleError

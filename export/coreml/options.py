@@ -1,0 +1,146 @@
+"""Options of a CoreML program, and the facts that it carries for a runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgedec.errors import InputError, UnsupportedArchitecture
+from edgedec.export.coreml.rounded import WEIGHTS
+from edgedec.models.decoder import DecoderSpec
+from edgedec.models.rope import Rope
+
+GRAPH_VERSION = 1
+TOP_K = 8
+FORMS = ("slice", "blend")
+ROWS = (1, 4, 8, 16)
+MOVED_ROWS = 16
+_READ_ROWS = 128
+# CoreML wants extents of states in multiples of it (coremltools#2631).
+_SLOTS = 32
+_MOST_ROWS = 256
+_LARGEST_CONTEXT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOptions:
+    """Options of a program.
+
+    Attributes:
+        name: of the model, for reports.
+        eos_ids: tokens that end a text.
+        weights: ``fp16``, ``int8``, ``int4`` or ``lut4``.
+        form: ``slice`` writes rows of the cache at a place that is known when it runs, for GPU and
+            CPU; ``blend`` multiplies by a mask instead, for the Neural Engine, which takes nothing
+            but static places.
+        rows: widths of passes, ascending from 1.
+        block_size: int4 weights that share a scale.
+        head_bits: of a quantised head; None is as ``weights``.
+
+    """
+
+    name: str
+    eos_ids: tuple[int, ...] = ()
+    weights: str = "fp16"
+    form: str = "slice"
+    rows: tuple[int, ...] = ROWS
+    block_size: int = 32
+    head_bits: int | None = None
+
+
+def slots(spec: DecoderSpec) -> int:
+    """Return the tokens that the cache holds: the context, rounded up."""
+    return -(-spec.max_context // _SLOTS) * _SLOTS
+
+
+def read_rows(spec: DecoderSpec) -> int:
+    """Return the tokens of a prompt that one pass reads."""
+    return min(_READ_ROWS, slots(spec))
+
+
+def ropes(spec: DecoderSpec) -> list[Rope]:
+    """Return the different rotary embeddings of its layers, in their order."""
+    kept: list[Rope] = []
+    for rope in spec.ropes:
+        if rope is not None and rope not in kept:
+            kept.append(rope)
+    return kept
+
+
+def windows(spec: DecoderSpec) -> list[int]:
+    """Return the different windows of its layers; 0 is all tokens."""
+    return sorted(set(spec.windows))
+
+
+def parse_rows(text: str) -> tuple[int, ...]:
+    """Return widths from a list such as ``1,4,8``.
+
+    Raises:
+        InputError: says what was expected.
+
+    """
+    try:
+        rows = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        rows = ()
+    if not rows or rows[0] != 1 or list(rows) != sorted(set(rows)) or rows[-1] > _MOST_ROWS:
+        raise InputError(
+            f"--rows {text}: expected widths that ascend from 1, at most {_MOST_ROWS}, as in"
+            f" {','.join(map(str, ROWS))}"
+        )
+    return rows
+
+
+def check_decoder(spec: DecoderSpec, options: ProgramOptions) -> None:
+    """Refuse a decoder that no such program computes.
+
+    Raises:
+        UnsupportedArchitecture: names the architecture and what is missing.
+        InputError: a width is beyond the context.
+
+    """
+    if spec.experts is not None:
+        raise UnsupportedArchitecture(
+            f"{options.name} ({spec.architecture}) is a mixture of experts, which the coreml"
+            " format cannot hold: try --format onnx or gguf"
+        )
+    if spec.max_context > _LARGEST_CONTEXT:
+        raise UnsupportedArchitecture(
+            f"{options.name} has a context of {spec.max_context} tokens, and a CoreML cache of"
+            f" fixed size holds at most {_LARGEST_CONTEXT}: give --max-context"
+        )
+    if options.rows[-1] > slots(spec):
+        raise InputError(
+            f"--rows up to {options.rows[-1]}: expected at most the context of {slots(spec)}"
+        )
+    assert options.weights in WEIGHTS
+
+
+def facts(spec: DecoderSpec, options: ProgramOptions) -> dict[str, object]:
+    """Return the facts for a runtime, as stored in the program's metadata."""
+    return {
+        "graph_version": GRAPH_VERSION,
+        "form": options.form,
+        "name": options.name,
+        "layers": spec.layers,
+        "kv_heads": spec.kv_heads,
+        "head_dim": spec.head_dim,
+        "vocab_size": spec.vocab_size,
+        "vocab_used": spec.vocab_used,
+        "max_context": spec.max_context,
+        "slots": slots(spec),
+        "rows": list(options.rows),
+        "read_rows": read_rows(spec),
+        "moved_rows": min(MOVED_ROWS, slots(spec)),
+        "windows": windows(spec),
+        "ropes": [_angles(rope, spec) for rope in ropes(spec)],
+        "positions": spec.position_rows > 0,
+        "eos_ids": list(options.eos_ids),
+        "weights": options.weights,
+        "top_k": min(TOP_K, spec.vocab_size),
+    }
+
+
+def _angles(rope: Rope, spec: DecoderSpec) -> dict[str, object]:
+    """Return what a position's cosines and sines are computed from."""
+    frequencies, magnitude = rope.frequencies(spec.rotary_dim, spec.max_context)
+    return {"frequencies": frequencies.tolist(), "magnitude": magnitude}

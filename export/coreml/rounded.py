@@ -1,0 +1,184 @@
+"""Writes weights into the blob file, each once however many functions read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgedec.coreml.blob import BlobWriter
+from edgedec.coreml.types import NUMPY, Array, Constant, Kind, Stored, TensorType
+from edgedec.errors import InputError, UnsupportedArchitecture
+from edgedec.export.rounding import PlainRounding, Rounding
+from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
+
+WEIGHTS = ("int4", "int8", "fp16")
+_SMALLEST_BLOCK = 16
+_BLOCKWISE = "constexpr_blockwise_shift_scale"
+_SMALLEST = 1e-30
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A stored matrix or vector, and the operation that gives its values.
+
+    Attributes:
+        name: of its value in every function.
+        operation: ``const``, or one that computes it from several constants.
+        value: the constant, or constants by parameter.
+        type: of the values.
+
+    """
+
+    name: str
+    operation: str
+    value: Constant | Mapping[str, Constant]
+    type: TensorType
+
+
+class WeightStore:
+    """The weights of one decoder.
+
+    Args:
+        blob: takes them.
+        tensors: the decoder's tensors.
+        weights: how matrices are stored, one of ``WEIGHTS``.
+        block_size: int4 weights that share a scale.
+        head_bits: of a quantised head; None is as the other matrices.
+        rounding: quantises; None rounds to nearest.
+
+    Attributes:
+        errors: the relative error of each quantised tensor.
+
+    """
+
+    def __init__(
+        self,
+        blob: BlobWriter,
+        tensors: TensorReader,
+        weights: str,
+        block_size: int,
+        head_bits: int | None = None,
+        rounding: Rounding | None = None,
+    ) -> None:
+        self._blob, self._tensors = blob, tensors
+        self._weights, self._block, self._head_bits = weights, block_size, head_bits
+        self._rounding: Rounding = rounding or PlainRounding()
+        self._stored: dict[str, Weight] = {}
+        self.errors: dict[str, float] = {}
+
+    def matrix(self, name: str, tensors: Sequence[str]) -> Weight:
+        """Store matrices, one under the other, as a product takes them: ``[out, in]``."""
+        if name not in self._stored:
+            if self._weights == "fp16":
+                self._stored[name] = self._dense(name, tensors)
+            else:
+                self._stored[name] = self._quantised(name, tensors, self._weights, head=False)
+        return self._stored[name]
+
+    def head(self, tensor: str) -> Weight:
+        """Store the head, which is also the embedding where the two are tied."""
+        if tensor not in self._stored:
+            if self._weights == "fp16":
+                self._stored[tensor] = self._dense(tensor, [tensor])
+            else:
+                kind = "int8" if self._head_bits == 8 else self._weights
+                self._stored[tensor] = self._quantised(tensor, [tensor], kind, head=True)
+        return self._stored[tensor]
+
+    def table(self, tensor: str) -> Weight:
+        """Store an embedding of its own, whose rows are looked up; in int8 if at all rounded."""
+        if tensor not in self._stored:
+            if self._weights == "fp16":
+                self._stored[tensor] = self._dense(tensor, [tensor])
+            else:
+                self._stored[tensor] = self._quantised(tensor, [tensor], "int8", head=False)
+        return self._stored[tensor]
+
+    def array(self, name: str, values: Array) -> Weight:
+        """Store an array as it is."""
+        if name not in self._stored:
+            kind = {np.dtype(np.float16): Kind.FLOAT16, np.dtype(np.float32): Kind.FLOAT32}
+            type = TensorType(kind[values.dtype], values.shape)
+            self._stored[name] = Weight(name, "const", self._blob.add(type, [values]), type)
+        return self._stored[name]
+
+    def half(self, name: str, values: FloatArray) -> Weight:
+        """Store an array in fp16."""
+        return self.array(name, halved(name, values))
+
+    def joined(self, name: str, tensors: Sequence[str]) -> Weight:
+        """Store vectors, one after the other, in fp16."""
+        if name not in self._stored:
+            self.half(name, np.concatenate([read(self._tensors, each) for each in tensors]))
+        return self._stored[name]
+
+    def _dense(self, name: str, tensors: Sequence[str]) -> Weight:
+        type = TensorType(Kind.FLOAT16, self._shape(tensors))
+        parts = (halved(name, part) for part in chunks(self._tensors, tensors))
+        return Weight(name, "const", self._blob.add(type, parts), type)
+
+    def _shape(self, tensors: Sequence[str]) -> tuple[int, int]:
+        shapes = [self._tensors.shape(tensor) for tensor in tensors]
+        return sum(shape[0] for shape in shapes), shapes[0][1]
+
+    def _quantised(self, name: str, tensors: Sequence[str], weights: str, *, head: bool) -> Weight:
+        rows, columns = self._shape(tensors)
+        bits = int(weights[3:])
+        block = columns if bits == 8 else divisor(columns, self._block, name)
+        type = TensorType(Kind.INT4 if bits == 4 else Kind.INT8, (rows, columns))
+        scales: list[Array] = []
+        squares = np.zeros(2)
+
+        def digits() -> Iterator[Array]:
+            take = self._rounding.head if head else self._rounding.blocks
+            for done in take(self._tensors, tensors, bits, block):
+                scales.append(halved(name, done.scales))
+                squares[:] += done.squared_error, done.squared_weight
+                # From offsets by half the range to two's complement.
+                flip = np.uint8(0x88 if bits == 4 else 0x80)
+                signed = done.packed.reshape(-1) ^ flip
+                yield signed if bits == 4 else signed.view(np.int8)
+
+        data = self._blob.add(type, digits())
+        scale = self._blob.add(TensorType(Kind.FLOAT16, (rows, columns // block)), scales)
+        self.errors[name] = float(np.sqrt(squares[0] / max(squares[1], _SMALLEST)))
+        dense = TensorType(Kind.FLOAT16, (rows, columns))
+        return Weight(name, _BLOCKWISE, {"data": data, "scale": scale}, dense)
+
+
+def divisor(columns: int, block: int, name: str) -> int:
+    """Return the largest block, of at most this size, that cuts rows into whole ones.
+
+    Raises:
+        UnsupportedArchitecture: there is none worth its scales.
+
+    """
+    while block >= _SMALLEST_BLOCK:
+        if columns % block == 0:
+            return block
+        block //= 2
+    raise UnsupportedArchitecture(
+        f"{name} has {columns} columns, and the coreml format cuts int4 into whole blocks of"
+        f" {_SMALLEST_BLOCK} or more: use --weights int8 or fp16"
+    )
+
+
+def halved(name: str, values: FloatArray) -> Array:
+    """Return numbers in fp16.
+
+    Raises:
+        InputError: some are beyond it.
+
+    """
+    with np.errstate(over="raise"):
+        try:
+            return values.astype(NUMPY[Kind.FLOAT16])
+        except FloatingPointError:
+            raise InputError(
+                f"{name} holds values beyond fp16, in which CoreML computes: use --format onnx"
+            ) from None
+
+
+__all__ = ["WEIGHTS", "Stored", "Weight", "WeightStore", "divisor", "halved"]

@@ -1,0 +1,144 @@
+"""The order in which a decoder's layer computes, shared by the emitters of graphs.
+
+An emitter provides the building blocks (``Parts``) and attention; what is added to the residual
+stream where, and which norms stand before and after it, is written here once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from edgedec.models.decoder import DecoderSpec
+
+V = TypeVar("V")
+
+
+class Parts(Protocol[V]):
+    """Building blocks of a graph; ``V`` is a value in it, and ``out`` the name it is to have."""
+
+    @property
+    def spec(self) -> DecoderSpec:
+        """The decoder."""
+        ...
+
+    def linear(self, out: str, x: V, layer: int, roles: tuple[str, ...], bias: bool) -> V:
+        """Emit the product with one or more stacked matrices."""
+        ...
+
+    def norm(self, out: str, x: V, role: str, layer: int = 0) -> V:
+        """Emit the norm of a value of ``hidden`` channels."""
+        ...
+
+    def norm_of_sum(
+        self, out: str, total: str, x: V, branch: V | None, role: str, layer: int = 0
+    ) -> tuple[V, V]:
+        """Emit the norm of ``x + branch``, and that sum, named ``total``."""
+        ...
+
+    def add(self, out: str, x: V, y: V) -> V:
+        """Emit a sum."""
+        ...
+
+    def same(self, out: str, x: V) -> V:
+        """Emit a value under another name."""
+        ...
+
+    def scaled(self, out: str, x: V, factor: float) -> V:
+        """Emit ``x`` times a constant."""
+        ...
+
+    def activated(self, out: str, x: V) -> V:
+        """Emit the MLP's activation."""
+        ...
+
+    def multiplied(self, out: str, x: V, y: V) -> V:
+        """Emit a product of two values, element by element."""
+        ...
+
+    def halves(self, x: V, first: str, second: str) -> tuple[V, V]:
+        """Emit the two halves of the last axis."""
+        ...
+
+    def mixture(self, layer: int, x: V, out: str) -> V:
+        """Emit the mixture of experts.
+
+        Raises:
+            UnsupportedArchitecture: the format has none.
+
+        """
+        ...
+
+
+class Flow(Generic[V]):
+    """Emits the layers of one decoder.
+
+    The residual stream is passed on as two values whose sum it is, so that the addition can be
+    fused with the norm that follows.
+
+    Args:
+        parts: the building blocks.
+        attention: emits attention over a layer's normed input, with its output projection, as
+            ``attention(layer, x, out)``.
+
+    """
+
+    def __init__(self, parts: Parts[V], attention: Callable[[int, V, str], V]) -> None:
+        self._parts, self._spec, self._attention = parts, parts.spec, attention
+
+    def layer(self, layer: int, x: V, branch: V | None) -> tuple[V, V]:
+        """Emit one layer. The residual stream is ``x + branch``, before and after.
+
+        The returned values are named ``layers.<layer>.stream`` and ``layers.<layer>.branch``.
+        """
+        at, stream = f"layers.{layer}", f"layers.{layer}.stream"
+        kind = self._spec.residual
+        if kind == "sequential":
+            normed, x = self._normed(f"{at}.entry", x, branch, "attention_norm", layer)
+            branch = self._attended(layer, normed, f"{at}.attended")
+            normed, x = self._normed(stream, x, branch, "mlp_norm", layer)
+            return x, self._fed(layer, normed, f"{at}.branch")
+        normed, x = self._normed(stream, x, branch, "attention_norm", layer)
+        attended = self._attended(layer, normed, f"{at}.attended")
+        if kind == "parallel":
+            normed = self._parts.norm(f"{at}.mlp_norm", x, "mlp_norm", layer)
+        fed = self._fed(layer, normed, f"{at}.fed")
+        return x, self._parts.add(f"{at}.branch", attended, fed)
+
+    def _normed(self, total: str, x: V, branch: V | None, role: str, layer: int) -> tuple[V, V]:
+        """Emit the norm that attention or MLP reads, and ``total``, the sum ``x + branch``."""
+        if role in self._spec.layer_norms:
+            return self._parts.norm_of_sum(f"layers.{layer}.{role}", total, x, branch, role, layer)
+        summed = self._parts.add(total, x, branch) if branch else self._parts.same(total, x)
+        return summed, summed
+
+    def _attended(self, layer: int, x: V, out: str) -> V:
+        return self._branch(
+            out, layer, "attention_post_norm", lambda name: self._attention(layer, x, name)
+        )
+
+    def _fed(self, layer: int, x: V, out: str) -> V:
+        return self._branch(out, layer, "mlp_post_norm", lambda name: self._mlp(layer, x, name))
+
+    def _branch(self, out: str, layer: int, role: str, compute: Callable[[str], V]) -> V:
+        """Emit what is added to the residual stream, normed and scaled as the spec says."""
+        factor, parts = self._spec.scales.residual, self._parts
+        normed, scaled = role in self._spec.layer_norms, factor != 1
+        value = compute(f"{out}.product" if normed or scaled else out)
+        if normed:
+            value = parts.norm(f"{out}.normed" if scaled else out, value, role, layer)
+        return parts.scaled(out, value, factor) if scaled else value
+
+    def _mlp(self, layer: int, x: V, out: str) -> V:
+        """Emit ``down(act(gate(x)) * up(x))``, or ``down(act(up(x)))`` without a gate."""
+        spec, parts, at = self._spec, self._parts, f"layers.{layer}"
+        if spec.experts is not None:
+            return parts.mixture(layer, x, out)
+        if not spec.gated:
+            up = parts.linear(f"{at}.up", x, layer, ("up",), spec.mlp_bias)
+            inner = parts.activated(f"{at}.active", up)
+        else:
+            both = parts.linear(f"{at}.gate_up", x, layer, ("gate", "up"), spec.mlp_bias)
+            gate, up = parts.halves(both, f"{at}.gate", f"{at}.up")
+            inner = parts.multiplied(f"{at}.gated", parts.activated(f"{at}.active", gate), up)
+        return parts.linear(out, inner, layer, ("down",), spec.mlp_bias)

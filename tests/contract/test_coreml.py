@@ -1,0 +1,201 @@
+"""Both forms of a CoreML program pass the contract, and twins broken on purpose do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_models import write_tiny_program
+from tiny_variants import VARIANTS
+
+from edgedec.coreml.types import Array
+from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.tree import IntArray, TokenTree
+from edgedec.runtimes.coreml.blending import BlendSession
+from edgedec.runtimes.coreml.model import CoremlModel
+from edgedec.runtimes.coreml.session import CoremlSession
+from edgedec.runtimes.coreml.slicing import SliceSession
+from edgedec.testing import SessionContract
+
+Load = Callable[..., CoremlModel]
+FORMS = ("slice", "blend")
+MIXTURES = {"qwen3_moe", "olmoe"}
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """Loads a tiny program of some form, written once."""
+    written: dict[tuple[str, str], Path] = {}
+
+    def load(form: str, variant: str = "llama", *, exact: bool = True) -> CoremlModel:
+        if (form, variant) not in written:
+            folder = written[form, variant] = tmp_path_factory.mktemp(f"{form}-{variant}")
+            changes = {"llama": {}, "narrow": {"rows": (1, 3)}, **VARIANTS}[variant]
+            write_tiny_program(folder, form, **changes)
+        folder = written[form, variant] / "model.mlpackage"
+        return CoremlModel.load(folder, device="reference", exact=exact)
+
+    return load
+
+
+@pytest.mark.parametrize("form", FORMS)
+class TestCoreml(SessionContract):
+    @pytest.fixture
+    def model(self, load: Load, form: str) -> CoremlModel:
+        return load(form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+class TestNarrow(SessionContract):
+    """Trees are wider than the widest pass."""
+
+    @pytest.fixture
+    def model(self, load: Load, form: str) -> CoremlModel:
+        return load(form, "narrow")
+
+
+@pytest.mark.parametrize("form", FORMS)
+class TestHalf(SessionContract):
+    """Every value is rounded to fp16."""
+
+    tolerance = 0.15
+
+    @pytest.fixture
+    def model(self, load: Load, form: str) -> CoremlModel:
+        return load(form, exact=False)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("variant", sorted({"window", "gemma2", "gemma3", "gpt2", "stablelm"}))
+class TestVariants(SessionContract):
+    @pytest.fixture
+    def model(self, load: Load, form: str, variant: str) -> CoremlModel:
+        return load(form, variant)
+
+
+# -- broken twins -------------------------------------------------------------------------------
+
+
+class LeavesRowsWhereTheyAre(SliceSession):
+    def _move(self, sources: Sequence[int], to: int) -> None:
+        pass
+
+
+class MovesOneRowTooFar(SliceSession):
+    def _move(self, sources: Sequence[int], to: int) -> None:
+        super()._move([source + 1 for source in sources], to)
+
+
+class WritesAtTheLength(SliceSession):
+    def _written(self, slots: Sequence[int], width: int) -> dict[str, Array]:
+        return {"begin": np.array([self._length], np.int32)}
+
+
+class KeepsWhatItShouldReplace(BlendSession):
+    def _written(self, slots: Sequence[int], width: int) -> dict[str, Array]:
+        feeds = super()._written(slots, width)
+        return {**feeds, "keep": np.ones_like(feeds["keep"])}
+
+
+class ForgetsWhichSlots(BlendSession):
+    def _gather(self, path: Sequence[int]) -> list[int]:
+        return self._places[: len(path)]
+
+
+class WritesItsPadding(BlendSession):
+    def _written(self, slots: Sequence[int], width: int) -> dict[str, Array]:
+        feeds = super()._written(slots, width)
+        feeds["place"][0, len(slots) :, 0] = 1
+        return feeds
+
+
+def twins(base: type[CoremlSession]) -> dict[str, type[CoremlSession]]:
+    """What can go wrong in either form."""
+
+    class SeesEveryNode(base):  # type: ignore[misc, valid-type]
+        def _visible(self, tree: TokenTree, start: int, stop: int) -> tuple[Array, IntArray]:
+            visible, where = super()._visible(tree, start, stop)
+            visible[:, self._places[:stop]] = True
+            return visible, where
+
+    class SeesWhatWasDropped(base):  # type: ignore[misc, valid-type]
+        def _cut(self, length: int) -> None:
+            pass
+
+    class CountsNodesForPositions(base):  # type: ignore[misc, valid-type]
+        def _pass(self, tree: TokenTree, *rest: object) -> dict[str, Array]:
+            other = TokenTree(tree.tokens[0])
+            for node in range(1, len(tree)):
+                other.add(tree.tokens[node], tree.parents[node])
+            other.depths = list(range(len(tree)))
+            return super()._pass(other, *rest)
+
+    class ForksAnEmptyCache(base):  # type: ignore[misc, valid-type]
+        def _copy(self, length: int) -> CoremlSession:
+            other = super()._copy(length)
+            other._cache = self._executor.new_state()
+            return other
+
+    class RanksAsGiven(base):  # type: ignore[misc, valid-type]
+        def _ranked(self, start: int, logits: Array, ids: Array) -> Pass:
+            return Pass(start, ids[:, ::-1].astype(np.int64), logits[:, ::-1], None)
+
+    found = (SeesEveryNode, CountsNodesForPositions, ForksAnEmptyCache, RanksAsGiven)
+    more = () if base is SliceSession else (SeesWhatWasDropped,)
+    return {twin.__name__: twin for twin in (*found, *more)}
+
+
+TESTS = {
+    "SeesEveryNode": "test_a_tree_scores_every_path",
+    "SeesWhatWasDropped": "test_rollback_and_continue",
+    "CountsNodesForPositions": "test_a_tree_scores_every_path",
+    "ForksAnEmptyCache": "test_forks_part_ways",
+    "RanksAsGiven": "test_top_is_best_first",
+}
+TWINS = [
+    ("slice", LeavesRowsWhereTheyAre, "test_commit_keeps_one_branch"),
+    ("slice", MovesOneRowTooFar, "test_commit_keeps_one_branch"),
+    ("slice", WritesAtTheLength, "test_a_pending_tree_grows_branches"),
+    ("blend", KeepsWhatItShouldReplace, "test_rounds_follow_one_another"),
+    ("blend", ForgetsWhichSlots, "test_commit_keeps_one_branch"),
+    ("blend", WritesItsPadding, "test_rounds_follow_one_another"),
+    *((form, twin, TESTS[name])
+      for form, base in (("slice", SliceSession), ("blend", BlendSession))
+      for name, twin in twins(base).items()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "twin", "test"), TWINS)
+def test_the_contract_catches(load: Load, form: str, twin: type[CoremlSession], test: str) -> None:
+    model = load(form)
+    contract = SessionContract()
+    getattr(contract, test)(model)  # the model itself passes: what fails is the twin
+    model.session = twin
+    with pytest.raises(AssertionError):
+        getattr(contract, test)(model)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_equal_logits_are_ranked_by_id(load: Load, form: str) -> None:
+    session = load(form).open(8)
+    logits = np.array([[1, 3, 3, 2]], np.float32)
+    found = session._ranked(0, logits, np.array([[7, 9, 4, 1]], np.int32))
+    assert found.top_ids.tolist() == [[4, 9, 1, 7]]
+    assert found.top_logits.tolist() == [[3, 3, 2, 1]]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_session_up_to_the_last_slot(load: Load, form: str) -> None:
+    # Near the end of the cache no wide pass fits: rows of padding must not reach beyond it.
+    model = load(form)
+    tokens = np.random.default_rng(0).integers(0, 96, 256).tolist()
+    whole, parts = model.open(256), model.open(256)
+    whole.prefill(tokens[:250])
+    expected = whole.forward(TokenTree.chain(tokens[250:]), want=Want.LOGITS)
+    assert expected.logits is not None
+    parts.prefill(tokens[:253])
+    got = parts.forward(TokenTree.chain(tokens[253:]), want=Want.LOGITS)
+    assert got.logits is not None
+    np.testing.assert_allclose(got.logits, expected.logits[3:], atol=1e-4)
