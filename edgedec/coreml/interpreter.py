@@ -89,15 +89,15 @@ class Interpreter:
             if feeds[name].shape != type.shape:
                 raise ValueError(f"{name}: expected {type}, got {feeds[name].shape}")
             values[name] = self._typed(whole(feeds[name]), type, rounds=True)
-        for step in self._steps:
-            check()
-            try:
-                with np.errstate(all="ignore"):  # infinities are results like others
+        with np.errstate(all="ignore"):  # infinities are results like others
+            for step in self._steps:
+                check()
+                try:
                     self._compute(step, values, state)
-            except (Undefined, ValueError, IndexError, KeyError, TypeError) as error:
-                raise self._wrong(step.operation, error) from None
-            for name in step.dead:
-                del values[name]
+                except (Undefined, ValueError, IndexError, KeyError, TypeError) as error:
+                    raise self._wrong(step.operation, error) from None
+                for name in step.dead:
+                    del values[name]
         return {name: values[name] for name in self._outputs}
 
     def _compute(self, step: Step, values: dict[str, Any], state: State) -> None:
