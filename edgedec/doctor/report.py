@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from importlib import metadata
 from typing import Any
 
@@ -15,8 +16,7 @@ from edgedec.hardware.clusters import clusters
 from edgedec.hardware.device import available_cores
 from edgedec.runtimes import registry
 
-# In addition to the runtimes' packages: those of decoding, and of other extras with their purpose.
-NEEDED = ("click", "jinja2", "numpy", "rich", "tokenizers")
+# In addition to the runtimes' extras.
 OTHERS = {
     "export": (
         ("gguf", "ml_dtypes", "onnx", "safetensors", "threadpoolctl"),
@@ -31,6 +31,9 @@ OTHERS = {
     "serve": (("prometheus_client", "starlette", "uvicorn"), "serves models: `edgedec serve`"),
     "report": (("matplotlib",), "draws the page of `edgedec bench --html`"),
 }
+# A requirement's name; and one of an extra, or for versions of Python before the oldest supported.
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_NOT_HERE = re.compile(r";.*(extra|python_version) *[=<]")
 # CPU features used by int4 and int8 kernels, by their names in /proc/cpuinfo.
 CPU_FEATURES = (
     "avx2", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8",
@@ -60,10 +63,13 @@ def examine() -> dict[str, Any]:
 
 
 def needed() -> list[str]:
-    """Return the packages of the plain installation."""
-    infos, added = registry.infos(), registry.added()
-    own = [info for name, info in infos.items() if name not in added and not info.extra]
-    return sorted({*NEEDED, *(info.packages[0] for info in own)})
+    """Return the packages of the plain installation, as this distribution's metadata lists them."""
+    try:
+        lines = metadata.requires(installation.DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # a folder that was never installed
+        return []
+    plain = (line for line in lines if not _NOT_HERE.search(line))
+    return sorted({found[0] for line in plain if (found := _NAME.match(line))})
 
 
 def extras() -> dict[str, tuple[tuple[str, ...], str]]:

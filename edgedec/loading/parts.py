@@ -64,7 +64,8 @@ class Parts:
         if self.guard is None:
             return request
         engine.check_idle()
-        context = len(request.prompt) + request.stop.remaining
+        # The last token's keys and values are never needed.
+        context = min(len(request.prompt) + request.stop.remaining, engine.target.capacity)
         self.contexts[id(engine)] = context
         # Every text is counted as if it were as long as the longest.
         others = [self.contexts[id(one)] for one in (self.engine, *self.twins) if one.running]

@@ -19,7 +19,7 @@ from edgedec.hardware.resident import resident_bytes, unread_bytes
 from edgedec.loading.options import OpenOptions
 from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES, ModelCosts, remembered
 from edgedec.memory.budget import CachePlan, plan_caches
-from edgedec.memory.grant import granting
+from edgedec.memory.grant import granting, spare, with_spare
 from edgedec.memory.guard import Costs, MemoryGuard
 from edgedec.memory.levels import FULL, Level, levels
 from edgedec.records.plan import OVERLAPPED, Plan
@@ -107,7 +107,9 @@ class Sessions:
         alone = options.schedule != OVERLAPPED and options.parallel == 1
         if self.draft is not None and self.costs.draft and alone:
             fixed.append((self.draft, self.costs.draft))
-        return MemoryGuard(granting(options.memory), costs, steps, lambda: engine.target, fixed)
+        return MemoryGuard(
+            granting(options.memory, later=True), costs, steps, lambda: engine.target, fixed
+        )
 
 
 def open_sessions(
@@ -253,15 +255,16 @@ def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | Non
             options.
 
     """
-    full = costs.fitting(Level(FULL, (drafter,)), granted, most)
+    room = granted - spare(granted)
+    full = costs.fitting(Level(FULL, (drafter,)), room, most)
     if full == most or (asked is None and full >= _SHORT):
         return full
     bare = Level("plain decoding", (PLAIN,), limits=None, model=False)
-    plain = costs.fitting(bare, granted, most)
+    plain = costs.fitting(bare, room, most)
     if plain == most or (asked is None and plain >= min(_LEAST, most)):
         return plain
     least = asked or min(_LEAST, most)
-    needed = costs.of(bare, least, sampled=True).total
+    needed = with_spare(costs.of(bare, least, sampled=True).total)
     advice = f"give --memory {-(-needed // 10**6)}MB"
     if plain >= _LEAST:
         advice += f", or --max-context {plain}"

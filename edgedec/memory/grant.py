@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from math import ceil
 
 from edgedec.errors import MemoryBudgetError
 from edgedec.hardware import machine
@@ -11,25 +13,45 @@ from edgedec.hardware.resident import resident_bytes
 AUTO = "auto"
 # Left for other programs.
 _MARGIN_SHARE, _LEAST_MARGIN = 1 / 16, 32_000_000
+# Share of a grant that a stated context leaves free, and the least bytes.
+_SPARE_SHARE, _LEAST_SPARE = 1 / 64, 4_000_000
 
 
-def granting(memory: int | str) -> Callable[[], int]:
+def granting(memory: int | str, *, later: bool = False) -> Callable[[], int]:
     """Return a function that returns the bytes granted now.
 
     Args:
         memory: bytes, or ``AUTO`` for what this process holds and what its machine or control group
             has free, less a margin of a sixteenth.
+        later: half that margin, so that what was stated under the whole one still holds when other
+            programs have taken the other half.
 
     """
-    return _free if isinstance(memory, str) else lambda: memory
+    if not isinstance(memory, str):
+        return lambda: memory
+    return partial(_free, 0.5 if later else 1.0)
 
 
-def _free() -> int:
+def spare(granted: int) -> int:
+    """Return the bytes that a stated context leaves free of a grant.
+
+    A process comes to hold more than was measured when it opened its models (what a tokenizer
+    remembers, a server's first requests), and the context that was stated must hold all the same.
+    """
+    return max(_LEAST_SPARE, int(granted * _SPARE_SHARE))
+
+
+def with_spare(needed: int) -> int:
+    """Return the least grant of which so many bytes are not spare."""
+    return max(needed + _LEAST_SPARE, ceil(needed / (1 - _SPARE_SHARE)))
+
+
+def _free(margins: float) -> int:
     free = machine.memory().free
     if free is None:
         raise MemoryBudgetError(
             "--memory auto: this system does not say how much memory is free: give a size, such as"
             " --memory 2GB"
         )
-    margin = max(_LEAST_MARGIN, int(free * _MARGIN_SHARE))
+    margin = int(margins * max(_LEAST_MARGIN, free * _MARGIN_SHARE))
     return resident_bytes() + max(0, free - margin)

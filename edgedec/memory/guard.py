@@ -136,13 +136,15 @@ class MemoryGuard:
         """
         self._granted = self._grant()
         self._context, self._sampled, self._metrics = context, sampled, metrics
-        others = max(0, self._read() - self._expected)
         costs = [
             self._costs.of(level, context, sampled=sampled, prompt=prompt) for level in self._levels
         ]
-        fits = (n for n, one in enumerate(costs) if one.total + others <= self._granted)
-        chosen = next(fits, None)
+        chosen = self._first_that_fits(costs)
+        if chosen is None or chosen > self._at:
+            release_free()  # reading a long prompt's text leaves megabytes in the heap
+            chosen = self._first_that_fits(costs)
         if chosen is None:
+            others = self._others()
             raise self._refusal(costs[-1].total + others, others)
         self._record = MemoryRecord(self._granted, costs[chosen].parts())
         if metrics.memory is not None:  # the text goes on in another place
@@ -154,6 +156,14 @@ class MemoryGuard:
         self._first = chosen
         self._expected = max(self._expected, costs[chosen].total)
         self._allocate(context + self._costs.drafted + 1)
+
+    def _first_that_fits(self, costs: Sequence[Account]) -> int | None:
+        room = self._granted - self._others()
+        return next((n for n, one in enumerate(costs) if one.total <= room), None)
+
+    def _others(self) -> int:
+        """Return the bytes that the process holds for what no account names."""
+        return max(0, self._read() - self._expected)
 
     def _allocate(self, tokens: int) -> None:
         """Reserve room for the whole text in caches that are allocated at once."""

@@ -1,6 +1,7 @@
 """The guard: what it gives up and when, what comes back, and when it refuses. No model."""
 
 import dataclasses
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,10 @@ from edgedec.decoding.drafting.base import DraftLimits, DraftStep, Offer
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.policy import Fixed
 from edgedec.errors import MemoryBudgetError
+from edgedec.hardware.machine import Memory
+from edgedec.loading.sessions import fitted
 from edgedec.memory.account import ModelCosts
+from edgedec.memory.grant import granting
 from edgedec.memory.guard import EVERY, Costs, MemoryGuard
 from edgedec.memory.levels import Level
 from edgedec.memory.restrained import Restrained
@@ -155,6 +159,61 @@ def test_a_refusal_names_the_draft_model_where_leaving_it_out_is_enough() -> Non
         assert ("leaves out a draft model of 5.0 MB" in str(refused.value)) == named
     alone = dataclasses.replace(COSTS, draft=None)
     assert alone.without_draft(plain, plain - MB) == ""
+
+
+def stated(granted: int) -> tuple[int, MemoryGuard, Process]:
+    """The context that is stated for a grant, the guard that must hold it, and its process."""
+    process = Process(35 * MB)
+    context = fitted(COSTS, "hybrid", granted, 4096, None)
+    return context, guard(process, granted), process
+
+
+def grows_and_begins(granted: int) -> None:
+    context, found, process = stated(granted)
+    assert 16 < context < 512, "plain decoding alone fits"
+    process.held += 4 * MB  # of a tokenizer, of a server
+    found.begin(context, Metrics(), sampled=True)
+
+
+def test_a_stated_context_holds_when_the_process_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    grows_and_begins(44 * MB)
+    # Broken twin: the context takes the last byte.
+    monkeypatch.setattr("edgedec.loading.sessions.spare", lambda granted: 0)
+    with pytest.raises(MemoryBudgetError, match=r"take a text of \d+ tokens"):
+        grows_and_begins(40 * MB)
+
+
+def test_what_an_opening_refusal_names_is_enough() -> None:
+    for granted in (30 * MB, 35 * MB):
+        with pytest.raises(MemoryBudgetError) as refused:
+            fitted(COSTS, "hybrid", granted, 4096, None)
+        needed = re.search(r"give --memory (\d+)MB", str(refused.value))
+        assert needed is not None
+        assert fitted(COSTS, "hybrid", int(needed[1]) * MB, 4096, None) >= 16
+
+
+def test_free_memory_of_the_heap_is_given_back_before_anything_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process(35 * MB)
+    found = guard(process, full())
+    process.held += 30 * MB
+    with pytest.raises(MemoryBudgetError):
+        found.begin(CONTEXT, Metrics(), sampled=False)
+    monkeypatch.setattr(
+        "edgedec.memory.guard.release_free", lambda: setattr(process, "held", 35 * MB)
+    )
+    found.begin(CONTEXT, metrics := Metrics(), sampled=False)
+    assert list(events(metrics)) == []
+
+
+def test_what_others_take_of_the_margin_is_still_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = 2000 * MB
+    monkeypatch.setattr("edgedec.memory.grant.machine.memory", lambda: Memory(None, free, None))
+    at_opening = granting("auto")()
+    free -= 60 * MB
+    assert granting("auto", later=True)() >= at_opening > granting("auto")()
+    assert granting(5, later=True)() == granting(5)() == 5
 
 
 def test_memory_of_others_is_counted_as_well() -> None:
