@@ -33,7 +33,8 @@ def save(engine: Engine, file: BinaryIO, note: Mapping[str, Any]) -> None:
         StateError: a text is being decoded, or a model's sessions cannot be saved.
 
     """
-    text, keepers = list(engine.held), keepers_of(engine.drafter)
+    text = list(engine.held)
+    keepers = {name: one for name, one in keepers_of(engine.drafter).items() if not one.empty}
     learned = engine.policy.learned() if isinstance(engine.policy, Learning) else {}
     head = {"tokens": text, "learned": learned, "parts": list(keepers), "note": dict(note)}
     payload = json.dumps(head, allow_nan=False).encode()

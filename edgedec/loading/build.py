@@ -25,11 +25,12 @@ from edgedec.loading.options import OpenOptions
 from edgedec.loading.parts import Parts
 from edgedec.loading.sessions import Meter, open_sessions
 from edgedec.loading.sources import Pair, Source, find
+from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory.budget import MEMORY, TRAINED, CachePlan, check_context
 from edgedec.overlap.clock import WallClock
 from edgedec.records.load import LoadOptions
 from edgedec.records.place import Place
-from edgedec.records.plan import Plan
+from edgedec.records.plan import SEQUENTIAL, Plan
 from edgedec.runtimes import registry
 from edgedec.text.tokenizer import Tokenizer
 from edgedec.text.vocabulary_map import translate
@@ -54,7 +55,8 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
         meter.mark("tokenizer")
-        target = _load(pair.target, options.of_target(_row_invariant(options, drafter)), stack)
+        target = _loaded(pair.target, options.of_target(_row_invariant(options, drafter)))
+        stack.callback(target.close)
         meter.mark("target")
         _check_turns(target, options)
         drafter = _drafter_for(target, drafter, options)
@@ -86,7 +88,9 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         stack.callback(engine.texts.close)
         facts = _describe(options, engine, target, opened.caches)
         facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        bound, guard = _bound(opened.caches, target), opened.guard(options, [engine, *twins])
+        unload = draft.unload if isinstance(draft, UnloadableModel) else None
+        guard = opened.guard(options, [engine, *twins], unload)
+        bound = _bound(opened.caches, target)
         left = stack.pop_all()
         return Parts(pair, target, engine, tokenizer, facts, left, bound, guard, twins)
 
@@ -190,7 +194,14 @@ def _load_draft(
             f"--draft {drafter} needs a draft model and {pair.where} has none: "
             "give one with --draft FILE.gguf, or try --draft lookup"
         )
-    draft = _load(pair.draft, options.of_draft(), stack)
+    source = pair.draft
+    draft: Model
+    # A draft model in a thread of its own may be computing when its memory is needed.
+    if options.memory is not None and options.schedule == SEQUENTIAL:
+        draft = UnloadableModel(lambda: _loaded(source, options.of_draft()))
+    else:
+        draft = _loaded(source, options.of_draft())
+    stack.callback(draft.close)
     _check_goes_back(draft, drafter)
     _check_sizes(target, draft)
     return draft
@@ -225,12 +236,10 @@ def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
     return options.row_invariant
 
 
-def _load(source: Source, options: LoadOptions, stack: ExitStack) -> Model:
+def _loaded(source: Source, options: LoadOptions) -> Model:
     source.admit()
     with pinned(options.cores):
-        model = registry.load(source.format, source.path, options)
-    stack.callback(model.close)
-    return model
+        return registry.load(source.format, source.path, options)
 
 
 def _describe(

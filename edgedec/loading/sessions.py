@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -84,8 +84,20 @@ class Sessions:
     costs: Costs | None = None
     meter: Meter | None = None
 
-    def guard(self, options: OpenOptions, engines: Sequence[Engine]) -> MemoryGuard | None:
-        """Return a guard over engines of these sessions; None if memory is not limited."""
+    def guard(
+        self,
+        options: OpenOptions,
+        engines: Sequence[Engine],
+        unload: Callable[[], None] | None = None,
+    ) -> MemoryGuard | None:
+        """Return a guard over engines of these sessions; None if memory is not limited.
+
+        Args:
+            options: as the sessions were opened with.
+            engines: those of all texts.
+            unload: gives back the draft model's weights; None if it cannot.
+
+        """
         engine = engines[0]
         if self.costs is None or self.meter is None or options.memory is None:
             return None
@@ -99,6 +111,7 @@ class Sessions:
             lambda: engine.texts.sessions,
             vocab_size,
             most=most,
+            unload=unload,
         )
         fixed: list[tuple[Session, ModelCosts]] = []
         if options.caches == 1:  # of several, the next text's is not known yet

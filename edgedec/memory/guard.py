@@ -54,7 +54,7 @@ class Costs:
     ) -> Account:
         """Return the account of a level, for a text of this many tokens."""
         drafted = self.drafted if level.limits is None else min(self.drafted, level.limits.nodes)
-        draft = self.draft
+        draft = self.draft if level.weights else None
         if draft is not None and not level.model:
             draft = draft.without_cache
         shape = Shape(context, drafted, level.drafters * self.parallel, sampled, prompt)
@@ -261,7 +261,8 @@ class MemoryGuard:
                 f", or take a text of {fits} tokens, its prompt included (--max-new-tokens, a"
                 " shorter prompt)"
             )
-        advice += self._costs.without_draft(needed, self._granted)
+        if self._levels[-1].weights:  # else they are gone already
+            advice += self._costs.without_draft(needed, self._granted)
         return MemoryBudgetError(
             f"a text of {self._context} tokens, decoded plainly, needs {megabytes(needed)} MB, and"
             f" {megabytes(self._granted)} MB are granted: {advice}"

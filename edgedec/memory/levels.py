@@ -1,7 +1,9 @@
 """Steps of retreat when memory is short, in SpecMemo's order (2506.01206).
 
-Shorter drafts, smaller trees, no cache of the draft model, the cheapest drafter, none. Each step
-keeps the target's session, and none can change the text: drafts decide its speed alone.
+Shorter drafts, smaller trees, no cache of the draft model, none of its weights, the cheapest
+drafter, none. Each step keeps the target's session, and none can change the text: drafts decide its
+speed alone. Quantised keys and values of the target would change it, and an ONNX graph has one type
+of them, so they are no step: they are chosen when a model is exported or opened.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class Level:
         sources: the drafters that may draft; None is all.
         limits: of a draft; None is the policy's own.
         model: whether the draft model keeps a cache.
+        weights: whether it keeps its weights; else they are loaded again when it drafts again.
         give_back: frees what the level does not use.
 
     """
@@ -40,6 +43,7 @@ class Level:
     sources: frozenset[str] | None = None
     limits: DraftLimits | None = None
     model: bool = True
+    weights: bool = True
     give_back: Callable[[], None] = lambda: None
 
 
@@ -49,6 +53,7 @@ def levels(
     vocab_size: int,
     *,
     most: int,
+    unload: Callable[[], None] | None = None,
 ) -> list[Level]:
     """Return the levels of a drafter, from the most memory to the least.
 
@@ -57,6 +62,7 @@ def levels(
         targets: returns the sessions that score their drafts.
         vocab_size: of the target.
         most: drafted tokens of a round without a limit.
+        unload: gives back the draft model's weights; None if it cannot.
 
     """
     drafter = drafters[0]
@@ -72,18 +78,22 @@ def levels(
     if not isinstance(drafter, Evictable):
         return [*found, replace(small, name="plain decoding", limits=_NOTHING)]
 
-    def alone(name: str, *keep: str) -> Level:
+    def alone(name: str, *keep: str, weights: bool = unload is None) -> Level:
         return replace(
-            small, name=name, drafters=keep, sources=frozenset(keep), model=False,
-            give_back=partial(_give_back, targets, drafters, keep),
+            small if keep else replace(small, limits=_NOTHING), name=name, drafters=keep,
+            sources=frozenset(keep), model=False, weights=weights,
+            give_back=partial(_give_back, targets, drafters, keep, None if weights else unload),
         )  # fmt: skip
 
     free = sorted(_without_model(drafter.name), key=lambda one: remembered(one, vocab_size, 1))
-    if free and drafting.info(drafter.name).needs_model:
-        found.append(alone("no draft model", *free))
+    if drafting.info(drafter.name).needs_model:
+        if free or unload is not None:
+            found.append(alone("no draft model", *free, weights=True))
+        if free and unload is not None:
+            found.append(alone("draft model unloaded", *free))
     if len(free) > 1:
         found.append(alone(f"{free[0]} alone", free[0]))
-    return [*found, replace(alone("plain decoding"), limits=_NOTHING)]
+    return [*found, alone("plain decoding")]
 
 
 def _trim(targets: Callable[[], Sequence[Session]]) -> None:
@@ -93,12 +103,17 @@ def _trim(targets: Callable[[], Sequence[Session]]) -> None:
 
 
 def _give_back(
-    targets: Callable[[], Sequence[Session]], drafters: Sequence[Drafter], keep: Sequence[str]
+    targets: Callable[[], Sequence[Session]],
+    drafters: Sequence[Drafter],
+    keep: Sequence[str],
+    unload: Callable[[], None] | None,
 ) -> None:
     _trim(targets)
     for drafter in drafters:
         if isinstance(drafter, Evictable):
             drafter.evict(keep)
+    if unload is not None:
+        unload()
 
 
 def _without_model(drafter: str) -> list[str]:

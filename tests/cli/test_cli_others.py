@@ -218,6 +218,18 @@ def test_doctor_says_how_to_get_an_extra(run, monkeypatch) -> None:
     assert extra["packages"]["numpy"]
 
 
+def test_doctor_knows_the_packages_of_the_plain_installation(monkeypatch) -> None:
+    """Those of pyproject, but for what only an older Python needs."""
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    body = text.split("\ndependencies = [")[1].split("\n]")[0]
+    names = set(re.findall(r'^ *"([\w-]+)[^";]*",$', body, re.MULTILINE))
+    assert {"filelock", "platformdirs", "prompt_toolkit"} < names
+    assert set(report.needed()) == names
+    lines = ["rich>=13", 'torch; extra == "reference"', 'tomli>=2; python_version < "3.11"']
+    monkeypatch.setattr(report.metadata, "requires", lambda name: lines)
+    assert report.needed() == ["rich"]
+
+
 def test_doctor_knows_the_extras_for_users() -> None:
     """Every package of an extra that pyproject has, but for what is for developers."""
     pyproject = Path(__file__).parents[2] / "pyproject.toml"

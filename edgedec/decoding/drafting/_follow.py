@@ -195,6 +195,11 @@ class Follower:
         self._held += tokens
         self._forget()
 
+    @property
+    def empty(self) -> bool:
+        """See ``Keeper``: an unloaded model would be loaded to save nothing."""
+        return not self._held
+
     def save(self, file: BinaryIO) -> None:
         """See ``Keeper``: the draft's keys and values."""
         self._drop()

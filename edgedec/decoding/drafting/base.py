@@ -129,7 +129,15 @@ class Drafter(Protocol):
 
 
 class Keeper(Protocol):
-    """Something that a drafter keeps from one text to the next, and that can be saved."""
+    """Something that a drafter keeps from one text to the next, and that can be saved.
+
+    Attributes:
+        empty: whether there is nothing to save.
+
+    """
+
+    @property
+    def empty(self) -> bool: ...
 
     def save(self, file: BinaryIO) -> None:
         """Write it.

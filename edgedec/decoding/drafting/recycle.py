@@ -149,6 +149,11 @@ class RecycleDrafter:
         for row, token in enumerate(feedback.draft.tree.tokens):
             matrix[token, :width] = best[row]
 
+    @property
+    def empty(self) -> bool:
+        """See ``Keeper``."""
+        return False
+
     def keepers(self) -> dict[str, Keeper]:
         return {self.name: self}
 

@@ -14,6 +14,7 @@ from tiny_gguf import write_tiny_gguf
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.errors import MemoryBudgetError, StateError
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory import guard as guarding
 from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx.cache import KvCache
@@ -47,17 +48,21 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 Open = Callable[[str], Pipeline]
 
 
+def open_pair(pair: list[Path], draft: str) -> Pipeline:
+    needs = draft not in ("none", "text", "recycle")
+    return Pipeline.open(
+        pair[0], draft=draft, draft_model=pair[1] if needs else None, draft_length=12,
+        threads=1, memory=4_000_000_000, plan="none", max_context=240,
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def opened(pair: list[Path]) -> Iterator[Open]:
     kept: dict[str, Pipeline] = {}
 
     def get(draft: str) -> Pipeline:
         if draft not in kept:
-            needs = draft not in ("none", "text", "recycle")
-            kept[draft] = Pipeline.open(
-                pair[0], draft=draft, draft_model=pair[1] if needs else None, draft_length=12,
-                threads=1, memory=4_000_000_000, plan="none", max_context=240,
-            )  # fmt: skip
+            kept[draft] = open_pair(pair, draft)
         return kept[draft]
 
     yield get
@@ -101,6 +106,7 @@ def test_the_text_is_plain_decodings_under_every_retreat(
     assert guard is not None
     names = [level.name for level in guard._levels]
     assert names[-1] == "plain decoding"
+    assert ("draft model unloaded" in names) == (drafter in ("hybrid", "adaptive"))
     for level in range(1, len(names)):
         result = pressed(pipeline, params, {4: level, 20: 0, 45: level})
         assert result.token_ids == expected, names[level]
@@ -119,6 +125,30 @@ def test_a_twin_that_gives_back_the_texts_own_cache_is_caught(
     expected = pressed(opened("none"), SAMPLERS["greedy"], {}).token_ids
     monkeypatch.setattr(KvCache, "trim", lambda cache, length: honest(cache, 0))
     assert pressed(opened("hybrid"), SAMPLERS["greedy"], {4: 2}).token_ids != expected
+
+
+def test_a_twin_that_unloads_the_targets_cache_with_the_draft_is_caught(
+    opened: Open, pair: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = pressed(opened("none"), SAMPLERS["greedy"], {}).token_ids
+    honest, pipelines = UnloadableModel.unload, []
+
+    def unload(model: UnloadableModel) -> None:
+        honest(model)
+        assert not model.loaded
+        pipelines[0].engine.target.rollback(0)
+
+    def unloaded() -> Any:
+        with open_pair(pair, "hybrid") as pipeline:
+            pipelines[:] = [pipeline]
+            assert pipeline._parts.guard is not None
+            names = [level.name for level in pipeline._parts.guard._levels]
+            at = names.index("draft model unloaded")
+            return pressed(pipeline, SAMPLERS["greedy"], {4: at}).token_ids
+
+    assert unloaded() == expected
+    monkeypatch.setattr(UnloadableModel, "unload", unload)
+    assert unloaded() != expected
 
 
 def test_the_next_text_begins_with_everything_again(opened: Open) -> None:
