@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgedec.export.in_step import in_step
+from edgedec.export.parallel import in_step
 from edgedec.export.quantize import dequantize, quantize
 from edgedec.export.reference import Reference
 from edgedec.export.tensors import FloatArray, ScaledTensors, TensorReader, read

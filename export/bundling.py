@@ -12,7 +12,7 @@ from time import perf_counter
 from edgedec._support.model_path import utf8
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
-from edgedec.export import calibration_text, describing, formats, links, sample
+from edgedec.export import calibration, describing, formats, links, sample
 from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
@@ -191,11 +191,11 @@ def _calibrate(
         for place, job in enumerate(jobs[source.role]):
             if not formats.reads_texts(job.format, job.weights):
                 continue
-            texts = texts or calibration_text.texts(jobs["target"][0], folder, progress)
+            texts = texts or calibration.texts(jobs["target"][0], folder, progress)
             own = texts
             if source.tokenizer != sources[0].tokenizer:
                 paths = sources[0].checkpoint.path, source.checkpoint.path
-                own = calibration_text.retokenized(texts, *paths)
+                own = calibration.retokenized(texts, *paths)
             own = tuple(text[: job.spec.max_context] for text in own)
             jobs[source.role][place] = dataclasses.replace(job, texts=own)
     if texts is None and options.calibration_text is not None:

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from edgedec.export.gptq import Gram, round_rows
-from edgedec.export.in_step import Step, in_step
-from edgedec.export.parallel import ahead
-from edgedec.export.quantize import Blocks, dequantize, quantize
+from edgedec.export.parallel import Step, ahead, in_step
+from edgedec.export.quantize import Blocks, PlainRounding, dequantize, quantize
 from edgedec.export.reference import Product, Reference
-from edgedec.export.rounding import PlainRounding
 from edgedec.export.tensors import FloatArray, TensorReader, row_chunks
 from edgedec.models.decoder import DecoderSpec
 

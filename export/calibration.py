@@ -1,14 +1,150 @@
-"""Scales of an int8 cache, from the keys and values of a text."""
+"""Texts for calibration, the user's own or samples of the model, and an int8 cache's scales.
+
+A model's own samples resemble what it reads in use, and the user need not supply a text. The
+plainly rounded model samples them without a prompt, at temperature 1.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from edgedec.decoding.session import Model, Session, Want
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import InputError, UnsupportedArchitecture
+from edgedec.export.job import ExportJob
+from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.options import Progress
 from edgedec.export.reference import Reference
-from edgedec.export.tensors import FloatArray, TensorReader
+from edgedec.export.sample import read_text
+from edgedec.export.tensors import TensorReader
 from edgedec.models.decoder import DecoderSpec
+from edgedec.text.tokenizer import Tokenizer
+
+TOKENS = 8_192
+_LENGTH = 512  # of a user's text
+_WRITTEN = 256
+# Texts sampled at the same time: each row computes scores for the keys of all and masks others'.
+_TOGETHER = 8
+# With fewer tokens a matrix of a thousand columns is fitted to noise.
+_LEAST = 1024
+# With fewer different tokens it is most likely a text whose characters the tokenizer lacks.
+_LEAST_KINDS = 8
+_SEED = 1
+_SMALLEST_NOISE = np.float32(2.0**-25)
+
+Texts = tuple[tuple[int, ...], ...]
+
+
+def texts(job: ExportJob, folder: Path, progress: Progress) -> Texts:
+    """Return the texts that a target and its draft are calibrated on, in the target's tokens.
+
+    Args:
+        job: the target's.
+        folder: scratch space for a model.
+        progress: called as texts grow.
+
+    Raises:
+        InputError: the user's text cannot be read, is too short, or is not for this tokenizer.
+        UnsupportedArchitecture: ONNX Runtime cannot run the model, so it cannot be sampled.
+
+    """
+    file = job.options.calibration_text
+    if file is None:
+        return _self_written(job, folder, progress)
+    tokens = Tokenizer.load(job.checkpoint.path).encode(read_text(file))[:TOKENS]
+    if len(tokens) < _LEAST:
+        raise InputError(f"{file} gives {len(tokens)} tokens to calibrate on, expected {_LEAST}")
+    if (kinds := len(set(tokens))) < _LEAST_KINDS:
+        raise InputError(
+            f"{file} gives {kinds} different tokens, expected {_LEAST_KINDS} or more: give a text"
+            f" that the tokenizer of {job.checkpoint.name} knows"
+        )
+    length = min(_LENGTH, job.spec.max_context)
+    return tuple(tuple(tokens[i : i + length]) for i in range(0, len(tokens), length))
+
+
+def retokenized(written: Texts, source: Path, other: Path) -> Texts:
+    """Return the texts in the tokens of another tokenizer, without special tokens."""
+    decode, encode = Tokenizer.load(source).decode, Tokenizer.load(other).encode
+    found = (tuple(encode(decode(list(text)))) for text in written)
+    return tuple(text for text in found if text)
+
+
+def _self_written(job: ExportJob, folder: Path, progress: Progress) -> Texts:
+    from edgedec.runtimes.onnx.model import OnnxModel
+
+    # In the blocks of the calibrated export, which are read fastest.
+    block_size = dataclasses.replace(job, texts=((),)).block_size
+    options = GraphOptions(job.checkpoint.name, block_size=block_size)
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        try:
+            write_model(job.spec, job.tensors, Path(name), options)
+        except UnsupportedArchitecture as error:
+            reason = str(error).split(":")[0]
+            raise UnsupportedArchitecture(
+                f"no texts to calibrate on, since {reason}: give one with --calibration-text"
+            ) from None
+        model = OnnxModel.load(name, row_invariant=False)
+        try:
+            return _written(model, _first(job), job.spec.max_context, progress)
+        finally:
+            model.close()
+
+
+def _first(job: ExportJob) -> list[int]:
+    """Return the first tokens of a text: the tokenizer's own, else the token that ends texts."""
+    begun = Tokenizer.load(job.checkpoint.path).encode("")
+    return begun or [(job.checkpoint.eos_ids or (0,))[0]]
+
+
+def _written(model: Model, first: Sequence[int], longest: int, progress: Progress) -> Texts:
+    length = max(min(_WRITTEN, longest), len(first) + 1)
+    together = max(1, min(_TOGETHER, (longest - len(first)) // (length - len(first))))
+    found: list[tuple[int, ...]] = []
+    rng = np.random.default_rng(_SEED)
+    while (done := len(found) * length) < TOKENS:
+        progress("calibration text", done, TOKENS)
+        found += _together(model, first, length, together, rng)
+    progress("calibration text", TOKENS, TOKENS)
+    return tuple(found)
+
+
+def _together(
+    model: Model, first: Sequence[int], length: int, count: int, rng: np.random.Generator
+) -> list[tuple[int, ...]]:
+    """Sample texts as branches of one tree, so that a pass reads the weights once for all."""
+    texts = [list(first) for _ in range(count)]
+    session = model.open(len(first) + count * (length - len(first)))
+    try:
+        session.prefill(first[:-1])
+        tree, ends = TokenTree(first[-1]), [0] * count
+        logits = np.repeat(_logits(session, tree, 0), count, axis=0)
+        while len(texts[0]) < length:
+            # An exponential race is a draw from the softmax. float32 has zeros, which would win.
+            race = rng.standard_exponential(logits.shape, np.float32)
+            logits -= np.log(np.maximum(race, _SMALLEST_NOISE))
+            start = len(tree)
+            for place, token in enumerate(logits.argmax(axis=1).tolist()):
+                texts[place].append(token)
+                ends[place] = tree.add(token, ends[place])
+            if len(texts[0]) < length:
+                logits = _logits(session, tree, start)
+    finally:
+        session.close()
+    return [tuple(text) for text in texts]
+
+
+def _logits(session: Session, tree: TokenTree, start: int) -> FloatArray:
+    logits = session.forward(tree, start, Want.LOGITS).logits
+    assert logits is not None
+    kept: FloatArray = logits.copy()
+    return kept
+
 
 # Keys and values of other texts may be a little larger.
 _MARGIN = 1.25

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgedec._version import __version__
 from edgedec.bundle.manifest import SCHEMA_VERSION, sha256_of
+from edgedec.errors import UnsupportedArchitecture
 from edgedec.export import formats
 from edgedec.export.options import ExportOptions, ModelReport, Progress
+from edgedec.models.decoder import DecoderSpec, Shape
 
 if TYPE_CHECKING:
     from edgedec.export.bundling import GivenModel
@@ -117,3 +120,23 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:  # a checkout that was never installed
         return "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Outline(DecoderSpec):
+    """A decoder of which only the sizes are known; asking for its tensors raises.
+
+    Attributes:
+        numbers: in the checkpoint's tensors.
+
+    """
+
+    numbers: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of values in the checkpoint's tensors."""
+        return self.numbers
+
+    def _roles(self) -> Iterator[tuple[str, int, Shape]]:
+        raise UnsupportedArchitecture(f"model_type {self.architecture!r} has no spec")

@@ -25,7 +25,7 @@ from edgedec.errors import (
     UnsupportedArchitecture,
 )
 from edgedec.export.checkpoint import stored_numbers
-from edgedec.export.outline import Outline
+from edgedec.export.describing import Outline
 from edgedec.export.tensors import FloatArray
 from edgedec.models.traits import Norm
 

@@ -7,12 +7,15 @@ integer: among a few candidates around it, the one with the least squared error 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.export.tensors import FloatArray
+from edgedec.export.parallel import ahead
+from edgedec.export.tensors import FloatArray, TensorReader, chunks
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -21,6 +24,30 @@ _TILE = 4096
 _SMALLEST = 1e-30
 # Range of factors by which the largest weight may exceed, or stay below, the largest integer.
 _REACH = {4: (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0), 8: (-1.0, 0.0, 1.0)}
+
+
+FORMATS = ("int4", "int8", "fp16", "fp32")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightForm:
+    """The form in which weights are stored.
+
+    Attributes:
+        name: ``int4``, ``int8``, ``fp16`` or ``fp32``.
+        block_size: quantised weights that share a scale.
+        head_bits: of a quantised head; None is as the other matrices.
+
+    """
+
+    name: str
+    block_size: int = 32
+    head_bits: int | None = None
+
+    @property
+    def bits(self) -> int:
+        """Bits of a weight in a quantised matrix."""
+        return int(self.name[3:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +148,31 @@ def pack(q: FloatArray, bits: int) -> ByteArray:
     if bits == 4:
         unsigned = unsigned[:, 0::2] | (unsigned[:, 1::2] << np.uint8(4))
     return unsigned
+
+
+class Rounding(Protocol):
+    """Quantises the matrices of a decoder, in the order in which data flows through them."""
+
+    def blocks(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        """Yield the rows of several matrices, stacked, in parts."""
+        ...
+
+    def head(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        """Yield those of the head, after all other matrices."""
+        ...
+
+
+class PlainRounding:
+    """Rounds to nearest: each block by itself, with the scale of least squared error."""
+
+    def blocks(
+        self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
+    ) -> Iterator[Blocks]:
+        """See ``Rounding``."""
+        return ahead(lambda part: quantize(part, bits, block_size), chunks(tensors, names))
+
+    head = blocks

@@ -11,10 +11,8 @@ import numpy.typing as npt
 from edgedec.errors import InputError
 from edgedec.export.experts import check_quantized, interleaved, joined, kernel_form, stacked
 from edgedec.export.graph import GraphWriter
-from edgedec.export.quantize import ByteArray
-from edgedec.export.rounding import PlainRounding, Rounding
+from edgedec.export.quantize import FORMATS, ByteArray, PlainRounding, Rounding, WeightForm
 from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
-from edgedec.export.weight_form import FORMATS, WeightForm
 from edgedec.models.traits import Experts
 
 MICROSOFT = "com.microsoft::"

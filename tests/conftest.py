@@ -32,11 +32,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope="session", autouse=True)
 def short_calibration() -> Iterator[None]:
     """Random weights need few tokens; a test of what calibration gains asks for more."""
-    from edgedec.export import calibration_text
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration_text, "TOKENS", 1024)
-        patch.setattr(calibration_text, "_WRITTEN", 128)
+        patch.setattr(calibration, "TOKENS", 1024)
+        patch.setattr(calibration, "_WRITTEN", 128)
         yield
 
 

@@ -156,7 +156,7 @@ def _formats(names: str, exporter: str) -> tuple[str, ...]:
 
 def _print(report: ExportReport) -> None:
     from edgedec.cli._output import figures, size, table
-    from edgedec.export.verdict import verdict
+    from edgedec.export.parity import verdict
 
     rows = []
     for model in report.models:

@@ -13,9 +13,9 @@ from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.onnx import KV_TYPES, GraphOptions, write_model
 from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.parity import ParityRun
+from edgedec.export.quantize import FORMATS, WeightForm
 from edgedec.export.slices import check_cache
 from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
-from edgedec.export.weight_form import FORMATS, WeightForm
 from edgedec.models.decoder import DecoderSpec
 
 WEIGHTS = FORMATS

@@ -12,10 +12,10 @@ from edgedec.decoding.session import Session
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError
 from edgedec.export import optimum, traced
+from edgedec.export.describing import Outline
 from edgedec.export.divergence import Divergence
 from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.options import ExportOptions, Progress
-from edgedec.export.outline import Outline
 from edgedec.export.tensors import FloatArray
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry

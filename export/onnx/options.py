@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgedec.export.quantize import WeightForm
 from edgedec.export.tensors import FloatArray
-from edgedec.export.weight_form import WeightForm
 from edgedec.models.decoder import DecoderSpec
 
 GRAPH_VERSION = 1

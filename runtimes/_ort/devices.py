@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
+import pkgutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +17,6 @@ from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.hardware.device import Device
 from edgedec.hardware.machine import cpu_name
 from edgedec.records.place import CPU as PROCESSOR
-from edgedec.runtimes._ort import plugins
 
 CPU = "CPUExecutionProvider"
 _SUFFIX = "ExecutionProvider"
@@ -28,6 +30,42 @@ _KINDS = {
     "VitisAIExecutionProvider": "npu",
     "XnnpackExecutionProvider": "cpu",
 }
+
+
+_PREFIX = "onnxruntime_ep_"
+_OTHERS = {"onnxruntime_qnn"}
+
+
+@functools.cache
+def register() -> dict[str, str]:
+    """Register the providers of all such packages with ONNX Runtime, once.
+
+    Returns:
+        Installed packages that did not load, and why.
+
+    """
+    if not hasattr(ort, "register_execution_provider_library"):
+        return {}
+    failed = {}
+    for name in _packages():
+        try:
+            package = importlib.import_module(name)
+            provider = package.get_ep_name()
+            if provider not in ort.get_available_providers():
+                ort.register_execution_provider_library(provider, package.get_library_path())
+        except Exception as error:  # any error of another project's package or library
+            failed[name] = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return failed
+
+
+def problems() -> list[str]:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    return [f"{name} does not load: {reason}" for name, reason in register().items()]
+
+
+def _packages() -> list[str]:
+    names = {module.name for module in pkgutil.iter_modules()}
+    return sorted(n for n in names if n.startswith(_PREFIX) or n in _OTHERS)
 
 
 def _openvino_options(threads: int) -> dict[str, str]:
@@ -75,7 +113,7 @@ def find_devices(runtime: str) -> list[Device]:
 
 def available_devices() -> list[OrtDevice]:
     """Return the devices of all installed packages' providers, the processor first."""
-    plugins.register()
+    register()
     available = ort.get_available_providers()
     handles = [handle for handle in _handles() if not _virtual(handle.ep_name, available)]
     found, numbers = [], Counter[str]()

@@ -6,7 +6,7 @@ waiting for the disk (0.3 s) more than doubles that on a fast disk, would take h
 slow card, and takes twice the model's space. It saves 200 MB of memory here, and 0.1 s of each load
 whose files are in the page cache; a cold load reads twice as much. So it is left to the user. The
 search for a padding takes 0.2 s and costs nothing to remember, so the first load remembers it
-(``edgedec.runtimes.onnx.known_paddings``).
+(``edgedec.runtimes.onnx.padding``).
 
 A packed file is found by its bundle's bytes, the processor's features, the version of ONNX Runtime
 and the options of the graph. The bytes are hashed once, and again when a file's length, times or
@@ -34,7 +34,7 @@ from edgedec.records.adapter import Prepared
 from edgedec.records.place import CPU as PROCESSOR
 from edgedec.runtimes._ort.devices import CPU, choose
 from edgedec.runtimes._ort.opening import SessionFailed, open_session, session_options
-from edgedec.runtimes._ort.packing import pack
+from edgedec.runtimes._ort.opening import one_line as reason_of
 from edgedec.runtimes._ort.saved import content_digest, locations
 
 KIND = "packed"
@@ -171,3 +171,45 @@ def _prefix(file: Path, stored: ModelFile) -> str:
 
 def _digest(file: Path, stored: ModelFile) -> str:
     return content_digest(file, stored, KIND, ort.__version__)[:24]
+
+
+# Smaller weights stay in the graph, since mapping them would gain nothing.
+_LEAST_EXTERNAL = 1024
+
+
+def pack(
+    model: str | bytes, graph: Path, weights: Path, folder: Path | None = None
+) -> ort.InferenceSession:
+    """Write a packed graph and its weights. An interruption leaves what was written so far.
+
+    Args:
+        model: path of an ONNX file whose external data were checked, or its bytes.
+        graph: written; an optimized graph that needs no optimization when it is loaded.
+        weights: written, in the folder of ``graph``. It has the packed and the unpacked weights,
+            each above a megabyte at an offset of its own page.
+        folder: of the external data, for a model given as bytes.
+
+    Returns:
+        The session that wrote them, whose own packed weights are in its memory.
+
+    Raises:
+        SessionFailed: ONNX Runtime refuses the model, or cannot write.
+
+    """
+    options = session_options(1)
+    options.optimized_model_filepath = str(graph)
+    entries = {
+        "optimized_model_external_initializers_file_name": weights.name,
+        "optimized_model_external_initializers_min_size_in_bytes": str(_LEAST_EXTERNAL),
+        "save_external_prepacked_constant_initializers": "1",
+    }
+    if folder is not None:
+        entries["model_external_initializers_file_folder_path"] = str(folder)
+    for name, value in entries.items():
+        options.add_session_config_entry(f"session.{name}", value)
+    try:
+        session = ort.InferenceSession(model, options, [CPU], enable_fallback=0)
+    except Exception as error:  # ONNX Runtime's own errors share no public base
+        raise SessionFailed(reason_of(error)) from error
+    weights.touch()  # a graph without large weights has no such file
+    return session

@@ -1,35 +1,55 @@
-"""The session class shared by all graph styles on ONNX Runtime."""
+"""The model and session classes shared by all graph styles on ONNX Runtime."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import BinaryIO, Protocol
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, TypeVar
 
 from edgedec.decoding import snapshot
 from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.decoding.session_snapshot import SnapshotSession
+from edgedec.errors import StateError
 from edgedec.runtimes._ort.runner import Runner
-from edgedec.runtimes._ort.saved import Rows, rows_from, rows_of, token_bytes
+from edgedec.runtimes._ort.saved import Rows, fingerprint, rows_from, rows_of, token_bytes
+
+Graph = TypeVar("Graph")
 
 
-class Saveable(Protocol):
-    """Properties of a model that its sessions need."""
+class OrtModel(Generic[Graph]):
+    """A file and its loaded graph, released on ``close``.
+
+    Attributes:
+        info: facts about the model; set by the graph style.
+        capabilities: features of its sessions; likewise.
+        fingerprint: identifies the model in saved states.
+
+    """
+
+    info: ModelInfo
+    capabilities: Capabilities
+
+    def __init__(self, file: Path, graph: Graph) -> None:
+        # Now: the file may be another one when a state is saved.
+        self.fingerprint = fingerprint(file)
+        self._graph: Graph | None = graph
 
     @property
-    def info(self) -> ModelInfo:
-        """Facts about the model."""
-        ...
+    def graph(self) -> Graph:
+        """The loaded graph.
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Features of its sessions."""
-        ...
+        Raises:
+            StateError: the model is closed.
 
-    @property
-    def fingerprint(self) -> str:
-        """Identifier of the model in saved states."""
-        ...
+        """
+        if self._graph is None:
+            raise StateError("the model is closed: load it again")
+        return self._graph
+
+    def close(self) -> None:
+        """Release the weights, which are freed when the last session is closed, too."""
+        self._graph = None
 
 
 class OrtSession(SnapshotSession):
@@ -42,9 +62,9 @@ class OrtSession(SnapshotSession):
 
     """
 
-    def __init__(self, model: Saveable, capacity: int, runner: Runner) -> None:
+    def __init__(self, model: OrtModel[Any], capacity: int, runner: Runner) -> None:
         super().__init__(capacity, model.info.vocab_size, model.capabilities, runner.stop)
-        self._saveable = model
+        self._owner = model
         self._runner = runner
 
     # -- implemented by a graph style -----------------------------------------------------------
@@ -64,7 +84,7 @@ class OrtSession(SnapshotSession):
     # -- shared ---------------------------------------------------------------------------------
 
     def _fingerprint(self) -> str:
-        return self._saveable.fingerprint
+        return self._owner.fingerprint
 
     def _state(self) -> snapshot.Payload:
         return rows_of(self._held(), self._length)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
+
 from edgedec.decoding.session import Capabilities, ModelInfo, Rollback
 from edgedec.decoding.session_base import check_capacity
+from edgedec.decoding.tree import FloatArray
 from edgedec.errors import (
     BundleError,
     InputError,
@@ -27,7 +30,6 @@ from edgedec.runtimes.llamacpp.facts import (
     least_cells,
     measure,
 )
-from edgedec.runtimes.llamacpp.invariance import PROBE_CELLS, rows_hold
 from edgedec.runtimes.llamacpp.library import StopFlag, Weights, api
 from edgedec.runtimes.llamacpp.session import LlamaSession
 
@@ -184,3 +186,34 @@ def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
         flash_attention = False
     batch_threads = options.own.get("batch_threads", threads)
     return Settings(kv, flash_attention, threads, batch_threads, bool(options.row_invariant))
+
+
+_PROMPT_TOKENS, _TEXT_TOKENS = 11, 9
+PROBE_CELLS = 32
+# How the text is cut into passes; the most likely failures come first.
+_CUTS = ((8, 1), (2, 7), (4, 5), (1, 1, 1, 1, 1, 1, 3))
+
+
+def rows_hold(context: Context) -> bool:
+    """Return whether the same tokens give the same bits, however they are cut into passes.
+
+    Args:
+        context: empty, and able to remove tokens.
+
+    """
+    rng = np.random.default_rng(0)
+    size = context.vocab_size
+    prompt, text = (rng.integers(0, size, n).tolist() for n in (_PROMPT_TOKENS, _TEXT_TOKENS))
+    context.run(prompt, 0, head=False)
+    whole = _rows(context, text, (len(text),))
+    return all(np.array_equal(_rows(context, text, cut), whole) for cut in _CUTS)
+
+
+def _rows(context: Context, text: list[int], cut: tuple[int, ...]) -> FloatArray:
+    context.remove(0, _PROMPT_TOKENS)
+    rows, start = [], 0
+    for width in cut:
+        context.run(text[start : start + width], _PROMPT_TOKENS + start, head=True)
+        rows.append(context.logits(width).copy())
+        start += width
+    return np.concatenate(rows)

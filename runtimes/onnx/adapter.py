@@ -8,8 +8,7 @@ from edgedec.bundle.onnx_file import check_listed as admit
 from edgedec.hardware.device import Device, Speed
 from edgedec.records.adapter import Prepared
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes._ort.devices import find_devices
-from edgedec.runtimes._ort.plugins import problems
+from edgedec.runtimes._ort.devices import find_devices, problems
 from edgedec.runtimes.onnx.model import OnnxModel
 
 __all__ = ["admit", "devices", "load", "measure", "prepare", "problems"]

@@ -11,13 +11,23 @@ have in the text, and the softmax over them adds in another order.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import onnxruntime as ort
 
+from edgedec._support.vetted import Vetted
+from edgedec._version import __version__
+from edgedec.bundle.onnx_file import ModelFile
 from edgedec.decoding.tree import FloatArray
+from edgedec.hardware.machine import cpu_fields, cpu_name
+from edgedec.runtimes._ort.devices import CPU
+from edgedec.runtimes._ort.saved import fingerprint
 
 _PROMPT_TOKENS = 11
 # How a text of this many tokens is cut into passes; the most likely failures come first.
@@ -119,3 +129,61 @@ def _spans(cut: Sequence[int]) -> Iterator[tuple[int, int]]:
     for width in cut:
         yield start, start + width
         start += width
+
+
+_KIND = "paddings"
+_NONE = "nothing holds"
+
+
+class KnownPaddings:
+    """The remembered outcomes for one graph.
+
+    Args:
+        file: the graph's.
+        stored: what ``read_model_file`` found in it.
+        threads: for one pass.
+        providers: of the session.
+
+    """
+
+    def __init__(
+        self, file: Path, stored: ModelFile, threads: int, providers: Sequence[str]
+    ) -> None:
+        # Another provider's kernels change with its driver, which is not known here.
+        self._facts = _facts(file, stored, threads) if set(providers) == {CPU} else None
+
+    def get(
+        self, paddings: Sequence[Padding], search: Callable[[], Padding | None]
+    ) -> Padding | None:
+        """Return the first of these paddings that holds, searched for unless it is known."""
+        if self._facts is None:
+            return search()
+        vetted = Vetted(_KIND, ort.__version__)
+        asked = f"{self._facts}|{'|'.join(padding.name for padding in paddings)}"
+        for outcome in (*paddings, None):
+            if vetted.opened(_digest(asked, outcome)):
+                return outcome
+        found = search()
+        vetted.remember(_digest(asked, found))
+        vetted.save()
+        return found
+
+
+def _digest(asked: str, outcome: Padding | None) -> str:
+    name = outcome.name if outcome else _NONE
+    return hashlib.sha256(f"{asked}||{name}".encode()).hexdigest()
+
+
+def _facts(file: Path, stored: ModelFile, threads: int) -> str | None:
+    fields = cpu_fields()
+    try:
+        locations = sorted({location for location, _, _ in stored.stored})
+        states = [path.stat() for path in (file, *(file.parent / name for name in locations))]
+        return json.dumps([
+            fingerprint(file, stored),
+            [(one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino) for one in states],
+            __version__, threads, ort.get_build_info(), cpu_name(),
+            fields.get("flags") or fields.get("features"),
+        ])  # fmt: skip
+    except OSError:
+        return None

@@ -7,8 +7,7 @@ from pathlib import Path
 from edgedec.bundle.onnx_file import check_listed as admit
 from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes._ort.devices import find_devices
-from edgedec.runtimes._ort.plugins import problems
+from edgedec.runtimes._ort.devices import find_devices, problems
 from edgedec.runtimes._ort.speed import measure
 from edgedec.runtimes.optimum.model import OptimumModel
 

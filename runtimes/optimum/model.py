@@ -9,9 +9,9 @@ from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
-from edgedec.runtimes._ort.model import OrtModel
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
 from edgedec.runtimes._ort.packed import open_kept
+from edgedec.runtimes._ort.session import OrtModel
 from edgedec.runtimes.optimum.graph import PastGraph, PastGraphFacts
 from edgedec.runtimes.optimum.session import OptimumSession
 

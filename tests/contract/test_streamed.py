@@ -14,7 +14,7 @@ from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.streaming import pager
 from edgedec.runtimes.onnx.streaming.opening import block_sizes
-from edgedec.runtimes.onnx.streaming.residency import peak_bytes
+from edgedec.runtimes.onnx.streaming.pager import peak_bytes
 from edgedec.testing import SessionContract
 
 pytestmark = pytest.mark.skipif("not sys.platform.startswith('linux')", reason="needs Linux")

@@ -3,15 +3,58 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from edgedec.decoding.session_abilities import OnPhase, Phase
+from edgedec.hardware.resident import release_free
 from edgedec.runtimes.onnx.graph import Graph
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.padding import Padding
+from edgedec.runtimes.onnx.passes import Passes
+from edgedec.runtimes.onnx.session import OnnxSession
 from edgedec.runtimes.onnx.streaming.opening import open_streamed
-from edgedec.runtimes.onnx.streaming.session import StreamedOnnxSession
 
 __all__ = ["StreamedOnnxModel", "open_streamed"]
+
+
+# Rows of a pass whose activations are worth giving back to the system.
+_WIDE = 16
+
+
+class StreamedPasses(Passes):
+    """Passes that report when weights load and when they are used.
+
+    Attributes:
+        on_phase: called at each change; None if no one watches.
+
+    """
+
+    on_phase: OnPhase | None = None
+
+    def _locked_run(self, tokens: Sequence[int], *more: Any) -> None:
+        super()._locked_run(tokens, *more)
+        if len(tokens) >= _WIDE:
+            release_free()
+
+    def _pass(self, binding: Any) -> None:
+        self._graph.inference.run_with_iobinding(binding, self.options, self._tell)
+
+    def _tell(self, phase: Phase) -> None:
+        if self.on_phase is not None:
+            self.on_phase(phase)
+
+
+class StreamedOnnxSession(OnnxSession):
+    """Implements ``edgedec.decoding.session.StreamedSession``."""
+
+    passes = StreamedPasses
+    _passes: StreamedPasses
+
+    def watch(self, on_phase: OnPhase | None) -> None:
+        """See ``StreamedSession``."""
+        self._passes.on_phase = on_phase
 
 
 class StreamedOnnxModel(OnnxModel):

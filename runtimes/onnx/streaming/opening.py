@@ -15,10 +15,9 @@ from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.opening import one_line, session_options
 from edgedec.runtimes.onnx.streaming import pages
 from edgedec.runtimes.onnx.streaming.chain import Chain
-from edgedec.runtimes.onnx.streaming.pager import Pager, Stretch
+from edgedec.runtimes.onnx.streaming.pager import Pager, Stretch, streamed_bytes
 from edgedec.runtimes.onnx.streaming.pages import PAGE, Source, Span
 from edgedec.runtimes.onnx.streaming.prepared import BlockFiles, prepared
-from edgedec.runtimes.onnx.streaming.residency import streamed_bytes
 
 # Smaller tensors, such as norms, stay where ONNX Runtime keeps them.
 _LEAST = 1 << 16

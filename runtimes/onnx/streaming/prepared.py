@@ -24,7 +24,7 @@ from edgedec.bundle.protobuf import message
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.hardware.machine import cpu_fields, cpu_name
 from edgedec.runtimes._ort.opening import SessionFailed
-from edgedec.runtimes._ort.packing import pack
+from edgedec.runtimes._ort.packed import pack
 from edgedec.runtimes._ort.saved import content_digest
 from edgedec.runtimes.onnx.streaming.cutting import CutGraph
 

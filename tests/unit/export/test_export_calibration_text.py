@@ -16,7 +16,7 @@ from tiny_models import leftovers, tiny_checkpoint
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError, UnsupportedArchitecture
-from edgedec.export import ExportOptions, ExportReport, calibration_text, export_bundle
+from edgedec.export import ExportOptions, ExportReport, calibration, export_bundle
 from edgedec.export.calibrated import CalibratedRounding
 from edgedec.export.checkpoint import read_json
 from edgedec.testing import FakeModel
@@ -32,21 +32,21 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration_text, "TOKENS", 1100)
-    monkeypatch.setattr(calibration_text, "_WRITTEN", 128)
+    monkeypatch.setattr(calibration, "TOKENS", 1100)
+    monkeypatch.setattr(calibration, "_WRITTEN", 128)
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[calibration_text.Texts]:
+def written(monkeypatch: pytest.MonkeyPatch) -> list[calibration.Texts]:
     """The texts of every export, by the job that reads them."""
-    found: list[calibration_text.Texts] = []
-    honest = calibration_text.texts
+    found: list[calibration.Texts] = []
+    honest = calibration.texts
 
-    def texts(*more: Any) -> calibration_text.Texts:
+    def texts(*more: Any) -> calibration.Texts:
         found.append(honest(*more))
         return found[-1]
 
-    monkeypatch.setattr(calibration_text, "texts", texts)
+    monkeypatch.setattr(calibration, "texts", texts)
     return found
 
 
@@ -58,7 +58,7 @@ def exported(target: Path, out: Path, **more: Any) -> ExportReport:
 
 
 def test_the_target_writes_for_both(
-    target: Path, tmp_path: Path, few: None, written: list[calibration_text.Texts]
+    target: Path, tmp_path: Path, few: None, written: list[calibration.Texts]
 ) -> None:
     seen: list[tuple[str, int, int]] = []
     draft = tiny_checkpoint(tmp_path / "draft", seed=9)
@@ -82,9 +82,9 @@ def test_texts_written_together_are_those_written_alone() -> None:
             return np.ones(size, np.float32)
 
     model, rng = FakeModel(32), NoNoise(np.random.PCG64(1))
-    (alone,) = calibration_text._together(model, [3], 24, 1, rng)
+    (alone,) = calibration._together(model, [3], 24, 1, rng)
     assert len(set(alone)) > 3
-    assert calibration_text._together(model, [3], 24, 3, rng) == [alone] * 3
+    assert calibration._together(model, [3], 24, 3, rng) == [alone] * 3
     session, expected = model.open(64), [3]
     while len(expected) < 24:
         logits = session.forward(TokenTree.chain(expected)).logits
@@ -102,7 +102,7 @@ def test_the_same_export_twice_is_the_same(target: Path, tmp_path: Path, few: No
 
 @pytest.mark.parametrize("weights", ["int8", "fp16"])
 def test_what_needs_no_texts_writes_none(
-    target: Path, tmp_path: Path, weights: str, written: list[calibration_text.Texts]
+    target: Path, tmp_path: Path, weights: str, written: list[calibration.Texts]
 ) -> None:
     exported(target, tmp_path / "out", weights=weights)
     assert written == []
@@ -115,14 +115,12 @@ def test_a_draft_reads_them_in_its_own_tokens(tmp_path: Path) -> None:
         path.mkdir()
         tiny_tokenizers.save(make(), path)
     text = tuple(Tokenizer.load(paths[0]).encode("some text"))
-    (found,) = calibration_text.retokenized((text,), *paths)
+    (found,) = calibration.retokenized((text,), *paths)
     assert Tokenizer.load(paths[1]).decode(found) == Tokenizer.load(paths[0]).decode(text)
     assert found != text
 
 
-def test_a_text_of_ones_own(
-    target: Path, tmp_path: Path, written: list[calibration_text.Texts]
-) -> None:
+def test_a_text_of_ones_own(target: Path, tmp_path: Path, written: list[calibration.Texts]) -> None:
     text = tmp_path / "mine.txt"
     text.write_text("def add(left, right):\n    return left + right\n" * 100)
     exported(target, tmp_path / "out", calibration="none", calibration_text=text)
@@ -188,7 +186,7 @@ def blas_threads() -> list[int]:
 
 
 def test_a_folder_in_the_way_is_refused_before_anything_is_written(
-    target: Path, tmp_path: Path, written: list[calibration_text.Texts]
+    target: Path, tmp_path: Path, written: list[calibration.Texts]
 ) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="exists"):
@@ -238,8 +236,8 @@ def test_a_trained_model_loses_less_than_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On text that it neither wrote nor read."""
-    monkeypatch.setattr(calibration_text, "TOKENS", 2048)
-    monkeypatch.setattr(calibration_text, "_WRITTEN", 256)
+    monkeypatch.setattr(calibration, "TOKENS", 2048)
+    monkeypatch.setattr(calibration, "_WRITTEN", 256)
     lost = {
         name: exported(
             DEMO / "draft", tmp_path / name, block_size=128, calibration=name, parity=True

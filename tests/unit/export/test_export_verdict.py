@@ -5,7 +5,7 @@ import math
 import pytest
 
 from edgedec.export.divergence import FLOORS, ParityFigures
-from edgedec.export.verdict import GOOD, USABLE, verdict
+from edgedec.export.parity import GOOD, USABLE, verdict
 
 
 def figures(kl_nats: float, top1: float, ratio: float) -> dict[str, float]:

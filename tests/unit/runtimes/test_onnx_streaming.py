@@ -29,7 +29,7 @@ from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.streaming import chain, opening, pages, prepared
 from edgedec.runtimes.onnx.streaming.cutting import CutGraph
 from edgedec.runtimes.onnx.streaming.opening import block_sizes
-from edgedec.runtimes.onnx.streaming.residency import peak_bytes, streamed_bytes
+from edgedec.runtimes.onnx.streaming.pager import peak_bytes, streamed_bytes
 
 pytestmark = pytest.mark.skipif("not sys.platform.startswith('linux')", reason="needs Linux")
 

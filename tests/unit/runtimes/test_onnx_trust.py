@@ -12,7 +12,7 @@ from tiny_models import write_tiny_model
 
 from edgedec.errors import RuntimeUnavailable
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes.onnx import adapter, model, trust
+from edgedec.runtimes.onnx import adapter, model
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.passes import Passes
 
@@ -59,8 +59,9 @@ class Rounding(Passes):
 
 
 def holds(folder: Path, monkeypatch: pytest.MonkeyPatch, passes: Callable[..., Passes]) -> bool:
-    monkeypatch.setattr(trust, "Passes", passes)
-    return trust.cache_holds(OnnxModel.load(folder, threads=1).graph)
+    graph = OnnxModel.load(folder, threads=1).graph
+    monkeypatch.setattr(model, "Passes", passes)
+    return model.cache_holds(graph)
 
 
 def test_what_holds_and_what_does_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from tiny_models import write_tiny_model
 
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes._ort import plugins
+from edgedec.runtimes._ort import devices
 from edgedec.runtimes._ort.devices import CPU, choose, find_devices, put_into
 from edgedec.runtimes.onnx import adapter
 
@@ -44,7 +44,7 @@ def laptop(monkeypatch: pytest.MonkeyPatch) -> None:
     names += [CPU, openvino, f"{openvino}.AUTO", webgpu]
     monkeypatch.setattr(ort, "get_ep_devices", lambda: here)
     monkeypatch.setattr(ort, "get_available_providers", lambda: names)
-    monkeypatch.setattr(plugins, "register", dict)
+    monkeypatch.setattr(devices, "register", dict)
 
 
 @pytest.mark.usefixtures("laptop")
@@ -134,7 +134,7 @@ def test_a_plain_choice_loads_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None
     def never() -> dict[str, str]:
         raise AssertionError("a provider's package was loaded for the processor")
 
-    monkeypatch.setattr(plugins, "register", never)
+    monkeypatch.setattr(devices, "register", never)
     assert choose(None, ())[0].provider == choose("cpu", [CPU])[0].provider == CPU
     with pytest.raises(AssertionError):  # the control: the fixture does notice one
         choose("other", ())
@@ -153,7 +153,7 @@ def test_plugin_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for name, text in packages.items():
         (tmp_path / f"{name}.py").write_text(text, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(plugins, "_packages", only_those(tmp_path))
+    monkeypatch.setattr(devices, "_packages", only_those(tmp_path))
     loaded = []
 
     def load(name: str, path: str) -> None:
@@ -162,13 +162,13 @@ def test_plugin_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         loaded.append((name, path))
 
     monkeypatch.setattr(ort, "register_execution_provider_library", load)
-    plugins.register.cache_clear()
+    devices.register.cache_clear()
     try:
-        failed = plugins.register()
-        plugins.register()
+        failed = devices.register()
+        devices.register()
         told = adapter.problems()
     finally:
-        plugins.register.cache_clear()
+        devices.register.cache_clear()
     assert loaded == [("GoodExecutionProvider", "good.so")]
     assert told[0] == "onnxruntime_ep_broken does not load: no driver"
     assert failed == {
@@ -179,7 +179,7 @@ def test_plugin_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def only_those(folder: Path) -> Any:
     """Packages of a folder, found as all are; others may be installed here."""
-    real = plugins._packages
+    real = devices._packages
     return lambda: [name for name in real() if (folder / f"{name}.py").exists()]
 
 

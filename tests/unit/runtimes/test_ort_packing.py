@@ -11,7 +11,7 @@ from packed_logits import logits
 from tiny_models import write_tiny_model
 
 from edgedec.runtimes._ort.opening import SessionFailed
-from edgedec.runtimes._ort.packing import pack
+from edgedec.runtimes._ort.packed import pack
 
 SIZES = {"hidden_size": 256, "intermediate_size": 512}
 
