@@ -146,6 +146,8 @@ def _logits(session: Session, tree: TokenTree, start: int) -> FloatArray:
     return kept
 
 
+# -- scales of an int8 cache, from the keys and values of a text --------------------------------
+
 # Keys and values of other texts may be a little larger.
 _MARGIN = 1.25
 

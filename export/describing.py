@@ -122,6 +122,9 @@ def _version(package: str) -> str:
         return "unknown"
 
 
+# -- sizes of a decoder without a spec, for formats that need nothing else ----------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Outline(DecoderSpec):
     """A decoder of which only the sizes are known; asking for its tensors raises.

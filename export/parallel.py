@@ -49,6 +49,8 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+# -- several texts through a layer in step: each matrix is read once for all --------------------
+
 # Yields the products that each text asks for (the same ones, each with the text's own input), is
 # sent the matrices transposed, ``[in, out]``, and returns the residual streams after the layer.
 Step = list[tuple[Product, ...]]

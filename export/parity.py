@@ -137,6 +137,8 @@ class ParityRun:
         return float(difference)
 
 
+# -- an exported model's closeness to its source, in a word -------------------------------------
+
 # From the exports of the pair that ships (2.2 M and 11.5 M parameters, which suffer more than
 # larger models), on the built-in text. fp16 and int8: KL up to 0.0004 nats, the same best token at
 # 98% of the positions or more, perplexity up to 1.002 times the source's. int4 with blocks of 32

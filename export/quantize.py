@@ -150,6 +150,9 @@ def pack(q: FloatArray, bits: int) -> ByteArray:
     return unsigned
 
 
+# -- rounding the matrices of a decoder ---------------------------------------------------------
+
+
 class Rounding(Protocol):
     """Quantises the matrices of a decoder, in the order in which data flows through them."""
 

@@ -32,6 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope="session", autouse=True)
 def short_calibration() -> Iterator[None]:
     """Random weights need few tokens; a test of what calibration gains asks for more."""
+    from edgedec.export import calibration
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "TOKENS", 1024)

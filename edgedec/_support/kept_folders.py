@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedec._support import caches, stated_folder
+from edgedec._support import stated_folder, user_folders
 from edgedec._support.atomic import PARTIAL, STALE_S, sync
 from edgedec._support.stated_folder import STATED, Unusable
 
@@ -188,7 +188,7 @@ def clean() -> None:
 
 def _root() -> Path:
     own = os.environ.get("EDGEDEC_CACHE", "")
-    return Path(own) if own else caches.folder()
+    return Path(own) if own else user_folders.folder()
 
 
 def _kinds() -> list[Path]:

@@ -1,13 +1,16 @@
-"""The user's folders besides the cache: models, settings, and what was typed in a chat.
+"""The user's folders: the cache, models, settings, and what was typed in a chat.
 
-Each follows the system's conventions (``platformdirs``), and a variable of the environment
-moves it.
+What is lost in the cache is measured or checked again. The others follow the system's conventions
+(``platformdirs``), and a variable of the environment moves each.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
+
+from edgedec._support.atomic import write_json
 
 _NAME = "edgedec"
 
@@ -36,3 +39,28 @@ def history_file() -> Path:
 def _moved(variable: str) -> Path | None:
     value = os.environ.get(variable, "")
     return Path(value).expanduser().absolute() if value else None
+
+
+def folder() -> Path:
+    """The part that is edgedec's: ``$XDG_CACHE_HOME/edgedec`` or ``~/.cache/edgedec``.
+
+    Raises:
+        OSError: this user has no home, as some containers' have none.
+
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        above = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise OSError(str(error)) from None
+    return above / "edgedec"
+
+
+def keep(file: Path, raw: Any) -> bool:
+    """Write JSON to a file in the cache, atomically; False if that fails."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(file, raw)
+    except OSError:
+        return False
+    return True

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from edgedec._support import caches
+from edgedec._support import user_folders
 from edgedec._support.fields import json_object
 from edgedec._support.files import open_regular
 
@@ -25,7 +25,7 @@ MAX_BYTES = 1 << 20
 
 def cache_file(kind: str) -> Path:
     """Return the file of a kind's records."""
-    return caches.folder() / f"opened-{kind}.json"
+    return user_folders.folder() / f"opened-{kind}.json"
 
 
 class Vetted:
@@ -86,7 +86,7 @@ class Vetted:
             "opened": _newest({**opened, **self._opened}),
         }
         with suppress(OSError):  # without a cache files are checked again, nothing else
-            caches.keep(cache_file(self._kind), merged)
+            user_folders.keep(cache_file(self._kind), merged)
 
 
 def _load(kind: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
 import pkgutil
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
 
 from edgedec._support.fields import printable
-from edgedec.cli import _config, _output, _suggestions
+from edgedec._support.model_path import how_to_fetch, is_hub_name, names_model
+from edgedec.cli import _config, _output
 from edgedec.cli._terminal import INTERRUPTED
 from edgedec.errors import EdgedecError
 
@@ -34,7 +37,7 @@ class FolderGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command of this name; for a misspelt one, suggest the nearest."""
         if args[0] not in self.list_commands(ctx):
-            ctx.fail(_suggestions.for_command(args[0], self.list_commands(ctx)))
+            ctx.fail(_for_command(args[0], self.list_commands(ctx)))
         if args[0] in _config.COMMANDS:
             ctx.default_map = {args[0]: _config.options()}
         return super().resolve_command(ctx, args)
@@ -108,7 +111,7 @@ def describe(error: BaseException) -> tuple[str, int]:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         what = error.format_message()
         if isinstance(error, click.NoSuchOption):
-            what = _suggestions.for_option(error.option_name, error.ctx)
+            what = _for_option(error.option_name, error.ctx)
         return f"{what} (see {error.ctx.command_path} --help)", 2
     if isinstance(error, click.ClickException):
         return error.format_message(), 2
@@ -126,3 +129,62 @@ def _end(message: str, code: int) -> NoReturn:
     except OSError:  # nothing can be written there any more, now or at the interpreter's exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise click.exceptions.Exit(code)
+
+
+# -- suggestions for a command or an option that does not exist ---------------------------------
+
+# Names that other programs use for an option.
+_ELSEWHERE = {
+    "--max-tokens": "--max-new-tokens", "--max-length": "--max-new-tokens",
+    "--n-predict": "--max-new-tokens", "--num-predict": "--max-new-tokens",
+    "--new": "--max-new-tokens", "--ctx-size": "--max-context", "--num-ctx": "--max-context",
+    "-c": "--max-context", "--temp": "--temperature", "-t": "--threads", "-s": "--seed",
+    "--model-draft": "--draft", "-md": "--draft", "--draft-model": "--draft",
+    "--draft-max": "--draft-length", "--quantize": "--weights", "--output": "--out",
+    "-o": "--out", "--sys": "--system", "--stop-sequence": "--stop", "-ngl": "--gpu-layers",
+    "--n-gpu-layers": "--gpu-layers",
+}  # fmt: skip
+_ARGUMENTS = {
+    "--model": "the model is the first argument", "-m": "the model is the first argument",
+    "--prompt": "the prompt is an argument", "-p": "the prompt is an argument",
+}  # fmt: skip
+
+
+def _for_command(name: str, known: Sequence[str]) -> str:
+    """Return a suggestion for a command that does not exist, as a line."""
+    if names_model(name):
+        word = shlex.quote(name)
+        return f'{word} is a model: edgedec generate {word} "PROMPT", or edgedec chat {word}'
+    if is_hub_name(name):
+        return how_to_fetch(name, "`edgedec export {} --out DIR`")
+    if any(character.isspace() for character in name):
+        return f"No such command: to go on with a text, edgedec generate {shlex.quote(name)}"
+    return f"No such command '{name}'" + _meant(_near(name, known))
+
+
+def _near(name: str, known: Sequence[str]) -> list[str]:
+    """Return similarly spelt names; without any, those that begin with ``name``."""
+    return difflib.get_close_matches(name, known) or [one for one in known if one.startswith(name)]
+
+
+def _for_option(name: str, context: click.Context) -> str:
+    """Return a suggestion for an option that this command does not have, as a line."""
+    if len(name) == 2 and not name[1].isalnum():
+        return 'A text that begins with - goes after --, as in -- "- one"'
+    known = [
+        option
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option) and not parameter.hidden
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    ]
+    if name in _ARGUMENTS:
+        return f"No such option '{name}': {_ARGUMENTS[name]}"
+    elsewhere = _ELSEWHERE.get(name)
+    if elsewhere in known:
+        return f"No such option '{name}'" + _meant([elsewhere])
+    long = [option for option in known if option.startswith("--")]
+    return f"No such option '{name}'" + _meant(difflib.get_close_matches(name, long, 2))
+
+
+def _meant(likely: Sequence[str]) -> str:
+    return f": did you mean {' or '.join(likely)}?" if likely else ""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgedec.cli import _session_file
-from edgedec.cli._conversation import Conversation
-from edgedec.cli._session_file import SessionFile
+from edgedec.cli import _conversation
+from edgedec.cli._conversation import Conversation, SessionFile
 from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
 
@@ -175,7 +174,7 @@ class Talk:
             if own is not None and own.is_at(path):
                 own.write()  # this chat has it locked
             else:
-                _session_file.save(path, self._pipeline, self._conversation)
+                _conversation.save(path, self._pipeline, self._conversation)
         except InputError as error:
             say(str(error))
         else:
@@ -186,7 +185,7 @@ class Talk:
             say("/load: expected a file")
             return
         try:
-            _session_file.load(Path(name).expanduser(), self._pipeline, self._conversation)
+            _conversation.load(Path(name).expanduser(), self._pipeline, self._conversation)
         except InputError as error:
             say(str(error))
         else:

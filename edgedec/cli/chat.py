@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _banner, _model, _options, _sampling, _session_file
+from edgedec.cli import _conversation, _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
 from edgedec.cli._talk import ENDS, Talk, say
 from edgedec.errors import InputError
@@ -16,7 +16,8 @@ from edgedec.errors import InputError
 if TYPE_CHECKING:
     from edgedec.cli._prompt import Messages
     from edgedec.loading.build import OpenOptions
-    from edgedec.pipeline import GenerateOptions
+    from edgedec.loading.sources import Source
+    from edgedec.pipeline import GenerateOptions, Pipeline
 
 SESSION = click.option(
     "--session",
@@ -96,10 +97,10 @@ def converse(
                 raise InputError(f"{title}: no chat template: use `edgedec generate` instead")
             say(f"{title} has no chat template")
         conversation = Conversation(system)
-        with _session_file.opened(session, pipeline, conversation) as file:
+        with _conversation.opened(session, pipeline, conversation) as file:
             talk = Talk(pipeline, options, conversation, file, completes=completes)
             if sys.stdin.isatty():
-                _banner.show(title, pipeline)
+                _show_banner(title, pipeline)
             if completes:
                 say("what you type is continued as text")
             talk.greet()
@@ -121,3 +122,56 @@ def _take_all(talk: Talk, messages: Messages) -> None:
             return
         if line:
             talk.take(line)
+
+
+# -- the banner: which model answers, what drafts, how it was planned, how much fits ------------
+
+
+def _show_banner(title: str, pipeline: Pipeline) -> None:
+    """Print the banner on stderr, in as many lines as a terminal needs."""
+    from edgedec._support.fields import printable
+    from edgedec.cli import _terminal
+
+    for name, value in _banner(title, pipeline):
+        _terminal.say(f"{name:8}{printable(value)}", err=True)
+    click.secho("/help lists the commands, Ctrl-D leaves", err=True, dim=True)
+
+
+def _banner(title: str, pipeline: Pipeline) -> list[tuple[str, str]]:
+    """Return the banner's names and values."""
+    from edgedec.decoding.drafting import PLAIN
+
+    pair, plan = pipeline.pair, pipeline.plan
+    drafter = plan["drafter"]
+    if drafter == PLAIN:
+        draft = "none: plain decoding"
+    elif pair.draft is None:
+        draft = "the text itself"
+    else:
+        draft = _named(pair.draft)
+    length = plan["draft_length"]
+    rule = "" if plan["lossless"] else ", not lossless"
+    how = [
+        f"drafter {drafter}",
+        "length by measured cost" if length == "auto" else f"length {length}",
+        plan["schedule"],
+        f"{plan['threads']} threads" if plan["threads"] else "threads by default",
+        f"rule {plan['accept']}{rule}",
+        f"as planned: {plan['plan']}" if plan.get("plan") else "no plan",
+    ]
+    context = f"{plan['max_context']} tokens"
+    return [
+        ("model", f"{title}, {_named(pair.target)}"),
+        ("draft", draft),
+        ("plan", ", ".join(how)),
+        ("context", context),
+    ]
+
+
+def _named(source: Source) -> str:
+    """Return a model's name, format and size."""
+    from edgedec.cli._output import size
+
+    stored = sum(file.stat().st_size for file in source.files.values())
+    name = f"{source.path.name}, " if source.format == "gguf" else ""
+    return f"{name}{source.format}, {size(stored)}"

@@ -144,6 +144,6 @@ def _forget(bundle: str, draft_model: Path | None) -> None:
 
 def _identity(bundle: str, draft_model: Path | None) -> Identity:
     from edgedec.loading.sources import every_format
-    from edgedec.profiling.identity import identity
+    from edgedec.profiling.store import identity
 
     return identity(bundle, draft_model, every_format(bundle, draft_model))

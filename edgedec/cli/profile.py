@@ -173,7 +173,7 @@ def _cells(measured: Measured) -> list[str]:
 def notes(profile: Profile) -> Iterator[str]:
     """Return notes below the table, one a line."""
     from edgedec._support.fields import one_line
-    from edgedec.hardware.busy import BUSY
+    from edgedec.hardware.contention import BUSY
 
     for measured in profile.measured:
         if not measured.parity.usable:

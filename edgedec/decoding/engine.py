@@ -12,11 +12,10 @@ from time import perf_counter
 from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting.base import Drafter, DraftLimits, RoundFeedback
 from edgedec.decoding.emission import Emission, emissions_of
-from edgedec.decoding.metrics import Metrics
+from edgedec.decoding.metrics import Metrics, RoundLog
 from edgedec.decoding.policy import DraftPolicy
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.reading import in_turns, read
-from edgedec.decoding.round_log import RoundLog
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.stopping import StopRule

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from edgedec._support import caches, kept_folders
+from edgedec._support import kept_folders, user_folders
 from edgedec._support.fields import printable
 from edgedec._support.files import open_regular
 from edgedec.errors import PlanError
@@ -100,7 +100,7 @@ def clear() -> list[Kept]:
 def _folders() -> list[Path]:
     """Return the folders of profiles and plans and of checks; none without a home directory."""
     found = []
-    for where in (store.folder, caches.folder):
+    for where in (store.folder, user_folders.folder):
         try:
             found.append(where())
         except OSError:

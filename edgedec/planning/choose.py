@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from edgedec.errors import MemoryBudgetError, PlanError, RuntimeUnavailable
 from edgedec.planning.candidates import Family, families
 from edgedec.planning.estimate import Estimate, Forecast
-from edgedec.planning.footprint import drafted_at_most
-from edgedec.planning.memory_fit import MemoryFit
+from edgedec.planning.memory_fit import MemoryFit, drafted_at_most
 from edgedec.planning.reasons import Findings, disturbed, reasons
-from edgedec.planning.spread import interval, with_texts
-from edgedec.planning.weighed import WeighedCandidate
+from edgedec.planning.spread import WeighedCandidate, interval, with_texts
 from edgedec.records.place import CPU, Place
 from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction
 from edgedec.records.profile import Measured, Profile

@@ -24,9 +24,8 @@ from edgedec.planning import streaming
 from edgedec.planning.choose import decide
 from edgedec.planning.predict import predict
 from edgedec.profiling import run
-from edgedec.profiling.identity import identity
 from edgedec.profiling.run import OnProgress, ProfileOptions
-from edgedec.profiling.store import Identity
+from edgedec.profiling.store import Identity, identity
 from edgedec.records.place import Place
 from edgedec.records.plan import OVERLAPPED, SCHEDULES, SCHEMA, Decision, Plan
 from edgedec.records.profile import Measured, Profile

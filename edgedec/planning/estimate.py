@@ -14,7 +14,7 @@ from edgedec.decoding.drafting.base import LENGTHS
 from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.errors import PlanError
 from edgedec.planning.drafts import DraftReplay, Drafts, child_chances, measure
-from edgedec.planning.footprint import footprint
+from edgedec.planning.memory_fit import footprint
 from edgedec.planning.sizes import Seconds, Size, Trees, best_tree
 from edgedec.planning.survival import Survival
 from edgedec.records.place import Place

@@ -8,7 +8,7 @@ from statistics import mean
 from edgedec.decoding.metrics import Metrics
 from edgedec.errors import ProfileError
 from edgedec.planning.estimate import nearest
-from edgedec.planning.footprint import footprint
+from edgedec.planning.memory_fit import footprint
 from edgedec.records.plan import OVERLAPPED, Plan, Prediction
 from edgedec.records.profile import NOT_AT_ONCE, Contention, Profile
 from edgedec.records.workload import Workload

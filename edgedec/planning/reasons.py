@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgedec._support.amounts import size
-from edgedec.hardware.busy import BUSY
+from edgedec.hardware.contention import BUSY
 from edgedec.planning.estimate import Estimate
 from edgedec.planning.memory_fit import MemoryFit
-from edgedec.planning.weighed import WeighedCandidate
+from edgedec.planning.spread import WeighedCandidate
 from edgedec.records.plan import OVERLAPPED
 from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload

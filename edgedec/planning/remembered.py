@@ -63,7 +63,7 @@ def recall(target: str | Path, draft: Path | None) -> Decision | None:
     """
     from edgedec.loading.sources import every_format
     from edgedec.planning import decisions
-    from edgedec.profiling.identity import identity
+    from edgedec.profiling.store import identity
 
     now = identity(target, draft, every_format(target, draft))
     try:

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from edgedec.planning.weighed import WeighedCandidate
+from edgedec.planning.estimate import Estimate
+from edgedec.records.plan import Candidate, Plan
 
 # Share of other texts that an interval should contain.
 LEVEL = 0.9
@@ -35,6 +36,50 @@ _STUDENT = (
     1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725,
 )  # fmt: skip
 _NORMAL = 1.645
+
+
+_FOLLOWED = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class WeighedCandidate:
+    """A candidate and the figures behind it.
+
+    Attributes:
+        candidate: as the decision lists it.
+        context: most tokens of a text.
+        estimate: its mean round by formula; None if it is refused.
+        uncertainty: relative error of its speed-up over plain decoding, on another text.
+        measured: the part of it due to pass times.
+
+    """
+
+    candidate: Candidate
+    context: int
+    estimate: Estimate | None = None
+    uncertainty: float = 0.0
+    measured: float = 0.0
+
+    @property
+    def margin(self) -> float:
+        """Share by which it must beat plain decoding to be chosen.
+
+        A length decided each round falls back to plain decoding where drafts do not pay; a fixed
+        one relies on the prediction alone.
+        """
+        if self.plan.draft_length is None:
+            return min(self.uncertainty, _FOLLOWED)
+        return self.uncertainty
+
+    @property
+    def plan(self) -> Plan:
+        """Plan of the candidate."""
+        return self.candidate.plan
+
+    @property
+    def rate(self) -> float:
+        """Predicted tokens per second."""
+        return self.candidate.prediction.tokens_per_second
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from edgedec._support.amounts import size
 from edgedec.decoding import drafting
 from edgedec.loading.sources import Source
-from edgedec.planning.footprint import footprint
-from edgedec.planning.memory_fit import MemoryFit
+from edgedec.planning.memory_fit import MemoryFit, footprint
 from edgedec.profiling.places import format_streams, streams_weights
 from edgedec.records.place import CPU, Place
 from edgedec.records.plan import Decision, Plan

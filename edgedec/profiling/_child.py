@@ -17,8 +17,7 @@ from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import resident_bytes
 from edgedec.profiling import parity, passes
-from edgedec.profiling.children import LOGITS
-from edgedec.profiling.job import MeasurementJob
+from edgedec.profiling.children import LOGITS, MeasurementJob
 from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.runtimes import registry
 

@@ -16,7 +16,7 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import ProfileError
 from edgedec.hardware.pinning import pinned
 from edgedec.overlap.clock import Clock, WallClock
-from edgedec.profiling.job import MeasurementJob, Together
+from edgedec.profiling.children import MeasurementJob, Together
 from edgedec.profiling.opened import Opened, opened
 from edgedec.profiling.passes import repeated
 from edgedec.records.profile import Contention

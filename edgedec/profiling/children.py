@@ -12,8 +12,8 @@ import numpy as np
 from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.fields import from_json, to_json
 from edgedec.errors import EdgedecError, ProfileError
-from edgedec.profiling.job import MeasurementJob, Together
 from edgedec.profiling.parity import Rows
+from edgedec.records.place import Place
 from edgedec.records.profile import Contention, Measured, Parity
 
 CHILD, PAIR_CHILD = "edgedec.profiling._child", "edgedec.profiling._pair_child"
@@ -21,6 +21,46 @@ CHILD, PAIR_CHILD = "edgedec.profiling._child", "edgedec.profiling._pair_child"
 LOGITS = "logits.npy"
 # An abort would start a debugger to print a stack trace.
 _QUIET = {"GGML_NO_BACKTRACE": "1"}
+
+
+TARGET, DRAFT = "target", "draft"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementJob:
+    """One model at one place.
+
+    Attributes:
+        role: ``target`` or ``draft``.
+        path: the model's main file.
+        place: where to put it.
+        sample: tokens of some text in the model's own vocabulary.
+        contexts: tokens in the cache to measure passes at, ascending.
+        widths: rows to measure, most important first.
+        budget_s: seconds for each context.
+
+    """
+
+    role: str
+    path: str
+    place: Place
+    sample: tuple[int, ...]
+    contexts: tuple[int, ...]
+    widths: tuple[int, ...]
+    budget_s: float
+
+    @property
+    def row_invariant(self) -> bool | None:
+        """Row invariance as the loader would set it: only the target's logits decide the text."""
+        return False if self.role == DRAFT else None
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Two models at separate places, to be measured at once."""
+
+    target: MeasurementJob
+    draft: MeasurementJob
 
 
 @dataclass(frozen=True, slots=True)

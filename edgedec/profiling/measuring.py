@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from edgedec.errors import EdgedecError
 from edgedec.loading.sources import Source
 from edgedec.profiling import children, parity
-from edgedec.profiling.job import DRAFT, TARGET, MeasurementJob, Together
+from edgedec.profiling.children import DRAFT, TARGET, MeasurementJob, Together
 from edgedec.profiling.places import Site
 from edgedec.profiling.prompts import SAMPLE
 from edgedec.records.place import CPU, Place

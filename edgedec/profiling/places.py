@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from edgedec.errors import EdgedecError
 from edgedec.hardware.clusters import Cluster, clusters
 from edgedec.loading.sources import Source
-from edgedec.profiling.job import TARGET
+from edgedec.profiling.children import TARGET
 from edgedec.records.place import CPU, Place
 from edgedec.runtimes import registry
 

@@ -11,8 +11,8 @@ from edgedec.decoding.drafting._translated import translated
 from edgedec.decoding.translation import Translation
 from edgedec.errors import EdgedecError, ProfileError
 from edgedec.loading.sources import Source
+from edgedec.profiling.children import DRAFT, TARGET
 from edgedec.profiling.drafter_overheads import OpenPair, drafter_overheads
-from edgedec.profiling.job import DRAFT, TARGET
 from edgedec.profiling.opened import Opened, opened
 from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.profiling.rounds import overheads

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from edgedec._support.fields import printable
 from edgedec.errors import ProfileError
-from edgedec.hardware import busy
+from edgedec.hardware.contention import by_others, usage
 from edgedec.loading.sources import Source, every_format
 from edgedec.profiling import prompts, store
-from edgedec.profiling.identity import identity
-from edgedec.profiling.job import TARGET
+from edgedec.profiling.children import TARGET
 from edgedec.profiling.measuring import Measuring
 from edgedec.profiling.places import Site, Wanted, sites, streams_weights
 from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.profiling.recording import encoded, record
+from edgedec.profiling.store import identity
 from edgedec.records.place import Place
 from edgedec.records.profile import SCHEMA, Measured, Profile
 from edgedec.records.trace import Trace
@@ -192,7 +192,7 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
         if on_progress is not None:
             on_progress(what, done, steps)
 
-    before = busy.usage()
+    before = usage()
     measured = measuring.places(tell)
     _check_usable(measured)
     contention = measuring.contention(measured, tell)
@@ -215,7 +215,7 @@ def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
         thorough=task.options.wanted.thorough,
         notes=(*task.left_out, *measuring.notes, *recorded.notes),
         texts=_described(recorded.traces, task.options),
-        busy=busy.by_others(before, busy.usage()),
+        busy=by_others(before, usage()),
     )
 
 

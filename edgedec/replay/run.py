@@ -18,8 +18,7 @@ from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.records.profile import Contention, Measured
 from edgedec.records.trace import Trace
 from edgedec.replay.costs import PassCost
-from edgedec.replay.rows import DRAFT, TARGET, TraceRows
-from edgedec.replay.sessions import Surroundings, TraceModel, TraceSession
+from edgedec.replay.sessions import DRAFT, TARGET, Surroundings, TraceModel, TraceRows, TraceSession
 from edgedec.replay.sharing import Shared
 from edgedec.replay.virtual_clock import VirtualClock
 

@@ -32,6 +32,11 @@ _KINDS = {
 }
 
 
+# -- execution providers in separate packages ---------------------------------------------------
+#
+# Such a package is called ``onnxruntime_ep_...`` (Qualcomm's is older than that) and names its
+# library and its provider, so none need be known here.
+
 _PREFIX = "onnxruntime_ep_"
 _OTHERS = {"onnxruntime_qnn"}
 
@@ -66,6 +71,9 @@ def problems() -> list[str]:
 def _packages() -> list[str]:
     names = {module.name for module in pkgutil.iter_modules()}
     return sorted(n for n in names if n.startswith(_PREFIX) or n in _OTHERS)
+
+
+# -- the devices that ONNX Runtime offers -------------------------------------------------------
 
 
 def _openvino_options(threads: int) -> dict[str, str]:

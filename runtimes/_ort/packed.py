@@ -173,6 +173,20 @@ def _digest(file: Path, stored: ModelFile) -> str:
     return content_digest(file, stored, KIND, ort.__version__)[:24]
 
 
+# -- writing a graph with its weights packed for this processor's kernels -----------------------
+#
+# ONNX Runtime packs weights at every load, into memory of the process. A session can write the
+# packed form beside the weights; a session opened on that file maps both, so that the packed
+# weights are pages of a file: shared by all processes that map it, and dropped by the system when
+# memory is short.
+#
+# It does not save the packing itself: ONNX Runtime 1.32 packs every weight again, looks the result
+# up by its hash, compares the two byte by byte, and then keeps the mapped one. So ONNX Runtime
+# itself refuses a packed file that does not belong to its weights, and the unpacked weights in the
+# file must stay: when they were replaced by holes, the model loaded but its logits were wrong.
+# Both forms of a weight must also be in the same file, and no link may lead out of its folder, so
+# a packed file takes the space of both on the disk.
+
 # Smaller weights stay in the graph, since mapping them would gain nothing.
 _LEAST_EXTERNAL = 1024
 

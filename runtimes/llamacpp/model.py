@@ -188,6 +188,12 @@ def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
     return Settings(kv, flash_attention, threads, batch_threads, bool(options.row_invariant))
 
 
+# -- whether a row's logits are independent of the other rows of its pass -----------------------
+#
+# llama.cpp has kernels for single rows that add in another order: for matrices of floats, and for
+# attention over many tokens. A token computed together with a copy of itself never uses them.
+# K-quants have further kernels by the number of rows, which pairs do not avoid; so it is tested.
+
 _PROMPT_TOKENS, _TEXT_TOKENS = 11, 9
 PROBE_CELLS = 32
 # How the text is cut into passes; the most likely failures come first.

@@ -176,6 +176,11 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
         cache.close()
 
 
+# -- whether a provider updates the cache in place and at the right rows ------------------------
+#
+# The CPU's kernels do. Another provider's may return keys and values in another order, or lose
+# earlier ones: the text would be nonsense without any error.
+
 _TOKENS = 6
 # Difference of two rows' logits relative to their spread: half-precision kernels err by a hundredth
 # or two, another row's logits by more than one.

@@ -131,6 +131,13 @@ def _spans(cut: Sequence[int]) -> Iterator[tuple[int, int]]:
         start += width
 
 
+# -- which padding is known to suffice on this machine ------------------------------------------
+#
+# The search takes fifteen passes, for a large model a third of its loading. Its outcome is kept
+# for one graph, its files as they are on the disk, these kernels, this number of threads and this
+# search, that is this version of edgedec; when any of them changes it is searched again. Where
+# nothing can be kept it is searched at every load.
+
 _KIND = "paddings"
 _NONE = "nothing holds"
 

@@ -8,7 +8,7 @@ import pytest
 
 from edgedec._support.model_path import names_model
 from edgedec.bundle.manifest import read_manifest
-from edgedec.cli import _sampling, _suggestions, main
+from edgedec.cli import _group, _sampling, main
 from edgedec.cli._model import meant
 from edgedec.errors import BundleError, CheckpointError
 from edgedec.export.checkpoint import Checkpoint
@@ -234,9 +234,9 @@ def test_misspelt_names_are_told_what_was_meant(folder, run, one_line, words, ex
 
 
 def test_nothing_near_is_suggested_for_nothing_near() -> None:
-    assert _suggestions.for_command("zzz", ["generate"]) == "No such command 'zzz'"
+    assert _group.for_command("zzz", ["generate"]) == "No such command 'zzz'"
     context = click.Context(main)
-    assert _suggestions.for_option("--zzz", context) == "No such option '--zzz'"
+    assert _group.for_option("--zzz", context) == "No such option '--zzz'"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from edgedec.errors import PlanError
 from edgedec.loading.sources import every_format
 from edgedec.profiling import measuring, store
 from edgedec.profiling import run as profiling
-from edgedec.profiling.identity import identity
+from edgedec.profiling.store import identity
 from edgedec.records.place import Place
 from edgedec.records.plan import Decision
 from edgedec.records.profile import Contention

@@ -15,7 +15,7 @@ from edgedec.errors import ProfileError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.hardware.device import Device
 from edgedec.models.registry import spec_for
-from edgedec.profiling import children, identity, measuring, store
+from edgedec.profiling import children, measuring, store
 from edgedec.records.profile import Profile
 from edgedec.runtimes import registry
 
@@ -80,7 +80,7 @@ def test_a_pair_is_measured_kept_and_read_again(
     assert not caplog.messages
 
     # Another version of a runtime: said, and measured again.
-    monkeypatch.setattr(identity, "package_versions", lambda _: {"numpy": "99"})
+    monkeypatch.setattr(store, "package_versions", lambda _: {"numpy": "99"})
     assert str(run("profile", bundle, *ONE).exception) == "measured again"
     assert any("runtimes changed" in line and "99" in line for line in caplog.messages)
 

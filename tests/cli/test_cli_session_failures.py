@@ -105,7 +105,7 @@ import os, sys
 from pathlib import Path
 from edgedec.__main__ import main
 from edgedec._support.watched import Watched
-from edgedec.cli._session_file import SessionFile
+from edgedec.cli._conversation import SessionFile
 when, *sys.argv[1:] = sys.argv[1:]
 file, armed = Path(sys.argv[3]) / "target" / "model.onnx.data", []
 write, check = SessionFile.write, Watched.check

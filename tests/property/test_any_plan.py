@@ -11,7 +11,7 @@ from edgedec._support.fields import from_json, to_json
 from edgedec.errors import MemoryBudgetError
 from edgedec.planning.choose import decide
 from edgedec.planning.drafts import DraftReplay
-from edgedec.planning.footprint import footprint
+from edgedec.planning.memory_fit import footprint
 from edgedec.records.place import Place
 from edgedec.records.profile import SCHEMA, Contention, Measured, Parity, PassTimes, Profile
 from edgedec.records.workload import Workload

@@ -17,9 +17,8 @@ from edgedec.records.plan import OVERLAPPED, Plan
 from edgedec.records.profile import Measured, Parity, PassTimes
 from edgedec.records.trace import Trace
 from edgedec.replay.costs import PassCost
-from edgedec.replay.rows import DRAFT, TARGET, TraceRows
 from edgedec.replay.run import ReplaySetting, decode, replay
-from edgedec.replay.sessions import Surroundings, TraceModel, TraceSession
+from edgedec.replay.sessions import DRAFT, TARGET, Surroundings, TraceModel, TraceRows, TraceSession
 from edgedec.replay.sharing import Shared
 from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.simulation.synthetic import VOCAB

@@ -16,7 +16,7 @@ from edgedec.bench.race.children import GARBAGE, Failed, ask
 from edgedec.bench.race.entrants import Entrant
 from edgedec.bench.race.texts import Text
 from edgedec.bench.records import Recorder
-from edgedec.hardware import busy
+from edgedec.hardware import contention
 
 Run = dict[str, Any]
 OK = "ok"
@@ -97,9 +97,9 @@ def race(
             for entrant in turn[first:] + turn[:first]:
                 if (kind, text.digest, entrant.name) in results.runs:
                     continue
-                before = busy.usage()
+                before = contention.usage()
                 run = {**_one(entrant, text, rules), "session": results.session}
-                run["others"] = busy.by_others(before, busy.usage())
+                run["others"] = contention.by_others(before, contention.usage())
                 results.add(run)
                 recorder.add(kind="run", **run)
                 progress(f"{kind} {number + 1}, {text.name}: {entrant.name}: {_short(run)}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgedec.bench.race.driver import OK, Results, Run, rate
 from edgedec.bench.race.entrants import Entrant
-from edgedec.hardware.busy import BUSY
+from edgedec.hardware.contention import BUSY
 
 _RESAMPLES = 10_000
 # A model whose perplexity is this many times the best one was converted incorrectly.

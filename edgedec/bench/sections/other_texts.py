@@ -17,8 +17,7 @@ from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
 from edgedec.planning.fallback import placed
 from edgedec.planning.predict import predict
-from edgedec.planning.spread import LEVEL, between_texts
-from edgedec.planning.weighed import WeighedCandidate
+from edgedec.planning.spread import LEVEL, WeighedCandidate, between_texts
 from edgedec.profiling import run
 from edgedec.profiling.places import Wanted
 from edgedec.profiling.prompts import CalibrationPrompt

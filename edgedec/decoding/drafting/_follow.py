@@ -10,8 +10,7 @@ import numpy as np
 
 from edgedec.decoding import drafting, snapshot
 from edgedec.decoding.drafting._translated import translated
-from edgedec.decoding.drafting._view import View
-from edgedec.decoding.drafting._view_choice import SCORED, ViewChoice, try_out
+from edgedec.decoding.drafting._view_choice import SCORED, View, ViewChoice, try_out
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.reading import go_back, shared_length

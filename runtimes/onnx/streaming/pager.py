@@ -15,6 +15,11 @@ from edgedec.runtimes.onnx.streaming.pages import Source, Span
 _POLL_S = 0.05
 
 
+# -- which part of each block stays in memory ---------------------------------------------------
+#
+# Every block keeps a part, so that reading and computing alternate evenly. While a block computes
+# the next one is read: of the parts that do not stay, ``WINDOW`` neighbours are in memory at once.
+
 WINDOW = 2
 _STEP = 1 << 16
 
@@ -58,6 +63,9 @@ def peak_bytes(sizes: Sequence[int], streamed: Sequence[int]) -> int:
 
 def _cut(sizes: Sequence[int], most: int) -> list[int]:
     return [min(size, most) for size in sizes]
+
+
+# -- reading the rest while the block before computes -------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from edgedec._support import caches
+from edgedec._support import user_folders
 from edgedec._support.atomic import replacing, write_json
 
 
@@ -14,7 +14,7 @@ from edgedec._support.atomic import replacing, write_json
 def test_its_mode_is_that_of_any_new_file(tmp_path, mask, mode):
     before = os.umask(mask)
     try:
-        assert caches.keep(tmp_path / "new" / "file.json", {"a": 1})
+        assert user_folders.keep(tmp_path / "new" / "file.json", {"a": 1})
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "new" / "file.json").stat().st_mode) == mode

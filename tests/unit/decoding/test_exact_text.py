@@ -17,7 +17,7 @@ from edgedec.export import ExportOptions, export_bundle
 from edgedec.models.demo import heldout
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.profiling._child import measure
-from edgedec.profiling.job import MeasurementJob
+from edgedec.profiling.children import MeasurementJob
 from edgedec.records.place import Place
 from edgedec.runtimes.onnx import model as onnx_model
 from edgedec.runtimes.onnx.padding import NO_PADDING

@@ -9,11 +9,11 @@ from time import monotonic, process_time, sleep
 
 import pytest
 
-from edgedec.hardware import busy
-from edgedec.hardware.busy import Usage
+from edgedec.hardware import contention
+from edgedec.hardware.contention import Usage
 
 needs_ticks = pytest.mark.skipif(
-    busy.usage() is None, reason="this system does not count the time of its cores"
+    contention.usage() is None, reason="this system does not count the time of its cores"
 )
 START = Usage(at_s=100.0, all_s=50.0, own_s=7.0, cores=2)
 
@@ -34,14 +34,14 @@ def later(wall_s: float, all_s: float, own_s: float) -> Usage:
     ],
 )
 def test_the_share_is_what_is_not_our_own(wall_s, all_s, own_s, expected):
-    assert busy.by_others(START, later(wall_s, all_s, own_s)) == pytest.approx(expected)
+    assert contention.by_others(START, later(wall_s, all_s, own_s)) == pytest.approx(expected)
 
 
 def test_where_nothing_is_counted_the_share_is_unknown(tmp_path: Path):
-    assert busy.usage(tmp_path / "missing") is None
-    assert busy.by_others(None, START) is None
-    assert busy.by_others(START, None) is None
-    assert busy.by_others(START, later(0.05, 0.05, 0.0)) is None
+    assert contention.usage(tmp_path / "missing") is None
+    assert contention.by_others(None, START) is None
+    assert contention.by_others(START, None) is None
+    assert contention.by_others(START, later(0.05, 0.05, 0.0)) is None
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     for damaged in (
         "",
@@ -50,7 +50,7 @@ def test_where_nothing_is_counted_the_share_is_unknown(tmp_path: Path):
         "".join(f"cpu{n} 0 0 0 9 9 0 0 0\n" for n in cores),
     ):
         (tmp_path / "stat").write_text(damaged)
-        assert busy.usage(tmp_path / "stat") is None
+        assert contention.usage(tmp_path / "stat") is None
 
 
 @needs_ticks
@@ -59,21 +59,21 @@ def test_waiting_for_a_disk_and_cores_that_are_not_ours_do_not_count(tmp_path: P
     stat, tick = tmp_path / "stat", os.sysconf("SC_CLK_TCK")
     ours = [f"cpu{core} 1 20 300 4000 50000 600000 7000000 80000000 9 9" for core in cores]
     stat.write_text("\n".join(["cpu 9 9 9 9", *ours, "cpu4095 1 1 1 1 1 1 1 1", "intr 5"]))
-    found = busy.usage(stat)
+    found = contention.usage(stat)
     assert found is not None
     assert found.all_s == pytest.approx(len(cores) * 87600321 / tick)
     assert found.cores == len(cores)
 
 
 def share_of(seconds: float) -> tuple[float, Usage, Usage]:
-    before = busy.usage()
+    before = contention.usage()
     begin = monotonic()
     sleep(seconds)
-    after = busy.usage()
+    after = contention.usage()
     assert before is not None
     assert after is not None
     assert monotonic() - begin >= seconds
-    found = busy.by_others(before, after)
+    found = contention.by_others(before, after)
     assert found is not None
     return found, before, after
 
@@ -89,12 +89,12 @@ def test_a_real_busy_loop_is_seen_and_ones_own_is_not():
     # A loop on one core, however many others compete for it.
     assert found > 0.5 / before.cores
     # The twin that forgets what is its own would call its own work another's.
-    before, begin = busy.usage(), process_time()
+    before, begin = contention.usage(), process_time()
     while process_time() - begin < 1.0:
         pass
-    after = busy.usage()
+    after = contention.usage()
     own, twin = (
-        busy.by_others(before, after),
-        busy.by_others(before, replace(after, own_s=before.own_s)),
+        contention.by_others(before, after),
+        contention.by_others(before, replace(after, own_s=before.own_s)),
     )
     assert twin - own > 0.5 / ((after.at_s - before.at_s) * after.cores)

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from edgedec.memory.account import AUTO_LENGTH, Account
-from edgedec.planning.footprint import footprint
+from edgedec.planning.memory_fit import footprint
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
 from edgedec.records.profile import SCHEMA, Measured, PassTimes, Profile

@@ -7,7 +7,7 @@ import pytest
 from edgedec._support.amounts import size
 from edgedec.errors import MemoryBudgetError
 from edgedec.planning.choose import decide
-from edgedec.planning.footprint import footprint
+from edgedec.planning.memory_fit import footprint
 from edgedec.planning.predict import predict
 from edgedec.records.plan import Plan
 from edgedec.records.workload import LEAST_CONTEXT, Workload

@@ -9,8 +9,7 @@ import pytest
 from edgedec.planning import spread
 from edgedec.planning.choose import decide
 from edgedec.planning.predict import predict
-from edgedec.planning.spread import LEVEL, between_texts, interval, student
-from edgedec.planning.weighed import WeighedCandidate
+from edgedec.planning.spread import LEVEL, WeighedCandidate, between_texts, interval, student
 from edgedec.records.plan import Candidate, Plan, Prediction
 from tests.profiles import CPU, PAIR, WORK, draft, profile, said, target, times
 from tests.simulated import trace

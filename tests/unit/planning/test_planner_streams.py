@@ -11,8 +11,7 @@ import pytest
 from edgedec.loading.sources import Source
 from edgedec.planning import streaming
 from edgedec.planning.choose import decide
-from edgedec.planning.footprint import footprint
-from edgedec.planning.memory_fit import MemoryFit
+from edgedec.planning.memory_fit import MemoryFit, footprint
 from edgedec.profiling.places import Wanted, sites
 from edgedec.records.place import CPU, Place
 from edgedec.records.plan import Plan

@@ -10,8 +10,7 @@ from edgedec import GenerateOptions, OpenOptions, Pipeline
 from edgedec.errors import InputError, PlanError
 from edgedec.loading.sources import every_format
 from edgedec.planning import decisions, remembered
-from edgedec.profiling.identity import identity
-from edgedec.profiling.store import Identity
+from edgedec.profiling.store import Identity, identity
 from edgedec.records.place import Place
 from edgedec.records.plan import SCHEMA, Candidate, Decision, Plan, Prediction
 

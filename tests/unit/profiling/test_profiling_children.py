@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgedec.profiling import children
-from edgedec.profiling.job import MeasurementJob, Together
+from edgedec.profiling.children import MeasurementJob, Together
 from edgedec.records.place import Place
 
 

@@ -15,7 +15,7 @@ from edgedec.decoding.session import Pass, Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.overlap.clock import WallClock
 from edgedec.profiling import _pair_child, rounds
-from edgedec.profiling.job import MeasurementJob, Together
+from edgedec.profiling.children import MeasurementJob, Together
 from edgedec.profiling.measuring import with_launch
 from edgedec.records.place import Place
 from edgedec.records.profile import Measured, Parity, PassTimes

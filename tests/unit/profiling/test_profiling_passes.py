@@ -10,7 +10,7 @@ from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CannotRollback
 from edgedec.profiling import _child, passes
-from edgedec.profiling.job import MeasurementJob
+from edgedec.profiling.children import MeasurementJob
 from edgedec.records.place import Place
 from edgedec.testing import FakeModel
 

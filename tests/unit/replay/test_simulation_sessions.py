@@ -9,8 +9,7 @@ from edgedec.decoding.tree import TokenTree
 from edgedec.errors import InputError, Interrupted
 from edgedec.records.trace import Choices, Trace
 from edgedec.replay.costs import PassCost
-from edgedec.replay.rows import TraceRows
-from edgedec.replay.sessions import Surroundings, TraceModel
+from edgedec.replay.sessions import Surroundings, TraceModel, TraceRows
 from edgedec.replay.sharing import Shared
 from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing.contract import SessionContract
