@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgedec.errors import InputError
-from edgedec.library.locate import Reference
 from edgedec.library.records import BUNDLE, GGUF, Origin
+from edgedec.library.reference import Reference
 
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 _BESIDE = (

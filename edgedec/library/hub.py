@@ -25,9 +25,9 @@ from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
 from edgedec.errors import BundleError, InputError, RuntimeUnavailable
 from edgedec.library.choosing import Choice, Fetched, RemoteFile, choose
-from edgedec.library.locate import Reference, hub_folder
 from edgedec.library.making import Listener
 from edgedec.library.records import Origin
+from edgedec.library.reference import Reference, hub_folder
 from edgedec.library.store import Library
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -26,8 +26,8 @@ from edgedec._support.atomic import sync
 from edgedec.bundle.manifest import listed_files
 from edgedec.errors import InputError
 from edgedec.library import records
-from edgedec.library.locate import hub_folder
 from edgedec.library.records import CALIBRATED, GGUF, Form, Model, Record
+from edgedec.library.reference import hub_folder
 
 _ID = re.compile(r"[0-9a-f]{16}")
 _SHORTEST_ID = 4
