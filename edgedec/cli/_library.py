@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec._support.fields import printable
+from edgedec.cli._terminal import note
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -90,12 +90,7 @@ def listener() -> Iterator[Listener]:
             if bars[0] is not None:
                 bars[0](stage, done, total)
 
-        yield Listener(say, progress)
-
-
-def say(text: str) -> None:
-    """Print a sentence on stderr."""
-    click.echo(printable(text), err=True)
+        yield Listener(note, progress)
 
 
 def _library() -> Library:
@@ -146,7 +141,7 @@ def draft_for(target: str | Path) -> Model | None:
 
     found = drafts.find(target, _library())
     if found is not None:
-        say(f"draft: {found.name}, from the library; --draft text does without")
+        note(f"draft: {found.name}, from the library; --draft text does without")
     return found
 
 

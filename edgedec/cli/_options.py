@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -37,6 +36,14 @@ class _DraftOption(click.Option):
 DRAFT = click.option("--draft", cls=_DraftOption, type=_values.draft, default="auto",
                      show_default=True, metavar="NAME|FILE.gguf")  # fmt: skip
 
+# A draft model alone, for commands that choose drafters themselves.
+DRAFT_MODEL = click.option("--draft", "draft_model", type=_values.draft_model, metavar="FILE",
+                           help="A draft model's GGUF file, or a bundle whose target drafts; "
+                           "default: the draft that comes with MODEL.")  # fmt: skip
+THREADS = click.option("--threads", type=click.IntRange(1, 1024),
+                       help="CPU threads; default: one per core, fewer for a small "
+                       "model.")  # fmt: skip
+
 # The options of opening a pipeline, but DRAFT.
 SETTINGS = [
     click.option("--drafter", type=_values.Listed(_values.drafts), metavar="NAME",
@@ -47,8 +54,7 @@ SETTINGS = [
     click.option("--accept", metavar="RULE",
                  help="Acceptance rule: coupling (default) and match give a seed's own text, "
                  "speculative its distribution; typical and bild change both."),
-    click.option("--threads", type=click.IntRange(1, 1024),
-                 help="CPU threads; default: one per core, fewer for a small model."),
+    THREADS,
     click.option("--provider", "providers", multiple=True, metavar="NAME",
                  help="ONNX Runtime execution provider; repeat for second choices."),
     click.option("--max-context", type=click.IntRange(min=2), metavar="TOKENS",
@@ -165,8 +171,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
     """Return options for prompts and lengths, for commands that compare texts."""
     return [
-        click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                     metavar="FILE.jsonl",
+        click.option("--prompts", type=_values.FILE, metavar="FILE.jsonl",
                      help='Lines such as {"prompt": "Hello"}; default: heads of functions that '
                      "the demo pair was not trained on."),
         click.option("--count", type=click.IntRange(min=1), default=count, show_default=True,

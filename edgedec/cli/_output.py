@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -129,13 +130,8 @@ def finished(stream: Stream) -> Generation:
 _SEEDS_OWN = ("coupling", "match")
 
 
-def summary(result: Generation, *, sampled: bool) -> str:
-    """Return the figures in one line, the speed-up first; the seed if it had an effect."""
-    return ", ".join(_figures(result, sampled=sampled))
-
-
 def _figures(result: Generation, *, sampled: bool) -> list[str]:
-    """Return short clauses on how the text was decoded, and the speed-up over plain decoding."""
+    """Return short clauses on how the text was decoded, the seed if it had an effect."""
     metrics, plan = result.metrics, result.plan
     plain = plan.get("drafter") == PLAIN
     tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
@@ -246,20 +242,18 @@ def count(number: int) -> str:
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
     """Return a progress bar on stderr as a listener ``(done, total)``; None without a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with stages(transient=True) as listen:
+        if listen is not None:
+            listen(what, 0, None)
+        yield None if listen is None else partial(listen, what)
 
 
 @contextmanager
-def stages() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Return a listener ``(stage, done, total)`` with a bar on stderr for each stage."""
+def stages(*, transient: bool = False) -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """Return a listener ``(stage, done, total)`` with a bar on stderr for each stage.
+
+    Transient bars are removed at the end.
+    """
     if not sys.stderr.isatty():
         yield None
         return
@@ -267,9 +261,9 @@ def stages() -> Iterator[Callable[[str, int, int], None] | None]:
     from rich.progress import Progress
 
     tasks = {}
-    with Progress(console=Console(stderr=True)) as bar:
+    with Progress(console=Console(stderr=True), transient=transient) as bar:
 
-        def listen(stage: str, done: int, total: int) -> None:
+        def listen(stage: str, done: int, total: int | None) -> None:
             if stage not in tasks:
                 tasks[stage] = bar.add_task(stage, total=total)
             bar.update(tasks[stage], completed=done, total=total)

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgedec.cli import _values
+
 if TYPE_CHECKING:
     from edgedec.pipeline import Prompt
     from edgedec.profiling.prompts import CalibrationPrompt
 
 option = click.option(
     "--prompts",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_values.FILE,
     metavar="FILE.jsonl",
     help='Texts like your own to measure on: lines such as {"prompt": "Hello"}, as `edgedec '
     "generate --prompts` reads them; default: a few that come with edgedec.",

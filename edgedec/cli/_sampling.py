@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec.cli._values import FILE
+
 if TYPE_CHECKING:
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
@@ -78,6 +79,10 @@ SAMPLE = [
     STOP,
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
 ]  # fmt: skip
+
+SYSTEM = click.option("--system", type=text, metavar="TEXT",
+                      help="System message: instructions a chat model gets before the "
+                      "prompt.")  # fmt: skip
 
 # Options that say what a text may be.
 FORM = [

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from edgedec.cli import _conversation
 from edgedec.cli._conversation import Conversation, SessionFile
+from edgedec.cli._terminal import note
 from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
 
@@ -84,7 +83,7 @@ class Talk:
         """Say what a restored conversation holds."""
         if turns := len(self._conversation):
             held = len(self._pipeline.engine.held)
-            say(f"going on after {_turns(turns)}: {held} tokens are kept, no need to read them")
+            note(f"going on after {_turns(turns)}: {held} tokens are kept, no need to read them")
 
     def take(self, line: str) -> None:
         """Handle a line; report any error in it, and go on with the conversation."""
@@ -94,7 +93,7 @@ class Talk:
             self._commands[name](rest.strip())
         elif line.startswith("/") and not line.startswith("//"):
             known = ", ".join(self.commands)
-            say(f"no command {name}: there are {known}; a message that begins with / takes //")
+            note(f"no command {name}: there are {known}; a message that begins with / takes //")
         else:
             self._conversation.waiting = line.removeprefix("/") if line[:2] == "//" else line
             self._answer()
@@ -122,7 +121,7 @@ class Talk:
             raise
         except (InputError, BundleError, SessionError) as error:
             talk.waiting = None
-            say(str(error))
+            note(str(error))
         else:
             if result.events and not self._completes:
                 talk.answer(result.text)
@@ -136,17 +135,17 @@ class Talk:
             try:
                 self._file.write()
             except InputError as error:
-                say(str(error))
+                note(str(error))
 
     def _too_long(self, error: PromptTooLong) -> None:
         """Keep the message pending if dropping turns may help."""
         talk, pipeline = self._conversation, self._pipeline
         if not len(talk):
             talk.waiting = None
-            say(str(error))
+            note(str(error))
             return
         tokens = len(pipeline.tokenizer.encode_chat(talk.messages))
-        say(
+        note(
             f"the conversation has {tokens} tokens and the context holds"
             f" {pipeline.engine.target.capacity}: /drop leaves out the oldest turn and answers,"
             " /drop 3 the oldest three, /reset starts anew"
@@ -156,18 +155,18 @@ class Talk:
 
     def _help(self, rest: str) -> None:
         for line in _HELP.splitlines():
-            say(line)
+            note(line)
 
     def _system(self, text: str) -> None:
         if self._completes:
-            say("a system message goes with a chat template, which this model does not have")
+            note("a system message goes with a chat template, which this model does not have")
             return
         self._conversation.instruct(text or None)
-        say("the system message is changed" if text else "no system message from here on")
+        note("the system message is changed" if text else "no system message from here on")
 
     def _save(self, name: str) -> None:
         if not name:
-            say("/save: expected a file")
+            note("/save: expected a file")
             return
         path, own = Path(name).expanduser(), self._file
         try:
@@ -176,32 +175,32 @@ class Talk:
             else:
                 _conversation.save(path, self._pipeline, self._conversation)
         except InputError as error:
-            say(str(error))
+            note(str(error))
         else:
-            say(f"kept {_turns(len(self._conversation))} in {name}")
+            note(f"kept {_turns(len(self._conversation))} in {name}")
 
     def _load(self, name: str) -> None:
         if not name:
-            say("/load: expected a file")
+            note("/load: expected a file")
             return
         try:
             _conversation.load(Path(name).expanduser(), self._pipeline, self._conversation)
         except InputError as error:
-            say(str(error))
+            note(str(error))
         else:
             self.greet()
 
     def _reset(self, rest: str) -> None:
         self._conversation.reset()
-        say("the conversation starts anew")
+        note("the conversation starts anew")
 
     def _drop(self, rest: str) -> None:
         talk = self._conversation
         if rest and (not rest.isdecimal() or int(rest[:9]) < 1):
-            say(f"/drop {rest}: expected how many turns, 1 or more")
+            note(f"/drop {rest}: expected how many turns, 1 or more")
             return
         dropped = talk.drop(int(rest[:9] or 1))
-        say(f"left out {_turns(dropped)}, {len(talk)} kept")
+        note(f"left out {_turns(dropped)}, {len(talk)} kept")
         if talk.waiting is not None:
             self._answer()
 
@@ -212,29 +211,29 @@ class Talk:
                 self._options, draft=None if name == "auto" else name
             )
         except InputError as error:
-            say(f"{error}, or auto")
+            note(f"{error}, or auto")
         else:
-            say("plain decoding from here on" if name == PLAIN else f"drafter {name} from here on")
+            note("plain decoding from here on" if name == PLAIN else f"drafter {name} from here on")
 
     def _temperature(self, text: str) -> None:
         try:
             sampling = dataclasses.replace(self._options.sampling, temperature=float(text))
         except (ValueError, InputError):
-            say(f"/temperature {text}: expected a number, 0 or more")
+            note(f"/temperature {text}: expected a number, 0 or more")
             return
         self._options = dataclasses.replace(self._options, sampling=sampling)
-        say("greedy from here on" if sampling.greedy else f"temperature {text} from here on")
+        note("greedy from here on" if sampling.greedy else f"temperature {text} from here on")
 
     def _tokens(self, text: str) -> None:
         if not text.isdecimal() or not int(text[:9]) >= 1:
-            say(f"/tokens {text}: expected how many, 1 or more")
+            note(f"/tokens {text}: expected how many, 1 or more")
             return
         self._options = dataclasses.replace(self._options, max_new_tokens=int(text[:9]))
-        say(f"answers of at most {int(text[:9])} tokens from here on")
+        note(f"answers of at most {int(text[:9])} tokens from here on")
 
     def _colours(self, rest: str) -> None:
         self._coloured = not self._coloured
-        say(
+        note(
             "green: the draft wrote it, and the target agreed; the rest is the target's"
             if self._coloured
             else "no colours from here on"
@@ -243,10 +242,3 @@ class Talk:
 
 def _turns(count: int) -> str:
     return "1 turn" if count == 1 else f"{count} turns"
-
-
-def say(text: str) -> None:
-    """Print a line that is not the model's answer."""
-    from edgedec._support.fields import printable
-
-    click.echo(printable(text), err=True)

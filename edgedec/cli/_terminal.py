@@ -11,6 +11,8 @@ from typing import TextIO
 
 import click
 
+from edgedec._support.fields import printable
+
 INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 # A first column is wrapped, but never to less than this.
 _NARROWEST = 24
@@ -39,6 +41,11 @@ def say(text: str, *, err: bool = False) -> None:
     """Print a sentence on stdout or stderr, wrapped between words in a terminal."""
     for line in wrapped(text, width(sys.stderr if err else sys.stdout)):
         click.echo(line, err=err)
+
+
+def note(text: str) -> None:
+    """Print a line from anywhere on stderr, as one line whatever it holds."""
+    click.echo(printable(text), err=True)
 
 
 def columns(rows: Iterable[Sequence[str]]) -> None:

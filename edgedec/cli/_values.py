@@ -13,6 +13,7 @@ from edgedec._support.model_path import DEMO, how_to_fetch, is_gguf, is_hub_name
 from edgedec.decoding import drafting
 
 AUTO_MEMORY = "auto"
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 

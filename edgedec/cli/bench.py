@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec._support.fields import printable
-from edgedec.cli import _model, _options, _prompts, _values
+from edgedec.cli import _model, _options, _prompts
 from edgedec.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,18 +22,8 @@ if TYPE_CHECKING:
 @_options.options(_options.texts(count=10, least_tokens=2))
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random choices.")
-@click.option(
-    "--draft",
-    "draft_model",
-    type=_values.draft_model,
-    metavar="FILE.gguf",
-    help="A draft model's file, or a bundle whose target drafts; default: the bundle's own draft.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 1024),
-    help="CPU threads; default: one per core, fewer for a small model.",
-)
+@_options.DRAFT_MODEL
+@_options.THREADS
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),

@@ -10,7 +10,8 @@ import click
 
 from edgedec.cli import _conversation, _model, _options, _sampling
 from edgedec.cli._conversation import Conversation
-from edgedec.cli._talk import ENDS, Talk, say
+from edgedec.cli._talk import ENDS, Talk
+from edgedec.cli._terminal import note
 from edgedec.errors import InputError
 
 if TYPE_CHECKING:
@@ -95,14 +96,14 @@ def converse(
             completes = True
             if not sys.stdin.isatty() or session is not None or system is not None:
                 raise InputError(f"{title}: no chat template: use `edgedec generate` instead")
-            say(f"{title} has no chat template")
+            note(f"{title} has no chat template")
         conversation = Conversation(system)
         with _conversation.opened(session, pipeline, conversation) as file:
             talk = Talk(pipeline, options, conversation, file, completes=completes)
             if sys.stdin.isatty():
                 _show_banner(title, pipeline)
             if completes:
-                say("what you type is continued as text")
+                note("what you type is continued as text")
             talk.greet()
             _take_all(talk, _prompt.messages(talk.commands))
 
@@ -116,7 +117,7 @@ def _take_all(talk: Talk, messages: Messages) -> None:
             if talk.stopped:
                 return
             talk.stopped = True
-            say("Ctrl-C once more leaves, as Ctrl-D and /quit do")
+            note("Ctrl-C once more leaves, as Ctrl-D and /quit do")
             continue
         if line is None or line in ENDS:
             return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec.cli import _options
+from edgedec.cli._values import FILE as TEXT
 from edgedec.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(path_type=Path)
 _DEFAULT_FORMAT = "onnx"
-TEXT = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgedec.cli import _model, _options, _sampling
+from edgedec.cli import _model, _options, _sampling, _values
 from edgedec.cli._terminal import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -23,12 +23,7 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 @click.command(cls=_options.LoadCommand)
 @_model.model_and_prompt
 @_options.options(_sampling.SAMPLE, _sampling.FORM, _options.OPEN, _options.LOAD)
-@click.option(
-    "--system",
-    type=_sampling.text,
-    metavar="TEXT",
-    help="System message: instructions a chat model gets before the prompt.",
-)
+@_sampling.SYSTEM
 @click.option(
     "--logprobs",
     type=click.IntRange(0, 100),
@@ -43,7 +38,7 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
 )
 @click.option(
     "--prompts",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_values.FILE,
     metavar="FILE.jsonl",
     help='Many: lines such as {"id": "a", "prompt": "Hello"}.',
 )

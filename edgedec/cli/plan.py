@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @_model.model
-@click.option(
-    "--draft",
-    "draft_model",
-    metavar="FILE.gguf",
-    type=_values.draft_model,
-    help="A draft model's file, or a bundle whose target drafts; default: the draft "
-    "that comes with MODEL.",
-)
+@_options.DRAFT_MODEL
 @click.option(
     "--memory",
     type=_values.size,

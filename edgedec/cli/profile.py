@@ -29,13 +29,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
 
 @click.command()
 @_model.model
-@click.option(
-    "--draft",
-    "draft_model",
-    type=_values.draft_model,
-    metavar="FILE",
-    help="A draft model's GGUF file, or a bundle whose target drafts.",
-)
+@_options.DRAFT_MODEL
 @click.option(
     "--place",
     "labels",

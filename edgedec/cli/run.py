@@ -27,12 +27,7 @@ if TYPE_CHECKING:
     help="A drafter's name, or a draft model, named as MODEL is. auto takes the draft that comes "
     "with MODEL, else one of the library with the same tokenizer, else drafts from the text.",
 )
-@click.option(
-    "--system",
-    type=_sampling.text,
-    metavar="TEXT",
-    help="System message: instructions a chat model gets before the prompt.",
-)
+@_sampling.SYSTEM
 @SESSION
 @click.option("--raw", is_flag=True, help="Continue PROMPT as it stands, without a chat template.")
 @_options.options(_library.FORM, _sampling.SAMPLE, _sampling.FORM, _options.SETTINGS, _options.LOAD)

@@ -234,9 +234,9 @@ def test_misspelt_names_are_told_what_was_meant(folder, run, one_line, words, ex
 
 
 def test_nothing_near_is_suggested_for_nothing_near() -> None:
-    assert _group.for_command("zzz", ["generate"]) == "No such command 'zzz'"
+    assert _group._for_command("zzz", ["generate"]) == "No such command 'zzz'"
     context = click.Context(main)
-    assert _group.for_option("--zzz", context) == "No such option '--zzz'"
+    assert _group._for_option("--zzz", context) == "No such option '--zzz'"
 
 
 @pytest.mark.parametrize(

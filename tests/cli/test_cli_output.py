@@ -3,6 +3,7 @@
 import io
 import shutil
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -16,6 +17,11 @@ from edgedec.decoding.policy import RoundRecord
 
 LONG = "one two three " * 20
 ROWS = [("first", LONG.strip()), ("the second", "short"), ("path", "/" + "x" * 90), ("none", "")]
+
+
+def summary(result: Any, *, sampled: bool) -> str:
+    """The figures in one line."""
+    return ", ".join(_output._figures(result, sampled=sampled))
 
 
 def test_a_table_fits_the_terminal(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,8 +58,8 @@ def test_what_moves_a_terminal_is_not_shown(capsys) -> None:
 def test_the_line_of_figures_says_what_decoded() -> None:
     plan = {"drafter": "hybrid", "format": "gguf"}
     done = SimpleNamespace(metrics=Metrics(emitted=3), finish_reason="length", plan=plan, seed=7)
-    assert _output.summary(done, sampled=True).endswith(", drafter hybrid on gguf, seed 7")
-    assert _output.summary(done, sampled=False).endswith(", drafter hybrid on gguf")
+    assert summary(done, sampled=True).endswith(", drafter hybrid on gguf, seed 7")
+    assert summary(done, sampled=False).endswith(", drafter hybrid on gguf")
 
 
 def told(metrics: Metrics, **plan: object) -> SimpleNamespace:
@@ -77,13 +83,13 @@ def gained(lone: int = 6) -> Metrics:
     ("count", "said"), [(0, "0 tokens ("), (1, "1 token ("), (2, "2 tokens (")]
 )
 def test_one_token_is_one(count: int, said: str) -> None:
-    assert _output.summary(told(Metrics(emitted=count)), sampled=False).startswith(said)
+    assert summary(told(Metrics(emitted=count)), sampled=False).startswith(said)
 
 
 def test_the_line_of_figures_says_how_much_faster_it_was() -> None:
-    assert ", about 1.33x plain decoding, " in _output.summary(told(gained()), sampled=False)
-    assert "plain decoding" not in _output.summary(told(gained(lone=1)), sampled=False)
-    plain = _output.summary(told(gained(), drafter="none"), sampled=False)
+    assert ", about 1.33x plain decoding, " in summary(told(gained()), sampled=False)
+    assert "plain decoding" not in summary(told(gained(lone=1)), sampled=False)
+    plain = summary(told(gained(), drafter="none"), sampled=False)
     assert plain.endswith(", plain decoding on onnx")
     assert "about" not in plain
 
@@ -91,16 +97,16 @@ def test_the_line_of_figures_says_how_much_faster_it_was() -> None:
 def test_the_line_of_figures_says_where_the_text_is_plain_decodings() -> None:
     exact = ", its text exactly that of plain decoding"
     sure = {"row_invariant": True, "accept": "coupling"}
-    assert exact in _output.summary(told(gained(), **sure), sampled=False)
+    assert exact in summary(told(gained(), **sure), sampled=False)
     for other in ({"row_invariant": False}, {"accept": "speculative"}, {"drafter": "none"}):
-        assert exact not in _output.summary(told(gained(), **{**sure, **other}), sampled=False)
+        assert exact not in summary(told(gained(), **{**sure, **other}), sampled=False)
 
 
 def test_the_line_of_figures_names_the_plan_or_says_why_there_is_none() -> None:
     planned = told(gained(), plan="lookup 4, onnx on 2 threads", no_plan=None)
-    assert ", plan lookup 4, onnx on 2 threads" in _output.summary(planned, sampled=False)
+    assert ", plan lookup 4, onnx on 2 threads" in summary(planned, sampled=False)
     without = told(gained(), plan=None, no_plan="threads given")
-    assert _output.summary(without, sampled=False).endswith(", no plan (threads given)")
+    assert summary(without, sampled=False).endswith(", no plan (threads given)")
 
 
 @pytest.mark.parametrize("room", [40, 80, 120])
