@@ -29,7 +29,7 @@ from edgedec.export.coreml.options import (
 from edgedec.export.coreml.parts import HALF, ProgramParts
 from edgedec.export.coreml.rounded import WeightStore
 from edgedec.export.flow import Flow
-from edgedec.export.rounding import Rounding
+from edgedec.export.quantize import Rounding
 from edgedec.export.tensors import TensorReader
 from edgedec.models.decoder import DecoderSpec
 

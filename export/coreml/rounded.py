@@ -10,7 +10,7 @@ import numpy as np
 from edgedec.coreml.blob import BlobWriter
 from edgedec.coreml.types import NUMPY, Array, Constant, Kind, Stored, TensorType
 from edgedec.errors import InputError, UnsupportedArchitecture
-from edgedec.export.rounding import PlainRounding, Rounding
+from edgedec.export.quantize import PlainRounding, Rounding
 from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
 
 WEIGHTS = ("int4", "int8", "fp16")

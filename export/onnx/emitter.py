@@ -13,7 +13,7 @@ from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx.attention import Attention
 from edgedec.export.onnx.options import TOP_K, GraphOptions, context, metadata
 from edgedec.export.onnx.parts import GraphParts
-from edgedec.export.rounding import Rounding
+from edgedec.export.quantize import Rounding
 from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader
 from edgedec.export.weights import make_format
 from edgedec.models.decoder import DecoderSpec
