@@ -89,16 +89,26 @@ def _check(options: ExportOptions) -> None:
         utf8(options.out)
     except UnicodeDecodeError:  # ONNX Runtime opens no other paths
         raise InputError(f"--out {options.out}: expected a path in UTF-8") from None
-    if options.block_size is not None and "onnx" not in options.formats:
-        raise InputError(f"--block-size {options.block_size} is for onnx: leave it out")
-    if options.row_invariant and "onnx" not in options.formats:
-        raise InputError("--row-invariant is for onnx: leave it out")
+    _check_meant(options)
     if options.calibration not in ("self", "none"):
         raise InputError(f"--calibration {options.calibration}: expected self or none")
     if options.imatrix_text is not None and "gguf" not in options.formats:
         raise InputError("--imatrix-text weighs the columns of a gguf: add --format gguf")
     for name in options.formats:
         formats.exporter(name).check(options)
+
+
+def _check_meant(options: ExportOptions) -> None:
+    """Refuse options of formats that are not exported."""
+    given = (
+        (f"--block-size {options.block_size}", options.block_size is not None, ("onnx", "coreml")),
+        ("--row-invariant", options.row_invariant, ("onnx",)),
+        ("--form", options.form is not None, ("coreml",)),
+        ("--rows", options.rows is not None, ("coreml",)),
+    )
+    for flag, chosen, formats_of_it in given:
+        if chosen and not set(formats_of_it) & set(options.formats):
+            raise InputError(f"{flag} is for {' and '.join(formats_of_it)}: leave it out")
 
 
 def _sources(options: ExportOptions) -> list[GivenModel]:
@@ -200,7 +210,8 @@ def _calibrate(
             jobs[source.role][place] = dataclasses.replace(job, texts=own)
     if texts is None and options.calibration_text is not None:
         raise InputError(
-            "--calibration-text is for int4 in onnx and quantised weights in gguf: leave it out"
+            "--calibration-text is for int4 in onnx and coreml, and quantised weights in gguf:"
+            " leave it out"
         )
     return texts is not None
 

@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgedec.errors import InputError
+
 # stage ("target", "draft", "parity of the target", ...), work done, work in all (any unit).
 Progress = Callable[[str, int, int], None]
+
+# Widths of a CoreML program's passes.
+ROWS = (1, 4, 8, 16)
+_MOST_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +26,18 @@ class ExportOptions:
         out: the bundle's folder; must not exist unless ``overwrite``.
         draft: the folder of a smaller model, or None. It may have another tokenizer, which
             lowers acceptance.
-        formats: ``onnx`` (ONNX Runtime), ``gguf`` (llama.cpp), or both.
+        formats: ``onnx`` (ONNX Runtime), ``gguf`` (llama.cpp), ``coreml``, or several.
         weights: how weights are stored: ``int4`` where there is one format, or for each one,
             as ``onnx=int4,gguf=q4_0``. None takes each format's default.
         draft_weights: the same for the draft; None is ``weights``.
         kv: ``fp32`` or ``int8``: how an ONNX graph keeps keys and values.
-        block_size: weights of an ONNX graph that share a scale: 16, 32, 64, 128 or 256. None is
+        block_size: weights that share a scale, of an ONNX graph or in int4 of a CoreML program:
+            16, 32, 64, 128 or 256. None is
             128 where int4 is calibrated, or 64 or 32 where that does not divide the model's widths;
             32 otherwise, for mixtures of experts and with ``row_invariant``.
+        form: of a CoreML program: ``slice`` or ``blend``; None is ``slice`` for the target, which a
+            GPU runs, and ``blend`` for the draft, which is meant for a Neural Engine.
+        rows: widths of a CoreML program's passes, ascending from 1.
         row_invariant: the target's attention can be padded alone, so that a seed's text is the
             same whatever is drafted, by default and at less cost; for onnx.
         max_context: tokens a text may have; None is the model's own limit.
@@ -52,6 +62,8 @@ class ExportOptions:
     draft_weights: str | None = None
     kv: str = "fp32"
     block_size: int | None = None
+    form: str | None = None
+    rows: tuple[int, ...] | None = None
     row_invariant: bool = False
     max_context: int | None = None
     parity: bool = True
@@ -121,3 +133,22 @@ class ExportReport:
     size_bytes: int
     models: tuple[ModelReport, ...]
     seconds: float
+
+
+def parse_rows(text: str) -> tuple[int, ...]:
+    """Return widths from a list such as ``1,4,8``.
+
+    Raises:
+        InputError: says what was expected.
+
+    """
+    try:
+        rows = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        rows = ()
+    if not rows or rows[0] != 1 or list(rows) != sorted(set(rows)) or rows[-1] > _MOST_ROWS:
+        raise InputError(
+            f"--rows {text}: expected widths that ascend from 1, at most {_MOST_ROWS}, as in"
+            f" {','.join(map(str, ROWS))}"
+        )
+    return rows

@@ -40,7 +40,8 @@ _DEFAULT_FORMAT = "onnx"
     default=_DEFAULT_FORMAT,
     show_default=True,
     metavar="NAMES",
-    help="onnx (ONNX Runtime), gguf (llama.cpp), or both: onnx,gguf.",
+    help="onnx (ONNX Runtime), gguf (llama.cpp), coreml (macOS and iOS; never yet run on a Mac), or"
+    " several: onnx,gguf.",
 )
 @click.option(
     "--exporter",
@@ -54,8 +55,8 @@ _DEFAULT_FORMAT = "onnx"
     "--weights",
     metavar="NAME",
     help="How weights are stored: int4, int8, fp16 or fp32 in onnx (int4 by default); f32, f16,"
-    " bf16, q8_0, q6_k, q5_k_m, q4_k_m, q4_0 and more in gguf (q4_0). With several formats:"
-    " onnx=int4,gguf=q4_k_m.",
+    " bf16, q8_0, q6_k, q5_k_m, q4_k_m, q4_0 and more in gguf (q4_0); fp16, int8, int4 or lut4"
+    " (palettes) in coreml (int4). With several formats: onnx=int4,gguf=q4_k_m.",
 )
 @click.option(
     "--draft-weights",
@@ -75,6 +76,17 @@ _DEFAULT_FORMAT = "onnx"
     help="Weights of an onnx that share a scale: 16, 32, 64, 128 or 256; default: 128 where int4 is"
     " calibrated (64 or 32 where that does not divide the model's widths), 32 otherwise, for"
     " mixtures and with --row-invariant.",
+)
+@click.option(
+    "--form",
+    type=click.Choice(["slice", "blend"]),
+    help="Of a coreml program: slice for GPU and CPU, blend for the Neural Engine; default: slice"
+    " for the target, blend for the draft.",
+)
+@click.option(
+    "--rows",
+    metavar="WIDTHS",
+    help="Widths of a coreml program's passes; default: 1,4,8,16.",
 )
 @click.option(
     "--row-invariant",
@@ -118,7 +130,9 @@ _DEFAULT_FORMAT = "onnx"
 @click.option("--licence", help="Licence of both models; default: what the checkpoint states.")
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is a bundle.")
 @_options.as_json
-def command(format_names: str, exporter: str, as_json: bool, **chosen: Any) -> None:
+def command(
+    format_names: str, exporter: str, rows: str | None, as_json: bool, **chosen: Any
+) -> None:
     """Make a bundle from a target and a draft.
 
     TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (see
@@ -130,18 +144,26 @@ def command(format_names: str, exporter: str, as_json: bool, **chosen: Any) -> N
     edgedec export ./Llama-3-8B --draft ./Llama-3-1B --out ./llama --kv int8
     edgedec export ./model --out ./int8 --weights int8 --parity-text sample.txt
     edgedec export ./model --out ./b --format onnx,gguf --weights gguf=q4_k_m
+    edgedec export ./Llama-3-8B --draft ./Llama-3-1B --out ./mac --format coreml --max-context 4096
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output
     from edgedec.export import ExportOptions, export_bundle
 
-    options = ExportOptions(formats=_formats(format_names, exporter), **chosen)
+    widths = None if rows is None else _widths(rows)
+    options = ExportOptions(formats=_formats(format_names, exporter), rows=widths, **chosen)
     with _output.stages() as progress:
         report = export_bundle(options, progress)
     if as_json:
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
     else:
         _print(report)
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    from edgedec.export.options import parse_rows
+
+    return parse_rows(text)
 
 
 def _formats(names: str, exporter: str) -> tuple[str, ...]:

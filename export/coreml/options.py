@@ -6,18 +6,17 @@ from dataclasses import dataclass
 
 from edgedec.errors import InputError, UnsupportedArchitecture
 from edgedec.export.coreml.rounded import WEIGHTS
+from edgedec.export.options import ROWS
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
 
 GRAPH_VERSION = 1
 TOP_K = 8
 FORMS = ("slice", "blend")
-ROWS = (1, 4, 8, 16)
 MOVED_ROWS = 16
 _READ_ROWS = 128
 # CoreML wants extents of states in multiples of it (coremltools#2631).
 _SLOTS = 32
-_MOST_ROWS = 256
 _LARGEST_CONTEXT = 1 << 20
 
 
@@ -69,25 +68,6 @@ def ropes(spec: DecoderSpec) -> list[Rope]:
 def windows(spec: DecoderSpec) -> list[int]:
     """Return the different windows of its layers; 0 is all tokens."""
     return sorted(set(spec.windows))
-
-
-def parse_rows(text: str) -> tuple[int, ...]:
-    """Return widths from a list such as ``1,4,8``.
-
-    Raises:
-        InputError: says what was expected.
-
-    """
-    try:
-        rows = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        rows = ()
-    if not rows or rows[0] != 1 or list(rows) != sorted(set(rows)) or rows[-1] > _MOST_ROWS:
-        raise InputError(
-            f"--rows {text}: expected widths that ascend from 1, at most {_MOST_ROWS}, as in"
-            f" {','.join(map(str, ROWS))}"
-        )
-    return rows
 
 
 def check_decoder(spec: DecoderSpec, options: ProgramOptions) -> None:

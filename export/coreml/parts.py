@@ -69,7 +69,9 @@ class ProgramParts:
         factor = np.float32(self.spec.scales.logits if role == "final_norm" else 1.0)
         roles = [role, f"{role}_bias"] if self.spec.norm.bias else [role]
         names = [self.spec.name(each, layer) for each in roles]
-        return self.normed(x, *((n, read(self.tensors, n) * factor) for n in names))
+        normed = self.normed(x, *((n, read(self.tensors, n) * factor) for n in names))
+        # What goes into the residual stream is found by its name when layers are compared.
+        return self.same(out, normed) if role.endswith("post_norm") else normed
 
     def normed(self, x: Value, *weights: tuple[str, FloatArray]) -> Value:
         """Emit the norm over the last axis, with a named weight and, if there is one, a bias."""

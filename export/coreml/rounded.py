@@ -10,12 +10,16 @@ import numpy as np
 from edgedec.coreml.blob import BlobWriter
 from edgedec.coreml.types import NUMPY, Array, Constant, Kind, Stored, TensorType
 from edgedec.errors import InputError, UnsupportedArchitecture
+from edgedec.export.coreml.palettes import COLOURS, group_rows, palettes
+from edgedec.export.parallel import ahead
 from edgedec.export.quantize import PlainRounding, Rounding
 from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
 
-WEIGHTS = ("int4", "int8", "fp16")
+WEIGHTS = ("lut4", "int4", "int8", "fp16")
 _SMALLEST_BLOCK = 16
 _BLOCKWISE = "constexpr_blockwise_shift_scale"
+_PALETTE = "constexpr_lut_to_dense"
+_PART_NUMBERS = 1 << 20
 _SMALLEST = 1e-30
 
 
@@ -49,7 +53,7 @@ class WeightStore:
         rounding: quantises; None rounds to nearest.
 
     Attributes:
-        errors: the relative error of each quantised tensor.
+        errors: the relative error of each quantised tensor; of stacked ones under the first name.
 
     """
 
@@ -124,6 +128,8 @@ class WeightStore:
         return sum(shape[0] for shape in shapes), shapes[0][1]
 
     def _quantised(self, name: str, tensors: Sequence[str], weights: str, *, head: bool) -> Weight:
+        if weights == "lut4":
+            return self._palettised(name, tensors)
         rows, columns = self._shape(tensors)
         bits = int(weights[3:])
         block = columns if bits == 8 else divisor(columns, self._block, name)
@@ -143,9 +149,56 @@ class WeightStore:
 
         data = self._blob.add(type, digits())
         scale = self._blob.add(TensorType(Kind.FLOAT16, (rows, columns // block)), scales)
-        self.errors[name] = float(np.sqrt(squares[0] / max(squares[1], _SMALLEST)))
+        self.errors[tensors[0]] = float(np.sqrt(squares[0] / max(squares[1], _SMALLEST)))
         dense = TensorType(Kind.FLOAT16, (rows, columns))
         return Weight(name, _BLOCKWISE, {"data": data, "scale": scale}, dense)
+
+    def _palettised(self, name: str, tensors: Sequence[str]) -> Weight:
+        rows, columns = self._shape(tensors)
+        group = group_rows(rows)
+        colours: list[Array] = []
+        squares = np.zeros(2)
+
+        def indices() -> Iterator[Array]:
+            # Parts of whole groups, also where one matrix ends inside a group.
+            step = max(_PART_NUMBERS // (group * columns), 1) * group
+            stacked = StackedTensors(self._tensors, tensors)
+            starts = range(0, rows, step)
+            parts = (stacked.rows(start, min(start + step, rows)) for start in starts)
+            for done in ahead(lambda part: palettes(part, group), parts):
+                colours.append(done.colours[:, None, :, None])
+                squares[:] += done.squared_error, done.squared_weight
+                yield done.packed
+
+        if group * columns % 2:
+            raise UnsupportedArchitecture(
+                f"{name} has {columns} columns, and palettes are stored in whole bytes: use"
+                " --weights int8 or fp16"
+            )
+        data = self._blob.add(TensorType(Kind.UINT4, (rows, columns)), indices())
+        table = TensorType(Kind.FLOAT16, (rows // group, 1, COLOURS, 1))
+        lut = self._blob.add(table, colours)
+        self.errors[tensors[0]] = float(np.sqrt(squares[0] / max(squares[1], _SMALLEST)))
+        dense = TensorType(Kind.FLOAT16, (rows, columns))
+        return Weight(name, _PALETTE, {"indices": data, "lut": lut}, dense)
+
+
+class StackedTensors:
+    """Several matrices, one under the other."""
+
+    def __init__(self, tensors: TensorReader, names: Sequence[str]) -> None:
+        self._tensors, self._names = tensors, names
+
+    def rows(self, start: int, stop: int) -> FloatArray:
+        """Return rows of the whole."""
+        found, begin = [], 0
+        for name in self._names:
+            count = self._tensors.shape(name)[0]
+            low, high = max(start - begin, 0), min(stop - begin, count)
+            if low < high:
+                found.append(self._tensors.rows(name, low, high))
+            begin += count
+        return np.concatenate(found)
 
 
 def divisor(columns: int, block: int, name: str) -> int:

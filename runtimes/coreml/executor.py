@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from edgedec.coreml import Package
 from edgedec.coreml.constants import Constants
 from edgedec.coreml.interpreter import Interpreter, empty_state
 from edgedec.coreml.types import Array
@@ -54,15 +53,14 @@ class ReferenceExecutor:
     """The interpreter of the saved file.
 
     Args:
-        package: the program.
-        exact: see ``edgedec.coreml.interpreter``.
+        constants: of the program.
 
     """
 
     value_bytes = 4
 
-    def __init__(self, package: Package, *, exact: bool = True) -> None:
-        self._constants = Constants(package, exact=exact)
+    def __init__(self, constants: Constants) -> None:
+        self._constants = constants
         self._functions: dict[str, Interpreter] = {}
 
     def _function(self, name: str) -> Interpreter:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgedec._support.files import open_regular, sampled
 from edgedec.coreml import Package, package_files
+from edgedec.coreml.constants import Constants
 from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import StateError
@@ -67,7 +68,7 @@ class CoremlModel:
         package = Package.open(path)
         chosen = check_device(device, str(package.folder))
         if chosen == REFERENCE:
-            return cls(package, ReferenceExecutor(package, exact=exact))
+            return cls(package, ReferenceExecutor(Constants(package, exact=exact)))
         from edgedec.runtimes.coreml.mac import MacExecutor
 
         return cls(package, MacExecutor(package.folder, chosen))

@@ -1,0 +1,125 @@
+"""Compares a saved program with its source, through the interpreter.
+
+The logits are those of the saved file, in exact mode, against the checkpoint's. Apart from that
+each layer is compared with the reference over the very weights that are stored, where anything but
+rounding of float32 is a bug of the emitter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgedec.coreml import Package
+from edgedec.coreml.constants import Constants
+from edgedec.coreml.interpreter import Interpreter
+from edgedec.coreml.types import Array
+from edgedec.decoding.session import Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.errors import ParityError
+from edgedec.export.coreml.parts import identifier
+from edgedec.export.coreml.stored import StoredTensors, as_stored
+from edgedec.export.divergence import Divergence, ParityFigures
+from edgedec.export.reference import Reference
+from edgedec.export.tensors import FloatArray, TensorReader
+from edgedec.models.decoder import DecoderSpec
+from edgedec.runtimes.coreml.executor import Feeds, ReferenceExecutor
+from edgedec.runtimes.coreml.model import CoremlModel
+
+OnStep = Callable[[int, int], None]
+# Values whose sum is the residual stream.
+PARTS = ("stream", "branch")
+# Difference of a layer's output relative to what it adds.
+LAYER_FLOOR = 1e-4
+# Dense weights that are kept in memory; those of a larger program are computed for each pass.
+_KEPT_BYTES = 512 << 20
+# Tokens that are compared where every pass computes the weights anew.
+_FEW_TOKENS = 64
+
+
+def compare(
+    spec: DecoderSpec, tensors: TensorReader, folder: Path, tokens: Sequence[int], on_step: OnStep
+) -> ParityFigures:
+    """Compare a package with its source on a text.
+
+    Raises:
+        ParityError: a layer of the program does not compute what the reference does.
+
+    """
+    package = Package.open(folder)
+    if 4 * spec.parameters > _KEPT_BYTES:
+        tokens = tokens[:_FEW_TOKENS]
+    constants = Constants(package, exact=True, most=_KEPT_BYTES)
+    worst = layer_error(spec, package, constants, tokens)
+    model = CoremlModel(package, ReferenceExecutor(constants))
+    wide = model.facts.rows[-1]
+    session = model.open(len(tokens))
+    steps = 1 + -(-len(tokens) // wide)
+    found: list[FloatArray] = []
+    for start in range(0, len(tokens), wide):
+        on_step(1 + start // wide, steps)
+        tree = TokenTree.chain(tokens[start : start + wide])
+        logits = session.forward(tree, want=Want.LOGITS).logits
+        assert logits is not None
+        found.append(logits[:, : spec.vocab_used])
+        session.commit(range(len(tree)))
+    expected = Reference(spec, tensors).logits(tokens)[:, : spec.vocab_used]
+    divergence = Divergence(tokens)
+    divergence.add(expected[:-1], np.concatenate(found)[:-1], 0)
+    on_step(steps, steps)
+    return divergence.result(worst)
+
+
+def layer_error(
+    spec: DecoderSpec, package: Package, constants: Constants, tokens: Sequence[int]
+) -> float:
+    """Return the largest relative difference of a layer, program against reference.
+
+    Raises:
+        ParityError: it is beyond ``LAYER_FLOOR``.
+
+    """
+    form = package.facts["form"]
+    rows = package.facts["rows"][-1]
+    names = [identifier(f"layers.{i}.{part}") for i in range(spec.layers) for part in PARTS]
+    interpreter = Interpreter(constants, f"logits_{rows}", taps=names)
+    executor = Tapped(constants, interpreter)
+    model = CoremlModel(package, executor)
+    ids = [*tokens[:rows], *[tokens[-1]] * (rows - len(tokens[:rows]))]
+    session = model.open(rows)
+    session.forward(TokenTree.chain(ids), want=Want.LOGITS)
+    tapped = executor.found
+    stored = StoredTensors(spec, package, constants)
+    reference = Reference(as_stored(spec, form), stored)
+    x, worst = reference.embed(ids), 0.0
+    for layer in range(spec.layers):
+        before, x = x, reference.layer(layer, x)
+        stream, branch = (tapped[identifier(f"layers.{layer}.{part}")] for part in PARTS)
+        # Relative to what the layer adds; a layer may add nothing (see models/grow.py).
+        added = max(np.linalg.norm(x - before), 1e-3 * np.linalg.norm(x))
+        difference = float(np.linalg.norm(stream + branch - x) / added)
+        if not difference < LAYER_FLOOR:
+            raise ParityError(
+                f"layer {layer} of the CoreML program differs from the reference by"
+                f" {difference:.2g}, expected less than {LAYER_FLOOR}: please report this model"
+            )
+        worst = max(worst, difference)
+    return worst
+
+
+class Tapped(ReferenceExecutor):
+    """Computes one function, whose values along the way are kept in ``found``."""
+
+    def __init__(self, constants: Constants, interpreter: Interpreter) -> None:
+        super().__init__(constants)
+        self._interpreter = interpreter
+        self.found: dict[str, Array] = {}
+
+    def predict(
+        self, function: str, feeds: Feeds, state: Any, check: Callable[[], None]
+    ) -> dict[str, Array]:
+        self.found = self._interpreter.run(feeds, state, check)
+        return self.found

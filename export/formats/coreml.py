@@ -1,0 +1,99 @@
+"""CoreML: ``model.mlpackage``, a program of fixed widths over a cache of fixed size."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from edgedec.coreml.package import package_files
+from edgedec.errors import InputError
+from edgedec.export.calibrated import CalibratedRounding
+from edgedec.export.coreml import FOLDER, ProgramOptions, rounded, write_program
+from edgedec.export.coreml.parity import compare
+from edgedec.export.job import Exported, ExportJob, Figures
+from edgedec.export.options import ROWS, ExportOptions, Progress
+from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
+from edgedec.models.decoder import DecoderSpec
+
+WEIGHTS = rounded.WEIGHTS
+DEFAULT_WEIGHTS = "int4"
+CALIBRATED = ("int4",)
+PACKAGES = ("numpy",)
+_KV = "fp16"
+# A GPU runs the target, and a Neural Engine, which has nothing else to do, the draft.
+_FORMS = {"target": "slice", "draft": "blend"}
+# Share of the model's bytes that an int8 head may add.
+_MOST_FOR_HEAD = 0.2
+
+
+def check(options: ExportOptions) -> None:
+    """See ``Exporter``."""
+    if options.kv != "fp32" and options.formats == ("coreml",):
+        raise InputError(
+            f"--kv {options.kv}: a CoreML program keeps its cache in fp16: leave it out"
+        )
+
+
+def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
+    """See ``Exporter``."""
+    spec, tensors = _padded(job)
+    options, total = program_options(job), spec.parameters
+    rounding = None
+    if job.texts:
+        rounding = CalibratedRounding(
+            spec,
+            tensors,
+            job.texts,
+            4,
+            options.block_size,
+            lambda done, layers: progress(f"{job.stage} calibration", done, layers),
+        )
+    counted = CountedTensors(tensors, lambda done: progress(job.stage, min(done, total), total))
+    errors = write_program(spec, counted, folder, options, rounding)
+    progress(job.stage, total, total)
+    files = package_files(Path(FOLDER))
+    notes = [f"{options.form} form, passes of {', '.join(map(str, options.rows))} rows"]
+    return Exported(
+        tuple(file.as_posix() for file in files),
+        _KV,
+        spec.vocab_size,
+        errors,
+        (*notes, *(rounding.notes if rounding else ())),
+    )
+
+
+def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
+    """See ``Exporter``."""
+    spec, tensors = _padded(job)
+    stage = f"{job.stage} parity"
+    found = compare(
+        spec, tensors, folder / FOLDER, job.tokens,
+        lambda done, total: progress(stage, done, total),
+    )  # fmt: skip
+    found.check(job.role, job.weights)
+    return dataclasses.asdict(found)
+
+
+def program_options(job: ExportJob) -> ProgramOptions:
+    """Return the options of a job's program."""
+    spec, options = job.spec, job.options
+    more = spec.vocab_size * spec.hidden * 4 / 8
+    calibrated = bool(job.texts) and more <= _MOST_FOR_HEAD * spec.parameters * 4 / 8
+    rows = options.rows or tuple(width for width in ROWS if width <= spec.max_context)
+    return ProgramOptions(
+        name=job.checkpoint.name,
+        eos_ids=job.checkpoint.eos_ids,
+        weights=job.weights,
+        form=options.form or _FORMS[job.role],
+        rows=rows,
+        block_size=job.block_size,
+        # Errors of the head affect the logits directly.
+        head_bits=8 if calibrated else None,
+    )
+
+
+def _padded(job: ExportJob) -> tuple[DecoderSpec, TensorReader]:
+    """Return the decoder with as many vocabulary rows as the pair's other one."""
+    wide = dataclasses.replace(job.spec, vocab_size=job.columns)
+    rows = {wide.name(role): job.columns for role in ("embed", "head")}
+    return wide, PaddedTensors(job.tensors, rows)
