@@ -94,6 +94,10 @@ def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
         rows.append(
             ("", f"{variant.format}, weights {variant.weights}, KV {variant.kv}, {size(stored)}")
         )
+        if variant.format == "coreml":
+            from edgedec.coreml.describe import describe as program
+
+            rows.extend(("", one_line(line)) for line in program(variant.path))
         raw = bundle.manifest["roles"][role.role]["variants"][variant.format]
         notes = raw.get("notes")
         for note in notes if isinstance(notes, list) else ():

@@ -52,13 +52,12 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     errors = write_program(spec, counted, folder, options, rounding)
     progress(job.stage, total, total)
     files = package_files(Path(FOLDER))
-    notes = [f"{options.form} form, passes of {', '.join(map(str, options.rows))} rows"]
     return Exported(
         tuple(file.as_posix() for file in files),
         _KV,
         spec.vocab_size,
         errors,
-        (*notes, *(rounding.notes if rounding else ())),
+        tuple(rounding.notes) if rounding else (),
     )
 
 
