@@ -48,7 +48,7 @@ def check_context(max_context: int | None, trained: int, name: str) -> None:
     """
     if max_context is not None and not 1 <= max_context <= trained:
         raise MemoryBudgetError(
-            f"--max-context {max_context}: expected 1 to {trained}, what {name} was trained for"
+            f"--max-context {max_context}: expected 1 to {trained}, the longest context of {name}"
         )
 
 

@@ -236,4 +236,4 @@ def test_a_prompt_longer_than_the_context_is_refused_before_a_file_is_loaded(
         line = one_line(run("generate", "--target", files["target"], "b" * 600, *more))
         assert f"the context holds {limit}: shorten it" in line
     line = one_line(run("generate", "--target", files["target"], "b", "--max-context", 513))
-    assert "--max-context 513: expected 1 to 512, what the target was trained for" in line
+    assert "--max-context 513: expected 1 to 512, the longest context of the target" in line
