@@ -27,7 +27,7 @@ from edgedec.bench.sections.plans import planner
 from edgedec.bench.sections.prefill import prefill
 from edgedec.bench.sections.rounding import rounding
 from edgedec.bench.sections.serve import serve
-from edgedec.bench.sections.streaming import streaming
+from edgedec.bench.sections.streaming import streaming, streaming_gguf
 from edgedec.bench.sections.trust import simulation_trust
 from edgedec.bench.workloads import random_prompts
 from edgedec.bench.workshop import GROWN, Suite
@@ -143,6 +143,7 @@ _SECTIONS = (
     prefill,
     first_token,
     streaming,
+    streaming_gguf,
     grammar,
     serve,
 )

@@ -61,6 +61,7 @@ class OpenChanges(TypedDict, total=False):
     gpu_layers: int | None
     mmap: bool | None
     mlock: bool | None
+    repack: bool | None
     weight_memory: int | None
     cores: tuple[int, ...] | None
     draft: str

@@ -20,7 +20,16 @@ from edgedec.runtimes import registry
 # Fields that are a whole number or ``auto``.
 _AUTOMATIC = ("draft_context", "memory")
 # Fields that only some runtimes take.
-_OWN = ("batch_threads", "kv", "flash_attention", "gpu_layers", "mmap", "mlock", "weight_memory")
+_OWN = (
+    "batch_threads",
+    "kv",
+    "flash_attention",
+    "gpu_layers",
+    "mmap",
+    "mlock",
+    "repack",
+    "weight_memory",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,8 @@ class OpenOptions:
         gpu_layers: number of layers on the device; -1 is all.
         mmap: map the weights instead of reading them.
         mlock: keep the weights in memory.
+        repack: reorder a GGUF file's weights for the processor's kernels, which is quicker, in a
+            copy that the system cannot page out.
         weight_memory: bytes of the target's weights that are in memory at once; the rest is read
             from the disk in every pass. None keeps all of them.
         draft: a drafter's name; ``auto`` is ``hybrid`` with a draft model, else ``text``; ``none``
@@ -94,6 +105,7 @@ class OpenOptions:
     gpu_layers: int | None = None
     mmap: bool | None = None
     mlock: bool | None = None
+    repack: bool | None = None
     weight_memory: int | None = None
     cores: tuple[int, ...] | None = None
     draft: str = "auto"

@@ -17,6 +17,11 @@ OPTIONS = (
         draft_help="layers of the draft on its device.",
     ),
     LoadOption("mmap", bool, "map the file into memory; default: yes."),
+    LoadOption(
+        "repack", bool,
+        "reorder weights for the processor's kernels: quicker, in a copy that stays in memory;"
+        " default: yes.",
+    ),
     LoadOption("mlock", bool, "keep the weights in memory.", default=False),
 )  # fmt: skip
 INFO = AdapterInfo(

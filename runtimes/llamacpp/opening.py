@@ -63,7 +63,7 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
     load_plugins()
     params: Params = api.llama_model_default_params()
     params.load_mode = _load_mode(options)
-    params.use_extra_bufts = reorders_weights()
+    params.use_extra_bufts = reorders_weights() and options.own.get("repack") is not False
     chosen = _choose(options)
     pointers = (ctypes.c_void_p * (len(chosen) + 1))(*(device.pointer for device in chosen), None)
     if options.device is not None:

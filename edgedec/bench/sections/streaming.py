@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
@@ -20,6 +21,7 @@ from edgedec.bench.records import Recorder, Row
 from edgedec.bench.sections.control_group import limited, run
 from edgedec.bench.workloads import heldout_prompts
 from edgedec.bench.workshop import GROWN, Suite
+from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
 from edgedec.loading.sources import every_format
 from edgedec.pipeline import GenerateOptions, Pipeline
@@ -42,17 +44,21 @@ def streaming(suite: Suite, recorder: Recorder) -> list[Row]:
     if kept_bytes(source.path) is None:
         preparing.prepare(source.path)
     packed = sum(block_sizes(source.path))
-    runs = _Runs(suite, recorder, bundle, source.path)
-    plain = runs.run("resident", None, None, draft="none")
-    needed = runs.run("streamed, no limit", None, packed // 2, draft="none")
+    kept = prepared(source.path)
+    blocks = [path for one in kept for path in (one.graph, one.weights)]
+    others = [p for p in blocks[0].parent.parent.parent.glob("packed/*/*") if p.is_file()]
+    files = [*blocks, *others, *(p for p in source.path.parent.iterdir() if p.is_file())]
+    runs = _Runs(suite, recorder, bundle, files, {"row_invariant": True})
+    plain = runs.run("resident", None, None, draft=PLAIN)
+    needed = runs.run("streamed, no limit", None, packed // 2, draft=PLAIN)
     process = needed["anonymous_bytes"] - packed // 2 + _PROGRAMS
     rows = []
     for share in SHARES:
         held = int(share * packed)
         limit = process + held
         found = {
-            "paged by the system": runs.run("paged", limit, None, draft="none"),
-            "streamed": runs.run("streamed", limit, held, draft="none"),
+            "paged by the system": runs.run("paged", limit, None, draft=PLAIN),
+            "streamed": runs.run("streamed", limit, held, draft=PLAIN),
             "streamed, drafts": runs.run("streamed, drafts", limit, held, draft="hybrid"),
         }
         for name, one in found.items():
@@ -71,6 +77,47 @@ def streaming(suite: Suite, recorder: Recorder) -> list[Row]:
     return rows
 
 
+def streaming_gguf(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Measure the grown target under llama.cpp's own mapping, in memory for 60% and 35% of it."""
+    target, draft = suite.shop.gguf("target", "q4_0", GROWN), suite.shop.gguf("draft", "q8_0")
+    options = {"draft_model": str(draft), "mmap": True}
+    repacked = _Runs(suite, recorder, target, [target, draft], options)
+    runs = _Runs(suite, recorder, target, [target, draft], {**options, "repack": False})
+    resident = {
+        "in memory, repacked": repacked.run("resident, repacked", None, None, draft=PLAIN),
+        "in memory": runs.run("resident", None, None, draft=PLAIN),
+    }
+    size = target.stat().st_size
+    process = resident["in memory"]["anonymous_bytes"] + _PROGRAMS
+    texts = resident["in memory"]["texts"]
+    rows: list[Row] = [{"way": name, **_paged(one, texts)} for name, one in resident.items()]
+    for share in SHARES:
+        limit = process + int(share * size)
+        plain = runs.run("paged", limit, None, draft=PLAIN)
+        drafted = runs.run("paged, drafts", limit, None, draft="hybrid")
+        for name, one in (("paged", plain), ("paged, drafts", drafted)):
+            of_plain = plain["tpot_s"] / one["tpot_s"]
+            rows.append({"way": name, "share": share, "of_plain": of_plain, **_paged(one, texts)})
+        # Mapped files that are repacked are a copy in the process's own memory.
+        try:
+            repacked.run("paged, repacked", limit, None, draft=PLAIN)
+        except InputError as error:
+            rows.append({"way": "paged, repacked", "share": share, "ended": str(error)})
+    for row in rows:
+        recorder.add(kind="row", file_bytes=size, process_bytes=process, **row)
+    return rows
+
+
+def _paged(found: dict[str, Any], texts: list[list[int]]) -> Row:
+    return {
+        "ms_per_token": 1e3 * found["tpot_s"],
+        "read_mb_per_pass": found["read_bytes_per_pass"] / 1e6,
+        "tokens_per_pass": found["tokens_per_pass"],
+        "own_mb": found["anonymous_bytes"] / 1e6,
+        "identical": _same(texts, found["texts"]),
+    }
+
+
 def _same(texts: list[list[int]], others: list[list[int]]) -> int:
     """Return how many texts begin as the others, as far as both go."""
     both = zip(texts, others, strict=True)
@@ -78,32 +125,40 @@ def _same(texts: list[list[int]], others: list[list[int]]) -> int:
 
 
 class _Runs:
-    """Runs of one bundle.
+    """Runs of one pair.
 
     Args:
         suite: its settings.
         recorder: gets one record per run.
-        bundle: the pair.
-        file: the target's graph.
+        model: the pair's bundle, or the target's file.
+        files: cold at the beginning of each run.
+        options: of opening.
 
     """
 
-    def __init__(self, suite: Suite, recorder: Recorder, bundle: Path, file: Path) -> None:
-        self._suite, self._recorder, self._bundle = suite, recorder, bundle
-        blocks = [path for one in prepared(file) for path in (one.graph, one.weights)]
-        kept = [p for p in blocks[0].parent.parent.parent.glob("packed/*/*") if p.is_file()]
-        self._files = [*blocks, *kept, *(p for p in file.parent.iterdir() if p.is_file())]
+    def __init__(
+        self,
+        suite: Suite,
+        recorder: Recorder,
+        model: Path,
+        files: Sequence[Path],
+        options: Mapping[str, Any],
+    ) -> None:
+        self._suite, self._recorder, self._model = suite, recorder, model
+        self._files, self._options = files, {**options, "threads": suite.threads}
 
     def run(self, name: str, limit: int | None, held: int | None, *, draft: str) -> dict[str, Any]:
         """Decode in a process of its own; ``held`` bytes of weights are in memory at once."""
         for file in self._files:
             _cool(file)
-        options = {"draft": draft, "row_invariant": True, "threads": self._suite.threads}
+        options = {**self._options, "draft": draft}
+        if draft == PLAIN:
+            options.pop("draft_model", None)
         task = {
-            "bundle": str(self._bundle),
+            "bundle": str(self._model),
             "options": options | ({} if held is None else {"weight_memory": held}),
             "prompts": min(self._suite.prompts, _MOST_PROMPTS),
-            "tokens": _PLAIN_TOKENS if draft == "none" else _TOKENS,
+            "tokens": _PLAIN_TOKENS if draft == PLAIN else _TOKENS,
         }
         arguments = ["-m", "edgedec.bench.sections.streaming", json.dumps(task)]
         with nullcontext() if limit is None else limited(limit) as group:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,13 +136,34 @@ def test_threads(file: Path) -> None:
     assert api.llama_n_threads_batch(model.new_context(8).pointer) == 1
 
 
-@pytest.mark.parametrize("options", [{"mmap": True}, {"mmap": False}, {"device": "cpu"}])
+@pytest.mark.parametrize(
+    "options", [{"mmap": True}, {"mmap": False}, {"repack": True}, {"device": "cpu"}]
+)
 def test_choices_that_change_no_number(file: Path, options: dict[str, object]) -> None:
     plain = LlamaModel.load(file, LoadOptions(threads=1)).open(8).forward(TokenTree(5))
     model = LlamaModel.load(file, LoadOptions(threads=1, **options))  # type: ignore[arg-type]
     chosen = model.open(8).forward(TokenTree(5))
     np.testing.assert_array_equal(plain.top_ids, chosen.top_ids)
     np.testing.assert_array_equal(plain.top_logits, chosen.top_logits)
+
+
+@pytest.mark.parametrize(("repack", "reordered"), [(None, True), (True, True), (False, False)])
+def test_repacking_is_a_choice(
+    file: Path, repack: bool | None, reordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it llama.cpp is told to leave the weights as the file has them."""
+    monkeypatch.setattr(opening, "reorders_weights", lambda: True)
+    given: list[bool] = []
+    honest = api.llama_model_load_from_file
+
+    def load(path: bytes, params: Any) -> Any:
+        given.append(params.use_extra_bufts)
+        return honest(path, params)
+
+    monkeypatch.setattr(api, "llama_model_load_from_file", load)
+    own = {} if repack is None else {"repack": repack}
+    LlamaModel.load(file, LoadOptions(threads=1, **own))  # type: ignore[arg-type]
+    assert given == [reordered]
 
 
 def test_flash_attention_is_a_choice(file: Path) -> None:
@@ -272,6 +294,7 @@ def test_files_that_are_no_model(file: Path, tmp_path: Path) -> None:
 RUN = """
 import sys
 from pathlib import Path
+from typing import Any
 from edgedec.decoding.tree import TokenTree
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
