@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,19 +44,6 @@ def row_chunks(
     step = max(numbers // int(np.prod(tensors.shape(name)[1:])), 1)
     for first in range(start, stop, step):
         yield tensors.rows(name, first, min(first + step, stop))
-
-
-class MemoryTensors:
-    """Tensors that are in memory already; for tests and for single layers."""
-
-    def __init__(self, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-        self._tensors = tensors
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._tensors[name].shape
-
-    def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        return self._tensors[name][start:stop].astype(np.float32)
 
 
 class InterleavedTensors:

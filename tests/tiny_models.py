@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnxruntime
 import pytest
 from safetensors.numpy import save_file
@@ -14,7 +16,7 @@ from safetensors.numpy import save_file
 from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.coreml import ProgramOptions, write_program
 from edgedec.export.onnx import GraphOptions, write_model
-from edgedec.export.tensors import FloatArray, MemoryTensors, read
+from edgedec.export.tensors import FloatArray, read
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 
@@ -56,6 +58,19 @@ GPT2: dict[str, Any] = {
     "n_inner": 128,
     "eos_token_id": 0,
 }
+
+
+class MemoryTensors:
+    """Tensors that are in memory already."""
+
+    def __init__(self, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._tensors = tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._tensors[name].shape
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        return self._tensors[name][start:stop].astype(np.float32)
 
 
 def tiny_config(**changes: Any) -> dict[str, Any]:

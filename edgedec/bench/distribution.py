@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from edgedec.bench.compare import Progress
 from edgedec.bench.records import Recorder
 from edgedec.bench.toy import SUSPICIOUS, ToySetting, expected, observed, p_value
@@ -19,6 +21,9 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Rows
 from edgedec.decoding.tree import Draft
+
+if TYPE_CHECKING:
+    from edgedec.bench.workshop import Suite
 
 
 def bushy() -> Fixed:
@@ -114,6 +119,6 @@ def tested(progress: Progress) -> list[dict[str, object]]:
     return rows
 
 
-def run(recorder: Recorder) -> list[dict[str, object]]:
-    """Test every setting, and record each."""
+def distribution(suite: Suite, recorder: Recorder) -> list[dict[str, object]]:
+    """Test a toy model's whole texts by chi-squared, with broken rules to be flagged."""
     return recorder.table(tested(Progress(None)), "chi_squared")

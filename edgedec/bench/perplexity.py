@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 
-import numpy as np
-
+from edgedec.bench.race._child import WINDOW, Tools
 from edgedec.bench.workloads import heldout_files
 from edgedec.decoding.session import Model
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import InputError
 from edgedec.text.tokenizer import Tokenizer
 
@@ -27,34 +27,17 @@ def heldout_tokens(tokenizer: Tokenizer, count: int) -> list[int]:
     return tokens[:count]
 
 
-def perplexity(model: Model, tokens: Sequence[int], window: int = 512) -> float:
-    """Return exp of the mean negative log likelihood of every token but each window's first.
+def perplexity(model: Model, tokens: Sequence[int]) -> float:
+    """Return a model's perplexity, see ``Tools.perplexity``; some rows at a time are in memory."""
 
-    Windows follow one another, each read from an empty cache.
-    """
-    losses: list[float] = []
-    session = model.open(window)
-    try:
-        for start in range(0, len(tokens) - 1, window):
-            session.rollback(0)
-            part = tokens[start : start + window]
-            for first in range(0, len(part) - 1, _ROWS):
-                tree = TokenTree.chain(part[first : first + _ROWS])
-                logits = session.forward(tree).logits
-                assert logits is not None
-                following = part[first + 1 : first + 1 + len(tree)]
-                losses += _losses(logits[: len(following)], following)
-                session.commit(list(range(len(tree))))
-    finally:
-        session.close()
-    return float(np.exp(np.mean(losses)))
+    def rows(part: Sequence[int]) -> Iterator[FloatArray]:
+        session.rollback(0)
+        for first in range(0, len(part) - 1, _ROWS):
+            tree = TokenTree.chain(part[first : first + _ROWS])
+            logits = session.forward(tree).logits
+            assert logits is not None
+            yield from logits
+            session.commit(list(range(len(tree))))
 
-
-def _losses(logits: np.ndarray, following: Sequence[int]) -> list[float]:
-    rows = logits.astype(np.float64)
-    best = rows.max(axis=1)
-    chosen = rows[np.arange(len(following)), np.asarray(following)]
-    losses: list[float] = (
-        np.log(np.exp(rows - best[:, None]).sum(axis=1)) + best - chosen
-    ).tolist()
-    return losses
+    with closing(model.open(WINDOW)) as session:
+        return Tools().perplexity(tokens, rows)

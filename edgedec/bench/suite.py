@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.bench.bundle import PLAIN, race
+from edgedec.bench.distribution import distribution
 from edgedec.bench.fuzzing.attacks import untrusted
+from edgedec.bench.papers.claims import papers
 from edgedec.bench.records import Recorder, Row, recording
 from edgedec.bench.sections import formats, identity, never_slower, pair
 from edgedec.bench.sections.busy import busy
 from edgedec.bench.sections.conversations import conversations
 from edgedec.bench.sections.draft_context import draft_context
+from edgedec.bench.sections.engine_cost import engine
 from edgedec.bench.sections.estimate import estimate
 from edgedec.bench.sections.exact import exact, lone_rows
 from edgedec.bench.sections.first_token import first_token
@@ -41,27 +44,6 @@ def run(suite: Suite, name: str) -> list[Row]:
     """Run one section; its rows are for a table, its records are in ``suite.out``."""
     with recording(suite.out, name) as recorder:
         return SECTIONS[name](suite, recorder)
-
-
-def engine(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure the cost of a round outside the models' passes."""
-    from edgedec.bench.sections import engine_cost
-
-    return engine_cost.run(recorder)
-
-
-def distribution(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Test a toy model's whole texts by chi-squared, with broken rules to be flagged."""
-    from edgedec.bench import distribution as texts
-
-    return texts.run(recorder)
-
-
-def papers(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Compare papers' headline figures with the engine and the scheduler in virtual time."""
-    from edgedec.bench.papers import claims
-
-    return claims.run(recorder)
 
 
 def shipped(suite: Suite, recorder: Recorder) -> list[Row]:

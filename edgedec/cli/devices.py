@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -43,6 +42,7 @@ def command(measure: bool, as_json: bool) -> None:
     edgedec devices --no-measure
     edgedec devices --json
     """
+    from edgedec._support.fields import to_json
     from edgedec.cli import _output
     from edgedec.doctor.survey import survey
 
@@ -52,16 +52,9 @@ def command(measure: bool, as_json: bool) -> None:
             on_progress=(lambda _, done, total: listen(done, total)) if listen else None,
         )
     if as_json:
-        _output.print_json(_as_json(found))
+        _output.print_json(to_json(found))
     else:
         _print(found)
-
-
-def _as_json(found: Survey) -> dict[str, Any]:
-    from edgedec._support.fields import to_json
-
-    fields: dict[str, Any] = json.loads(json.dumps(to_json(found)))
-    return fields
 
 
 def _print(found: Survey) -> None:

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from tiny_models import needs_int8_cache, random_tensors, tiny_config
+from tiny_models import MemoryTensors, needs_int8_cache, random_tensors, tiny_config
 from tiny_variants import VARIANTS
 
 from edgedec.export.calibration import kv_scales
 from edgedec.export.onnx import GraphOptions, write_model
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.testing import SessionContract

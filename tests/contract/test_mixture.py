@@ -120,7 +120,9 @@ def test_the_graph_has_one_kernel_a_layer_and_the_router_whole(tmp_path: Path) -
 
 
 def test_rows_in_turn() -> None:
-    from edgedec.export.tensors import InterleavedTensors, MemoryTensors
+    from tiny_models import MemoryTensors
+
+    from edgedec.export.tensors import InterleavedTensors
 
     gate, up = np.arange(10.0).reshape(5, 2), -np.arange(10.0).reshape(5, 2)
     both = InterleavedTensors(MemoryTensors({"gate": gate, "up": up}), "gate", "up")

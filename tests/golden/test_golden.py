@@ -7,12 +7,11 @@ from pathlib import Path
 import graph_runner
 import numpy as np
 import pytest
-from tiny_models import canonical_tensors, needs_int8_cache, random_stored
+from tiny_models import MemoryTensors, canonical_tensors, needs_int8_cache, random_stored
 
 from edgedec.export.calibration import kv_scales
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.reference import Reference
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import architectures, spec_for
 
 NORM_OF_HEAD_0 = "model.layers.{layer}.self_attn.q_layernorm.norms.0.weight"

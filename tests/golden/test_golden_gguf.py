@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from test_golden import CASES, Case
-from tiny_models import random_tensors, tiny_config
+from tiny_models import MemoryTensors, random_tensors, tiny_config
 
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.gguf import known, writing
@@ -11,7 +11,6 @@ from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import model_keys
 from edgedec.export.gguf.writing import write
 from edgedec.export.reference import Reference
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import architectures, spec_for
 
 # It imports llama_cpp, which is an extra.

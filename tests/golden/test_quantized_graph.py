@@ -4,12 +4,11 @@ import graph_runner
 import numpy as np
 import onnx
 import pytest
-from tiny_models import needs_quantised_experts, random_tensors, tiny_config
+from tiny_models import MemoryTensors, needs_quantised_experts, random_tensors, tiny_config
 
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.quantize import dequantize, quantize
 from edgedec.export.reference import Reference
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 
 TOKENS = np.random.default_rng(3).integers(0, 90, 24).tolist()

@@ -8,11 +8,10 @@ import graph_runner
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import random_tensors
+from tiny_models import MemoryTensors, random_tensors
 
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.reference import Reference
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
 from edgedec.models.traits import Experts, Norm, Scales

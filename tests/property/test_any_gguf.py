@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_models import random_tensors, tiny_config
+from tiny_models import MemoryTensors, random_tensors, tiny_config
 
 from edgedec.export.gguf.known import architecture_for
 from edgedec.export.gguf.metadata import model_keys
 from edgedec.export.gguf.writing import write
 from edgedec.export.reference import Reference
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 
 # It imports llama_cpp, which is an extra.

@@ -8,10 +8,14 @@ methods are never inputs; those of hardware, baselines and acceptance are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from edgedec.bench.papers import dovetail_figures, overlap, theory
 from edgedec.bench.papers.reproduction import Claim, ClaimRow, evaluate
 from edgedec.bench.records import Recorder, Row
+
+if TYPE_CHECKING:
+    from edgedec.bench.workshop import Suite
 
 
 def claims() -> list[Claim]:
@@ -33,8 +37,11 @@ def report(on_claim: Callable[[str], object] = lambda figure: None) -> list[Clai
     return rows
 
 
-def run(recorder: Recorder) -> list[Row]:
-    """Return one row per claim; the records hold the inputs with their sources."""
+def papers(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Compare papers' headline figures with the engine and the scheduler in virtual time.
+
+    The records hold the inputs with their sources.
+    """
     rows: list[Row] = []
     for row in report():
         recorder.add(kind="claim", **row.to_json())

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_WINDOW = 512
+WINDOW = 512
 
 
 class Tools:
@@ -50,14 +50,14 @@ class Tools:
 
         Args:
             ids: of the text.
-            logits: reads a window from an empty cache and returns its rows, [tokens, vocab].
+            logits: reads a window from an empty cache and gives its rows, [tokens, vocab].
 
         """
         import numpy as np
 
         losses: list[float] = []
-        for start in range(0, len(ids) - 1, _WINDOW):
-            part = list(ids[start : start + _WINDOW])
+        for start in range(0, len(ids) - 1, WINDOW):
+            part = list(ids[start : start + WINDOW])
             # Row by row: in double precision a window of a large vocabulary takes gigabytes.
             for row, token in zip(logits(part), part[1:], strict=False):
                 wide = np.asarray(row, np.float64)

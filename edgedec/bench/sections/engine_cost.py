@@ -16,6 +16,7 @@ import numpy as np
 
 from edgedec.bench import showcase
 from edgedec.bench.records import Recorder
+from edgedec.bench.workshop import Suite
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
@@ -158,8 +159,8 @@ def _model(vocab_size: int, agreement: float) -> InstantModel:
     return InstantModel(vocab_size, agreement=agreement, seed=round(10 * agreement))
 
 
-def run(recorder: Recorder) -> list[dict[str, object]]:
-    """Measure plain and model-drafted rounds at common vocabularies, then other drafters."""
+def engine(suite: Suite, recorder: Recorder) -> list[dict[str, object]]:
+    """Measure the cost of a round outside the models' passes, by vocabulary and drafter."""
     rows: list[dict[str, object]] = []
     for vocab_size in (4096, 32_000, 128_256, 151_936, 262_144):
         for name, sampling in (

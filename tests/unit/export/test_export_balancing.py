@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_models import random_tensors, tiny_config
+from tiny_models import MemoryTensors, random_tensors, tiny_config
 
 from edgedec.errors import CheckpointError
 from edgedec.export import balancing
@@ -18,7 +18,7 @@ from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.parity import ParityRun
 from edgedec.export.reference import Reference
-from edgedec.export.tensors import FloatArray, MemoryTensors, TensorReader, read
+from edgedec.export.tensors import FloatArray, TensorReader, read
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 from edgedec.text.tokenizer import Tokenizer

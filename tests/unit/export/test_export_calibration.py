@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from tiny_models import random_tensors, tiny_config
+from tiny_models import MemoryTensors, random_tensors, tiny_config
 
 from edgedec.export.calibration import _MARGIN, kv_scales
 from edgedec.export.reference import Reference
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 
 # Where positions are not learned, a token's key in the first layer differs by rotation only.

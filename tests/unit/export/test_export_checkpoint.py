@@ -7,12 +7,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tiny_models import random_tensors, save_checkpoint, tiny_config
+from tiny_models import MemoryTensors, random_tensors, save_checkpoint, tiny_config
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.safetensors import SafetensorsFile
-from edgedec.export.tensors import MemoryTensors, PaddedTensors, chunks, read
+from edgedec.export.tensors import PaddedTensors, chunks, read
 from edgedec.models.registry import spec_for
 
 CONFIG = tiny_config()

@@ -7,11 +7,10 @@ import graph_runner
 import numpy as np
 import onnx
 import pytest
-from tiny_models import random_tensors, tiny_config
+from tiny_models import MemoryTensors, random_tensors, tiny_config
 
 from edgedec.errors import InputError
 from edgedec.export.onnx import GraphOptions, write_model
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 
 

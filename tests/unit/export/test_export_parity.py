@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tiny_models import random_tensors, tiny_config
+from tiny_models import MemoryTensors, random_tensors, tiny_config
 
 from edgedec.errors import ParityError
 from edgedec.export import parity
@@ -12,7 +12,6 @@ from edgedec.export.divergence import FLOORS
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.parity import Divergence, ParityFigures, ParityRun
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 
 TOKENS = np.random.default_rng(4).integers(0, 90, 40).tolist()

@@ -9,14 +9,14 @@ from typing import Any
 import graph_runner
 import numpy as np
 import pytest
-from tiny_models import needs_quantised_experts, random_tensors, tiny_config
+from tiny_models import MemoryTensors, needs_quantised_experts, random_tensors, tiny_config
 
 from edgedec.export import calibrated
 from edgedec.export.calibrated import CalibratedRounding
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.quantize import Blocks, dequantize, quantize
 from edgedec.export.reference import Product, Reference
-from edgedec.export.tensors import FloatArray, MemoryTensors, TensorReader
+from edgedec.export.tensors import FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 

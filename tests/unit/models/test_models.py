@@ -2,13 +2,19 @@
 
 import numpy as np
 import pytest
-from tiny_models import canonical_tensors, random_stored, save_checkpoint, tiny_config
+from tiny_models import (
+    MemoryTensors,
+    canonical_tensors,
+    random_stored,
+    save_checkpoint,
+    tiny_config,
+)
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.onnx import GraphOptions, write_model
-from edgedec.export.tensors import MemoryTensors, read
+from edgedec.export.tensors import read
 from edgedec.models.registry import architectures, spec_for
 
 

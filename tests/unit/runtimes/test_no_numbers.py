@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_models
+from tiny_models import MemoryTensors
 
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
@@ -20,7 +21,6 @@ from edgedec.decoding.session import Model
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import SessionError
 from edgedec.export.onnx import GraphOptions, write_model
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.onnx.model import OnnxModel
