@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from coreml_checks import CHECKS
-from tiny_models import write_tiny_program
+from tiny_models import MemoryTensors, write_tiny_program
 
 from edgedec.coreml import Package, package_files
 from edgedec.coreml.messages import Decoder, encode
 from edgedec.coreml.program import Function, Operation, inline
 from edgedec.coreml.types import Inline, Kind, Stored, TensorType
 from edgedec.errors import EdgedecError
-from edgedec.export.tensors import MemoryTensors
 
 Operations = list[Operation]
 Fault = Callable[[str, Operations], None]

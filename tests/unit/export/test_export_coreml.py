@@ -6,7 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from coreml_checks import CHECKS
-from tiny_models import random_tensors, tiny_checkpoint, tiny_config, write_tiny_program
+from tiny_models import (
+    MemoryTensors,
+    random_tensors,
+    tiny_checkpoint,
+    tiny_config,
+    write_tiny_program,
+)
 from tiny_variants import VARIANTS
 
 from edgedec.coreml import Package
@@ -20,7 +26,6 @@ from edgedec.export.coreml.parity import layer_error
 from edgedec.export.coreml.stored import StoredTensors
 from edgedec.export.options import parse_rows
 from edgedec.export.quantize import dequantize, quantize
-from edgedec.export.tensors import MemoryTensors
 from edgedec.models.registry import spec_for
 from edgedec.runtimes.coreml.model import CoremlModel
 
