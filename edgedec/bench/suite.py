@@ -14,6 +14,7 @@ from edgedec.bench.records import Recorder, Row, recording
 from edgedec.bench.sections import formats, identity, never_slower, pair
 from edgedec.bench.sections.busy import busy
 from edgedec.bench.sections.conversations import conversations
+from edgedec.bench.sections.coreml import coreml
 from edgedec.bench.sections.draft_context import draft_context
 from edgedec.bench.sections.engine_cost import engine
 from edgedec.bench.sections.estimate import estimate
@@ -124,6 +125,7 @@ _SECTIONS = (
     limits,
     prefill,
     first_token,
+    coreml,
     streaming,
     streaming_gguf,
     grammar,

@@ -94,13 +94,15 @@ def layer_error(
     tapped = executor.found
     stored = StoredTensors(spec, package, constants)
     reference = Reference(as_stored(spec, form), stored)
-    x, worst = reference.embed(ids), 0.0
+    before, worst = reference.embed(ids), 0.0
     for layer in range(spec.layers):
-        before, x = x, reference.layer(layer, x)
+        # From the program's own stream, so that rounding does not add up over the layers.
+        expected = reference.layer(layer, before)
         stream, branch = (tapped[identifier(f"layers.{layer}.{part}")] for part in PARTS)
         # Relative to what the layer adds; a layer may add nothing (see models/grow.py).
-        added = max(np.linalg.norm(x - before), 1e-3 * np.linalg.norm(x))
-        difference = float(np.linalg.norm(stream + branch - x) / added)
+        added = max(np.linalg.norm(expected - before), 1e-3 * np.linalg.norm(expected))
+        before = stream + branch
+        difference = float(np.linalg.norm(before - expected) / added)
         if not difference < LAYER_FLOOR:
             raise ParityError(
                 f"layer {layer} of the CoreML program differs from the reference by"

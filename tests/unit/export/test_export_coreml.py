@@ -49,6 +49,23 @@ def test_the_functions_share_a_cache(tmp_path: Path, kind: str, form: str) -> No
     CHECKS["states"](tmp_path / "model.mlpackage", spec, MemoryTensors(tensors))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_rounding_of_one_layer_is_no_error_of_the_next(tmp_path: Path, form: str) -> None:
+    # The first layer adds much, and its rounding is far more than the second adds.
+    spec = spec_for(tiny_config())
+    tensors = random_tensors(spec)
+    tensors[spec.name("down", 0)] *= 30
+    for written in ("o", "down"):
+        tensors[spec.name(written, 1)][:] = 0
+    tensors = {
+        name: values.astype(np.float16).astype(np.float32) for name, values in tensors.items()
+    }
+    write_program(spec, MemoryTensors(tensors), tmp_path, ProgramOptions("tiny", form=form))
+    package = Package.open(tmp_path / "model.mlpackage")
+    constants = Constants(package, exact=True)
+    assert layer_error(spec, package, constants, list(range(16))) < 1e-4
+
+
 @pytest.mark.parametrize("kind", sorted(MIXTURES))
 def test_a_mixture_is_refused_by_name(tmp_path: Path, kind: str) -> None:
     with pytest.raises(UnsupportedArchitecture, match=rf"\({kind}\) is a mixture of experts"):
