@@ -1,4 +1,4 @@
-"""Measures exports to CoreML: seconds, peak memory and size, comparison with the source included."""
+"""Measures exports to CoreML, the comparison with the source included."""
 
 from __future__ import annotations
 
