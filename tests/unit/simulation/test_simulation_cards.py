@@ -45,6 +45,7 @@ DEVICES = {
     "raspberry-pi-5": {"cpu"},
     "jetson-orin-nx": {"cpu", "gpu"},
     "snapdragon-8-gen-3": {"cpu", "npu"},
+    "apple-m1-max": {"gpu", "npu"},
     "apple-m2-ultra": {"gpu", "npu"},
     "intel-core-ultra-258v": {"cpu", "gpu", "npu"},
 }
