@@ -81,10 +81,7 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         twins = []
         if not target.capabilities.phases:
             engine.texts.most = options.caches
-            for _ in range(1, options.parallel):
-                session = _another(draft, opened.draft, stack)
-                twins.append(twin(engine, plan, dataclasses.replace(parts, draft=session)))
-                stack.callback(twins[-1].drafter.close)
+            twins = _twins(engine, plan, parts, draft, options.parallel - 1, stack)
         stack.callback(engine.texts.close)
         facts = _describe(options, engine, target, opened.caches)
         facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
@@ -122,6 +119,23 @@ def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
 def _check_turns(target: Model, options: OpenOptions) -> None:
     if target.capabilities.phases and options.parallel > 1:
         raise InputError("parallel: a target whose weights are streamed decodes one text")
+
+
+def _twins(
+    engine: Engine,
+    plan: Plan,
+    parts: DrafterParts,
+    draft: Model | None,
+    count: int,
+    stack: ExitStack,
+) -> list[Engine]:
+    """Return engines that take turns with this one, each with a draft session of its own."""
+    twins = []
+    for _ in range(count):
+        session = _another(draft, parts.draft, stack)
+        twins.append(twin(engine, plan, dataclasses.replace(parts, draft=session)))
+        stack.callback(twins[-1].drafter.close)
+    return twins
 
 
 def _another(model: Model | None, session: Session | None, stack: ExitStack) -> Session | None:
