@@ -144,7 +144,7 @@ def command(
     edgedec export ./Llama-3-8B --draft ./Llama-3-1B --out ./llama --kv int8
     edgedec export ./model --out ./int8 --weights int8 --parity-text sample.txt
     edgedec export ./model --out ./b --format onnx,gguf --weights gguf=q4_k_m
-    edgedec export ./Llama-3-8B --draft ./Llama-3-1B --out ./mac --format coreml --max-context 4096
+    edgedec export ./Llama-3-8B --out ./mac --format coreml --max-context 4096
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output

@@ -107,7 +107,7 @@ def test_the_bundles_own_models_with_its_texts(run, bundle, recorded) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "no machine to simulate: give --card a .toml file or one of apple-m1-max, apple-m2-ultra, "),
+        ((), "no machine to simulate: give --card a .toml file or one of apple-m1-max, "),
         (("--card", "no-such"), "no device card 'no-such': expected apple"),
         (("--card", "missing.toml"), "missing.toml"),
         (("--card", "raspberry-pi-5", "--target", "7", "--acceptance", 0.5), "as in '7B int4'"),
