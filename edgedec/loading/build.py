@@ -57,6 +57,7 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         meter.mark("tokenizer")
         target = _loaded(pair.target, options.of_target(_row_invariant(options, drafter)))
         stack.callback(target.close)
+        options = _within(options, pair.target, target)
         meter.mark("target")
         _check_turns(target, options)
         drafter = _drafter_for(target, drafter, options)
@@ -66,16 +67,7 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         meter.mark("tokenizer")
         plan = _plan(pair, drafter, options)
         opened = open_sessions(target, draft, plan, options, meter, stack)
-        parts = DrafterParts(
-            target.info.vocab_size,
-            opened.draft,
-            branches=target.capabilities.drafted_branches,
-            translation=translation,
-            draft_branches=draft.capabilities.branches if draft else None,
-            choose_view=options.compares_views,
-            # Where texts take turns, others wait while a draft model reads.
-            read_at_once=TURN if options.parallel > 1 else READ_AT_ONCE,
-        )
+        parts = _drafter_parts(target, draft, opened.draft, translation, options)
         engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
         stack.callback(engine.drafter.close)
         twins = []
@@ -119,6 +111,34 @@ def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
 def _check_turns(target: Model, options: OpenOptions) -> None:
     if target.capabilities.phases and options.parallel > 1:
         raise InputError("parallel: a target whose weights are streamed decodes one text")
+
+
+def _drafter_parts(
+    target: Model,
+    draft: Model | None,
+    session: Session | None,
+    translation: Translation | None,
+    options: OpenOptions,
+) -> DrafterParts:
+    return DrafterParts(
+        target.info.vocab_size,
+        session,
+        branches=target.capabilities.drafted_branches,
+        translation=translation,
+        draft_branches=draft.capabilities.branches if draft else None,
+        choose_view=options.compares_views,
+        # Where texts take turns, others wait while a draft model reads.
+        read_at_once=TURN if options.parallel > 1 else READ_AT_ONCE,
+    )
+
+
+def _within(options: OpenOptions, source: Source, target: Model) -> OpenOptions:
+    """Return the options with a stated context that passes can be padded in."""
+    if options.max_context is None or source.max_context is None:
+        return options
+    return dataclasses.replace(
+        options, max_context=min(options.max_context, target.info.max_context)
+    )
 
 
 def _twins(

@@ -163,7 +163,12 @@ class MemoryGuard:
 
     def _others(self) -> int:
         """Return the bytes that the process holds for what no account names."""
-        return max(0, self._read() - self._expected)
+        return max(0, self._read() - self._accounted())
+
+    def _accounted(self) -> int:
+        """Return the bytes that accounts named, without those of a draft model that is unloaded."""
+        draft = self._costs.draft
+        return self._expected - (0 if draft is None or self.level.weights else draft.held)
 
     def _allocate(self, tokens: int) -> None:
         """Reserve room for the whole text in caches that are allocated at once."""
@@ -209,7 +214,7 @@ class MemoryGuard:
             self._free()
             held = self._look()
             if held > self._granted * (1 + _TOLERANCE):
-                raise self._refusal(held, max(0, held - self._expected))
+                raise self._refusal(held, max(0, held - self._accounted()))
 
     def _perhaps_return(self, held: int) -> None:
         if self._at <= self._first:

@@ -9,7 +9,7 @@ from edgedec.errors import ProfileError
 from edgedec.records.place import CPU, Place
 from edgedec.records.trace import Trace
 
-SCHEMA = 2
+SCHEMA = 3
 NOT_AT_ONCE = "how much the two slow each other was not measured"
 
 

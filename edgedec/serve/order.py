@@ -9,12 +9,15 @@ long one is put off by about twice as many tokens as it has itself, however many
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from edgedec.serve.ticket import Ticket
 
 
 def due(tickets: Sequence[Ticket], unread: Callable[[Ticket], int]) -> list[Ticket]:
     """Return the requests that have a turn now: one that reads its prompt, and all that have begun.
+
+    One that is to end, cancelled or out of time, has a turn as well.
 
     Args:
         tickets: the requests that take turns, in the order in which they came.
@@ -24,7 +27,8 @@ def due(tickets: Sequence[Ticket], unread: Callable[[Ticket], int]) -> list[Tick
     for ticket in tickets:
         if ticket.to_read is None:
             ticket.to_read = ticket.length = unread(ticket)
-    begun = [ticket for ticket in tickets if not ticket.to_read or ticket.cancelled]
+    now = perf_counter()
+    begun = [one for one in tickets if not one.to_read or one.cancelled or now > one.deadline]
     reading = [ticket for ticket in tickets if ticket not in begun]
     return [*begun, *([min(reading, key=_rank)] if reading else [])]
 

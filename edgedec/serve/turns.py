@@ -141,7 +141,7 @@ class Turns:
             return False
 
     def _round(self, ticket: Ticket) -> bool:
-        stream = ticket.stream
+        stream, begins = ticket.stream, ticket.stream is None
         if stream is None:
             left_s = ticket.deadline - perf_counter()
             if left_s <= 0:
@@ -150,6 +150,9 @@ class Turns:
             options = dataclasses.replace(work.options, timeout_s=left_s)
             stream = ticket.stream = self._pipeline.stream(work.prompt, options)
         events = stream.turn()
+        if begins:  # a session may hold less of the prompt than was thought
+            prompt = ticket.works[ticket.choice].prompt
+            ticket.to_read = ticket.length = len(prompt) - 1 - stream.metrics.reused_tokens
         self._note_read(ticket, stream.metrics.unread_tokens)
         if events is None:
             return self._end_of_text(ticket, stream.result)
@@ -173,6 +176,7 @@ class Turns:
         self._finished(ticket, result)
         ticket.put(News(ticket.choice, result=result))
         ticket.stream, ticket.first_at, ticket.to_read = None, None, None
+        ticket.overtaken = 0
         ticket.choice += 1
         if ticket.choice < len(ticket.works) and not ticket.cancelled:
             return True

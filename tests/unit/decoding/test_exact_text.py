@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tiny_models import tiny_checkpoint
 
-from edgedec.errors import InputError
+from edgedec.errors import InputError, MemoryBudgetError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.models.demo import heldout
 from edgedec.pipeline import GenerateOptions, Pipeline
@@ -139,3 +139,13 @@ def test_a_bundle_that_was_not_exported_for_it_says_so() -> None:
     with Pipeline.open("demo", draft="none", plan="none") as pipeline:
         found = pipeline.generate("def f(x):", GenerateOptions(2))
     assert found.plan["row_invariant"] is False
+
+
+def test_the_whole_context_of_a_large_target_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
+    with Pipeline.open("demo", draft="none", plan="none", max_context=8192) as pipeline:
+        found = pipeline.generate("def f(x):", GenerateOptions(2))
+    assert found.plan["row_invariant"] is True
+    assert found.plan["max_context"] == 8191  # a padded pass ends within the rotary tables
+    with pytest.raises(MemoryBudgetError, match="expected 1 to 8192"):
+        Pipeline.open("demo", draft="none", plan="none", max_context=8193)

@@ -255,3 +255,34 @@ def test_the_policy_is_cut_to_the_level() -> None:
     assert policy.limits() == DraftLimits(2, 2)
     assert asks("lookup")
     assert not asks("model"), "its cache was given back"
+
+
+def test_a_draft_model_that_is_unloaded_is_not_counted_as_held() -> None:
+    # Else what others hold would look that much less, and each text would load it again in vain.
+    process = Process(full())
+
+    def unload() -> None:
+        process.held = granted + 3 * MB - 10 * MB
+
+    unloaded = Level(
+        "unloaded", (), frozenset(), DraftLimits(0, 0), model=False, weights=False,
+        give_back=unload,
+    )  # fmt: skip
+    costs = dataclasses.replace(COSTS, draft=ModelCosts(10 * MB, 5_000, 4096, 12, rows=17))
+    granted = costs.of(process.levels()[0], CONTEXT, sampled=False).total
+    found = MemoryGuard(
+        lambda: granted,
+        costs,
+        [*process.levels()[:1], unloaded],
+        lambda: FakeModel(12).open(4096),
+        read=process.read,
+    )
+    found.begin(CONTEXT, Metrics(), sampled=False)
+    assert found.level.name == "everything"
+    process.held = granted + 3 * MB  # others hold more
+    found.check()
+    assert found.level.name == "unloaded"
+    metrics = Metrics()
+    found.begin(CONTEXT, metrics, sampled=False)
+    assert found.level.name == "unloaded"
+    assert list(events(metrics)) == []

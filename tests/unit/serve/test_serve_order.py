@@ -131,3 +131,33 @@ def test_texts_that_have_begun_all_have_a_round() -> None:
         assert order.due(tickets, unread) == [*tickets[:2], tickets[3], tickets[2]]
 
     asyncio.run(main())
+
+
+def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
+    # The prefix that a session was thought to hold is gone by the time the prompt is read.
+    async def main(pipeline: Pipeline) -> tuple[Ticket, Ticket]:
+        turns = Turns(pipeline, parallel=2, queue=2)
+        turns.close()
+        reading, waiting = ticket(LONG), ticket(LONG)
+        reading.to_read = reading.length = 10
+        waiting.to_read = waiting.length = len(LONG)
+        turns._running += [reading, waiting]
+        assert turns._round(reading)
+        assert reading.stream is not None
+        reading.stream.close()
+        return reading, waiting
+
+    with Pipeline.open(bundle, draft="none", threads=1, parallel=2) as pipeline:
+        reading, waiting = asyncio.run(main(pipeline))
+    assert reading.length == len(LONG) - 1
+    assert reading.to_read == reading.length - waiting.overtaken
+    assert waiting.overtaken == CHUNK
+
+
+def test_a_request_that_is_out_of_time_has_a_turn_to_end_in() -> None:
+    async def main() -> None:
+        tickets = [ticket([1] * size) for size in (10, 20, 30)]
+        tickets[2].deadline = 0.0
+        assert order.due(tickets, unread) == [tickets[2], tickets[0]]
+
+    asyncio.run(main())
