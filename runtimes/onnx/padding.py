@@ -133,7 +133,7 @@ def _spans(cut: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 # -- which padding is known to suffice on this machine ------------------------------------------
 #
-# The search takes fifteen passes, for a large model a third of its loading. Its outcome is kept
+# The search takes some twenty passes of a large model, more than its loading. Its outcome is kept
 # for one graph, its files as they are on the disk, these kernels, this number of threads and this
 # search, that is this version of edgedec; when any of them changes it is searched again. Where
 # nothing can be kept it is searched at every load.
