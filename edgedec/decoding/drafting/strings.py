@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import exp
 
 import numpy as np
@@ -23,6 +23,7 @@ from edgedec.decoding.drafting.base import (
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Sampler, filters
 from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.session_abilities import Trimmable
 from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import InputError
@@ -123,6 +124,14 @@ class StringsDrafter:
 
     def observe(self, feedback: RoundFeedback) -> None:
         pass  # the accepted tokens are in the sampler's history
+
+    def evict(self, keep: Collection[str] = ()) -> None:
+        """See ``Evictable``; the text is read again when it is asked."""
+        if self.name not in keep:
+            self._drop()
+            self._text.cut(0)
+            if isinstance(self._session, Trimmable):
+                self._session.trim()
 
     def close(self) -> None:
         self._session.close()

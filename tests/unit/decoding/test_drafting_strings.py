@@ -11,7 +11,7 @@ import tiny_tokenizers
 from cross_vocabulary import Respelled, Translated, permutation
 
 from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.drafting.base import DrafterParts, DraftLimits
+from edgedec.decoding.drafting.base import DrafterParts, DraftLimits, Evictable
 from edgedec.decoding.drafting.strings import StringsDrafter
 from edgedec.decoding.engine import Engine, Request
 from edgedec.decoding.metrics import Metrics
@@ -75,6 +75,24 @@ def test_who_knows_all_is_always_right(params: SamplingParams) -> None:
     tokens, metrics = table.decode(params)
     assert tokens == table.plain(params)
     assert metrics.accepted_tokens == metrics.drafted_tokens > 40
+
+
+def test_a_draft_that_was_evicted_reads_the_text_again_and_is_right() -> None:
+    """As under memory pressure, every few rounds in the middle of a text."""
+    table = Table()
+    assert isinstance(table.drafter, Evictable)
+    engine = Engine(table.target.open(4000), table.drafter, Fixed(3), acceptance.rule("coupling"))
+    sampler, metrics = Sampler(GREEDY, VOCAB, PROMPT), Metrics()
+    tokens = []
+    request = Request(PROMPT, sampler, StopRule(max_new_tokens=60))
+    for turn, emitted in enumerate(engine.run(request, metrics)):
+        tokens += [one.token for one in emitted]
+        if turn % 4 == 2:
+            table.drafter.evict()
+            assert table.session.length == 0
+    assert tokens == table.plain(GREEDY)
+    # Reading a long text again takes a round without a draft; what is drafted is right.
+    assert metrics.accepted_tokens == metrics.drafted_tokens > 20
 
 
 def test_noise_for_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
