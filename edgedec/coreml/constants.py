@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from edgedec.coreml.operations import RULES, Undefined
+from edgedec.coreml.operations import Undefined
 from edgedec.coreml.package import Package
 from edgedec.coreml.program import Operand, Operation
 from edgedec.coreml.types import Array, Inline, Stored, TensorType
@@ -40,7 +40,7 @@ class Constants:
         """Return the value of ``const``, or of an operation whose inputs are all constants."""
         if operation.value is not None:
             return self.value(operation.value)
-        rule, operands = RULES[operation.type], operation.inputs
+        compute, operands = _COMPUTED[operation.type], operation.inputs
         key: tuple[object, ...] = (operation.type,)
         for name in sorted(operands):
             (operand,) = operands[name]
@@ -50,7 +50,7 @@ class Constants:
 
         def dense() -> Array:
             arguments = {name: self._raw(operands[name][0]) for name in operands}
-            return rounded(rule.compute(arguments), exact=self.exact)
+            return rounded(compute(arguments), exact=self.exact)
 
         return self._kept(key, dense)
 
@@ -85,3 +85,33 @@ def rounded(value: Array, *, exact: bool) -> Array:
 def whole(value: Array) -> Array:
     """Return numbers of fp16 as float32."""
     return value.astype(np.float32) if value.dtype == np.float16 else value
+
+
+def _blockwise(a: Mapping[str, Array]) -> Array:
+    data, scale = a["data"].astype(np.float32), a["scale"].astype(np.float32)
+    rows, columns = data.shape
+    if rows % scale.shape[0] or columns % scale.shape[1]:
+        raise Undefined(f"scales of {scale.shape} for data of {data.shape}")
+    blocks = data.reshape(
+        scale.shape[0], rows // scale.shape[0], scale.shape[1], columns // scale.shape[1]
+    )
+    dense: Array = (blocks * scale[:, None, :, None]).reshape(rows, columns)
+    return dense
+
+
+def _palette(a: Mapping[str, Array]) -> Array:
+    indices, lut = a["indices"], a["lut"]
+    groups, columns, size, width = lut.shape
+    if indices.shape[0] % groups or columns != 1 or width != 1 or indices.max() >= size:
+        raise Undefined(f"palettes of {lut.shape} for indices of {indices.shape}")
+    each = indices.reshape(groups, -1)
+    table = lut.reshape(groups, size).astype(np.float32)
+    dense: Array = np.take_along_axis(table, each.astype(np.intp), axis=1).reshape(indices.shape)
+    return dense
+
+
+# Constants that are stored in another form.
+_COMPUTED: Mapping[str, Callable[[Mapping[str, Array]], Array]] = {
+    "constexpr_blockwise_shift_scale": _blockwise,
+    "constexpr_lut_to_dense": _palette,
+}

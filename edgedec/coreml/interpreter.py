@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 
 from edgedec.coreml.constants import Constants, Large, rounded, whole
-from edgedec.coreml.operations import RULES, Rule, Undefined
+from edgedec.coreml.operations import MOST_NUMBERS, RULES, Rule, Undefined
 from edgedec.coreml.program import Function, Operation
 from edgedec.coreml.steps import State, Step, find_last_uses, find_writes, updated_part
 from edgedec.coreml.types import Array, Inline, Kind, TensorType
 from edgedec.errors import BundleError
 
 _CONSTANT = "constexpr_"
-# Numbers of one value: a gigabyte of float32.
-_MOST_NUMBERS = 1 << 28
 _SMALL_NUMBERS = 1 << 12
 
 
@@ -135,7 +133,7 @@ class Interpreter:
         for name, type in operation.outputs:
             if name in self._types or name in self.function.states:
                 raise Undefined(f"a second value {name}")
-            if type.count > _MOST_NUMBERS and not operation.type.startswith(("const", "read")):
+            if type.count > MOST_NUMBERS and not operation.type.startswith(("const", "read")):
                 raise Undefined(f"a value of {type.count} numbers")
         if operation.type == "const" or operation.type.startswith(_CONSTANT):
             ((name, type),) = operation.outputs

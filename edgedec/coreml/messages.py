@@ -1,7 +1,7 @@
 """Writes and reads messages of ``schema``, as dictionaries by the names of their fields.
 
-Messages that are read are untrusted: their number of fields is bounded, and what is too deep,
-cut short, not UTF-8 or written as another type is ``Damaged``. Unknown fields are skipped.
+Messages that are read are untrusted: their number of fields and their depth are bounded, and what
+is cut short, not UTF-8 or written as another type is ``Damaged``. Unknown fields are skipped.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from edgedec.coreml.schema import SCHEMA
 
 # A function of a large decoder has some 100,000.
 MAX_FIELDS = 1 << 21
+# The schema is recursive; a sound function has some 12 levels.
+_MAX_DEPTH = 32
 _WRAP = 1 << 64
 _PACKED = ("ints", "floats", "bools")
 
@@ -70,19 +72,24 @@ class Decoder:
     def __init__(self, most: int = MAX_FIELDS) -> None:
         self.left = most
 
-    def decode(self, kind: str, view: memoryview) -> Message:
+    def decode(self, kind: str, view: memoryview, depth: int = 1) -> Message:
         """Return a message's fields; repeated ones are lists, maps dictionaries.
 
+        Args:
+            kind: its name in the schema.
+            view: its bytes.
+            depth: messages that it is in, and itself.
+
         Raises:
-            Damaged: the bytes are not such a message, or it has too many fields.
+            Damaged: the bytes are not such a message, or it has too many fields or levels.
 
         """
+        if depth > _MAX_DEPTH:
+            raise Damaged
         names = _BY_NUMBER[kind]
         found: Message = {}
         for number, begin, start, end in marks(view):
-            self.left -= 1
-            if self.left < 0:
-                raise Damaged
+            self._count(1)
             name, inner = names.get(number, ("", ""))
             if not name:
                 continue
@@ -93,27 +100,33 @@ class Decoder:
             elif start is None:
                 raise Damaged
             elif inner.startswith("*"):
-                found.setdefault(name, []).append(self._value(inner[1:], view[start:end]))
+                found.setdefault(name, []).append(self._value(inner[1:], view[start:end], depth))
             elif inner.startswith("%"):
-                key, value = self._entry(inner[1:], view[start:end])
+                key, value = self._entry(inner[1:], view[start:end], depth)
                 found.setdefault(name, {})[key] = value
             else:
-                found[name] = self._value(inner, view[start:end])
+                found[name] = self._value(inner, view[start:end], depth)
         return found
 
-    def _value(self, kind: str, view: memoryview) -> Any:
+    def _count(self, fields: int) -> None:
+        self.left -= fields
+        if self.left < 0:
+            raise Damaged
+
+    def _value(self, kind: str, view: memoryview, depth: int) -> Any:
         if kind == "bytes":
             return view
-        return _text(view) if kind == "str" else self.decode(kind, view)
+        return _text(view) if kind == "str" else self.decode(kind, view, depth + 1)
 
-    def _entry(self, kind: str, view: memoryview) -> tuple[str, Any]:
+    def _entry(self, kind: str, view: memoryview, depth: int) -> tuple[str, Any]:
         parts: dict[int, memoryview] = {}
         for number, _, start, end in marks(view):
+            self._count(1)
             if start is None:
                 raise Damaged
             parts[number] = view[start:end]
         empty = memoryview(b"")
-        return _text(parts.get(1, empty)), self._value(kind, parts.get(2, empty))
+        return _text(parts.get(1, empty)), self._value(kind, parts.get(2, empty), depth)
 
     def _packed(
         self, kind: str, view: memoryview, begin: int, start: int | None, end: int
@@ -122,17 +135,13 @@ class Decoder:
         if kind == "floats":
             if start is None or (end - start) % 4:
                 raise Damaged
-            self.left -= (end - start) // 4
-            if self.left < 0:
-                raise Damaged
+            self._count((end - start) // 4)
             numbers: list[float] = np.frombuffer(view[start:end], "<f4").tolist()
             return numbers
         if start is None:
             return [_signed(_int_field(view, begin, start, end))]
-        values = _varints(view[start:end])
-        self.left -= len(values)
-        if self.left < 0:
-            raise Damaged
+        values = _varints(view[start:end], self.left)
+        self._count(len(values))
         return values
 
 
@@ -145,17 +154,18 @@ def _int_field(view: memoryview, begin: int, start: int | None, end: int) -> int
         at += 1
     if view[begin] & 7:  # not a varint
         raise Damaged
-    (value,) = _varints(view[at + 1 : end], signed=False)
+    (value,) = _varints(view[at + 1 : end], 1, signed=False)
     return value
 
 
-def _varints(view: memoryview, *, signed: bool = True) -> list[int]:
-    found, value, shift = [], 0, 0
+def _varints(view: memoryview, most: int, *, signed: bool = True) -> list[int]:
+    found: list[int] = []
+    value = shift = 0
     for byte in view:
         value |= (byte & 127) << shift
         shift += 7
         if byte < 128:
-            if value >= _WRAP:
+            if value >= _WRAP or len(found) == most:
                 raise Damaged
             found.append(_signed(value) if signed else value)
             value = shift = 0

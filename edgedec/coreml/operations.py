@@ -17,6 +17,8 @@ from edgedec.coreml.types import Array
 
 Arguments = Mapping[str, Any]
 Shape = tuple[int, ...]
+# Numbers of one value: a gigabyte of float32.
+MOST_NUMBERS = 1 << 28
 
 
 class Undefined(Exception):
@@ -42,32 +44,6 @@ class Rule:
     alike: tuple[str, ...] = ("x",)
     rounds: bool = False
     shape: Callable[[Arguments], Shape] | None = None
-
-
-# -- constants ----------------------------------------------------------------------------------
-
-
-def _blockwise(a: Arguments) -> Array:
-    data, scale = a["data"].astype(np.float32), a["scale"].astype(np.float32)
-    rows, columns = data.shape
-    if rows % scale.shape[0] or columns % scale.shape[1]:
-        raise Undefined(f"scales of {scale.shape} for data of {data.shape}")
-    blocks = data.reshape(
-        scale.shape[0], rows // scale.shape[0], scale.shape[1], columns // scale.shape[1]
-    )
-    dense: Array = (blocks * scale[:, None, :, None]).reshape(rows, columns)
-    return dense
-
-
-def _palette(a: Arguments) -> Array:
-    indices, lut = a["indices"], a["lut"]
-    groups, columns, size, width = lut.shape
-    if indices.shape[0] % groups or columns != 1 or width != 1 or indices.max() >= size:
-        raise Undefined(f"palettes of {lut.shape} for indices of {indices.shape}")
-    each = indices.reshape(groups, -1)
-    table = lut.reshape(groups, size).astype(np.float32)
-    dense: Array = np.take_along_axis(table, each.astype(np.intp), axis=1).reshape(indices.shape)
-    return dense
 
 
 # -- products and sums --------------------------------------------------------------------------
@@ -107,7 +83,13 @@ def _attention(a: Arguments) -> Array:
 
 
 def _attention_shape(a: Arguments) -> Shape:
-    return (*a["query"].shape[:-1], a["value"].shape[-1])
+    query, key, value = (a[name].shape for name in ("query", "key", "value"))
+    scores: Shape = (*np.broadcast_shapes(query[:-2], key[:-2]), query[-2], key[-2])
+    if "attn_mask" in a:
+        scores = np.broadcast_shapes(scores, a["attn_mask"].shape)
+    if math.prod(scores) > MOST_NUMBERS:
+        raise Undefined(f"scores of {scores}")
+    return (*np.broadcast_shapes(scores[:-2], value[:-2]), scores[-2], value[-1])
 
 
 def softmax(x: Array, axis: int = -1) -> Array:
@@ -152,13 +134,19 @@ def _gelu(a: Arguments) -> Array:
 
 def _gather(a: Arguments) -> Array:
     x, indices, axis = a["x"], a["indices"].astype(np.int64), int(a.get("axis", 0))
-    if a.get("batch_dims", 0):
-        raise Undefined("batch_dims")
-    _inside(axis, x.ndim)
     if indices.size and not 0 <= indices.min() <= indices.max() < x.shape[axis]:
         raise Undefined(f"index {indices.max()} of {x.shape[axis]}")
     found: Array = np.take(x, indices, axis=axis)
     return found
+
+
+def _gather_shape(a: Arguments) -> Shape:
+    shape, axis = a["x"].shape, int(a.get("axis", 0))
+    if a.get("batch_dims", 0):
+        raise Undefined("batch_dims")
+    _inside(axis, len(shape))
+    at = axis % len(shape)
+    return (*shape[:at], *a["indices"].shape, *shape[at + 1 :])
 
 
 def _inside(axis: int, rank: int) -> None:
@@ -260,10 +248,6 @@ def _unary(compute: Callable[[Arguments], Any], *required: str, optional: str = 
 
 
 RULES: Mapping[str, Rule] = {
-    "constexpr_blockwise_shift_scale": Rule(
-        _blockwise, ("data", "scale"), alike=("scale",), rounds=True
-    ),
-    "constexpr_lut_to_dense": Rule(_palette, ("indices", "lut"), alike=("lut",)),
     "add": _binary(np.add),
     "sub": _binary(np.subtract),
     "mul": _binary(np.multiply),
@@ -291,7 +275,9 @@ RULES: Mapping[str, Rule] = {
         _layer_norm, ("x", "axes", "epsilon"), ("gamma", "beta"),
         alike=("x", "gamma", "beta", "epsilon"), rounds=True,
     ),
-    "gather": Rule(_gather, ("x", "indices"), ("axis", "batch_dims", "validate_indices")),
+    "gather": Rule(
+        _gather, ("x", "indices"), ("axis", "batch_dims", "validate_indices"), shape=_gather_shape
+    ),
     "slice_by_index": Rule(_slice, ("x", "begin", "end")),
     "slice_update": Rule(_slice, ("x", "update", "begin", "end"), alike=("x", "update")),
     "split": Rule(_split, ("x", "axis"), ("num_splits", "split_sizes")),

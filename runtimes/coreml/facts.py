@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgedec._support.fields import Fields
+from edgedec._support.fields import Fields, one_line
 from edgedec.coreml import Package
+from edgedec.coreml.program import Function
 from edgedec.coreml.types import Kind, TensorType
 from edgedec.errors import BundleError
 
@@ -15,6 +17,7 @@ GRAPH_VERSION = 1
 STATE = "kv"
 _FORMS = ("slice", "blend")
 _MOST = 1 << 24
+_Types = Mapping[str, TensorType]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +128,46 @@ class ProgramFacts:
             raise fields.wrong("vocab_used", f"at most {self.vocab_size}")
         if max(self.rows[-1], self.read_rows, self.moved_rows) > self.slots:
             raise fields.wrong("rows", f"at most the {self.slots} slots of the cache")
-        moves = [self.moved] if self.form == "slice" else []
-        wanted = [name for rows in self.rows for name in (f"top_{rows}", f"logits_{rows}")]
-        state = {STATE: TensorType(Kind.FLOAT16, self.cache)}
-        for name in [*wanted, self.read, *moves]:
-            function = package.function(name)
-            if function.states != state:
-                found = ", ".join(f"{key} {type}" for key, type in function.states.items())
+        if self.form == "slice":
+            moved = {"source": _ints(self.moved_rows), "begin": _ints(1)}
+            self._check_function(package, self.moved, moved, {})
+        self._check_function(package, self.read, self._inputs(self.read_rows), {})
+        for rows in self.rows:
+            inputs, best = self._inputs(rows), (rows, self.top_k)
+            top = {"top_0": _half(*best), "top_1": _ints(*best)}
+            self._check_function(package, f"top_{rows}", inputs, top)
+            logits = {"logits": _half(rows, self.vocab_size)}
+            self._check_function(package, f"logits_{rows}", inputs, logits)
+
+    def _inputs(self, rows: int) -> _Types:
+        """Return what a session gives a function that computes ``rows`` tokens."""
+        found = {"ids": _ints(rows)}
+        if self.form == "slice":
+            found |= {"begin": _ints(1), "positions": _ints(rows)}
+        else:
+            found |= {"place": _half(1, rows, self.slots), "keep": _half(1, self.slots, 1)}
+            if self.positions:
+                found["positions"] = _ints(rows)
+            for index, rope in enumerate(self.ropes):
+                angles = _half(rows, len(rope.frequencies))
+                found |= {f"cos_{index}": angles, f"sin_{index}": angles}
+        for window in self.windows:
+            found[f"bias_{window}" if window else "bias"] = _half(1, rows, self.slots)
+        return found
+
+    def _check_function(self, package: Package, name: str, inputs: _Types, outputs: _Types) -> None:
+        """Check that a function has this state and these inputs, and these outputs if any."""
+        function = package.function(name)
+        state = {STATE: _half(*self.cache)}
+        checks = [("state", function.states, state), ("inputs", function.inputs, inputs)]
+        if outputs:
+            checks.append(("outputs", _outputs(function), outputs))
+        for what, found, stated in checks:
+            if found != stated:
+                verb = "is" if what == "state" else "are"
                 raise BundleError(
-                    f"{package.folder}: the state of {name} is {found or 'missing'}, its facts say"
-                    f" {STATE} {state[STATE]}: damaged, export it again"
+                    f"{package.folder}: the {what} of {name} {verb} {_listed(found) or 'missing'},"
+                    f" its facts say {_listed(stated)}: damaged, export it again"
                 )
 
     @property
@@ -146,6 +179,23 @@ class ProgramFacts:
     def moved(self) -> str:
         """Return the function that moves tokens."""
         return f"move_{self.moved_rows}"
+
+
+def _half(*shape: int) -> TensorType:
+    return TensorType(Kind.FLOAT16, shape)
+
+
+def _ints(*shape: int) -> TensorType:
+    return TensorType(Kind.INT32, shape)
+
+
+def _outputs(function: Function) -> _Types:
+    types = {name: type for each in function.operations for name, type in each.outputs}
+    return {name: types[name] for name in function.outputs if name in types}
+
+
+def _listed(types: _Types) -> str:
+    return one_line(", ".join(f"{name} {types[name]}" for name in sorted(types)))
 
 
 def _list(fields: Fields, name: str) -> list[Any]:
@@ -171,4 +221,9 @@ def _rope(fields: Fields, raw: Any) -> Rope:
 
 
 def _finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False

@@ -1,5 +1,6 @@
 """The interpreter computes what the program says, and refuses what it cannot mean."""
 
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -195,3 +196,54 @@ def test_a_product_larger_than_declared_is_not_computed(package: Package) -> Non
     f.output(f.operation("mul", TensorType(Kind.FLOAT16, (4, 4)), x=x, y=y)[0])
     with pytest.raises(BundleError, match="declared as"):
         interpreter(package, f.built()).run({"x": np.zeros((1 << 20, 1), np.float32)}, {})
+
+
+def refused_in_little_memory(
+    package: Package, function: Function, words: str, given: dict[str, np.ndarray]
+) -> None:
+    run = interpreter(package, function).run
+    tracemalloc.start()
+    try:
+        with pytest.raises(BundleError, match=words):
+            run(given, {})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+@pytest.mark.parametrize("axis", [0, -2])
+def test_a_gather_larger_than_declared_is_not_computed(package: Package, axis: int) -> None:
+    f, rows = FunctionBuilder("large"), 1 << 12
+    x, ids = f.input("x", Kind.FLOAT16, 2, rows), f.input("ids", Kind.INT32, rows)
+    type = TensorType(Kind.FLOAT16, (4, rows))
+    f.output(f.operation("gather", type, x=x, indices=ids, axis=np.int32(axis))[0])
+    given = {"x": np.zeros((2, rows), np.float32), "ids": np.zeros(rows, np.int32)}
+    refused_in_little_memory(package, f.built(), "declared as", given)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_a_gather_along_any_axis(package: Package, axis: int) -> None:
+    x, ids = np.arange(12, dtype=np.float32).reshape(3, 4), np.array([[2, 0]], np.int32)
+    expected = np.take(x, ids, axis)
+    f = FunctionBuilder("gathered")
+    given = f.input("x", Kind.FLOAT16, 3, 4), f.input("ids", Kind.INT32, 1, 2)
+    type = TensorType(Kind.FLOAT16, expected.shape)
+    f.output(f.operation("gather", type, x=given[0], indices=given[1], axis=np.int32(axis))[0])
+    (found,) = interpreter(package, f.built()).run({"x": x, "ids": ids}, {}).values()
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_whose_scores_are_too_many(package: Package, masked: bool) -> None:
+    f, rows = FunctionBuilder("large"), (1 << 14) + 1
+    names = ("query", "key", "value")
+    half = Kind.FLOAT16
+    inputs = {name: f.input(name, half, 1, 1 if masked else rows, 1) for name in names}
+    if masked:  # the mask widens the scores
+        inputs["attn_mask"] = f.input("attn_mask", half, 1 << 21, 1, 1)
+    type = TensorType(half, inputs["query"].shape)
+    f.output(f.operation("scaled_dot_product_attention", type, **inputs)[0])
+    given = {name: np.zeros(value.shape, np.float32) for name, value in inputs.items()}
+    words = "declared as" if masked else r"scores of \(1, 16385, 16385\)"
+    refused_in_little_memory(package, f.built(), words, given)

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_program
 
+from edgedec.bundle.protobuf import message
 from edgedec.coreml import Package
 from edgedec.coreml.blob import BlobFile, BlobWriter
 from edgedec.coreml.messages import Damaged, Decoder, encode
@@ -117,6 +119,48 @@ def test_too_many_fields_are_damaged() -> None:
     assert len(Decoder(51).decode("Ints", data)["values"]) == 50
     with pytest.raises(Damaged):
         Decoder(50).decode("Ints", data)
+
+
+def test_fields_of_a_map_are_counted() -> None:
+    entry = b"\x12\x00" * 50
+    data = memoryview(b"\x12" + bytes([len(entry)]) + entry)
+    assert Decoder(51).decode("Program", data) == {"functions": {"": b""}}
+    with pytest.raises(Damaged):
+        Decoder(50).decode("Program", data)
+
+
+def test_a_list_beyond_the_bound_is_not_built() -> None:
+    data = memoryview(encode("Ints", {"values": [300] * 200_000}))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Damaged):
+            Decoder(100).decode("Ints", data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+def nested(levels: int) -> bytes:
+    """A type within types of states."""
+    found = b""
+    for _ in range(levels):
+        found = message((5, message((1, found))))
+    return found
+
+
+@pytest.mark.parametrize("levels", [16, 300])
+def test_messages_that_are_nested_too_deep(package: Path, levels: int) -> None:
+    with pytest.raises(Damaged):
+        Decoder().decode("ValueType", memoryview(nested(levels)))
+    assert Decoder().decode("ValueType", memoryview(nested(15)))
+    model = Decoder().decode("Model", memoryview((package / MODEL).read_bytes()))
+    # A message's fields may follow those of another: this adds an input.
+    named = message((2, nested(levels)))
+    added = bytes(model["mlProgram"]["functions"]["two"]) + message((1, named))
+    model["mlProgram"]["functions"]["two"] = added
+    (package / MODEL).write_bytes(encode("Model", model))
+    refused(package, "its function 'two' is not a decoder's")
 
 
 # -- damaged packages ---------------------------------------------------------------------------

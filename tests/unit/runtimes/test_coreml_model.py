@@ -35,6 +35,10 @@ def with_facts(folder: Path, change: Change) -> None:
     file.write_bytes(encode("Model", model))
 
 
+def with_rope(**changed: object) -> Change:
+    return lambda facts: facts["ropes"][0].update(changed)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -52,6 +56,20 @@ def with_facts(folder: Path, change: Change) -> None:
         (lambda facts: facts.update(positions=1), "true or false"),
         (lambda facts: facts.pop("top_k"), "top_k"),
         (lambda facts: facts.update(kv_heads=1 << 40), "kv_heads"),
+        (lambda facts: facts.update(windows=[]), "the inputs of"),
+        (
+            lambda facts: facts.update(windows=[0, 7]),
+            r"the inputs of.*bias_7 float16\[1, 128, 256\]",
+        ),
+        (lambda facts: facts.update(form="blend"), "the inputs of"),
+        (
+            lambda facts: facts.update(vocab_size=100000),
+            r"the outputs of.*logits float16\[1, 100000",
+        ),
+        (lambda facts: facts.update(top_k=4), "the outputs of"),
+        (with_rope(frequencies=[10**400]), "frequencies and a magnitude"),
+        (with_rope(magnitude=10**400), "frequencies and a magnitude"),
+        (with_rope(magnitude=True), "frequencies and a magnitude"),
     ],
 )
 def test_facts_that_are_not_the_programs(folder: Path, change: Change, words: str) -> None:
@@ -59,6 +77,34 @@ def test_facts_that_are_not_the_programs(folder: Path, change: Change, words: st
     with pytest.raises(BundleError, match=words) as found:
         CoremlModel.load(folder, device="reference")
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda facts: facts.update(form="slice"),
+        lambda facts: facts.update(ropes=[]),
+        lambda facts: facts["ropes"][0]["frequencies"].append(1.0),
+        lambda facts: facts.update(positions=True),
+    ],
+)
+def test_facts_that_are_not_those_of_a_blend(tmp_path: Path, change: Change) -> None:
+    write_tiny_program(tmp_path, "blend")
+    folder = tmp_path / "model.mlpackage"
+    CoremlModel.load(folder, device="reference").close()
+    with_facts(folder, change)
+    with pytest.raises(BundleError, match=r"the inputs of|no function 'move_16'"):
+        CoremlModel.load(folder, device="reference")
+
+
+def test_a_move_of_other_rows(folder: Path) -> None:
+    file = package_files(folder)[0]
+    model = Decoder().decode("Model", memoryview(file.read_bytes()))
+    functions = model["mlProgram"]["functions"]
+    functions["move_16"] = functions["read_128"]
+    file.write_bytes(encode("Model", model))
+    with pytest.raises(BundleError, match=r"the inputs of move_16 are .*its facts say .*source"):
+        CoremlModel.load(folder, device="reference")
 
 
 @pytest.mark.parametrize("device", [None, "gpu", "ane", "cpu"])
