@@ -89,10 +89,9 @@ class OnnxModel(OrtModel[Graph]):
             device: a device's name as ``edgedec devices`` lists it.
             row_invariant: pad passes so that a row's bits do not depend on how many rows are
                 computed with it, for chains. None does so for weights of ``LARGE_BYTES`` or more
-                on the CPU; of a smaller model, whose rounds without a draft it would slow down, it
-                pads attention alone, in graphs exported for it, and claims invariance if that or
-                no padding gives it. For a draft model use False, since only the target's logits
-                decide the text.
+                on the CPU; of a smaller model, which it would slow down, it pads attention alone,
+                in graphs exported for it, and claims invariance if that or no padding gives it.
+                For a draft model use False: only the target's logits decide the text.
             weight_memory: most bytes of weights in memory at once; what is beyond is read from the
                 disk in every pass (see ``streaming``). None keeps all of them.
 
