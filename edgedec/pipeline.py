@@ -68,7 +68,7 @@ class Pipeline:
     @property
     def notes(self) -> list[str]:
         """One line for each failure after which the pipeline decoded in another way."""
-        return list(self._opener.notes)
+        return [*self._opener.notes, *self._parts.notes]
 
     @property
     def engine(self) -> Engine:

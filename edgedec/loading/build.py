@@ -77,8 +77,8 @@ def assemble(where: str | Path, options: OpenOptions) -> Parts:
         stack.callback(engine.texts.close)
         facts = _describe(options, engine, target, opened.caches)
         facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
-        unload = draft.unload if isinstance(draft, UnloadableModel) else None
-        guard = opened.guard(options, [engine, *twins], unload)
+        unloadable = draft if isinstance(draft, UnloadableModel) else None
+        guard = opened.guard(options, [engine, *twins], unloadable)
         bound = _bound(opened.caches, target)
         left = stack.pop_all()
         return Parts(pair, target, engine, tokenizer, facts, left, bound, guard, twins)

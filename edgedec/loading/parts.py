@@ -44,6 +44,11 @@ class Parts:
     twins: Sequence[Engine] = ()
     contexts: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """One line for what failed to load after it was unloaded."""
+        return () if self.guard is None else self.guard.notes
+
     def idle_engine(self, prompt: Sequence[int]) -> Engine:
         """Return the engine for a text: of those without one, that whose drafter knows most of it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -19,9 +19,10 @@ from edgedec.hardware.resident import resident_bytes, unread_bytes
 from edgedec.loading.options import OpenOptions
 from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES, ModelCosts, remembered
 from edgedec.memory.budget import CachePlan, plan_caches
+from edgedec.memory.costs import Costs
 from edgedec.memory.grant import granting, spare, with_spare
-from edgedec.memory.guard import Costs, MemoryGuard
-from edgedec.memory.levels import FULL, Level, levels
+from edgedec.memory.guard import MemoryGuard
+from edgedec.memory.levels import FULL, Level, Unloadable, levels
 from edgedec.records.plan import OVERLAPPED, Plan
 
 # Drafts are given up before the context falls below the first; below the second it is useless.
@@ -88,14 +89,14 @@ class Sessions:
         self,
         options: OpenOptions,
         engines: Sequence[Engine],
-        unload: Callable[[], None] | None = None,
+        draft: Unloadable | None = None,
     ) -> MemoryGuard | None:
         """Return a guard over engines of these sessions; None if memory is not limited.
 
         Args:
             options: as the sessions were opened with.
             engines: those of all texts.
-            unload: gives back the draft model's weights; None if it cannot.
+            draft: the draft model; None if there is none, or it stays loaded.
 
         """
         engine = engines[0]
@@ -111,7 +112,7 @@ class Sessions:
             lambda: engine.texts.sessions,
             vocab_size,
             most=most,
-            unload=unload,
+            draft=draft,
         )
         fixed: list[tuple[Session, ModelCosts]] = []
         if options.caches == 1:  # of several, the next text's is not known yet

@@ -1,6 +1,6 @@
-"""A draft model whose weights can be given back, and are loaded again when it is to compute.
+"""A draft model that can be unloaded under memory pressure, and loaded again later.
 
-Only speed depends on a draft model, so under memory pressure it can go; see ``memory.levels``.
+Only speed depends on a draft model, so a text goes on without it; see ``memory.levels``.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
+from edgedec._support.fields import one_line
 from edgedec.decoding.session import Model, OnChunk, Pass, Session, Want
 from edgedec.decoding.session_abilities import Rehearsing, Reserving, Trimmable
 from edgedec.decoding.session_base import closed
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import EdgedecError, RuntimeUnavailable
+from edgedec.errors import BundleError, EdgedecError, RuntimeUnavailable, StateError
 
 
 class UnloadableModel:
-    """A model that is loaded again, with empty sessions, after it was unloaded.
+    """A model that can be unloaded and loaded again, when its sessions are empty.
 
     Args:
         load: loads it.
@@ -29,14 +30,9 @@ class UnloadableModel:
         self.info, self.capabilities = self._model.info, self._model.capabilities
         self._sessions: list[UnloadableSession] = []
 
-    @property
-    def loaded(self) -> bool:
-        """Whether its weights are in memory."""
-        return self._model is not None
-
     def open(self, capacity: int) -> Session:
-        """See ``Model``."""
-        session = self.inner(capacity)
+        """See ``Model``; loads it if it is not."""
+        session = self._loaded().open(capacity)
         kind = UnloadableSession
         if isinstance(session, Rehearsing):
             kind = _RehearsingSession
@@ -45,21 +41,31 @@ class UnloadableModel:
         self._sessions.append(kind(self, session))
         return self._sessions[-1]
 
-    def inner(self, capacity: int) -> Session:
-        """Return a session of the model itself, which is loaded if it is not.
+    def load(self) -> None:
+        """Load it again, and open its sessions, unless it is loaded.
 
         Raises:
-            RuntimeUnavailable: it can no longer be loaded.
+            RuntimeUnavailable: that is no longer possible; it stays unloaded.
 
         """
+        try:
+            model = self._loaded()
+            for session in self._sessions:
+                session.reopen(model)
+        except EdgedecError as error:
+            self.unload()
+            raise RuntimeUnavailable(
+                f"the draft model was unloaded and cannot be loaded again: {one_line(str(error))}"
+            ) from error
+
+    def _loaded(self) -> Model:
         if self._model is None:
-            try:
-                self._model = self._load()
-            except EdgedecError as error:
-                raise RuntimeUnavailable(
-                    f"the draft model was unloaded and cannot be loaded again: {error}"
-                ) from error
-        return self._model.open(capacity)
+            model = self._load()
+            if model.info != self.info:
+                model.close()
+                raise BundleError(f"{model.info.name} is not the model that was unloaded")
+            self._model = model
+        return self._model
 
     def forget(self, session: UnloadableSession) -> None:
         """Leave a closed session out."""
@@ -79,10 +85,10 @@ class UnloadableModel:
 
 
 class UnloadableSession:
-    """One of its sessions: empty while the model is unloaded.
+    """One of its sessions: empty, and unable to compute, while the model is unloaded.
 
     Args:
-        model: opens the session again.
+        model: forgets it when it is closed.
         inner: a session of the loaded model.
 
     """
@@ -98,10 +104,15 @@ class UnloadableSession:
         return 0 if self._gone else self._inner.length
 
     def unload(self) -> None:
-        """Release the cache; the next call that needs one opens another."""
+        """Release the cache."""
         if not self._gone:
             self._inner.close()
             self._gone = True
+
+    def reopen(self, model: Model) -> None:
+        """Open it again, empty, unless it is open."""
+        if self._gone:
+            self._inner, self._gone = model.open(self.capacity), False
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
         """See ``Session``."""
@@ -129,8 +140,9 @@ class UnloadableSession:
         self._here().save(file)
 
     def load(self, file: BinaryIO) -> None:
-        """See ``Session``."""
-        self._here().load(file)
+        """See ``Session``; an unloaded one stays empty, and its text is read again."""
+        if not self._gone or self._closed:
+            self._here().load(file)
 
     def interrupt(self) -> None:
         """See ``Session``."""
@@ -151,7 +163,7 @@ class UnloadableSession:
         if self._closed:
             raise closed()
         if self._gone:
-            self._inner, self._gone = self._model.inner(self.capacity), False
+            raise StateError("the draft model is unloaded: load() it before a pass")
         return self._inner
 
 

@@ -7,19 +7,20 @@ level, and returns when there is room; a text is refused only if plain decoding 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from edgedec._support.amounts import megabytes
-from edgedec.decoding import drafting
 from edgedec.decoding.metrics import MemoryEvent, MemoryRecord, Metrics
 from edgedec.decoding.session import Session
 from edgedec.decoding.session_abilities import Reserving
-from edgedec.errors import MemoryBudgetError
+from edgedec.errors import MemoryBudgetError, RuntimeUnavailable
 from edgedec.hardware.resident import release_free, resident_bytes
-from edgedec.memory.account import Account, ModelCosts, Shape, account
+from edgedec.memory.account import Account, ModelCosts
+from edgedec.memory.costs import Costs
 from edgedec.memory.levels import Level
 
+_log = logging.getLogger("edgedec")
 # Rounds between two checks of the process's memory.
 EVERY = 16
 # Measured memory may exceed the grant by this share before plain decoding is refused as well.
@@ -27,57 +28,6 @@ _TOLERANCE = 0.03
 # Consecutive checks that must find enough room before the guard returns to the level above; each
 # retreat doubles it.
 _PATIENCE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Measured memory of the open models.
-
-    Attributes:
-        target, draft: the models; see ``ModelCosts``.
-        process: the interpreter with the runtimes.
-        tokenizer: as loaded.
-        drafted: most drafted tokens of a round.
-        parallel: texts that are decoded by turns, each with tables of its own.
-
-    """
-
-    target: ModelCosts
-    draft: ModelCosts | None
-    process: int
-    tokenizer: int
-    drafted: int
-    parallel: int = 1
-
-    def of(
-        self, level: Level, context: int, *, sampled: bool, prompt: int | None = None
-    ) -> Account:
-        """Return the account of a level, for a text of this many tokens."""
-        drafted = self.drafted if level.limits is None else min(self.drafted, level.limits.nodes)
-        draft = self.draft if level.weights else None
-        if draft is not None and not level.model:
-            draft = draft.without_cache
-        shape = Shape(context, drafted, level.drafters * self.parallel, sampled, prompt)
-        return account(self.target, draft, shape, process=self.process, tokenizer=self.tokenizer)
-
-    def without_draft(self, needed: int, granted: int) -> str:
-        """Return advice to leave the draft model out, where that is enough; else nothing."""
-        held = 0 if self.draft is None else self.draft.held
-        if not held or needed - held > granted:
-            return ""
-        other = drafting.default(with_model=False)
-        return f", or --draft {other}, which leaves out a draft model of {megabytes(held)} MB"
-
-    def fitting(self, level: Level, bytes_: int, most: int) -> int:
-        """Return the longest context, up to ``most``, whose account fits; 0 if none does."""
-        low, high = 0, most
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.of(level, middle, sampled=True).total <= bytes_:
-                low = middle
-            else:
-                high = middle - 1
-        return low
 
 
 class MemoryGuard:
@@ -92,6 +42,10 @@ class MemoryGuard:
             before the draft's.
         read: returns the bytes that the process holds.
 
+    Attributes:
+        notes: one line if the draft model was unloaded and cannot be loaded again; it was logged
+            as well.
+
     """
 
     def __init__(
@@ -105,6 +59,7 @@ class MemoryGuard:
     ) -> None:
         self._grant, self._costs, self._levels = grant, costs, levels
         self._target, self._fixed, self._read = target, fixed, read
+        self.notes: list[str] = []
         self._granted = grant()
         # The most that the process was expected to hold so far; memory beyond it is not ours.
         self._expected = read()
@@ -136,16 +91,9 @@ class MemoryGuard:
         """
         self._granted = self._grant()
         self._context, self._sampled, self._metrics = context, sampled, metrics
-        costs = [
-            self._costs.of(level, context, sampled=sampled, prompt=prompt) for level in self._levels
-        ]
-        chosen = self._first_that_fits(costs)
-        if chosen is None or chosen > self._at:
-            release_free()  # reading a long prompt's text leaves megabytes in the heap
-            chosen = self._first_that_fits(costs)
-        if chosen is None:
-            others = self._others()
-            raise self._refusal(costs[-1].total + others, others)
+        costs, chosen = self._chosen(context, sampled=sampled, prompt=prompt)
+        if not self._take_back(chosen):
+            costs, chosen = self._chosen(context, sampled=sampled, prompt=prompt)
         self._record = MemoryRecord(self._granted, costs[chosen].parts())
         if metrics.memory is not None:  # the text goes on in another place
             self._record.events = metrics.memory.events
@@ -156,6 +104,40 @@ class MemoryGuard:
         self._first = chosen
         self._expected = max(self._expected, costs[chosen].total)
         self._allocate(context + self._costs.drafted + 1)
+
+    def _chosen(
+        self, context: int, *, sampled: bool, prompt: int | None
+    ) -> tuple[list[Account], int]:
+        """Return each level's account for a text, and the number of the first that fits.
+
+        Raises:
+            MemoryBudgetError: none fits.
+
+        """
+        costs = [
+            self._costs.of(level, context, sampled=sampled, prompt=prompt) for level in self._levels
+        ]
+        chosen = self._first_that_fits(costs)
+        if chosen is None or chosen > self._at:
+            release_free()  # reading a long prompt's text leaves megabytes in the heap
+            chosen = self._first_that_fits(costs)
+        if chosen is None:
+            others = self._others()
+            raise self._refusal(costs[-1].total + others, others)
+        return costs, chosen
+
+    def _take_back(self, at: int) -> bool:
+        """Load the draft model if a level needs it; if that fails, leave out all that need it."""
+        try:
+            self._levels[at].take_back()
+        except RuntimeUnavailable as error:
+            there = self.level
+            self._levels = [level for level in self._levels if not level.weights]
+            self._at = self._first = self._levels.index(there)
+            self.notes.append(f"{error}: going on with {there.name}")
+            _log.warning(self.notes[-1])
+            return False
+        return True
 
     def _first_that_fits(self, costs: Sequence[Account]) -> int | None:
         room = self._granted - self._others()
@@ -223,7 +205,8 @@ class MemoryGuard:
         self._calm = self._calm + 1 if held + self._ahead() + more <= self._granted else 0
         if self._calm >= self._patience:
             self._calm = 0
-            self._go_to(self._at - 1, "there is room again", held)
+            if self._take_back(self._at - 1):
+                self._go_to(self._at - 1, "there is room again", held)
 
     def _go_to(self, at: int, reason: str, held: int) -> None:
         before, kind = self.level, "retreat" if at > self._at else "return"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from edgedec.decoding import drafting
 from edgedec.decoding.drafting import PLAIN
@@ -23,6 +24,25 @@ _SHORTER, _SMALLER, _NOTHING = DraftLimits(8, 4), DraftLimits(2, 2), DraftLimits
 FULL = "everything"
 
 
+class Unloadable(Protocol):
+    """A draft model whose weights can be given back."""
+
+    def unload(self) -> None: ...
+
+    def load(self) -> None:
+        """Load it again unless it is loaded.
+
+        Raises:
+            RuntimeUnavailable: that is no longer possible.
+
+        """
+        ...
+
+
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     """Resources that a round may use.
@@ -33,8 +53,9 @@ class Level:
         sources: the drafters that may draft; None is all.
         limits: of a draft; None is the policy's own.
         model: whether the draft model keeps a cache.
-        weights: whether it keeps its weights; else they are loaded again when it drafts again.
+        weights: whether it keeps its weights.
         give_back: frees what the level does not use.
+        take_back: loads the draft model's weights if they are gone; raises RuntimeUnavailable.
 
     """
 
@@ -44,7 +65,8 @@ class Level:
     limits: DraftLimits | None = None
     model: bool = True
     weights: bool = True
-    give_back: Callable[[], None] = lambda: None
+    give_back: Callable[[], None] = _nothing
+    take_back: Callable[[], None] = _nothing
 
 
 def levels(
@@ -53,7 +75,7 @@ def levels(
     vocab_size: int,
     *,
     most: int,
-    unload: Callable[[], None] | None = None,
+    draft: Unloadable | None = None,
 ) -> list[Level]:
     """Return the levels of a drafter, from the most memory to the least.
 
@@ -62,11 +84,11 @@ def levels(
         targets: returns the sessions that score their drafts.
         vocab_size: of the target.
         most: drafted tokens of a round without a limit.
-        unload: gives back the draft model's weights; None if it cannot.
+        draft: the draft model; None if there is none, or it stays loaded.
 
     """
     drafter = drafters[0]
-    full = Level(FULL, (drafter.name,))
+    full = Level(FULL, (drafter.name,), take_back=_nothing if draft is None else draft.load)
     if drafter.name == PLAIN:
         return [full]
     found = [full]
@@ -78,18 +100,19 @@ def levels(
     if not isinstance(drafter, Evictable):
         return [*found, replace(small, name="plain decoding", limits=_NOTHING)]
 
-    def alone(name: str, *keep: str, weights: bool = unload is None) -> Level:
+    def alone(name: str, *keep: str, weights: bool = draft is None) -> Level:
         return replace(
             small if keep else replace(small, limits=_NOTHING), name=name, drafters=keep,
             sources=frozenset(keep), model=False, weights=weights,
-            give_back=partial(_give_back, targets, drafters, keep, None if weights else unload),
+            take_back=full.take_back if weights else _nothing,
+            give_back=partial(_give_back, targets, drafters, keep, None if weights else draft),
         )  # fmt: skip
 
     free = sorted(_without_model(drafter.name), key=lambda one: remembered(one, vocab_size, 1))
     if drafting.info(drafter.name).needs_model:
-        if free or unload is not None:
+        if free or draft is not None:
             found.append(alone("no draft model", *free, weights=True))
-        if free and unload is not None:
+        if free and draft is not None:
             found.append(alone("draft model unloaded", *free))
     if len(free) > 1:
         found.append(alone(f"{free[0]} alone", free[0]))
@@ -106,14 +129,14 @@ def _give_back(
     targets: Callable[[], Sequence[Session]],
     drafters: Sequence[Drafter],
     keep: Sequence[str],
-    unload: Callable[[], None] | None,
+    unloaded: Unloadable | None,
 ) -> None:
     _trim(targets)
     for drafter in drafters:
         if isinstance(drafter, Evictable):
             drafter.evict(keep)
-    if unload is not None:
-        unload()
+    if unloaded is not None:
+        unloaded.unload()
 
 
 def _without_model(drafter: str) -> list[str]:

@@ -274,6 +274,7 @@ class Opener:
         # A lost device may not even close; its memory is freed if possible.
         with suppress(EdgedecError):
             parts.close()
+        self.notes += parts.notes
         self._give_way(error)
         # From here on the options differ from those that the user gave.
         self._planned = True

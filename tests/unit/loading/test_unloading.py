@@ -10,7 +10,7 @@ import tiny_tokenizers
 from tiny_gguf import write_tiny_gguf
 
 from edgedec import GenerateOptions, Pipeline
-from edgedec.decoding.session import Model
+from edgedec.decoding.session import Model, Session
 from edgedec.decoding.session_abilities import Rehearsing, Reserving, Trimmable
 from edgedec.errors import BundleError, RuntimeUnavailable, StateError
 from edgedec.export import ExportOptions, export_bundle
@@ -40,23 +40,51 @@ class TestUnloadedOnce(SessionContract):
         model = UnloadableModel(lambda: FakeModel(64))
         model.open(32).prefill(TEXT)
         model.unload()
-        assert not model.loaded
+        model.load()
         return model
 
 
-def test_a_session_is_empty_until_it_computes_again() -> None:
-    loads: list[FakeModel] = []
-    model = UnloadableModel(lambda: loads.append(FakeModel(64)) or loads[-1])  # type: ignore[func-returns-value]
+class Loads:
+    """Loads a model as long as there is one, and remembers what it loaded."""
+
+    def __init__(self, *models: FakeModel) -> None:
+        self.left, self.loaded = list(models), 0
+
+    def __call__(self) -> Model:
+        if not self.left:
+            raise BundleError("draft/model.onnx: no such file")
+        self.loaded += 1
+        return self.left.pop(0)
+
+
+class CannotOpen(FakeModel):
+    def open(self, capacity: int) -> Session:
+        if capacity < 32:
+            raise RuntimeUnavailable("no memory for a session")
+        return super().open(capacity)
+
+
+def test_an_unloaded_session_is_empty_and_opened_again_with_the_model(tmp_path: Path) -> None:
+    loads = Loads(FakeModel(64), FakeModel(64))
+    model = UnloadableModel(loads)
     session, other = model.open(32), model.open(16)
     session.prefill(TEXT)
+    with (tmp_path / "state").open("wb") as file:
+        session.save(file)
     model.unload()
     assert session.length == other.length == 0
     session.rollback(0)
     assert session.capacity == 32
-    assert len(loads) == 1, "an empty session needs no model"
+    with (tmp_path / "state").open("rb") as file:
+        session.load(file)
+    assert (session.length, loads.loaded) == (0, 1), "an empty session needs no model"
+    with pytest.raises(StateError, match="unloaded"):
+        session.prefill(TEXT)
+    model.load()
+    model.load()
     session.prefill(TEXT[:3])
     other.prefill(TEXT[:2])
-    assert (session.length, other.length, len(loads)) == (3, 2, 2)
+    assert (session.length, other.length, loads.loaded) == (3, 2, 2)
     session.close()
     model.unload()
     with pytest.raises(StateError, match="closed"):
@@ -65,19 +93,27 @@ def test_a_session_is_empty_until_it_computes_again() -> None:
         session.prefill(TEXT)
 
 
-def test_a_model_that_is_gone_is_one_line() -> None:
-    models = iter([FakeModel(64)])
-
-    def load() -> Model:
-        for model in models:
-            return model
-        raise BundleError("draft/model.onnx: no such file")
-
-    model = UnloadableModel(load)
-    session = model.open(32)
+@pytest.mark.parametrize(
+    ("models", "reason"),
+    [
+        ([], r"draft/model.onnx: no such file"),
+        ([FakeModel(63)], "is not the model that was unloaded"),
+        ([CannotOpen(64)], "no memory for a session"),
+    ],
+    ids=["gone", "another", "no session"],
+)
+def test_a_model_that_cannot_be_loaded_again_is_one_line_and_stays_unloaded(
+    models: list[FakeModel], reason: str
+) -> None:
+    model = UnloadableModel(Loads(FakeModel(64), *models))
+    session, other = model.open(32), model.open(16)
     model.unload()
-    with pytest.raises(RuntimeUnavailable, match=r"cannot be loaded again: draft/model.onnx"):
+    with pytest.raises(RuntimeUnavailable, match=f"cannot be loaded again: .*{reason}"):
+        model.load()
+    assert session.length == other.length == 0
+    with pytest.raises(StateError, match="unloaded"):
         session.prefill(TEXT)
+    model.unload()
 
 
 def test_it_has_the_abilities_of_its_runtimes_sessions(tmp_path: Path) -> None:

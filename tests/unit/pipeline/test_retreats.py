@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import tiny_tokenizers
 from tiny_gguf import write_tiny_gguf
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
-from edgedec.errors import MemoryBudgetError, StateError
+from edgedec.errors import BundleError, MemoryBudgetError, StateError
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.loading import build as building
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory import guard as guarding
 from edgedec.models.registry import spec_for
@@ -135,7 +137,6 @@ def test_a_twin_that_unloads_the_targets_cache_with_the_draft_is_caught(
 
     def unload(model: UnloadableModel) -> None:
         honest(model)
-        assert not model.loaded
         pipelines[0].engine.target.rollback(0)
 
     def unloaded() -> Any:
@@ -149,6 +150,69 @@ def test_a_twin_that_unloads_the_targets_cache_with_the_draft_is_caught(
     assert unloaded() == expected
     monkeypatch.setattr(UnloadableModel, "unload", unload)
     assert unloaded() != expected
+
+
+@pytest.mark.parametrize("drafter", ["hybrid", "model"])
+def test_a_draft_that_cannot_be_loaded_again_costs_one_line(
+    drafter: str,
+    opened: Open,
+    pair: list[Path],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    expected = pressed(opened("none"), SAMPLERS["greedy"], {}).token_ids
+    draft = tmp_path / pair[1].name
+    (shutil.copytree if pair[1].is_dir() else shutil.copy)(pair[1], draft)
+    with open_pair([pair[0], draft], drafter) as pipeline:
+        guard, target = pipeline._parts.guard, pipeline.engine.target
+        assert guard is not None
+        at = [level.weights for level in guard._levels].index(False)
+        name = guard._levels[at].name
+        # A text that ends without the draft's weights, whose file is then gone.
+        assert pressed(pipeline, SAMPLERS["greedy"], {4: at}).token_ids == expected
+        (shutil.rmtree if draft.is_dir() else Path.unlink)(draft)
+        again = pressed(pipeline, SAMPLERS["greedy"], {})
+        assert again.token_ids == expected
+        assert again.metrics.reused_tokens == len(PROMPT) - 1
+        assert pipeline.engine.target is target
+        assert pressed(pipeline, SAMPLERS["greedy"], {4: -1, 20: 0}).token_ids == expected
+        (note,) = pipeline.notes
+        assert "cannot be loaded again" in note
+        assert note.endswith(f"going on with {name}")
+        assert caplog.text.count("cannot be loaded again") == 1
+
+
+@pytest.mark.parametrize("drafter", ["hybrid", "model"])
+def test_a_text_goes_on_when_its_draft_cannot_be_loaded_again(
+    drafter: str, opened: Open, pair: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = pressed(opened("none"), SAMPLERS["greedy"], {}).token_ids
+
+    def load(*args: object) -> None:
+        raise BundleError("draft: no such file")
+
+    def gone(pipeline: Pipeline) -> Any:
+        guard = pipeline._parts.guard
+        assert guard is not None
+        at = [level.weights for level in guard._levels].index(False)
+        return pressed(pipeline, SAMPLERS["greedy"], {4: at, 20: 0})
+
+    with open_pair(pair, drafter) as pipeline:
+        parts = pipeline._parts
+        monkeypatch.setattr(building, "_loaded", load)
+        result = gone(pipeline)
+        assert result.token_ids == expected
+        assert pipeline._parts is parts, "the target's cache is kept"
+        assert len(pipeline.notes) == 1
+        assert [event.kind for event in result.metrics.memory.events].count("return") == 0
+    monkeypatch.undo()
+    # Broken twin: the guard returns without loading, and the pass finds the model unloaded.
+    with open_pair(pair, drafter) as pipeline:
+        monkeypatch.setattr(guarding, "EVERY", 1)
+        monkeypatch.setattr(guarding, "_PATIENCE", 1)
+        monkeypatch.setattr(guarding.MemoryGuard, "_take_back", lambda self, at: True)
+        with pytest.raises(StateError, match="unloaded"):
+            gone(pipeline)
 
 
 def test_the_next_text_begins_with_everything_again(opened: Open) -> None:
