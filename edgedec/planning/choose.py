@@ -136,7 +136,8 @@ class _Planner:
         """Return the best plan of a family that fits in memory, by formula."""
         if family.refused:
             plan = family.plans[0]
-            nothing = Prediction(0.0, 0.0, self.memory.least(plan), 0.0)
+            peak = self.memory.bytes_of(plan, self.memory.needed)
+            nothing = Prediction(0.0, 0.0, peak, 0.0)
             refused = Candidate(plan, nothing, family.refused, replayed=False)
             return WeighedCandidate(refused, self.memory.needed)
         estimates = {plan: self.forecast.estimate(plan) for plan in family.plans}

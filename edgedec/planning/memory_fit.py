@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from edgedec._support.amounts import size
 from edgedec.decoding.drafting import DRAFT_CONTEXT
 from edgedec.memory.account import AUTO_LENGTH, Account, ModelCosts, Shape, account
+from edgedec.memory.grant import with_spare
 from edgedec.records.plan import Plan
 from edgedec.records.profile import Measured, Profile
 from edgedec.records.workload import LEAST_CONTEXT, Workload
@@ -144,8 +145,8 @@ class MemoryFit:
         return footprint(self._profile, plan, context).total
 
     def least(self, plan: Plan) -> int:
-        """Bytes that it takes with the smallest context that serves the workload."""
-        return self.bytes_of(plan, self._needed)
+        """Memory that it needs with the smallest context that serves the workload."""
+        return with_spare(self.bytes_of(plan, self._needed))
 
     @property
     def amount(self) -> str:
@@ -165,8 +166,8 @@ class MemoryFit:
         return self._needed
 
     def holds(self, plan: Plan, context: int) -> bool:
-        """Return whether a plan with this context fits."""
-        return self.limit is None or self.bytes_of(plan, context) <= self.limit
+        """Return whether a plan with this context fits, and leaves spare what opening leaves."""
+        return self.limit is None or with_spare(self.bytes_of(plan, context)) <= self.limit
 
     def fit(self, rates: Mapping[Plan, float]) -> Fit:
         """Return the plan of a family to use, and its context.

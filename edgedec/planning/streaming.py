@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from edgedec._support.amounts import size
 from edgedec.decoding import drafting
 from edgedec.loading.sources import Source
+from edgedec.memory.grant import spare
 from edgedec.planning.memory_fit import MemoryFit, footprint
 from edgedec.profiling.places import format_streams, streams_weights
 from edgedec.records.place import CPU, Place
@@ -79,7 +80,7 @@ def with_streamed(
     if not able:
         return profile, False
     base = min(able, key=lambda one: one.seconds(1, workload.prompt_tokens))
-    weights = memory - _other_bytes(profile, base, fit.needed) - _SESSIONS
+    weights = memory - spare(memory) - _other_bytes(profile, base, fit.needed) - _SESSIONS
     if weights < _STEP:
         return profile, False
     place = dataclasses.replace(base.place, weight_memory=weights // _STEP * _STEP)

@@ -6,10 +6,15 @@ import pytest
 
 from edgedec._support.amounts import size
 from edgedec.errors import MemoryBudgetError
+from edgedec.loading.sessions import fitted
+from edgedec.memory.account import Account
+from edgedec.memory.costs import Costs
+from edgedec.memory.grant import with_spare
+from edgedec.memory.levels import Level
 from edgedec.planning.choose import decide
 from edgedec.planning.memory_fit import footprint
 from edgedec.planning.predict import predict
-from edgedec.records.plan import Plan
+from edgedec.records.plan import Decision, Plan
 from edgedec.records.workload import LEAST_CONTEXT, Workload
 from tests.profiles import (
     CPU,
@@ -30,12 +35,45 @@ HEAVY = profile(
 FULL = decide(HEAVY, WORK)
 
 
-def peak(plan: Plan, context: int) -> int:
-    return footprint(HEAVY, plan, context).total
+def needed(plan: Plan, context: int) -> int:
+    """The memory that a plan must be given: its peak, and what is left spare."""
+    return with_spare(footprint(HEAVY, plan, context).total)
+
+
+class AsPlanned:
+    """What opening measures, if that is what was planned."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def of(self, level: Level, context: int, *, sampled: bool) -> Account:
+        return footprint(HEAVY, self.plan, context)
+
+    def without_draft(self, needed: int, granted: int) -> str:
+        return ""
+
+    fitting = Costs.fitting
+
+
+def opened(decision: Decision, granted: int) -> int:
+    """The context that opening a plan finds room for."""
+    plan, most = decision.chosen.plan, decision.max_context
+    return fitted(AsPlanned(plan), plan.drafter, granted, most, most)
+
+
+def test_what_is_planned_can_be_opened(monkeypatch):
+    amounts = range(54_000_000, 90_000_000, 1_700_001)
+    for granted in amounts:
+        decision = decide(HEAVY, WORK, granted)
+        assert opened(decision, granted) == decision.max_context
+    # Broken twin: a plan that takes the last byte.
+    monkeypatch.setattr("edgedec.planning.memory_fit.with_spare", lambda needed: needed)
+    with pytest.raises(MemoryBudgetError, match="a context of"):
+        opened(decide(HEAVY, WORK, 58_000_000), 58_000_000)
 
 
 def test_with_enough_memory_nothing_is_given_up():
-    enough = max(one.prediction.peak_bytes for one in FULL.candidates)
+    enough = with_spare(max(one.prediction.peak_bytes for one in FULL.candidates))
     decision = decide(HEAVY, WORK, enough)
     assert decision.chosen == FULL.chosen
     assert decision.max_context == 4096
@@ -45,10 +83,12 @@ def test_with_enough_memory_nothing_is_given_up():
 def test_a_little_less_costs_drafted_tokens_while_speed_is_kept():
     best = max(of(FULL, drafter="model"), key=lambda one: one.plan.draft_length or 0).plan
     assert best.draft_length is not None
-    less = decide(HEAVY, WORK, peak(best, 4096) - 1)
+    less = decide(HEAVY, WORK, needed(best, 4096) - 1)
     (kept,) = (one for one in of(less, drafter="model") if one.plan.draft_length is not None)
     assert kept.plan.draft_length == best.draft_length - 1
-    assert kept.prediction.peak_bytes == peak(kept.plan, 4096), "the context must stay"
+    assert with_spare(kept.prediction.peak_bytes) == needed(kept.plan, 4096), (
+        "the context must stay"
+    )
     assert kept.prediction.tokens_per_second > 0.96 * fastest(FULL, drafter="model")
 
 
@@ -56,8 +96,8 @@ def test_then_context_where_nobody_asked_for_one():
     decision = decide(HEAVY, WORK, 54_000_000)
     assert not decision.chosen.plan.plain
     assert WORK.tokens < decision.max_context < 4096
-    assert peak(decision.chosen.plan, decision.max_context) <= 54_000_000
-    assert peak(decision.chosen.plan, decision.max_context + 1) > 54_000_000
+    assert needed(decision.chosen.plan, decision.max_context) <= 54_000_000
+    assert needed(decision.chosen.plan, decision.max_context + 1) > 54_000_000
     said(decision, "More memory would allow a context of up to 4096 tokens")
 
 
@@ -75,16 +115,15 @@ def test_a_context_that_was_asked_for_stays():
 
 
 def test_then_drafted_tokens_again_and_the_draft_last():
-    needed = WORK.tokens
-    one = peak(Plan(CPU, CPU, "model", 1), needed)
+    one = needed(Plan(CPU, CPU, "model", 1), WORK.tokens)
     decision = decide(HEAVY, WORK, one)
-    assert decision.max_context == needed
+    assert decision.max_context == WORK.tokens
     assert decision.chosen.plan.draft_length == 1
     assert decide(HEAVY, WORK, one - 1).chosen.plan.draft is None
 
 
 def test_an_impossible_budget_names_the_smallest():
-    least = peak(Plan(CPU), WORK.tokens)
+    least = needed(Plan(CPU), WORK.tokens)
     with pytest.raises(MemoryBudgetError, match="the smallest possible is plain on onnx") as caught:
         decide(HEAVY, WORK, least - 1)
     named = int(str(caught.value).split("--memory ")[1].split("MB")[0])
@@ -99,7 +138,7 @@ def test_a_context_beyond_the_model_is_refused():
 
 
 def test_memory_that_nobody_gave_is_what_there_is():
-    enough = max(one.prediction.peak_bytes for one in FULL.candidates)
+    enough = with_spare(max(one.prediction.peak_bytes for one in FULL.candidates))
     free, given = decide(HEAVY, WORK, available=enough), decide(HEAVY, WORK, enough)
     assert free.memory is None
     said(free, f"of the {size(enough)} in total")
@@ -131,5 +170,5 @@ def test_what_does_not_fit_is_set_against_the_choice_by_the_same_formula():
 
 
 def test_no_context_is_too_short_for_a_plan_file():
-    decision = decide(HEAVY, Workload(1, 2), peak(Plan(CPU), LEAST_CONTEXT))
+    decision = decide(HEAVY, Workload(1, 2), needed(Plan(CPU), LEAST_CONTEXT))
     assert decision.max_context == LEAST_CONTEXT
