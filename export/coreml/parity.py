@@ -26,7 +26,8 @@ from edgedec.export.divergence import Divergence, ParityFigures
 from edgedec.export.reference import Reference
 from edgedec.export.tensors import FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
-from edgedec.runtimes.coreml.executor import Feeds, ReferenceExecutor
+from edgedec.runtimes._fixed.executor import Feeds
+from edgedec.runtimes.coreml.executor import ReferenceExecutor
 from edgedec.runtimes.coreml.model import CoremlModel
 
 OnStep = Callable[[int, int], None]

@@ -1,56 +1,19 @@
-"""What computes a program's functions: CoreML on a Mac, the interpreter anywhere."""
+"""What computes a program's functions anywhere: the interpreter of the saved file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from edgedec.coreml.constants import Constants
 from edgedec.coreml.interpreter import Interpreter, empty_state
 from edgedec.coreml.types import Array
+from edgedec.runtimes._fixed.executor import Feeds
 from edgedec.runtimes.coreml.facts import STATE
-
-Feeds = Mapping[str, Array]
-
-
-class Executor(Protocol):
-    """Computes the functions of one program; states are its own objects.
-
-    Attributes:
-        value_bytes: of a number of a state.
-
-    """
-
-    value_bytes: int
-
-    def new_state(self) -> Any:
-        """Return an empty cache."""
-        ...
-
-    def predict(
-        self, function: str, feeds: Feeds, state: Any, check: Callable[[], None]
-    ) -> dict[str, Array]:
-        """Compute a function, which changes the state; floating-point results are float32.
-
-        ``check`` raises to end the call; it may be called at any time, or never.
-        """
-        ...
-
-    def read(self, state: Any) -> Array:
-        """Return the whole cache."""
-        ...
-
-    def write(self, state: Any, cache: Array) -> None:
-        """Replace the whole cache."""
-        ...
-
-    def close(self) -> None:
-        """Release the functions."""
-        ...
 
 
 class ReferenceExecutor:
-    """The interpreter of the saved file.
+    """Implements ``edgedec.runtimes._fixed.executor.Executor`` by the interpreter.
 
     Args:
         constants: of the program.
@@ -71,6 +34,9 @@ class ReferenceExecutor:
     def new_state(self) -> dict[str, Array]:
         return empty_state(self._function("top_1").function)
 
+    def stop_of(self, state: Any) -> None:
+        return None
+
     def predict(
         self, function: str, feeds: Feeds, state: Any, check: Callable[[], None]
     ) -> dict[str, Array]:
@@ -82,6 +48,9 @@ class ReferenceExecutor:
 
     def write(self, state: Any, cache: Array) -> None:
         state[STATE][...] = cache
+
+    def release(self, state: Any) -> None:
+        """Do nothing: the memory is freed with its last reference."""
 
     def close(self) -> None:
         self._functions.clear()

@@ -16,8 +16,8 @@ import numpy as np
 from edgedec._support.fields import one_line
 from edgedec.coreml.types import Array
 from edgedec.errors import PassFailed, RuntimeUnavailable
+from edgedec.runtimes._fixed.executor import Feeds
 from edgedec.runtimes.coreml.devices import COMPUTE_UNITS
-from edgedec.runtimes.coreml.executor import Feeds
 from edgedec.runtimes.coreml.facts import STATE
 
 
@@ -58,6 +58,9 @@ class MacExecutor:
     def new_state(self) -> Any:
         return self._function("top_1").make_state()
 
+    def stop_of(self, state: Any) -> None:
+        return None
+
     def predict(
         self, function: str, feeds: Feeds, state: Any, check: Callable[[], None]
     ) -> dict[str, Array]:
@@ -81,6 +84,9 @@ class MacExecutor:
 
     def write(self, state: Any, cache: Array) -> None:
         state.write_state(STATE, cache)
+
+    def release(self, state: Any) -> None:
+        """Do nothing: the memory is freed with its last reference."""
 
     def close(self) -> None:
         self._functions.clear()

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgedec.coreml.types import Array
-from edgedec.runtimes.coreml.session import CoremlSession
+from edgedec.runtimes._fixed.session import FixedSession
+from edgedec.runtimes.coreml.facts import ProgramFacts
 
 
-class SliceSession(CoremlSession):
+class SliceSession(FixedSession):
     """A pending node's slot follows those before it, so that an accepted chain is in place."""
+
+    runtime = "coreml"
+    _facts: ProgramFacts
 
     def _place(self, count: int) -> list[int]:
         begin = self._length + len(self._places)

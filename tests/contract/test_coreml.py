@@ -13,9 +13,9 @@ from tiny_variants import VARIANTS
 from edgedec.coreml.types import Array
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import IntArray, TokenTree
+from edgedec.runtimes._fixed.session import FixedSession
 from edgedec.runtimes.coreml.blending import BlendSession
 from edgedec.runtimes.coreml.model import CoremlModel
-from edgedec.runtimes.coreml.session import CoremlSession
 from edgedec.runtimes.coreml.slicing import SliceSession
 from edgedec.testing import SessionContract
 
@@ -115,7 +115,7 @@ class WritesItsPadding(BlendSession):
         return feeds
 
 
-def twins(base: type[CoremlSession]) -> dict[str, type[CoremlSession]]:
+def twins(base: type[FixedSession]) -> dict[str, type[FixedSession]]:
     """What can go wrong in either form."""
 
     class SeesEveryNode(base):  # type: ignore[misc, valid-type]
@@ -137,7 +137,7 @@ def twins(base: type[CoremlSession]) -> dict[str, type[CoremlSession]]:
             return super()._pass(other, *rest)
 
     class ForksAnEmptyCache(base):  # type: ignore[misc, valid-type]
-        def _copy(self, length: int) -> CoremlSession:
+        def _copy(self, length: int) -> FixedSession:
             other = super()._copy(length)
             other._cache = self._executor.new_state()
             return other
@@ -173,7 +173,7 @@ TWINS = [
 
 @pytest.mark.parametrize(("form", "twin", "test"), TWINS)
 def test_the_contract_catches(
-    load: Load, form: str, twin: type[CoremlSession], test: str, monkeypatch: pytest.MonkeyPatch
+    load: Load, form: str, twin: type[FixedSession], test: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load(form)
     contract = SessionContract()

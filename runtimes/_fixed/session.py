@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from edgedec.coreml.types import Array
 from edgedec.decoding import snapshot
 from edgedec.decoding.ranking import Scored
 from edgedec.decoding.session import OnChunk, Pass, Want
@@ -16,16 +15,17 @@ from edgedec.decoding.session_base import check_interrupt
 from edgedec.decoding.session_snapshot import SnapshotSession
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SnapshotError
+from edgedec.runtimes._fixed.executor import Array
 
 if TYPE_CHECKING:
-    from edgedec.runtimes.coreml.model import CoremlModel
+    from edgedec.runtimes._fixed.model import FixedModel
 
 # Added to the scores of slots that a row does not see.
 _HIDDEN = np.float32(-4e4)
 
 
-class CoremlSession(SnapshotSession):
-    """Implements ``edgedec.decoding.session.Session``; made by ``CoremlModel.open``.
+class FixedSession(SnapshotSession):
+    """Implements ``edgedec.decoding.session.Session``; made by ``FixedModel.open``.
 
     A pass has as many rows as one of the program's functions; added rows repeat the last token, and
     none attends to them. What rows see is computed here and given to the function.
@@ -36,14 +36,13 @@ class CoremlSession(SnapshotSession):
 
     """
 
-    runtime = "coreml"
-
-    def __init__(self, model: CoremlModel, capacity: int) -> None:
-        super().__init__(capacity, model.info.vocab_size, model.capabilities)
-        self._model, self._facts = model, model.facts
-        self.prefill_chunk = model.facts.read_rows
+    def __init__(self, model: FixedModel, capacity: int) -> None:
         self._executor = model.executor
         self._cache: Any = self._executor.new_state()
+        stop = self._executor.stop_of(self._cache)
+        super().__init__(capacity, model.info.vocab_size, model.capabilities, stop)
+        self._model, self._facts = model, model.facts
+        self.prefill_chunk = model.facts.read_rows
         # By slot the position of its token, -1 for none that is committed.
         self._held: IntArray = np.full(model.facts.slots, -1, np.int64)
         # Slots of the pending nodes.
@@ -102,7 +101,7 @@ class CoremlSession(SnapshotSession):
         return Scored(start, logits, self._facts.top_k, want)
 
     def _ranked(self, start: int, logits: FloatArray, ids: Array) -> Pass:
-        """Return the largest logits in the order that sessions promise, which CoreML does not."""
+        """Return the largest logits in the order that sessions promise, which devices do not."""
         logits = np.where(ids < self._facts.vocab_used, logits, np.float32(-np.inf))
         order = np.lexsort((ids, -logits), axis=-1)
         ranked = np.take_along_axis(ids.astype(np.int64), order, -1)
@@ -125,7 +124,7 @@ class CoremlSession(SnapshotSession):
 
     def _pass(
         self, tree: TokenTree, start: int, stop: int, width: int, function: str
-    ) -> dict[str, Array]:
+    ) -> Mapping[str, Array]:
         """Compute some nodes of a tree, whose earlier ones are pending; rows beyond are padding."""
         slots = self._place(stop - start)
         rows = [*range(start, stop), *[stop - 1] * (width - stop + start)]
@@ -140,12 +139,16 @@ class CoremlSession(SnapshotSession):
             if window:
                 near = where[None] > positions[: stop - start, None] - window
                 mask = visible & near
-            bias = np.where(mask, np.float32(0), _HIDDEN)
-            bias = np.concatenate([bias, np.repeat(bias[-1:], width - len(bias), axis=0)])
-            feeds[f"bias_{window}" if window else "bias"] = bias[None]
+            feeds[f"bias_{window}" if window else "bias"] = self._bias(mask, slots, width)
         return self._executor.predict(
             function, feeds, self._cache, lambda: check_interrupt(self._stop)
         )
+
+    def _bias(self, mask: Array, slots: Sequence[int], width: int) -> Array:
+        """Return what is added to scores, ``[1, width, slots]``; padding sees as the last row."""
+        bias = np.where(mask, np.float32(0), _HIDDEN)
+        bias = np.concatenate([bias, np.repeat(bias[-1:], width - len(bias), axis=0)])
+        return bias[None]
 
     def _visible(self, tree: TokenTree, start: int, stop: int) -> tuple[Array, IntArray]:
         """Return which slots nodes see ``[nodes, slots]``, and every slot's position."""
@@ -163,9 +166,9 @@ class CoremlSession(SnapshotSession):
     def _angles(self, positions: IntArray) -> dict[str, Array]:
         """Return the inputs that tell the functions where rows stand in the text."""
         feeds: dict[str, Array] = {}
-        if self._facts.positions or self._facts.form == "slice":
+        if self._facts.takes_positions:
             feeds["positions"] = positions.astype(np.int32)
-        if self._facts.form == "blend":
+        if self._facts.takes_angles:
             for index, rope in enumerate(self._facts.ropes):
                 angles = np.outer(positions.astype(np.float64), rope.frequencies)
                 feeds[f"cos_{index}"] = (np.cos(angles) * rope.magnitude).astype(np.float32)
@@ -187,7 +190,7 @@ class CoremlSession(SnapshotSession):
         self._held[self._held >= length] = -1
         self._places.clear()
 
-    def _copy(self, length: int) -> CoremlSession:
+    def _copy(self, length: int) -> FixedSession:
         other = self._model.open(self.capacity)
         self._executor.write(other._cache, self._executor.read(self._cache))
         other._held[:] = np.where(self._held < length, self._held, -1)
@@ -233,4 +236,24 @@ class CoremlSession(SnapshotSession):
         return length
 
     def _release(self) -> None:
+        self._executor.release(self._cache)
         self._cache = None
+
+
+class FreeSlots(FixedSession):
+    """Tokens stand anywhere in the cache, and only the host knows where.
+
+    A commit moves nothing: slots of dropped nodes are free for the next ones.
+    """
+
+    def _place(self, count: int) -> list[int]:
+        taken = self._held >= 0
+        taken[self._places] = True
+        found: list[int] = np.flatnonzero(~taken)[:count].tolist()
+        return found
+
+    def _room(self) -> int:
+        return self._facts.slots  # rows of padding are written nowhere
+
+    def _gather(self, path: Sequence[int]) -> list[int]:
+        return [self._places[node] for node in path]

@@ -1,0 +1,61 @@
+"""What computes the functions of a program of fixed widths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from edgedec.decoding.session_base import Stop
+
+Array = npt.NDArray[Any]
+Feeds = Mapping[str, Array]
+
+
+class Executor(Protocol):
+    """Computes the functions of one program; states are its own objects.
+
+    For each width ``n`` there are ``top_n``, whose results are the largest logits of each row
+    (``top_0``) and their ids (``top_1``), ``logits_n`` with all ``logits``, and ``read_m``, which
+    reads a prompt's chunk and returns nothing of use.
+
+    Attributes:
+        value_bytes: of a number of a state.
+
+    """
+
+    value_bytes: int
+
+    def new_state(self) -> Any:
+        """Return an empty cache."""
+        ...
+
+    def stop_of(self, state: Any) -> Stop | None:
+        """Return what stops a running pass of this state; None if passes ask ``check``."""
+        ...
+
+    def predict(
+        self, function: str, feeds: Feeds, state: Any, check: Callable[[], None]
+    ) -> Mapping[str, Array]:
+        """Compute a function, which changes the state; floating-point results are float32.
+
+        ``check`` raises to end the call; it may be called at any time, or never.
+        """
+        ...
+
+    def read(self, state: Any) -> Array:
+        """Return the whole cache."""
+        ...
+
+    def write(self, state: Any, cache: Array) -> None:
+        """Replace the whole cache."""
+        ...
+
+    def release(self, state: Any) -> None:
+        """Free a cache, after the pass that another thread may be running with it."""
+        ...
+
+    def close(self) -> None:
+        """Release the functions."""
+        ...
