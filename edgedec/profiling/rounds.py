@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from edgedec.decoding.acceptance import GumbelCoupling
 from edgedec.decoding.drafting.base import Drafter, DrafterParts
@@ -18,51 +19,70 @@ from edgedec.decoding.sampling import Sampler, SamplingParams
 from edgedec.decoding.session import Session
 from edgedec.decoding.stopping import NoText, StopRule
 from edgedec.decoding.translation import Translation
+from edgedec.decoding.tree import TokenTree
 
 _ROUNDS = 24
 _DRAFTED = 4
 
 
-class TimedSession:
-    """Session wrapper that sums the seconds of its passes."""
+class TimedPass(NamedTuple):
+    """One pass: its rows and whether they were scored, tokens in the cache before it, seconds."""
 
-    def __init__(self, session: Session, clock: Callable[[], float]) -> None:
+    rows: int
+    scored: bool
+    context: int
+    seconds: float
+
+
+class TimedSession:
+    """Session wrapper that times its passes; ``passes`` are those since they were last taken."""
+
+    def __init__(self, session: Session, clock: Callable[[], float] = perf_counter) -> None:
         self._session, self._clock = session, clock
-        self.seconds = 0.0
+        self.passes: list[TimedPass] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def forward(self, *args: Any, **more: Any) -> Any:
-        return self._timed(self._session.forward, *args, **more)
+    def forward(self, tree: TokenTree, start: int = 0, *args: Any, **more: Any) -> Any:
+        with self._timed(len(tree) - start, start, scored=True):
+            return self._session.forward(tree, start, *args, **more)
 
-    def prefill(self, *args: Any, **more: Any) -> Any:
-        return self._timed(self._session.prefill, *args, **more)
+    def prefill(self, tokens: Sequence[int], *args: Any, **more: Any) -> Any:
+        with self._timed(len(tokens), 0, scored=False):
+            return self._session.prefill(tokens, *args, **more)
 
-    def _timed(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        begin = self._clock()
+    def take(self) -> list[TimedPass]:
+        """Return the passes, and forget them."""
+        taken, self.passes = self.passes, []
+        return taken
+
+    @contextmanager
+    def _timed(self, rows: int, pending: int, *, scored: bool) -> Iterator[None]:
+        context, begin = self._session.length + pending, self._clock()
         try:
-            return call(*args, **more)
+            yield
         finally:
-            self.seconds += self._clock() - begin
+            seconds = self._clock() - begin
+            self.passes.append(TimedPass(rows, scored, context, seconds))
 
 
-class _OutsidePasses(Metrics):
-    """Metrics with the seconds of each round outside passes."""
+class TimedRounds(Metrics):
+    """Metrics that keep each round's passes, by session, and its seconds outside them."""
 
-    __slots__ = ("_last", "_timers", "rounds")
+    __slots__ = ("_timers", "outside", "passes")
 
     def __init__(self, timers: Sequence[TimedSession]) -> None:
         super().__init__()
         self._timers = timers
-        self._last = 0.0
-        self.rounds: list[float] = []
+        self.outside: list[float] = []
+        self.passes: list[list[list[TimedPass]]] = []
 
     def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
         super().observe(record, total_s, lone_row_s)
-        passes = sum(timer.seconds for timer in self._timers)
-        self.rounds.append(total_s - (passes - self._last))
-        self._last = passes
+        taken = [timer.take() for timer in self._timers]
+        self.passes.append(taken)
+        self.outside.append(total_s - sum(one.seconds for own in taken for one in own))
 
 
 def overheads(
@@ -111,13 +131,13 @@ def _overhead(
     sampler = Sampler(SamplingParams(), vocab_size, prompt)
     limit = min(engine.room(prompt), _ROUNDS * (1 if draft is None else 1 + _DRAFTED))
     stop = StopRule(max_new_tokens=limit, stream=NoText())
-    metrics = _OutsidePasses(timers)
+    metrics = TimedRounds(timers)
     rounds = engine.run(Request(prompt, sampler, stop), metrics)
     for _ in rounds:
-        if len(metrics.rounds) >= _ROUNDS:
+        if len(metrics.outside) >= _ROUNDS:
             break
     rounds.close()  # type: ignore[attr-defined]
     for timer in timers:
         timer.rollback(0)
     # The first round runs with cold processor caches and contains the prompt's reading.
-    return max(0.0, median(metrics.rounds[1:] or metrics.rounds))
+    return max(0.0, median(metrics.outside[1:] or metrics.outside))

@@ -93,13 +93,17 @@ def replay(
 
 
 def decode(
-    engine: Engine, trace: Trace, vocab_size: int, new_tokens: int
+    engine: Engine,
+    trace: Trace,
+    vocab_size: int,
+    new_tokens: int,
+    metrics: Metrics | None = None,
 ) -> tuple[list[int], Metrics]:
     """Decode greedily after a trace's prompt, at most to its end; return tokens and metrics."""
     prompt = list(trace.tokens[: trace.prompt])
     sampler = Sampler(SamplingParams(), vocab_size, prompt)
     stop = StopRule(max_new_tokens=min(new_tokens, len(trace.tokens) - trace.prompt))
-    metrics = Metrics()
+    metrics = Metrics() if metrics is None else metrics
     rounds = engine.run(Request(prompt, sampler, stop), metrics)
     return [emission.token for emissions in rounds for emission in emissions], metrics
 
