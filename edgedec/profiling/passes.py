@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from time import perf_counter
 
+from edgedec.decoding.policy.cost import plausible
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.errors import CannotRollback
@@ -56,9 +57,9 @@ def sweep(
 
     Widths take turns, so that a disturbance affects them all. A pass that was interrupted, or that
     takes 10% longer than the quickest of its width, was disturbed: a width's figure is the median
-    of the others, its spread that of all. If all were interrupted, the quickest stand in and the
-    figures are not steady. Every place is timed by the wall clock: process time would hide what a
-    place with one thread waits for.
+    of the others, its spread that of all. If all were interrupted, the quickest stand in, held to
+    what wider passes show, and the figures are not steady. Every place is timed by the wall clock:
+    process time would hide what a place with one thread waits for.
 
     Sweeps go on until every width has five valid passes or the budget is spent; at least two run. A
     recurrent model, which cannot roll back, is measured with single rows only and reads on as it is
@@ -88,7 +89,7 @@ def sweep(
             break
         if turn > 0 and now() - started > budget_s:
             break
-    medians = tuple(times.median for times in found.values())
+    medians = plausible([times.median for times in found.values()])
     spreads = tuple(spread(times.all) for times in found.values())
     steady = min(len(_calm(times.clean)) for times in found.values()) >= _FEWEST
     return Swept(PassTimes(context, tuple(found), medians, spreads), steady)

@@ -103,10 +103,10 @@ def calibrate(
     finally:
         session.rollback(base)
     quickest = [min(times) for times in zip(*sweeps, strict=True)]
-    return CostCurve(tuple(widths), _plausible(quickest), len(agreed) >= _SWEEPS)
+    return CostCurve(tuple(widths), plausible(quickest), len(agreed) >= _SWEEPS)
 
 
-def _plausible(seconds: Sequence[float]) -> tuple[float, ...]:
+def plausible(seconds: Sequence[float]) -> tuple[float, ...]:
     """Lower a pass that is far slower than a wider one."""
     least, found = float("inf"), []
     for one in reversed(seconds):

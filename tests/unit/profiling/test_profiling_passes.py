@@ -29,7 +29,7 @@ class Slow:
     def __init__(self, disturb: Iterator[float], logits_s: float = 0.0) -> None:
         self._session = FakeModel(vocab_size=8).open(512)
         self._disturb, self._logits_s = disturb, logits_s
-        self.now = 0.0
+        self.now, self.rows = 0.0, 0
         self.interrupted = False
         self.interrupted_by = lambda factor: False
 
@@ -42,6 +42,7 @@ class Slow:
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
         scored = self._session.forward(tree, start, want)
+        self.rows = len(tree)
         factor = next(self._disturb)
         self.interrupted = self.interrupted_by(factor)
         self.now += cost(len(tree)) * factor
@@ -143,6 +144,14 @@ def test_where_all_were_interrupted_the_quickest_stand_in_for_them() -> None:
     found = passes.sweep(session, WIDTHS, SAMPLE, 1.0, lambda: session.now, lambda: next(marks))
     assert found.times.seconds == pytest.approx([cost(rows) for rows in found.times.widths])
     assert not found.steady
+
+
+def test_a_width_that_was_never_undisturbed_is_held_to_what_wider_passes_show() -> None:
+    lone = Slow(calm())
+    lone._disturb = iter(lambda: 5.0 if lone.rows == 1 else 1.0, None)
+    found = sweep(lone).times
+    assert found.seconds[0] == pytest.approx(1.4 * cost(2))
+    assert found.seconds[1:] == pytest.approx([cost(rows) for rows in found.widths[1:]])
 
 
 def test_a_machine_that_never_rests_is_noticed_within_the_budget() -> None:
