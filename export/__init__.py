@@ -34,7 +34,7 @@ def export_bundle(options: ExportOptions, progress: Progress | None = None) -> E
         RuntimeUnavailable: the extra ``export`` is not installed.
 
     """
-    with _explained_imports():
+    with explained_imports():
         from edgedec.export.bundling import write_bundle
     return write_bundle(options, progress or _silent)
 
@@ -47,7 +47,7 @@ def source_files(folder: Path) -> list[Path]:
         RuntimeUnavailable: the extra ``export`` is not installed.
 
     """
-    with _explained_imports():
+    with explained_imports():
         from edgedec.export.checkpoint import Checkpoint
         from edgedec.export.tokenizer import FILES
     tensors = Checkpoint.open(folder).tensors.files
@@ -56,7 +56,7 @@ def source_files(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def _explained_imports() -> Iterator[None]:
+def explained_imports() -> Iterator[None]:
     """Say how to install a package that the exporter lacks; hold Ctrl-C back until all is there."""
     try:
         with held_back():

@@ -12,6 +12,7 @@ from edgedec.cli import _options
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from edgedec.doctor.coreml.plans import PlacedProgram
     from edgedec.doctor.survey import Survey, SurveyedDevice
     from edgedec.hardware.device import Speed
 
@@ -21,13 +22,14 @@ _RATES = ("weights", "GB/s", "GFLOP/s", "int4\nGB/s", "int4\nGFLOP/s")
 
 
 @click.command()
+@click.argument("bundle", required=False)
 @click.option(
     "--measure/--no-measure",
     default=True,
     help="Measure how fast each device reads weights and computes, or only list them.",
 )
 @_options.as_json
-def command(measure: bool, as_json: bool) -> None:
+def command(bundle: str | None, measure: bool, as_json: bool) -> None:
     """List what the runtimes can compute on, and how fast that is.
 
     GB/s is what a product with one row reads of its weights, as decoding does; GFLOP/s is what
@@ -37,14 +39,20 @@ def command(measure: bool, as_json: bool) -> None:
     Packages such as onnxruntime-ep-openvino bring ONNX Runtime more devices. llama.cpp has
     those of its build, and one more if GGML_BACKEND_PATH names a backend's library.
 
+    With BUNDLE, one that holds CoreML programs, also list where CoreML would compute each of
+    their functions, from its compute plan: on macOS only, and a plan, not a measurement.
+
     \b
     edgedec devices
     edgedec devices --no-measure
+    edgedec devices ./my-bundle --no-measure
     edgedec devices --json
     """
     from edgedec._support.fields import to_json
     from edgedec.cli import _output
     from edgedec.doctor.survey import survey
+
+    placed = () if bundle is None else _placed(bundle)
 
     with _output.progress("measuring") as listen:
         found = survey(
@@ -52,9 +60,18 @@ def command(measure: bool, as_json: bool) -> None:
             on_progress=(lambda _, done, total: listen(done, total)) if listen else None,
         )
     if as_json:
-        _output.print_json(to_json(found))
-    else:
-        _print(found)
+        _output.print_json(to_json(found) | ({"coreml": to_json(placed)} if placed else {}))
+        return
+    _print(found)
+    if placed:
+        click.echo()
+        _output.table(line for program in placed for line in program.lines())
+
+
+def _placed(bundle: str) -> tuple[PlacedProgram, ...]:
+    from edgedec.doctor import coreml
+
+    return coreml.placed(coreml.programs_of(bundle))
 
 
 def _print(found: Survey) -> None:

@@ -8,19 +8,39 @@ import click
 
 from edgedec.cli import _options
 
+SAMPLE = ""
+
 
 @click.command()
+@click.option(
+    "--coreml",
+    is_flag=False,
+    flag_value=SAMPLE,
+    metavar="[BUNDLE]",
+    help="Check CoreML programs instead: those of BUNDLE, or small ones with random weights. On "
+    "macOS each is compiled, its compute plan is read, its numbers are compared with the "
+    "interpreter's, and every function is timed, on processor, GPU and Neural Engine.",
+)
 @_options.as_json
-def command(as_json: bool) -> None:
+def command(coreml: str | None, as_json: bool) -> None:
     """Show what is installed and what is missing.
 
     Exit code 1 when something is wrong; each problem comes with how to fix it. A missing
     extra is not a problem: it is optional.
 
+    --coreml prints one block to paste into an issue: CoreML packages have never yet run on a
+    Mac. Elsewhere the interpreter computes, with values rounded to fp16, and the block says
+    what only a Mac can show.
+
     \b
     edgedec doctor
     edgedec doctor --json
+    edgedec doctor --coreml
+    edgedec doctor --coreml ./my-bundle
     """
+    if coreml is not None:
+        _check_coreml(coreml, as_json)
+        return
     from edgedec.cli import _output
     from edgedec.doctor.report import examine
 
@@ -30,6 +50,30 @@ def command(as_json: bool) -> None:
     else:
         _print(facts)
     if facts["problems"]:
+        raise click.exceptions.Exit(1)
+
+
+def _check_coreml(bundle: str, as_json: bool) -> None:
+    """Check a bundle's CoreML programs, or the samples; a step that fails is an exit code of 1."""
+    from edgedec._support.fields import to_json
+    from edgedec.cli import _output
+    from edgedec.doctor import coreml
+
+    with _output.progress("checking") as listen:
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if listen is not None:
+                listen(done, total)
+
+        if bundle == SAMPLE:
+            found = coreml.check_sample(on_progress)
+        else:
+            found = coreml.check_bundle(bundle, on_progress)
+    if as_json:
+        _output.print_json({**to_json(found), "failures": found.failures()})
+    else:
+        click.echo(coreml.block(found))
+    if found.failures():
         raise click.exceptions.Exit(1)
 
 

@@ -21,7 +21,7 @@ _OLDEST = 15
 def find_devices() -> list[Device]:
     """Return the devices here; the interpreter is one that every machine has."""
     found = []
-    if _missing() is None:
+    if missing() is None:
         found = [
             Device("coreml", name, kind, f"{_NAMES[name]} (untested: no Mac was at hand)")
             for name, kind in _KINDS.items()
@@ -43,10 +43,10 @@ def check_device(device: str | None, where: str) -> str:
     """
     if device == REFERENCE:
         return REFERENCE
-    missing = _missing()
-    if missing is not None:
+    lacking = missing()
+    if lacking is not None:
         raise RuntimeUnavailable(
-            f"{where}: {missing}; --device {REFERENCE} decodes it anywhere, slowly"
+            f"{where}: {lacking}; --device {REFERENCE} decodes it anywhere, slowly"
         )
     device = device or "gpu"
     if device not in COMPUTE_UNITS:
@@ -55,7 +55,7 @@ def check_device(device: str | None, where: str) -> str:
     return device
 
 
-def _missing() -> str | None:
+def missing() -> str | None:
     """Return what CoreML lacks here, or None."""
     if platform.system() != "Darwin":
         return "CoreML computes on macOS only"

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from edgedec.coreml.constants import Constants
 from edgedec.coreml.interpreter import Interpreter, empty_state
 from edgedec.coreml.types import Array
-from edgedec.runtimes._fixed.executor import Feeds
+from edgedec.runtimes._fixed.executor import Executor, Feeds
 from edgedec.runtimes.coreml.facts import STATE
+
+
+class CoremlExecutor(Executor, Protocol):
+    """An executor whose functions can be made ready before they are needed."""
+
+    def load(self, function: str) -> None:
+        """Make a function ready, as ``predict`` does when it is first needed."""
+        ...
 
 
 class ReferenceExecutor:
@@ -30,6 +38,9 @@ class ReferenceExecutor:
         if name not in self._functions:
             self._functions[name] = Interpreter(self._constants, name)
         return self._functions[name]
+
+    def load(self, function: str) -> None:
+        self._function(function)
 
     def new_state(self) -> dict[str, Array]:
         return empty_state(self._function("top_1").function)

@@ -1,59 +1,49 @@
-"""CoreML through coremltools, on macOS.
+"""Computes functions with CoreML, on macOS.
 
-Nothing here has run on a Mac yet: it follows coremltools 9.0's documentation of ``MLModel`` with
-functions and of ``MLState``.
+Nothing here has run on a Mac yet: it follows coremltools 9.0's documentation of
+``CompiledMLModel`` and of ``MLState``.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edgedec._support.fields import one_line
 from edgedec.coreml.types import Array
-from edgedec.errors import PassFailed, RuntimeUnavailable
+from edgedec.errors import PassFailed
 from edgedec.runtimes._fixed.executor import Feeds
-from edgedec.runtimes.coreml.devices import COMPUTE_UNITS
+from edgedec.runtimes.coreml.compiled import CompiledProgram
 from edgedec.runtimes.coreml.facts import STATE
 
 
 class MacExecutor:
-    """Functions of a package, each loaded when it is first needed.
+    """Functions of a program, each loaded when it is first needed.
 
     Args:
-        folder: the ``.mlpackage``.
+        program: what CoreML compiled; closed with this.
         device: ``cpu``, ``gpu`` or ``ane``; CoreML may choose another.
 
     """
 
     value_bytes = 2
 
-    def __init__(self, folder: Path, device: str) -> None:
-        import coremltools
-
-        self._tools: Any = coremltools
-        self._folder, self._device = folder, device
+    def __init__(self, program: CompiledProgram, device: str) -> None:
+        self._program, self._device = program, device
         self._functions: dict[str, Any] = {}
         self._loading = threading.Lock()
 
     def _function(self, name: str) -> Any:
         with self._loading:
             if name not in self._functions:
-                units = getattr(self._tools.ComputeUnit, COMPUTE_UNITS[self._device])
-                try:
-                    self._functions[name] = self._tools.models.MLModel(
-                        str(self._folder), function_name=name, compute_units=units
-                    )
-                except Exception as error:  # whatever the system says
-                    raise RuntimeUnavailable(
-                        f"{self._folder}: CoreML does not load {name} on {self._device}:"
-                        f" {one_line(str(error))}"
-                    ) from None
+                self._functions[name] = self._program.load(name, self._device)
             return self._functions[name]
+
+    def load(self, function: str) -> None:
+        self._function(function)
 
     def new_state(self) -> Any:
         return self._function("top_1").make_state()
@@ -90,3 +80,4 @@ class MacExecutor:
 
     def close(self) -> None:
         self._functions.clear()
+        self._program.close()

@@ -52,9 +52,10 @@ class CoremlModel(FixedModel):
         chosen = check_device(device, str(package.folder))
         if chosen == REFERENCE:
             return cls(package, ReferenceExecutor(Constants(package, exact=exact)))
+        from edgedec.runtimes.coreml.compiled import CompiledProgram
         from edgedec.runtimes.coreml.mac import MacExecutor
 
-        return cls(package, MacExecutor(package.folder, chosen))
+        return cls(package, MacExecutor(CompiledProgram(package.folder), chosen))
 
 
 def _fingerprint(folder: Path, value_bytes: int) -> str:

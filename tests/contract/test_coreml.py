@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import fake_coremltools
 import numpy as np
 import pytest
 from tiny_models import write_tiny_program
 from tiny_variants import VARIANTS
 
+from edgedec.coreml import Package
 from edgedec.coreml.types import Array
 from edgedec.decoding.session import Pass, Want
 from edgedec.decoding.tree import IntArray, TokenTree
 from edgedec.runtimes._fixed.session import FixedSession
 from edgedec.runtimes.coreml.blending import BlendSession
+from edgedec.runtimes.coreml.compiled import CompiledProgram
+from edgedec.runtimes.coreml.mac import MacExecutor
 from edgedec.runtimes.coreml.model import CoremlModel
 from edgedec.runtimes.coreml.slicing import SliceSession
 from edgedec.testing import SessionContract
@@ -68,6 +72,32 @@ class TestHalf(SessionContract):
     @pytest.fixture
     def model(self, load: Load, form: str) -> CoremlModel:
         return load(form, exact=False)
+
+
+@pytest.fixture(scope="module")
+def macs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, CoremlModel]]:
+    """Tiny programs by form, computed by the executor for macOS over a double of coremltools."""
+    found = {}
+    for form in FORMS:
+        folder = tmp_path_factory.mktemp(f"mac-{form}")
+        write_tiny_program(folder, form)
+        package = Package.open(folder / "model.mlpackage")
+        program = CompiledProgram(package.folder, fake_coremltools.tools())
+        found[form] = CoremlModel(package, MacExecutor(program, "gpu"))
+    yield found
+    for model in found.values():
+        model.close()
+
+
+@pytest.mark.parametrize("form", FORMS)
+class TestMac(SessionContract):
+    """What the executor for macOS does with coremltools' functions and states."""
+
+    tolerance = 0.15
+
+    @pytest.fixture
+    def model(self, macs: dict[str, CoremlModel], form: str) -> CoremlModel:
+        return macs[form]
 
 
 @pytest.mark.parametrize("form", FORMS)
