@@ -13,8 +13,7 @@ from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.reading import shared_length
 from edgedec.decoding.session import Model
 from edgedec.loading.sources import Pair
-from edgedec.memory.guard import MemoryGuard
-from edgedec.memory.restrained import Restrained
+from edgedec.memory.guard import MemoryGuard, Restrained
 from edgedec.text.tokenizer import Tokenizer
 
 

@@ -19,10 +19,9 @@ from edgedec.hardware.resident import resident_bytes, unread_bytes
 from edgedec.loading.options import OpenOptions
 from edgedec.memory.account import AUTO_LENGTH, FLOAT_BYTES, ModelCosts, remembered
 from edgedec.memory.budget import CachePlan, plan_caches
-from edgedec.memory.costs import Costs
 from edgedec.memory.grant import granting, spare, with_spare
 from edgedec.memory.guard import MemoryGuard
-from edgedec.memory.levels import FULL, Level, Unloadable, levels
+from edgedec.memory.levels import FULL, Costs, Level, Unloadable, levels
 from edgedec.records.plan import OVERLAPPED, Plan
 
 # Drafts are given up before the context falls below the first; below the second it is useless.

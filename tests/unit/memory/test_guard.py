@@ -13,11 +13,9 @@ from edgedec.errors import MemoryBudgetError
 from edgedec.hardware.machine import Memory
 from edgedec.loading.sessions import fitted
 from edgedec.memory.account import ModelCosts
-from edgedec.memory.costs import Costs
 from edgedec.memory.grant import granting
-from edgedec.memory.guard import EVERY, MemoryGuard
-from edgedec.memory.levels import Level
-from edgedec.memory.restrained import Restrained
+from edgedec.memory.guard import EVERY, MemoryGuard, Restrained
+from edgedec.memory.levels import Costs, Level
 from edgedec.testing import FakeModel
 
 MB = 1_000_000

@@ -8,9 +8,8 @@ from edgedec._support.amounts import size
 from edgedec.errors import MemoryBudgetError
 from edgedec.loading.sessions import fitted
 from edgedec.memory.account import Account
-from edgedec.memory.costs import Costs
 from edgedec.memory.grant import with_spare
-from edgedec.memory.levels import Level
+from edgedec.memory.levels import Costs, Level
 from edgedec.planning.choose import decide
 from edgedec.planning.memory_fit import footprint
 from edgedec.planning.predict import predict
