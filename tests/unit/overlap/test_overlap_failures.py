@@ -33,8 +33,7 @@ from edgedec.decoding.session_abilities import Phase
 from edgedec.decoding.translation import Translation
 from edgedec.errors import InputError, RuntimeUnavailable, StateError
 from edgedec.overlap.engine import OverlappedEngine
-from edgedec.overlap.lookahead import Lookahead
-from edgedec.overlap.worker import Worker
+from edgedec.overlap.lookahead import Lookahead, Worker
 from edgedec.replay.virtual_clock import VirtualClock
 from edgedec.testing import FakeModel, PacedModel
 

@@ -11,7 +11,7 @@ from running_threads import threads
 
 from edgedec.errors import Interrupted
 from edgedec.overlap.clock import Clock, Signal, WallClock
-from edgedec.overlap.worker import Worker
+from edgedec.overlap.lookahead import Worker
 from edgedec.replay.virtual_clock import VirtualClock
 
 
