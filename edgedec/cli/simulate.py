@@ -199,8 +199,8 @@ def _papers(as_json: bool) -> None:
     table = [("paper and figure", "published", "simulated", "verdict")]
     table += [
         (
-            f"{row.paper}: {row.figure}",
-            f"{row.published:.3g}",
+            f"{row.claim.paper}: {row.claim.figure}",
+            f"{row.claim.published:.3g}",
             f"{row.low:.3g}..{row.high:.3g}",
             row.verdict,
         )
@@ -209,4 +209,4 @@ def _papers(as_json: bool) -> None:
     _terminal.columns(table)
     for row in rows:
         if not row.passed:
-            click.echo(f"{row.paper}, {row.figure}: {row.remark}")
+            click.echo(f"{row.claim.paper}, {row.claim.figure}: {row.claim.remark}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgedec.errors import InputError
@@ -11,8 +11,7 @@ from edgedec.records.plan import Plan, Prediction
 from edgedec.records.profile import SCHEMA, Measured, Profile
 from edgedec.records.trace import Trace
 from edgedec.records.workload import Workload
-from edgedec.simulation.cards import Card, DeviceCard
-from edgedec.simulation.figures import Figure
+from edgedec.simulation.cards import Card
 from edgedec.simulation.roofline import ModelSize, Roofline, contention, peak
 
 
@@ -91,33 +90,13 @@ def span(
 
 def corner(card: Card, *, fast: bool) -> Card:
     """Return the card with every range at one end, except memory, so that the same plans fit."""
-
-    def more(figure: Figure) -> Figure:
-        return figure.fixed(figure.high if fast else figure.low)
-
-    def less(figure: Figure) -> Figure:
-        return figure.fixed(figure.low if fast else figure.high)
-
-    devices = {name: _device(device, more, less) for name, device in card.devices.items()}
-    links = tuple(
-        replace(link, bandwidth=more(link.bandwidth), latency_s=less(link.latency_s))
-        for link in card.links
-    )
-    storage = None if card.storage is None else more(card.storage)
-    return replace(card, devices=devices, links=links, storage=storage)
-
-
-def _device(
-    device: DeviceCard, more: Callable[[Figure], Figure], less: Callable[[Figure], Figure]
-) -> DeviceCard:
-    return replace(
-        device,
-        bandwidth=more(device.bandwidth),
-        bandwidth_share=more(device.bandwidth_share),
-        flops={name: more(figure) for name, figure in device.flops.items()},
-        flops_share=more(device.flops_share),
-        launch_s=less(device.launch_s),
-    )
+    ends = {}
+    for where, figure in card.figures().items():
+        name = where.rpartition(".")[2]
+        if name != "memory_bytes":
+            # Of seconds, fewer are faster.
+            ends[where] = figure.high if fast is not name.endswith("_s") else figure.low
+    return card.fixed(ends)
 
 
 def _measured(

@@ -47,9 +47,9 @@ def papers(suite: Suite, recorder: Recorder) -> list[Row]:
         recorder.add(kind="claim", **row.to_json())
         rows.append(
             {
-                "paper": row.paper,
-                "figure": row.figure,
-                "published": round(row.published, 3),
+                "paper": row.claim.paper,
+                "figure": row.claim.figure,
+                "published": round(row.claim.published, 3),
                 "produced": f"{row.low:.3g}..{row.high:.3g}",
                 "spread": row.spread,
                 "verdict": row.verdict,

@@ -84,7 +84,7 @@ class Machine:
         cpu = Roofline(card, "cpu", self._target(_LAYERS - on_gpu))
         one_s, tree_s = cpu.seconds(1, _CONTEXT), cpu.seconds(self.nodes, _CONTEXT)
         if on_gpu:
-            offloaded = Roofline(card, "gpu", _fp16("offloaded", on_gpu, on_gpu * _LAYER))
+            offloaded = Roofline(card, "gpu", _size("offloaded", on_gpu, on_gpu * _LAYER))
             tree_s += offloaded.seconds(self.nodes, _CONTEXT)
         draft = Roofline(card, "gpu", draft_size(values[DRAFT_LAYERS]))
         level_s = draft.seconds(_WIDTH, _CONTEXT)
@@ -99,18 +99,7 @@ class Machine:
         return 1 / (metrics.tpot_s + self._prompt_s(card, values))
 
     def _target(self, layers: int = _LAYERS) -> ModelSize:
-        parameters = layers * _LAYER + _VOCABULARY
-        bytes_each = 4 if self.precision == "fp32" else 1
-        return ModelSize(
-            name="LLaMA-2-7B",
-            parameters=parameters,
-            weight_bytes=bytes_each * parameters,
-            kv_bytes_per_token=2 * layers * 4096 * 4,
-            layers=layers,
-            hidden=4096,
-            precision=self.precision,
-            vocab_size=VOCAB,
-        )
+        return _size("LLaMA-2-7B", layers, layers * _LAYER + _VOCABULARY, self.precision)
 
     def _prompt_s(self, card: Card, values: Mapping[str, float]) -> float:
         """Return the seconds of reading the prompt, per token of an answer."""
@@ -120,7 +109,7 @@ class Machine:
 
 def draft_size(layers: float) -> ModelSize:
     """Return the fp16 draft with this many decoder layers."""
-    return _fp16("draft", layers, int(layers * _LAYER) + _GATES + _VOCABULARY)
+    return _size("draft", layers, int(layers * _LAYER) + _GATES + _VOCABULARY)
 
 
 def gpu_gigabytes(values: Mapping[str, float]) -> float:
@@ -134,15 +123,16 @@ def gpu_gigabytes(values: Mapping[str, float]) -> float:
     return held / 1e9 + values["buffers, GB"]
 
 
-def _fp16(name: str, layers: float, parameters: int) -> ModelSize:
+def _size(name: str, layers: float, parameters: int, precision: str = "fp16") -> ModelSize:
     return ModelSize(
         name=f"{name} of {layers:g} layers",
         parameters=parameters,
-        weight_bytes=2 * parameters,
-        kv_bytes_per_token=int(2 * layers * 4096 * 2),
+        weight_bytes={"fp32": 4, "fp16": 2, "int8": 1}[precision] * parameters,
+        # Keys and values stay in floating point.
+        kv_bytes_per_token=int(2 * layers * 4096 * (2 if precision == "fp16" else 4)),
         layers=int(layers),
         hidden=4096,
-        precision="fp16",
+        precision=precision,
         vocab_size=VOCAB,
     )
 

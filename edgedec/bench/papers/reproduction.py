@@ -47,8 +47,7 @@ class ClaimRow:
     """The result of a claim.
 
     Attributes:
-        paper, figure, published, remark, rounding: the claim's.
-        inputs: name, low, high, kind and source of each.
+        claim: the claim.
         corners: simulated points: all ends of all ranges.
         low, high: range of the results.
         blame: by input, the spread that it causes alone, with all others at their middles.
@@ -57,17 +56,12 @@ class ClaimRow:
 
     """
 
-    paper: str
-    figure: str
-    published: float
-    remark: str
-    inputs: tuple[tuple[str, Figure], ...]
+    claim: Claim
     corners: int
     low: float
     high: float
     blame: Mapping[str, float]
     implied: float | None = None
-    rounding: float = 0.0
 
     @property
     def widest(self) -> str | None:
@@ -87,7 +81,8 @@ class ClaimRow:
     @property
     def inside(self) -> bool:
         """True if the published figure lies in the range of results."""
-        return self.low - self.rounding <= self.published <= self.high + self.rounding
+        rounding = self.claim.rounding
+        return self.low - rounding <= self.claim.published <= self.high + rounding
 
     @property
     def narrow(self) -> bool:
@@ -111,10 +106,10 @@ class ClaimRow:
     def to_json(self) -> dict[str, Any]:
         """Return the raw record."""
         return {
-            "paper": self.paper,
-            "figure": self.figure,
-            "published": self.published,
-            "rounding": self.rounding,
+            "paper": self.claim.paper,
+            "figure": self.claim.figure,
+            "published": self.claim.published,
+            "rounding": self.claim.rounding,
             "low": self.low,
             "high": self.high,
             "spread": self.spread,
@@ -125,7 +120,7 @@ class ClaimRow:
             "corners": self.corners,
             "blame": dict(self.blame),
             "implied": self.implied,
-            "remark": self.remark,
+            "remark": self.claim.remark,
             "inputs": [
                 {
                     "name": name,
@@ -135,7 +130,7 @@ class ClaimRow:
                     "url": figure.url,
                     "note": figure.note,
                 }
-                for name, figure in self.inputs
+                for name, figure in self.claim.inputs.items()
             ],
         }
 
@@ -157,17 +152,12 @@ def evaluate(claim: Claim) -> ClaimRow:
     ]
     blame = _blame(claim)
     return ClaimRow(
-        paper=claim.paper,
-        figure=claim.figure,
-        published=claim.published,
-        remark=claim.remark,
-        inputs=tuple(claim.inputs.items()),
+        claim,
         corners=len(given),
         low=min(given),
         high=max(given),
         blame=blame,
         implied=_implied(claim, max(blame, key=lambda name: blame[name])) if blame else None,
-        rounding=claim.rounding,
     )
 
 

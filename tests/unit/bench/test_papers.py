@@ -43,7 +43,8 @@ def claim(published: float, **inputs: Figure) -> tuple[Claim, list[dict[str, flo
 
 
 def row(published: float, low: float, high: float) -> ClaimRow:
-    return ClaimRow("a paper", "a figure", published, "", (), 1, low, high, {})
+    return ClaimRow(Claim("a paper", "a figure", published, {}, lambda values: 0.0, ""), 1, low,
+                    high, {})  # fmt: skip
 
 
 def test_every_corner_is_simulated() -> None:
