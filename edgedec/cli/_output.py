@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -40,14 +41,14 @@ def print_json(record: object) -> None:
 
 
 @contextmanager
-def cancelled_by_ctrl_c(stream: Stream) -> Iterator[InterruptFlag]:
+def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Event]:
     """Let the first Ctrl-C end the text after the running pass, and a second one the program."""
-    stopped = InterruptFlag()
+    stopped = Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if stopped.now:
+        if stopped.is_set():
             raise KeyboardInterrupt
-        stopped.now = True
+        stopped.set()
         stream.cancel()
 
     before = signal.signal(signal.SIGINT, on_signal)
@@ -55,12 +56,6 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[InterruptFlag]:
         yield stopped
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-class InterruptFlag:
-    """True once Ctrl-C was pressed."""
-
-    now = False
 
 
 def show(stream: Stream, *, sampled: bool, coloured: bool = False) -> tuple[Generation, bool]:
@@ -88,7 +83,7 @@ def show(stream: Stream, *, sampled: bool, coloured: bool = False) -> tuple[Gene
         sys.stdout.write("\n")
     sys.stdout.flush()
     show_figures(result, sampled=sampled)
-    return result, stopped.now
+    return result, stopped.is_set()
 
 
 def answer(stream: Stream, *, sampled: bool, as_json: bool) -> None:
@@ -115,7 +110,7 @@ def collect(stream: Stream) -> tuple[Generation, bool]:
     with cancelled_by_ctrl_c(stream) as stopped:
         for _ in stream:
             pass
-    return finished(stream), stopped.now
+    return finished(stream), stopped.is_set()
 
 
 def finished(stream: Stream) -> Generation:

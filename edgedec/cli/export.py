@@ -149,8 +149,9 @@ def command(
     """  # fmt: skip
     from edgedec.cli import _output
     from edgedec.export import ExportOptions, export_bundle
+    from edgedec.export.options import parse_rows
 
-    widths = None if rows is None else _widths(rows)
+    widths = None if rows is None else parse_rows(rows)
     options = ExportOptions(formats=_formats(format_names, exporter), rows=widths, **chosen)
     with _output.stages() as progress:
         report = export_bundle(options, progress)
@@ -158,12 +159,6 @@ def command(
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
     else:
         _print(report)
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    from edgedec.export.options import parse_rows
-
-    return parse_rows(text)
 
 
 def _formats(names: str, exporter: str) -> tuple[str, ...]:
