@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from edgedec.bench.records import Recorder, Row
 from edgedec.errors import InputError
-from edgedec.pipeline import GenerateOptions, Generation, Prompt
+from edgedec.pipeline import GenerateOptions, Generation
 
 _LOSS = 0.98
 
@@ -54,10 +54,6 @@ class Candidate(Protocol[AskedOf]):
     def generate(self, prompt: AskedOf, options: GenerateOptions | None = None) -> Generation:
         """Decode to the end."""
         ...
-
-
-class Decodes(Candidate[Prompt], Protocol):
-    """A candidate that takes prompts: a ``Pipeline``, or one with certain options."""
 
 
 @dataclass(slots=True)

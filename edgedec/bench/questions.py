@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -49,7 +50,7 @@ class Question:
 
 def has_turns(path: Path) -> bool:
     """Return whether a file's first line is a question with turns."""
-    return any("turns" in (json_object(line) or {}) for _, line in _first(path))
+    return any("turns" in (json_object(line) or {}) for _, line in islice(lines(path), 1))
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -69,12 +70,6 @@ def read_questions(path: Path) -> list[Question]:
             )
         found[question.id] = question
     return list(found.values())
-
-
-def _first(path: Path) -> list[tuple[int, str]]:
-    for numbered in lines(path):
-        return [numbered]
-    return []
 
 
 def _question(path: Path, number: int, line: str) -> Question:

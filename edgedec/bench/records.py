@@ -17,6 +17,7 @@ from edgedec._support.locks import alone
 from edgedec._version import __version__
 from edgedec.errors import InputError
 from edgedec.hardware.device import available_cores
+from edgedec.hardware.machine import cpu_name
 
 # A record, or a row of a table.
 Row = dict[str, Any]
@@ -110,7 +111,7 @@ def machine() -> dict[str, Any]:
     """Return the facts of the machine that a reader of a figure needs."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": available_cores(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -118,13 +119,3 @@ def machine() -> dict[str, Any]:
         "onnxruntime": version("onnxruntime"),
         "numpy": version("numpy"),
     }
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown"

@@ -11,12 +11,12 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from edgedec.bench.compare import OnProgress
-from edgedec.bench.workloads import Prompt
 from edgedec.decoding import drafting
 from edgedec.decoding.emission import Emission
 from edgedec.decoding.policy import CostCurve, Fixed, MeasuredCost
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
+from edgedec.models.demo.heldout import Prompt
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Stream
 from edgedec.testing.paced import PacedModel, PacedSession
 

@@ -11,10 +11,9 @@ from edgedec.bench.distribution import distribution
 from edgedec.bench.fuzzing.attacks import untrusted
 from edgedec.bench.papers.claims import papers
 from edgedec.bench.records import Recorder, Row, recording
-from edgedec.bench.sections import formats, identity, never_slower, pair
+from edgedec.bench.sections import commands, formats, identity, never_slower, pair
 from edgedec.bench.sections.busy import busy
 from edgedec.bench.sections.conversations import conversations
-from edgedec.bench.sections.coreml import coreml
 from edgedec.bench.sections.draft_context import draft_context
 from edgedec.bench.sections.engine_cost import engine
 from edgedec.bench.sections.estimate import estimate
@@ -29,7 +28,6 @@ from edgedec.bench.sections.other_texts import other_texts
 from edgedec.bench.sections.overlap import overlap, overlap_sampled
 from edgedec.bench.sections.plans import planner
 from edgedec.bench.sections.prefill import prefill
-from edgedec.bench.sections.rounding import rounding
 from edgedec.bench.sections.serve import serve
 from edgedec.bench.sections.streaming import streaming, streaming_gguf
 from edgedec.bench.sections.trust import simulation_trust
@@ -75,16 +73,6 @@ def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
     return _speed(suite, recorder, bundle, sampling, ("auto", "auto unpadded"), prompts, repeats=3)
 
 
-def whole(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure whole commands: export of the grown target, memory of decoding."""
-    from edgedec.bench.sections import commands
-
-    return [
-        commands.export(suite.shop, suite.shop.checkpoint("target", GROWN), recorder).row,
-        *commands.memory(suite.shop.bundle("int4", target=GROWN), recorder),
-    ]
-
-
 def fuzz(suite: Suite, recorder: Recorder) -> list[Row]:
     """Read damaged inputs of every untrusted kind, which are read or refused in one line."""
     from edgedec.bench.fuzzing import run
@@ -99,7 +87,7 @@ _SECTIONS = (
     grown,
     grown_sampled,
     hopeless,
-    whole,
+    *commands.SECTIONS,
     fuzz,
     untrusted,
     papers,
@@ -116,7 +104,6 @@ _SECTIONS = (
     busy,
     *formats.SECTIONS,
     estimate,
-    rounding,
     conversations,
     draft_context,
     kv_types,
@@ -125,7 +112,6 @@ _SECTIONS = (
     limits,
     prefill,
     first_token,
-    coreml,
     streaming,
     streaming_gguf,
     grammar,

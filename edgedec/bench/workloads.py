@@ -1,20 +1,19 @@
-"""Makes prompts to measure on; none is stored in the repository."""
+"""Texts to measure on, none of which is stored in the repository, and perplexity on them."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 
-from edgedec.models.demo.heldout import Prompt, heldout_bodies, heldout_files, heldout_prompts
+from edgedec.bench.race._child import WINDOW, Tools
+from edgedec.decoding.session import Model
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import InputError
+from edgedec.models.demo.heldout import heldout_files, heldout_prompts
 from edgedec.text.tokenizer import Tokenizer
 
-__all__ = [
-    "Prompt",
-    "heldout_bodies",
-    "heldout_files",
-    "heldout_prompts",
-    "long_text",
-    "random_prompts",
-]
+_ROWS = 32
 
 
 def random_prompts(
@@ -33,3 +32,31 @@ def long_text(tokenizer: Tokenizer, count: int) -> list[int]:
         if len(tokens) >= count:
             break
     return (tokens * (count // max(1, len(tokens)) + 1))[:count]
+
+
+def heldout_tokens(tokenizer: Tokenizer, count: int) -> list[int]:
+    """Return the first tokens of held-out source files, an equal share of each."""
+    files = heldout_files()
+    share = -(-count // max(1, len(files)))
+    tokens: list[int] = []
+    for file in files:
+        tokens += tokenizer.encode(file.read_text("utf-8", errors="replace")[: 20 * share])[:share]
+    if len(tokens) < count:
+        raise InputError(f"held-out text has {len(tokens)} tokens, expected {count} or more")
+    return tokens[:count]
+
+
+def perplexity(model: Model, tokens: Sequence[int]) -> float:
+    """Return a model's perplexity, see ``Tools.perplexity``; some rows at a time are in memory."""
+
+    def rows(part: Sequence[int]) -> Iterator[FloatArray]:
+        session.rollback(0)
+        for first in range(0, len(part) - 1, _ROWS):
+            tree = TokenTree.chain(part[first : first + _ROWS])
+            logits = session.forward(tree).logits
+            assert logits is not None
+            yield from logits
+            session.commit(list(range(len(tree))))
+
+    with closing(model.open(WINDOW)) as session:
+        return Tools().perplexity(tokens, rows)

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgedec.bench.workloads import heldout_prompts
 from edgedec.bundle.manifest import SCHEMA_VERSION
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
+from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import Prompt
 
 GROWN = "target-0.5b"

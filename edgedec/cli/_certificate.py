@@ -54,7 +54,7 @@ def _say(line: str) -> None:
 
 def _texts(path: Path | None, count: int) -> tuple[list[tuple[str, Prompt]], str]:
     """Return the prompts and where they come from; of the default ones as many as there are."""
-    from edgedec.bench.workloads import heldout_bodies
+    from edgedec.models.demo.heldout import heldout_bodies
 
     texts = _prompts.named(path, count)
     if path is not None:

@@ -49,8 +49,8 @@ def read(path: Path | None) -> tuple[CalibrationPrompt, ...] | None:
 def named(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
     """Return (name, prompt) pairs from a file, or function heads that the demo pair never saw."""
     from edgedec.batch.jobs import read_jobs
-    from edgedec.bench.workloads import heldout_prompts
     from edgedec.errors import InputError
+    from edgedec.models.demo.heldout import heldout_prompts
 
     if path is None:
         return [(prompt.name, prompt.text) for prompt in heldout_prompts(count)]

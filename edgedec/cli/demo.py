@@ -125,8 +125,8 @@ def _prompts(
 ) -> list[tuple[str, str]]:
     """Held-out function heads; with ``look`` those of more whose texts repeat themselves least."""
     from edgedec.bench.showcase import least_repetitive
-    from edgedec.bench.workloads import heldout_prompts
     from edgedec.cli import _output
+    from edgedec.models.demo.heldout import heldout_prompts
 
     found = heldout_prompts(count * (_LOOKED_AT if look else 1), seed=seed)
     if look:

@@ -25,10 +25,6 @@ def models(maker: Maker, weights: str) -> Models:
     return {"target": str(maker.gguf("target", weights))}
 
 
-def build(request: Request, tools: Tools) -> None:
-    """Need nothing: the environment is llama.cpp's."""
-
-
 def run(request: Request, tools: Tools) -> dict[str, Any]:
     """Decode through ``Llama.generate``."""
     model = _load(request, request["context"])

@@ -38,10 +38,6 @@ def models(maker: Maker, weights: str) -> Models:
     return maker.converted_pair(NAME, weights, _DRAFT_WEIGHTS)
 
 
-def build(request: Request, tools: Tools) -> None:
-    """Need nothing."""
-
-
 def convert(request: Request, tools: Tools) -> dict[str, Any]:
     """Export a checkpoint with the model builder."""
     block = _BLOCKS[request["weights"]]

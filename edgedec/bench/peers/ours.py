@@ -27,10 +27,6 @@ def models(maker: Maker, weights: str) -> Models:
     return {"open": str(bundle), "target": str(bundle / "target"), "draft": str(bundle / "draft")}
 
 
-def build(request: Request, tools: Tools) -> None:
-    """Need nothing."""
-
-
 def run(request: Request, tools: Tools) -> dict[str, Any]:
     """Decode through a pipeline."""
     from edgedec.pipeline import GenerateOptions
@@ -77,7 +73,7 @@ def _open(request: Request) -> Any:
 
 def perplexity(request: Request, tools: Tools) -> dict[str, Any]:
     """Measure through a session."""
-    from edgedec.bench.perplexity import perplexity as measured
+    from edgedec.bench.workloads import perplexity as measured
 
     with _open(request) as pipeline:
         return {"perplexity": measured(pipeline.target, request["ids"])}

@@ -31,10 +31,6 @@ def models(maker: Maker, weights: str) -> Models:
     return {role: str(maker.checkpoint(role)) for role in ("target", "draft")}
 
 
-def build(request: Request, tools: Tools) -> None:
-    """Need nothing."""
-
-
 def run(request: Request, tools: Tools) -> dict[str, Any]:
     """Decode through ``generate``."""
     import torch

@@ -12,13 +12,13 @@ import click
 
 from edgedec._support.fields import to_json
 from edgedec._support.locks import alone
-from edgedec.bench.perplexity import heldout_tokens
 from edgedec.bench.race import driver, texts
 from edgedec.bench.race.entrants import Entrant, Gathering
 from edgedec.bench.race.environment import ModelMaker
 from edgedec.bench.race.protocol import known
 from edgedec.bench.race.report import Report, table
 from edgedec.bench.records import Recorder, resuming
+from edgedec.bench.workloads import heldout_tokens
 from edgedec.bench.workshop import Workshop, digest
 from edgedec.errors import EdgedecError, InputError
 from edgedec.hardware.device import available_cores

@@ -95,7 +95,9 @@ def _install(peer: Peer, requirements: tuple[str, ...], folder: Path, logs: Path
 
 def _recipe(peer: Peer, requirements: tuple[str, ...]) -> str:
     """Return a digest of what an environment is made of."""
-    parts = [*requirements, inspect.getsource(peer.build), platform.python_version()]
+    build = getattr(peer, "build", None)
+    source = "" if build is None else inspect.getsource(build)
+    parts = [*requirements, source, platform.python_version()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypedDict, cast
 
 from edgedec.bench import peers
+from edgedec.bench.race import _child
 
 # Paths of the models by role: ``target`` and ``draft``; further names are the peer's own.
 Models = Mapping[str, str]
 Request = Mapping[str, Any]
+# Passed to a peer's functions with the request.
+Tools = _child.Tools
 # Kinds of drafting, each with settings.
 Kinds = tuple[tuple[str, dict[str, Any]], ...]
 
@@ -33,15 +36,6 @@ class Way(TypedDict):
     weights: str
     kind: str
     settings: dict[str, Any]
-
-
-class Tools(Protocol):
-    """Passed to a peer's functions with a request, see ``_child``."""
-
-    def start(self) -> None: ...
-    def tokens(self, count: int = 1) -> None: ...
-    def times(self) -> dict[str, float | int]: ...
-    def perplexity(self, ids: list[int], logits: Any) -> float: ...
 
 
 class Maker(Protocol):
@@ -80,7 +74,9 @@ class Peer(Protocol):
         KINDS: ways of drafting that are measured with each of them; the first is ``plain``.
 
     A file that calls ``Maker.converted`` also has ``convert(request, tools)``, which writes the
-    checkpoint ``request["checkpoint"]`` in ``request["weights"]`` to folder ``request["out"]``.
+    checkpoint ``request["checkpoint"]`` in ``request["weights"]`` to folder ``request["out"]``. One
+    that needs more than packages has ``build(request, tools)``, which finishes the environment in
+    ``request["folder"]``; ``request["pip"]`` is the beginning of a command that installs there.
     """
 
     @property
@@ -98,13 +94,6 @@ class Peer(Protocol):
 
     def models(self, maker: Maker, weights: str) -> Models:
         """Return the models of some weights; called in edgedec's process."""
-        ...
-
-    def build(self, request: Request, tools: Tools) -> None:
-        """Finish the environment in ``request["folder"]`` after its packages are installed.
-
-        ``request["pip"]`` is the beginning of a command that installs there.
-        """
         ...
 
     def run(self, request: Request, tools: Tools) -> dict[str, Any]:

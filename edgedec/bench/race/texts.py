@@ -11,8 +11,9 @@ from pathlib import Path
 
 from edgedec._support.fields import json_object
 from edgedec.batch.jobs import read_jobs
-from edgedec.bench.workloads import heldout_prompts, random_prompts
+from edgedec.bench.workloads import random_prompts
 from edgedec.errors import InputError
+from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.text.tokenizer import Tokenizer
 
 # With it, the prompt and 128 tokens fit every peer's cache of 1024.

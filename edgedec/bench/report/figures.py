@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgedec._support import installation
 from edgedec.errors import RuntimeUnavailable
 
@@ -34,12 +36,7 @@ _MARKERS = "osD^vPX*"
 
 
 def check() -> None:
-    """Check that matplotlib is installed.
-
-    Raises:
-        RuntimeUnavailable: it is not.
-
-    """
+    """Raise RuntimeUnavailable if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -109,7 +106,8 @@ def costs(curves: Sequence[Facts], marks: Sequence[tuple[str, float, str]]) -> s
             _line(axes, number, curve["widths"], milliseconds, curve["format"])
             for format, rows, label in marks:
                 if format == curve["format"]:
-                    _mark(axes, number, rows, _between(curve["widths"], milliseconds, rows), label)
+                    at = float(np.interp(rows, curve["widths"], milliseconds))
+                    _mark(axes, number, rows, at, label)
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
         axes.set_xlabel("rows of a pass (tokens that are checked at once)")
@@ -211,12 +209,6 @@ def _legend(axes: Axes) -> None:
         loc="lower left", bbox_to_anchor=(0, 1.01), ncols=3, borderaxespad=0, frameon=False,
         handlelength=1.4, columnspacing=1.2,
     )  # fmt: skip
-
-
-def _between(widths: Sequence[int], values: Sequence[float], rows: float) -> float:
-    import numpy as np
-
-    return float(np.interp(rows, widths, values))
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from edgedec.bench.workloads import heldout_prompts
 from edgedec.hardware.contention import machine_is_busy
+from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 
 _WARM_UP = 4

@@ -74,10 +74,7 @@ def busy(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
                     found = decode(setting, bundles[setting.format])
                 recorder.add(kind="run", setting=setting.name, others=load, turn=turn, **found)
                 seconds.setdefault((setting.name, load), []).append(found["tpot_s"])
-    rows = [_row(setting.name, seconds) for setting in SETTINGS]
-    for row in rows:
-        recorder.add(kind="summary", **row)
-    return rows
+    return recorder.table(_row(setting.name, seconds) for setting in SETTINGS)
 
 
 def _row(name: str, seconds: Mapping[tuple[str, int], list[float]]) -> dict[str, Any]:

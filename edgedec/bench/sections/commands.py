@@ -1,4 +1,4 @@
-"""Measures whole commands: seconds and peak memory of their processes."""
+"""Measures whole commands, mostly exports: seconds and peak memory of their processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedec.bench.records import Recorder
-from edgedec.bench.workshop import Workshop
+from edgedec.bench.records import Recorder, Row
+from edgedec.bench.workshop import GROWN, Suite, Workshop
 from edgedec.errors import InputError
+from edgedec.models.demo.heldout import heldout_files
 
 PROMPT = "def read_lines(path):"
+_ROUNDED_PLAINLY = ("--weights", "int4", "--calibration", "none")
+_COREML = (
+    (None, ("--weights", "fp16")),
+    (None, ("--weights", "int8")),
+    (None, ("--weights", "int4")),
+    (None, ("--weights", "lut4")),
+    (GROWN, _ROUNDED_PLAINLY),
+    ("target-1b", _ROUNDED_PLAINLY),
+)
+_PLAIN = ("--calibration", "none", "--block-size")
+_ROUNDINGS: dict[str, tuple[str, ...]] = {
+    "plain, blocks of 32": (*_PLAIN, "32"),
+    "plain, blocks of 128": (*_PLAIN, "128"),
+    "calibrated, blocks of 32": ("--block-size", "32"),
+    "calibrated, blocks of 128": (),
+}
+# Several times what an export compares on, so that every file has its share.
+_CHARACTERS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +79,7 @@ class TimedExport:
     """A finished export: its report as printed by ``--json``, and a row for a table."""
 
     report: dict[str, Any]
-    row: dict[str, object]
+    row: Row
 
 
 def export(shop: Workshop, source: Path, recorder: Recorder, *arguments: str) -> TimedExport:
@@ -69,7 +88,7 @@ def export(shop: Workshop, source: Path, recorder: Recorder, *arguments: str) ->
     run_ = run("export", source, "--out", out, "--overwrite", "--json", *arguments)
     report = {key: fact for key, fact in json.loads(run_.output).items() if key != "path"}
     (model,) = report["models"]
-    row: dict[str, object] = {
+    row: Row = {
         "source": model["name"],
         "arguments": " ".join(arguments),
         "seconds": run_.seconds,
@@ -79,7 +98,7 @@ def export(shop: Workshop, source: Path, recorder: Recorder, *arguments: str) ->
     return TimedExport(report, row)
 
 
-def memory(bundle: Path, recorder: Recorder) -> list[dict[str, object]]:
+def memory(bundle: Path, recorder: Recorder) -> list[Row]:
     """Measure the peak memory of decoding against weights x 1.2 + cache + 200 MB."""
     found = json.loads(
         run(
@@ -89,7 +108,7 @@ def memory(bundle: Path, recorder: Recorder) -> list[dict[str, object]]:
     )
     weights = sum(file.stat().st_size for file in bundle.rglob("*.onnx*"))
     limit = 1.2 * weights + found["plan"]["kv_bytes"] + 200e6
-    row: dict[str, object] = {
+    row: Row = {
         "peak_bytes": found["peak_memory_bytes"],
         "weight_bytes": weights,
         "kv_bytes": found["plan"]["kv_bytes"],
@@ -98,3 +117,55 @@ def memory(bundle: Path, recorder: Recorder) -> list[dict[str, object]]:
     }
     recorder.add(kind="memory", **row)
     return [row]
+
+
+def whole(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Measure whole commands: export of the grown target, memory of decoding."""
+    return [
+        export(suite.shop, suite.shop.checkpoint("target", GROWN), recorder).row,
+        *memory(suite.shop.bundle("int4", target=GROWN), recorder),
+    ]
+
+
+def gguf_export(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Measure the export of the grown target to q4_k_m, including parity."""
+    arguments = ("--format", "gguf", "--weights", "q4_k_m")
+    return [export(suite.shop, suite.shop.checkpoint("target", GROWN), recorder, *arguments).row]
+
+
+def coreml(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Measure exports of the target to CoreML, as it ships and grown to 0.5 B and 1.1 B."""
+    rows: list[Row] = []
+    for preset, weights in _COREML:
+        source = suite.shop.checkpoint("target", preset)
+        arguments = ("--format", "coreml", "--max-context", "512", *weights)
+        timed = export(suite.shop, source, recorder, *arguments)
+        (model,) = timed.report["models"]
+        rows.append({"parameters": model["parameters"], **timed.row, "parity": model["parity"]})
+    return rows
+
+
+def rounding(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Compare int4 exports of target and draft with their sources on held-out code."""
+    rows: list[Row] = []
+    text = _heldout_text(suite.shop.work / "held-out.txt")
+    for role in ("target", "draft"):
+        source = suite.shop.checkpoint(role)
+        for name, arguments in _ROUNDINGS.items():
+            asked = (*arguments, "--parity-text", str(text))
+            (model,) = export(suite.shop, source, recorder, *asked).report["models"]
+            found = {key: model["parity"][key] for key in ("kl_nats", "top1", "perplexity")}
+            size = model["size_bytes"]
+            rows.append({"role": role, "rounding": name, "size_bytes": size, **found})
+    return rows
+
+
+def _heldout_text(file: Path) -> Path:
+    files = heldout_files()
+    parts = [one.read_text("utf-8", errors="replace")[: _CHARACTERS // len(files)] for one in files]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(parts), "utf-8")
+    return file
+
+
+SECTIONS = (whole, gguf_export, coreml, rounding)

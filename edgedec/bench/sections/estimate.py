@@ -11,10 +11,10 @@ from typing import Any
 
 from edgedec.bench.records import Recorder
 from edgedec.bench.showcase import Showcase
-from edgedec.bench.workloads import heldout_prompts
 from edgedec.bench.workshop import Suite
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.loading.build import OpenOptions
+from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions
 
 _PACE_S = 0.02

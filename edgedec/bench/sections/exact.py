@@ -17,11 +17,11 @@ from statistics import median
 from edgedec.bench.bundle import PLAIN
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.sections.never_slower import AUTO, PromptSet, in_turn, loss, unpredictable
-from edgedec.bench.workloads import heldout_files
 from edgedec.bench.workshop import GROWN, Suite
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
+from edgedec.models.demo.heldout import heldout_files
 from edgedec.pipeline import Prompt
 from edgedec.runtimes.onnx.model import OnnxModel
 

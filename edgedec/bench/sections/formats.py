@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 
 from edgedec.bench.compare import facts
-from edgedec.bench.perplexity import heldout_tokens, perplexity
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.sections import bare_llamacpp
+from edgedec.bench.workloads import heldout_tokens, perplexity
 from edgedec.bench.workshop import GROWN, Suite
 from edgedec.decoding import policy
 from edgedec.errors import RuntimeUnavailable
@@ -173,22 +173,8 @@ def _measured(name: str, pipeline: Pipeline) -> Row:
     }
 
 
-def gguf_export(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure the export of the grown target to q4_k_m, including parity."""
-    from edgedec.bench.sections import commands
-
-    arguments = ("--format", "gguf", "--weights", "q4_k_m")
-    source = suite.shop.checkpoint("target", GROWN)
-    return [commands.export(suite.shop, source, recorder, *arguments).row]
-
-
 def _generate(pipeline: Pipeline, tokens: Sequence[int]) -> Generation:
     return pipeline.generate(tokens, GenerateOptions(_TOKENS, ignore_eos=True))
 
 
-SECTIONS = (
-    identity_formats,
-    llamacpp_loop,
-    formats,
-    gguf_export,
-)
+SECTIONS = (identity_formats, llamacpp_loop, formats)

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from edgedec.bench.compare import facts
-from edgedec.bench.perplexity import heldout_tokens
 from edgedec.bench.records import Recorder, Row
-from edgedec.bench.workloads import long_text
+from edgedec.bench.workloads import heldout_tokens, long_text
 from edgedec.bench.workshop import Suite
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import FloatArray, TokenTree

@@ -9,10 +9,10 @@ from pydoc_data import topics
 from statistics import fmean, median
 
 from edgedec.bench.records import Recorder, Row
-from edgedec.bench.workloads import heldout_prompts
 from edgedec.bench.workshop import Suite
 from edgedec.loading.build import OpenOptions
 from edgedec.loading.sources import every_format
+from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
 from edgedec.planning.fallback import placed

@@ -16,7 +16,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from edgedec.bench.compare import Comparison, Decodes, compare
+from edgedec.bench.compare import Candidate, Comparison, compare
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.workshop import GROWN, Suite
 from edgedec.decoding import policy
@@ -96,7 +96,7 @@ def _race(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Ro
         worlds["paced"] = stack.enter_context(_beside(suite, bundle, curve))
         if available_cores() > 1:
             worlds["shared"] = enter(**_shared())
-        entrants: dict[str, Decodes] = {"plain": plain}
+        entrants: dict[str, Candidate[Prompt]] = {"plain": plain}
         entrants["sequential adaptive auto"] = enter(draft="adaptive")
         for world, pipeline in worlds.items():
             entrants[f"{world} hybrid auto"] = pipeline

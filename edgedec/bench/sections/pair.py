@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgedec.bench.compare import facts
-from edgedec.bench.perplexity import heldout_tokens, perplexity
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.showcase import repeated_share
+from edgedec.bench.workloads import heldout_tokens, perplexity
 from edgedec.bench.workshop import Suite
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline

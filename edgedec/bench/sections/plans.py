@@ -11,10 +11,10 @@ import numpy as np
 
 from edgedec._support.fields import to_json
 from edgedec.bench.records import Recorder, Row
-from edgedec.bench.workloads import heldout_prompts
 from edgedec.bench.workshop import GROWN, Suite
 from edgedec.hardware.device import available_cores
 from edgedec.loading.build import OpenOptions
+from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
 from edgedec.planning.fallback import placed

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from edgedec.bench.perplexity import heldout_tokens
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.sections import bare_llamacpp
+from edgedec.bench.workloads import heldout_tokens
 from edgedec.bench.workshop import GROWN, Suite
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.session_base import PREFILL_CHUNK

@@ -19,11 +19,11 @@ from typing import Any
 
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.sections.control_group import limited, run
-from edgedec.bench.workloads import heldout_prompts
 from edgedec.bench.workshop import GROWN, Suite
 from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
 from edgedec.loading.sources import every_format
+from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.runtimes._ort.packed import kept_bytes
 from edgedec.runtimes.onnx import preparing

@@ -9,7 +9,6 @@ import pytest
 from cross_vocabulary import Respelled, Translated, reduced
 from tokenizers import Tokenizer as Backend
 
-from edgedec.bench.workloads import heldout_prompts
 from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine, Request
@@ -20,6 +19,7 @@ from edgedec.decoding.session import Model
 from edgedec.decoding.stopping import StopRule
 from edgedec.decoding.translation import Translation
 from edgedec.models.demo import BUNDLE
+from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.onnx import adapter as onnx
 from edgedec.text.tokenizer import Tokenizer

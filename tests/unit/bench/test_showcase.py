@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from edgedec.bench.showcase import PLAIN, SPECULATIVE, Showcase, curve, least_repetitive
-from edgedec.bench.workloads import Prompt
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
+from edgedec.models.demo.heldout import Prompt
 from edgedec.pipeline import GenerateOptions
 from edgedec.testing import PacedSession
 
