@@ -1,7 +1,7 @@
 """Writes an ONNX graph whose weights go to an external file while they are computed.
 
 Only the current chunk is in memory. Large tensors start at multiples of a page, so
-that a runtime can map them.
+that a runtime can map them. Several graphs may share the file.
 """
 
 from __future__ import annotations
@@ -25,28 +25,117 @@ Array = npt.NDArray[Any]
 Dims = Sequence[int | str]
 
 
+class DataFile:
+    """Tensors of one or several graphs; large ones go into a file beside them.
+
+    Args:
+        file: gets the large tensors.
+
+    Attributes:
+        tensors: all of them, by name.
+
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.tensors: dict[str, TensorProto] = {}
+        self._name = file.name
+        self._data = file.open("wb")
+
+    def __enter__(self) -> DataFile:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._data.close()
+
+    def constant(self, name: str, array: Array) -> str:
+        """Store a tensor, unless one of this name is stored already."""
+        if name in self.tensors:
+            return name
+        if array.nbytes <= _INLINE_BYTES:
+            self.tensors[name] = onnx.numpy_helper.from_array(array, name)
+            return name
+        return self.stream(name, array.dtype, array.shape, [array])
+
+    def stream(
+        self, name: str, dtype: npt.DTypeLike, dims: Sequence[int], parts: Iterable[Array]
+    ) -> str:
+        """Store a tensor that comes in parts, in C order."""
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self._store(name, kind, np.dtype(dtype), dims, parts)
+
+    def stream_int4(self, name: str, dims: Sequence[int], parts: Iterable[Array]) -> str:
+        """Store signed numbers of four bits that come in bytes, the first in the low half."""
+        return self._store(name, TensorProto.INT4, np.dtype(np.uint8), dims, parts)
+
+    def _store(
+        self,
+        name: str,
+        kind: int,
+        dtype: np.dtype[Any],
+        dims: Sequence[int],
+        parts: Iterable[Array],
+    ) -> str:
+        offset = self._align()
+        for part in parts:
+            self._data.write(np.ascontiguousarray(part, dtype).data)
+        length = self._data.tell() - offset
+        numbers = int(np.prod(dims))
+        expected = -(-numbers // 2) if kind == TensorProto.INT4 else numbers * dtype.itemsize
+        if length != expected:
+            raise ValueError(f"{name}: {length} bytes were written for {expected}")
+        tensor = TensorProto(
+            name=name, data_type=kind, dims=dims, data_location=TensorProto.EXTERNAL
+        )
+        for key, value in (("location", self._name), ("offset", offset), ("length", length)):
+            tensor.external_data.add(key=key, value=str(value))
+        self.tensors[name] = tensor
+        return name
+
+    def alias(self, name: str, stored: str, dims: Sequence[int]) -> str:
+        """Add another name and shape for a stored tensor's bytes, without copying them."""
+        self.tensors[name] = twin = TensorProto()
+        twin.CopyFrom(self.tensors[stored])
+        twin.name = name
+        del twin.dims[:]
+        twin.dims.extend(dims)
+        return name
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        self._data.flush()
+
+    def _align(self) -> int:
+        self._data.write(bytes(-self._data.tell() % _PAGE))
+        return self._data.tell()
+
+
 class GraphWriter:
     """An ONNX graph under construction; use it as a context manager.
 
     Args:
-        folder: gets ``model.onnx`` and, beside it, the external data.
+        folder: gets the graph and, beside it, the external data.
+        name: of the graph's file.
+        data: takes its tensors; None is a file of its own.
 
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path, name: str = "model.onnx", data: DataFile | None = None
+    ) -> None:
+        self._file = folder / name
         self._nodes: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
-        self._tensors: dict[str, TensorProto] = {}
         self._made: set[str] = set()
-        self._data = (folder / DATA_FILE).open("wb")
+        self._owns = data is None
+        self.data = DataFile(folder / DATA_FILE) if data is None else data
 
     def __enter__(self) -> GraphWriter:
         return self
 
     def __exit__(self, *details: object) -> None:
-        self._data.close()
+        if self._owns:
+            self.data.__exit__(*details)
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -60,39 +149,21 @@ class GraphWriter:
         self._outputs.append(_value(name, dtype, dims))
 
     def __contains__(self, name: str) -> bool:
-        return name in self._tensors or name in self._made
+        return name in self.data.tensors or name in self._made
 
     def constant(self, name: str, array: Array) -> str:
         """Store a tensor, unless one of this name is stored already."""
-        if name in self._tensors:
-            return name
-        if array.nbytes <= _INLINE_BYTES:
-            self._tensors[name] = onnx.numpy_helper.from_array(array, name)
-            return name
-        return self.stream(name, array.dtype, array.shape, [array])
+        return self.data.constant(name, array)
 
     def stream(
         self, name: str, dtype: npt.DTypeLike, dims: Sequence[int], parts: Iterable[Array]
     ) -> str:
         """Store a tensor that comes in parts, in C order."""
-        offset = self._align()
-        for part in parts:
-            self._data.write(np.ascontiguousarray(part, dtype).data)
-        length = self._data.tell() - offset
-        expected = int(np.prod(dims)) * np.dtype(dtype).itemsize
-        if length != expected:
-            raise ValueError(f"{name}: {length} bytes were written for {expected}")
-        self._tensors[name] = _external(name, dtype, dims, offset, length)
-        return name
+        return self.data.stream(name, dtype, dims, parts)
 
     def alias(self, name: str, stored: str, dims: Sequence[int]) -> str:
         """Add another name and shape for a stored tensor's bytes, without copying them."""
-        self._tensors[name] = twin = TensorProto()
-        twin.CopyFrom(self._tensors[stored])
-        twin.name = name
-        del twin.dims[:]
-        twin.dims.extend(dims)
-        return name
+        return self.data.alias(name, stored, dims)
 
     # -- nodes ----------------------------------------------------------------------------------
 
@@ -114,37 +185,21 @@ class GraphWriter:
     # -- the file -------------------------------------------------------------------------------
 
     def save(self, metadata: Mapping[str, str]) -> None:
-        """Write ``model.onnx``; ``metadata`` becomes its metadata_props."""
+        """Write the graph; ``metadata`` becomes its metadata_props."""
         used = {name for node in self._nodes for name in node.input}
-        tensors = [tensor for name, tensor in self._tensors.items() if name in used]
+        tensors = [tensor for name, tensor in self.data.tensors.items() if name in used]
         graph = helper.make_graph(self._nodes, "decoder", self._inputs, self._outputs, tensors)
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+        opsets = [helper.make_opsetid("", OPSET)]
+        domains = sorted({node.domain for node in self._nodes} - {""})
+        opsets += [helper.make_opsetid(domain, 1) for domain in domains]
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="edgedec"
         )
         helper.set_model_props(model, dict(metadata))
-        self._data.flush()
-        (self._folder / "model.onnx").write_bytes(model.SerializeToString())
-
-    def _align(self) -> int:
-        self._data.write(bytes(-self._data.tell() % _PAGE))
-        return self._data.tell()
+        self.data.flush()
+        self._file.write_bytes(model.SerializeToString())
 
 
 def _value(name: str, dtype: npt.DTypeLike, dims: Dims) -> onnx.ValueInfoProto:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     return helper.make_tensor_value_info(name, kind, list(dims))
-
-
-def _external(
-    name: str, dtype: npt.DTypeLike, dims: Sequence[int], offset: int, length: int
-) -> TensorProto:
-    tensor = TensorProto(
-        name=name,
-        data_type=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)),
-        dims=dims,
-        data_location=TensorProto.EXTERNAL,
-    )
-    for key, value in (("location", DATA_FILE), ("offset", offset), ("length", length)):
-        tensor.external_data.add(key=key, value=str(value))
-    return tensor

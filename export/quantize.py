@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.parallel import ahead
 from edgedec.export.tensors import FloatArray, TensorReader, chunks
 
@@ -22,6 +23,7 @@ ByteArray = npt.NDArray[np.uint8]
 # Blocks worked on at a time: 32 x 4096 float32 and its copies stay in a core's cache.
 _TILE = 4096
 _SMALLEST = 1e-30
+_SMALLEST_BLOCK = 16
 # Range of factors by which the largest weight may exceed, or stay below, the largest integer.
 _REACH = {4: (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0), 8: (-1.0, 0.0, 1.0)}
 
@@ -148,6 +150,23 @@ def pack(q: FloatArray, bits: int) -> ByteArray:
     if bits == 4:
         unsigned = unsigned[:, 0::2] | (unsigned[:, 1::2] << np.uint8(4))
     return unsigned
+
+
+def whole_blocks(columns: int, block: int, name: str, format: str) -> int:
+    """Return the largest block, of at most this size, that cuts rows into whole ones.
+
+    Raises:
+        UnsupportedArchitecture: there is none worth its scales.
+
+    """
+    while block >= _SMALLEST_BLOCK:
+        if columns % block == 0:
+            return block
+        block //= 2
+    raise UnsupportedArchitecture(
+        f"{name} has {columns} columns, and the {format} format cuts int4 into whole blocks of"
+        f" {_SMALLEST_BLOCK} or more: use --weights int8 or fp16"
+    )
 
 
 # -- rounding the matrices of a decoder ---------------------------------------------------------

@@ -109,7 +109,7 @@ class Plain:
         parts, shape = chunks(tensors, names), _stacked(tensors, names)
         if not self._half:
             return self._graph.stream(stored, np.float32, shape, parts)
-        halves = (_half(names[0], part) for part in parts)
+        halves = (halved(names[0], part) for part in parts)
         return self._graph.stream(stored, np.float16, shape, halves)
 
     def _whole(self, stored: str) -> str:
@@ -273,7 +273,13 @@ def _stacked(tensors: TensorReader, names: Sequence[str]) -> tuple[int, int]:
     return sum(tensors.shape(name)[0] for name in names), tensors.shape(names[0])[1]
 
 
-def _half(name: str, values: FloatArray) -> npt.NDArray[np.float16]:
+def halved(name: str, values: FloatArray) -> npt.NDArray[np.float16]:
+    """Return numbers in fp16.
+
+    Raises:
+        InputError: some are beyond it.
+
+    """
     with np.errstate(over="raise"):
         try:
             return values.astype(np.float16)

@@ -8,8 +8,9 @@ import numpy as np
 
 from edgedec.coreml.builder import Value, integers
 from edgedec.coreml.types import Kind, TensorType
-from edgedec.export.coreml.options import ropes, slots, windows
+from edgedec.export.coreml.options import slots
 from edgedec.export.coreml.parts import HALF, ProgramParts
+from edgedec.export.fixed import mask_name, ropes, windows
 from edgedec.export.tensors import FloatArray, read
 
 STATE = "kv"
@@ -217,9 +218,4 @@ def cache_state(parts: ProgramParts) -> Value:
     return parts.builder.state(STATE, 2 * spec.layers, spec.kv_heads, slots(spec), spec.head_dim)
 
 
-def mask_name(window: int) -> str:
-    """Return the name of the input that hides slots; a window of 0 is all tokens."""
-    return f"bias_{window}" if window else "bias"
-
-
-__all__ = ["STATE", "Attention", "Slicing", "cache_state", "mask_name"]
+__all__ = ["STATE", "Attention", "Slicing", "cache_state"]

@@ -19,7 +19,6 @@ from edgedec.coreml.writer import PackageWriter
 from edgedec.export.coreml.attention import Attention, Slicing, cache_state
 from edgedec.export.coreml.options import (
     MOVED_ROWS,
-    TOP_K,
     ProgramOptions,
     check_decoder,
     facts,
@@ -28,14 +27,13 @@ from edgedec.export.coreml.options import (
 )
 from edgedec.export.coreml.parts import HALF, ProgramParts
 from edgedec.export.coreml.rounded import WeightStore
+from edgedec.export.fixed import HIDDEN, TOP_K
 from edgedec.export.flow import Flow
 from edgedec.export.quantize import Rounding
 from edgedec.export.tensors import TensorReader
 from edgedec.models.decoder import DecoderSpec
 
 FOLDER = f"model{SUFFIX}"
-# Never wins, and unlike an infinity adds up to no NaN.
-HIDDEN = -4e4
 
 
 def write_program(

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgedec.errors import InputError, UnsupportedArchitecture
+from edgedec.export import fixed
 from edgedec.export.coreml.rounded import WEIGHTS
 from edgedec.export.options import ROWS
 from edgedec.models.decoder import DecoderSpec
-from edgedec.models.rope import Rope
 
 GRAPH_VERSION = 1
-TOP_K = 8
 FORMS = ("slice", "blend")
 MOVED_ROWS = 16
-_READ_ROWS = 128
 # CoreML wants extents of states in multiples of it (coremltools#2631).
 _SLOTS = 32
 _LARGEST_CONTEXT = 1 << 20
@@ -53,21 +51,7 @@ def slots(spec: DecoderSpec) -> int:
 
 def read_rows(spec: DecoderSpec) -> int:
     """Return the tokens of a prompt that one pass reads."""
-    return min(_READ_ROWS, slots(spec))
-
-
-def ropes(spec: DecoderSpec) -> list[Rope]:
-    """Return the different rotary embeddings of its layers, in their order."""
-    kept: list[Rope] = []
-    for rope in spec.ropes:
-        if rope is not None and rope not in kept:
-            kept.append(rope)
-    return kept
-
-
-def windows(spec: DecoderSpec) -> list[int]:
-    """Return the different windows of its layers; 0 is all tokens."""
-    return sorted(set(spec.windows))
+    return min(fixed.READ_ROWS, slots(spec))
 
 
 def check_decoder(spec: DecoderSpec, options: ProgramOptions) -> None:
@@ -97,30 +81,8 @@ def check_decoder(spec: DecoderSpec, options: ProgramOptions) -> None:
 
 def facts(spec: DecoderSpec, options: ProgramOptions) -> dict[str, object]:
     """Return the facts for a runtime, as stored in the program's metadata."""
-    return {
-        "graph_version": GRAPH_VERSION,
-        "form": options.form,
-        "name": options.name,
-        "layers": spec.layers,
-        "kv_heads": spec.kv_heads,
-        "head_dim": spec.head_dim,
-        "vocab_size": spec.vocab_size,
-        "vocab_used": spec.vocab_used,
-        "max_context": spec.max_context,
-        "slots": slots(spec),
-        "rows": list(options.rows),
-        "read_rows": read_rows(spec),
-        "moved_rows": min(MOVED_ROWS, slots(spec)),
-        "windows": windows(spec),
-        "ropes": [_angles(rope, spec) for rope in ropes(spec)],
-        "positions": spec.position_rows > 0,
-        "eos_ids": list(options.eos_ids),
-        "weights": options.weights,
-        "top_k": min(TOP_K, spec.vocab_size),
-    }
-
-
-def _angles(rope: Rope, spec: DecoderSpec) -> dict[str, object]:
-    """Return what a position's cosines and sines are computed from."""
-    frequencies, magnitude = rope.frequencies(spec.rotary_dim, spec.max_context)
-    return {"frequencies": frequencies.tolist(), "magnitude": magnitude}
+    shared = fixed.facts(
+        spec, options.name, options.eos_ids, options.weights, options.rows, slots(spec)
+    )
+    own = {"form": options.form, "moved_rows": min(MOVED_ROWS, slots(spec))}
+    return {"graph_version": GRAPH_VERSION, **own, **shared}

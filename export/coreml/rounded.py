@@ -12,11 +12,10 @@ from edgedec.coreml.types import NUMPY, Array, Constant, Kind, Stored, TensorTyp
 from edgedec.errors import InputError, UnsupportedArchitecture
 from edgedec.export.coreml.palettes import COLOURS, group_rows, palettes
 from edgedec.export.parallel import ahead
-from edgedec.export.quantize import PlainRounding, Rounding
+from edgedec.export.quantize import PlainRounding, Rounding, whole_blocks
 from edgedec.export.tensors import FloatArray, TensorReader, chunks, read
 
 WEIGHTS = ("lut4", "int4", "int8", "fp16")
-_SMALLEST_BLOCK = 16
 _BLOCKWISE = "constexpr_blockwise_shift_scale"
 _PALETTE = "constexpr_lut_to_dense"
 _PART_NUMBERS = 1 << 20
@@ -132,7 +131,7 @@ class WeightStore:
             return self._palettised(name, tensors)
         rows, columns = self._shape(tensors)
         bits = int(weights[3:])
-        block = columns if bits == 8 else divisor(columns, self._block, name)
+        block = columns if bits == 8 else whole_blocks(columns, self._block, name, "coreml")
         type = TensorType(Kind.INT4 if bits == 4 else Kind.INT8, (rows, columns))
         scales: list[Array] = []
         squares = np.zeros(2)
@@ -201,23 +200,6 @@ class StackedTensors:
         return np.concatenate(found)
 
 
-def divisor(columns: int, block: int, name: str) -> int:
-    """Return the largest block, of at most this size, that cuts rows into whole ones.
-
-    Raises:
-        UnsupportedArchitecture: there is none worth its scales.
-
-    """
-    while block >= _SMALLEST_BLOCK:
-        if columns % block == 0:
-            return block
-        block //= 2
-    raise UnsupportedArchitecture(
-        f"{name} has {columns} columns, and the coreml format cuts int4 into whole blocks of"
-        f" {_SMALLEST_BLOCK} or more: use --weights int8 or fp16"
-    )
-
-
 def halved(name: str, values: FloatArray) -> Array:
     """Return numbers in fp16.
 
@@ -234,4 +216,4 @@ def halved(name: str, values: FloatArray) -> Array:
             ) from None
 
 
-__all__ = ["WEIGHTS", "Stored", "Weight", "WeightStore", "divisor", "halved"]
+__all__ = ["WEIGHTS", "Stored", "Weight", "WeightStore", "halved"]

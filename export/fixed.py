@@ -1,0 +1,67 @@
+"""Graphs of fixed widths over a cache of fixed size: what their emitters share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgedec.models.decoder import DecoderSpec
+from edgedec.models.rope import Rope
+
+TOP_K = 8
+READ_ROWS = 128
+# Hides a slot, or a column of logits that is no token; unlike an infinity it adds up to no NaN.
+HIDDEN = -4e4
+
+
+def ropes(spec: DecoderSpec) -> list[Rope]:
+    """Return the different rotary embeddings of its layers, in their order."""
+    kept: list[Rope] = []
+    for rope in spec.ropes:
+        if rope is not None and rope not in kept:
+            kept.append(rope)
+    return kept
+
+
+def windows(spec: DecoderSpec) -> list[int]:
+    """Return the different windows of its layers; 0 is all tokens."""
+    return sorted(set(spec.windows))
+
+
+def mask_name(window: int) -> str:
+    """Return the name of the input that hides slots; a window of 0 is all tokens."""
+    return f"bias_{window}" if window else "bias"
+
+
+def facts(
+    spec: DecoderSpec,
+    name: str,
+    eos_ids: Sequence[int],
+    weights: str,
+    rows: Sequence[int],
+    slots: int,
+) -> dict[str, object]:
+    """Return the facts for a runtime; see ``edgedec.runtimes._fixed.facts``."""
+    return {
+        "name": name,
+        "layers": spec.layers,
+        "kv_heads": spec.kv_heads,
+        "head_dim": spec.head_dim,
+        "vocab_size": spec.vocab_size,
+        "vocab_used": spec.vocab_used,
+        "max_context": spec.max_context,
+        "slots": slots,
+        "rows": list(rows),
+        "read_rows": min(READ_ROWS, slots),
+        "windows": windows(spec),
+        "ropes": [_angles(rope, spec) for rope in ropes(spec)],
+        "positions": spec.position_rows > 0,
+        "eos_ids": list(eos_ids),
+        "weights": weights,
+        "top_k": min(TOP_K, spec.vocab_size),
+    }
+
+
+def _angles(rope: Rope, spec: DecoderSpec) -> dict[str, object]:
+    """Return what a position's cosines and sines are computed from."""
+    frequencies, magnitude = rope.frequencies(spec.rotary_dim, spec.max_context)
+    return {"frequencies": frequencies.tolist(), "magnitude": magnitude}
