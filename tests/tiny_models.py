@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.coreml import ProgramOptions, write_program
 from edgedec.export.onnx import GraphOptions, write_model
+from edgedec.export.onnx_static import StaticOptions, write_graphs
 from edgedec.export.tensors import FloatArray, read
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
@@ -133,6 +134,20 @@ def write_tiny_model(
     options = GraphOptions("tiny", (config["eos_token_id"],), weights, own_rows=own_rows)
     folder.mkdir(parents=True, exist_ok=True)
     write_model(spec, MemoryTensors(tensors), folder, options)
+    return spec, tensors
+
+
+def write_tiny_graphs(
+    folder: Path, weights: str = "fp32", **changes: Any
+) -> tuple[DecoderSpec, dict[str, FloatArray]]:
+    """Graphs of fixed shape of a tiny random decoder; returns what they were made from."""
+    rows = changes.pop("rows", (1, 4, 8, 16))
+    config = tiny_config(**changes)
+    spec = spec_for(config)
+    tensors = random_tensors(spec, changes.pop("seed", 0))
+    options = StaticOptions("tiny", (config["eos_token_id"],), weights, rows=rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_graphs(spec, MemoryTensors(tensors), folder, options)
     return spec, tensors
 
 

@@ -40,6 +40,8 @@ class Executor(Protocol):
     ) -> Mapping[str, Array]:
         """Compute a function, which changes the state; floating-point results are float32.
 
+        Results are valid until the state's next call.
+
         ``check`` raises to end the call; it may be called at any time, or never.
         """
         ...

@@ -83,15 +83,20 @@ class FixedSession(SnapshotSession):
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         del self._places[start:]  # of a pass that failed
         kind = "logits" if want & Want.LOGITS else "top"
-        parts = []
+        parts: list[Mapping[str, Array]] = []
         try:
             for first, stop, width in self._widths(start, len(tree)):
                 found = self._pass(tree, first, stop, width, f"{kind}_{width}")
-                parts.append({name: rows[: stop - first] for name, rows in found.items()})
+                found = {name: rows[: stop - first] for name, rows in found.items()}
+                if stop < len(tree):  # the next pass may write over them
+                    found = {name: rows.copy() for name, rows in found.items()}
+                parts.append(found)
         except BaseException:
             del self._places[start:]
             raise
-        whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        whole = parts[0]
+        if len(parts) > 1:
+            whole = {name: np.concatenate([part[name] for part in parts]) for name in whole}
         if want & Want.LOGITS:
             return self._scored(start, whole["logits"], want)
         return self._ranked(start, whole["top_0"], whole["top_1"])

@@ -11,6 +11,8 @@ import onnxruntime as ort
 from edgedec.decoding.session_base import check_interrupt, closed
 from edgedec.errors import Interrupted, PassFailed
 
+Run = Callable[[ort.IOBinding, ort.RunOptions], None]
+
 
 class Terminate:
     """``RunOptions.terminate`` with the methods of an event."""
@@ -34,13 +36,16 @@ class Terminate:
 class Runner(ABC):
     """Runs an inference session for one sequence, one pass at a time.
 
+    Args:
+        inference: computes all passes; None where a subclass's ``_pass`` chooses.
+
     Attributes:
         options: of every pass.
         stop: stops a pass.
 
     """
 
-    def __init__(self, inference: ort.InferenceSession) -> None:
+    def __init__(self, inference: ort.InferenceSession | None = None) -> None:
         self.options = ort.RunOptions()
         self.stop = Terminate(self.options)
         self.options.log_severity_level = 4  # an interrupted pass should not be logged
@@ -49,7 +54,7 @@ class Runner(ABC):
         self.options.add_run_config_entry("gpu_graph_id", "-1")
         self._closed = False
         self._busy = threading.Lock()
-        self._run: Callable[[ort.IOBinding, ort.RunOptions], None] = inference.run_with_iobinding
+        self._run: Run | None = None if inference is None else inference.run_with_iobinding
 
     def close(self) -> None:
         """Stop a pass that another thread runs; release the bindings and the weights."""
@@ -57,7 +62,7 @@ class Runner(ABC):
         with self._busy:  # the cache must not be freed while a pass writes to it
             if not self._closed:
                 self._closed = True
-                del self._run
+                self._run = None
                 self._release()
 
     @abstractmethod
@@ -69,6 +74,7 @@ class Runner(ABC):
             raise closed()
 
     def _pass(self, binding: ort.IOBinding) -> None:
+        assert self._run is not None
         self._run(binding, self.options)
 
     def _execute(self, binding: ort.IOBinding) -> None:

@@ -1,0 +1,81 @@
+"""Graphs of fixed shape on ONNX Runtime, loaded once and shared by all sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnxruntime as ort
+
+from edgedec.bundle.onnx_file import ModelFile, read_model_file
+from edgedec.errors import BundleError
+from edgedec.runtimes._fixed.model import FixedModel
+from edgedec.runtimes._ort.metadata import METADATA_KEY
+from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
+from edgedec.runtimes._ort.saved import fingerprint, locations
+from edgedec.runtimes.onnx_static.executor import StaticExecutor
+from edgedec.runtimes.onnx_static.facts import MODEL_FILE, StaticFacts, check_graph
+from edgedec.runtimes.onnx_static.session import StaticSession
+
+
+class StaticModel(FixedModel):
+    """Implements ``edgedec.decoding.session.Model``; made by ``StaticModel.load``."""
+
+    session = StaticSession
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        threads: int | None = None,
+        providers: Sequence[str] = (),
+        device: str | None = None,
+    ) -> StaticModel:
+        """Load graphs that ``edgedec export`` wrote.
+
+        Args:
+            path: ``static-1.onnx``, or its folder.
+            threads: for one pass; None is one per core this process may use, fewer for a model of a
+                few megabytes.
+            providers: execution providers, most wanted first; none is the CPU's. The CPU runs
+                operators that another one lacks.
+            device: a device's name as ``edgedec devices`` lists it.
+
+        Raises:
+            BundleError: a file is missing, damaged, or not one of edgedec's.
+            RuntimeUnavailable: a provider did not load or computes incorrectly.
+
+        """
+        file = model_file(path, MODEL_FILE)
+        main = read_model_file(file)
+        facts = StaticFacts.parse(main.metadata, str(file))
+        files = facts.graph_files(file.parent)
+        stored = {name: _read(each, main) for name, each in files.items()}
+        threads = threads or default_threads(main.weight_bytes)
+
+        def open_graph(name: str) -> ort.InferenceSession:
+            rows = facts.read_rows if name == "read" else int(name)
+            graph = open_inference(files[name], stored[name], threads, providers, device)
+            check_graph(graph, facts, rows, name != "read", files[name])
+            return graph
+
+        executor = StaticExecutor(facts, open_graph)
+        executor.graph(str(facts.rows[0]))
+        model = cls(facts, executor, main.weight_bytes, threads)
+        model.fingerprint = fingerprint(file, main)
+        return model
+
+
+def _read(file: Path, main: ModelFile) -> ModelFile:
+    """Read a graph beside the main one.
+
+    Raises:
+        BundleError: it is missing, damaged, or of another model.
+
+    """
+    stored = read_model_file(file)
+    same = stored.metadata.get(METADATA_KEY) == main.metadata.get(METADATA_KEY)
+    if not same or not set(locations(stored)) <= set(locations(main)):
+        raise BundleError(f"{file}: it is not of the same model as the graphs beside it")
+    return stored

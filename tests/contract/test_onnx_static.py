@@ -1,0 +1,153 @@
+"""ONNX graphs of fixed shape pass the contract, and twins broken on purpose do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from tiny_models import write_tiny_graphs
+from tiny_variants import VARIANTS
+
+from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.tree import IntArray, TokenTree
+from edgedec.runtimes._fixed.executor import Array
+from edgedec.runtimes.onnx_static.executor import SLOTS
+from edgedec.runtimes.onnx_static.model import StaticModel
+from edgedec.runtimes.onnx_static.session import StaticSession
+from edgedec.testing import SessionContract
+
+Load = Callable[..., StaticModel]
+MIXTURES = {"qwen3_moe", "olmoe"}
+OWN = {"llama": {}, "narrow": {"rows": (1, 3)}}
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """Loads tiny graphs, written and loaded once."""
+    loaded: dict[str, StaticModel] = {}
+
+    def load(variant: str = "llama") -> StaticModel:
+        if variant not in loaded:
+            folder = tmp_path_factory.mktemp(variant)
+            write_tiny_graphs(folder, **{**OWN, **VARIANTS}[variant])
+            loaded[variant] = StaticModel.load(folder, threads=1)
+        return loaded[variant]
+
+    return load
+
+
+class TestStatic(SessionContract):
+    @pytest.fixture
+    def model(self, load: Load) -> StaticModel:
+        return load()
+
+
+class TestNarrow(SessionContract):
+    """Trees are wider than the widest pass."""
+
+    @pytest.fixture
+    def model(self, load: Load) -> StaticModel:
+        return load("narrow")
+
+
+@pytest.mark.parametrize("variant", sorted(set(VARIANTS) - MIXTURES))
+def test_every_variant_keeps_its_cache(load: Load, variant: str) -> None:
+    model, contract = load(variant), SessionContract()
+    contract.test_a_chain_scores_every_token(model)
+    contract.test_a_tree_scores_every_path(model)
+    contract.test_rounds_follow_one_another(model)
+
+
+# -- broken twins -------------------------------------------------------------------------------
+
+
+class SeesEveryNode(StaticSession):
+    def _visible(self, tree: TokenTree, start: int, stop: int) -> tuple[Array, IntArray]:
+        visible, where = super()._visible(tree, start, stop)
+        visible[:, self._places[:stop]] = True
+        return visible, where
+
+
+class SeesOldRowsInItsSlots(StaticSession):
+    """Takes what stands in the slots of this pass for the pass's own rows."""
+
+    def _bias(self, mask: Array, slots: Sequence[int], width: int) -> Array:
+        bias = super()._bias(mask, slots, width)
+        bias[..., slots] = bias[..., -width:][..., : len(slots)]
+        bias[..., -width:] = -4e4
+        return bias
+
+
+class SeesWhatWasDropped(StaticSession):
+    def _cut(self, length: int) -> None:
+        pass
+
+
+class ForgetsWhichSlots(StaticSession):
+    def _gather(self, path: Sequence[int]) -> list[int]:
+        return self._places[: len(path)]
+
+
+class WritesOneSlotTooFar(StaticSession):
+    def _written(self, slots: Sequence[int], width: int) -> dict[str, Array]:
+        feeds = super()._written(slots, width)
+        return {SLOTS: (feeds[SLOTS] + 1) % self._facts.slots}
+
+
+class CountsNodesForPositions(StaticSession):
+    def _pass(self, tree: TokenTree, *rest: object) -> dict[str, Array]:
+        other = TokenTree(tree.tokens[0])
+        for node in range(1, len(tree)):
+            other.add(tree.tokens[node], tree.parents[node])
+        other.depths = list(range(len(tree)))
+        return super()._pass(other, *rest)
+
+
+class ForksAnEmptyCache(StaticSession):
+    def _copy(self, length: int) -> StaticSession:
+        other = super()._copy(length)
+        other._cache.cache[...] = 0
+        return other
+
+
+class RanksAsGiven(StaticSession):
+    def _ranked(self, start: int, logits: Array, ids: Array) -> Pass:
+        return Pass(start, ids[:, ::-1].astype(np.int64), logits[:, ::-1], None)
+
+
+TWINS = [
+    (SeesEveryNode, "test_a_tree_scores_every_path"),
+    (SeesOldRowsInItsSlots, "test_a_chain_scores_every_token"),
+    (SeesWhatWasDropped, "test_rollback_and_continue"),
+    (ForgetsWhichSlots, "test_commit_keeps_one_branch"),
+    (WritesOneSlotTooFar, "test_rounds_follow_one_another"),
+    (CountsNodesForPositions, "test_a_tree_scores_every_path"),
+    (ForksAnEmptyCache, "test_forks_part_ways"),
+    (RanksAsGiven, "test_top_agrees_with_logits"),
+]
+
+
+@pytest.mark.parametrize(("twin", "test"), TWINS)
+def test_the_contract_catches(
+    load: Load, twin: type[StaticSession], test: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load()
+    contract = SessionContract()
+    getattr(contract, test)(model)  # the model itself passes: what fails is the twin
+    monkeypatch.setattr(model, "session", twin)
+    with pytest.raises(AssertionError):
+        getattr(contract, test)(model)
+
+
+def test_a_session_up_to_the_last_slot(load: Load) -> None:
+    model = load()
+    tokens = np.random.default_rng(0).integers(0, 96, 256).tolist()
+    whole, parts = model.open(256), model.open(256)
+    whole.prefill(tokens[:250])
+    expected = whole.forward(TokenTree.chain(tokens[250:]), want=Want.LOGITS)
+    assert expected.logits is not None
+    parts.prefill(tokens[:253])
+    got = parts.forward(TokenTree.chain(tokens[253:]), want=Want.LOGITS)
+    assert got.logits is not None
+    np.testing.assert_allclose(got.logits, expected.logits[3:], atol=1e-4)
