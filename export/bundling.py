@@ -101,10 +101,16 @@ def _check(options: ExportOptions) -> None:
 def _check_meant(options: ExportOptions) -> None:
     """Refuse options of formats that are not exported."""
     given = (
-        (f"--block-size {options.block_size}", options.block_size is not None, ("onnx", "coreml")),
+        (
+            f"--block-size {options.block_size}",
+            options.block_size is not None,
+            ("onnx", "onnx-static", "coreml"),
+        ),
         ("--row-invariant", options.row_invariant, ("onnx",)),
         ("--form", options.form is not None, ("coreml",)),
         ("--rows", options.rows is not None, ("coreml",)),
+        ("--static-rows", options.static_rows is not None, ("onnx-static",)),
+        ("--static-context", options.static_context is not None, ("onnx-static",)),
     )
     for flag, chosen, formats_of_it in given:
         if chosen and not set(formats_of_it) & set(options.formats):
@@ -118,6 +124,11 @@ def _sources(options: ExportOptions) -> list[GivenModel]:
     if options.max_context is not None and not 1 <= options.max_context <= limit:
         raise InputError(
             f"--max-context {options.max_context}: expected 1 to {limit}, what"
+            f" {target.name} was trained for"
+        )
+    if options.static_context is not None and not 1 <= options.static_context <= limit:
+        raise InputError(
+            f"--static-context {options.static_context}: expected 1 to {limit}, what"
             f" {target.name} was trained for"
         )
     sources = [GivenModel("target", target, TokenizerContent(target.path), "tokenizer")]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from edgedec.export.gptq import Gram, round_rows
+from edgedec.export.job import ExportJob
+from edgedec.export.options import Progress
 from edgedec.export.parallel import Step, ahead, in_step
 from edgedec.export.quantize import Blocks, PlainRounding, dequantize, quantize
 from edgedec.export.reference import Product, Reference
@@ -182,3 +184,20 @@ def _roles(spec: DecoderSpec) -> tuple[str, ...]:
     if spec.experts is not None:
         fed = tuple(f"experts_{role}" for role in fed)
     return ("q", "k", "v", "o", *fed)
+
+
+def of_job(
+    job: ExportJob, spec: DecoderSpec, tensors: TensorReader, bits: int, progress: Progress
+) -> CalibratedRounding | None:
+    """Return the rounding for a job's texts; None if it has none."""
+    if not job.texts:
+        return None
+    stage = f"{job.stage} calibration"
+    return CalibratedRounding(
+        spec,
+        tensors,
+        job.texts,
+        bits,
+        job.block_size,
+        lambda done, layers: progress(stage, done, layers),
+    )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from edgedec.decoding.session import Model, Want
+from edgedec.decoding.tree import TokenTree
 from edgedec.errors import ParityError
-from edgedec.export.tensors import FloatArray
+from edgedec.export.reference import Reference
+from edgedec.export.tensors import FloatArray, TensorReader
+from edgedec.models.decoder import DecoderSpec
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -99,6 +103,33 @@ class ParityFigures:
             )
 
 
+def check_layer(
+    layer: int, before: FloatArray, got: FloatArray, expected: FloatArray, what: str, floor: float
+) -> float:
+    """Return the difference of a layer's output, relative to what the layer adds.
+
+    Args:
+        layer: its number.
+        before: the residual stream in front of it.
+        got, expected: the stream behind it, as computed and by the reference.
+        what: computed it, for messages.
+        floor: beyond it the emitter has a bug.
+
+    Raises:
+        ParityError: the difference is beyond ``floor``.
+
+    """
+    # A layer may add nothing (see models/grow.py).
+    added = max(np.linalg.norm(expected - before), 1e-3 * np.linalg.norm(expected))
+    difference = float(np.linalg.norm(got - expected) / added)
+    if not difference < floor:
+        raise ParityError(
+            f"layer {layer} of the {what} differs from the reference by"
+            f" {difference:.2g}, expected less than {floor}: please report this model"
+        )
+    return difference
+
+
 class Divergence:
     """Compares two rows of logits per token, given a few columns at a time.
 
@@ -164,3 +195,29 @@ class _Side:
     @property
     def perplexity(self) -> float:
         return float(np.exp((self.log_sum - self._chosen).mean()))
+
+
+OnStep = Callable[[int, int], None]
+
+
+def compare_model(
+    model: Model, spec: DecoderSpec, tensors: TensorReader, tokens: Sequence[int], on_step: OnStep
+) -> Divergence:
+    """Compare a model of fixed widths with its source on a text, in passes of the widest."""
+    wide = (model.capabilities.row_widths or (len(tokens),))[-1]
+    session = model.open(len(tokens))
+    steps = 1 + -(-len(tokens) // wide)
+    found: list[FloatArray] = []
+    for start in range(0, len(tokens), wide):
+        on_step(1 + start // wide, steps)
+        tree = TokenTree.chain(tokens[start : start + wide])
+        logits = session.forward(tree, want=Want.LOGITS).logits
+        assert logits is not None
+        found.append(logits[:, : spec.vocab_used].copy())
+        session.commit(range(len(tree)))
+    session.close()
+    expected = Reference(spec, tensors).logits(tokens)[:, : spec.vocab_used]
+    divergence = Divergence(tokens)
+    divergence.add(expected[:-1], np.concatenate(found)[:-1], 0)
+    on_step(steps, steps)
+    return divergence

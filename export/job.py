@@ -8,7 +8,7 @@ from typing import Any
 
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.options import ExportOptions
-from edgedec.export.tensors import TensorReader
+from edgedec.export.tensors import PaddedTensors, TensorReader
 from edgedec.export.tokenizer import TokenizerContent
 from edgedec.models.decoder import DecoderSpec
 
@@ -53,6 +53,12 @@ class ExportJob:
     def stage(self) -> str:
         """The stage's name in progress messages."""
         return self.role if len(self.options.formats) == 1 else f"{self.role} {self.format}"
+
+    def padded(self) -> tuple[DecoderSpec, TensorReader]:
+        """Return the decoder with as many vocabulary rows as the pair's other one."""
+        wide = dataclasses.replace(self.spec, vocab_size=self.columns)
+        rows = {wide.name(role): self.columns for role in ("embed", "head")}
+        return wide, PaddedTensors(self.tensors, rows)
 
     @property
     def block_size(self) -> int:

@@ -12,7 +12,7 @@ from edgedec.errors import InputError
 # stage ("target", "draft", "parity of the target", ...), work done, work in all (any unit).
 Progress = Callable[[str, int, int], None]
 
-# Widths of a CoreML program's passes.
+# Widths of passes, where they are fixed.
 ROWS = (1, 4, 8, 16)
 _MOST_ROWS = 256
 
@@ -26,7 +26,8 @@ class ExportOptions:
         out: the bundle's folder; must not exist unless ``overwrite``.
         draft: the folder of a smaller model, or None. It may have another tokenizer, which
             lowers acceptance.
-        formats: ``onnx`` (ONNX Runtime), ``gguf`` (llama.cpp), ``coreml``, or several.
+        formats: ``onnx`` (ONNX Runtime), ``onnx-static`` (the same in graphs of fixed shape),
+            ``gguf`` (llama.cpp), ``coreml``, or several.
         weights: how weights are stored: ``int4`` where there is one format, or for each one,
             as ``onnx=int4,gguf=q4_0``. None takes each format's default.
         draft_weights: the same for the draft; None is ``weights``.
@@ -38,6 +39,8 @@ class ExportOptions:
         form: of a CoreML program: ``slice`` or ``blend``; None is ``slice`` for the target, which a
             GPU runs, and ``blend`` for the draft, which is meant for a Neural Engine.
         rows: widths of a CoreML program's passes, ascending from 1.
+        static_rows: widths of ONNX graphs of fixed shape, ascending from 1.
+        static_context: tokens that their cache holds; None is the context, at most 4096.
         row_invariant: the target's attention can be padded alone, so that a seed's text is the
             same whatever is drafted, by default and at less cost; for onnx.
         max_context: tokens a text may have; None is the model's own limit.
@@ -64,6 +67,8 @@ class ExportOptions:
     block_size: int | None = None
     form: str | None = None
     rows: tuple[int, ...] | None = None
+    static_rows: tuple[int, ...] | None = None
+    static_context: int | None = None
     row_invariant: bool = False
     max_context: int | None = None
     parity: bool = True
@@ -135,8 +140,8 @@ class ExportReport:
     seconds: float
 
 
-def parse_rows(text: str) -> tuple[int, ...]:
-    """Return widths from a list such as ``1,4,8``.
+def parse_rows(text: str, option: str = "--rows") -> tuple[int, ...]:
+    """Return widths from a list such as ``1,4,8``, given as ``option``.
 
     Raises:
         InputError: says what was expected.
@@ -148,7 +153,7 @@ def parse_rows(text: str) -> tuple[int, ...]:
         rows = ()
     if not rows or rows[0] != 1 or list(rows) != sorted(set(rows)) or rows[-1] > _MOST_ROWS:
         raise InputError(
-            f"--rows {text}: expected widths that ascend from 1, at most {_MOST_ROWS}, as in"
+            f"{option} {text}: expected widths that ascend from 1, at most {_MOST_ROWS}, as in"
             f" {','.join(map(str, ROWS))}"
         )
     return rows

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.errors import ParityError
-from edgedec.export.divergence import Divergence, Floor, ParityFigures
+from edgedec.export.divergence import Divergence, Floor, ParityFigures, check_layer
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx import Emitter, GraphOptions, attention_feeds, stream_names
 from edgedec.export.onnx.parts import GraphParts
@@ -33,9 +32,9 @@ DoubleArray = npt.NDArray[np.float64]
 OnStep = Callable[[int, int], None]
 
 # Tokens for the fp32 graph: a few reveal a bug.
-_FP32_TOKENS = 64
+FP32_TOKENS = 64
 # Difference of a layer's output, fp32 graph against reference, relative to what it adds.
-_FP32_FLOOR = 1e-3
+FP32_FLOOR = 1e-3
 
 
 class ParityRun:
@@ -114,7 +113,7 @@ class ParityRun:
         """Return the relative difference of one layer's output, emitted in fp32."""
         if self._options.weights == self._options.kv == "fp32":
             return 0.0  # the exported graph itself
-        before, after = before[None, :_FP32_TOKENS], after[None, :_FP32_TOKENS]
+        before, after = before[None, :FP32_TOKENS], after[None, :FP32_TOKENS]
         plain = dataclasses.replace(self._options, weights="fp32", kv="fp32", max_context=1024)
         with tempfile.TemporaryDirectory(prefix="edgedec-parity-") as name:
             folder = Path(name)
@@ -126,15 +125,7 @@ class ParityRun:
                 graph.save({})
             feeds = {"x": before, **attention_feeds(self._spec, layer, before.shape[1], "fp32")}
             got, branch = Slices(folder).run(outputs, feeds)
-        # Relative to what the layer adds; a layer may add nothing (see models/grow.py).
-        added = max(np.linalg.norm(after - before), 1e-3 * np.linalg.norm(after))
-        difference = np.linalg.norm(got + branch - after) / added
-        if not difference < _FP32_FLOOR:
-            raise ParityError(
-                f"layer {layer} of the fp32 graph differs from the reference by"
-                f" {difference:.2g}, expected less than {_FP32_FLOOR}: please report this model"
-            )
-        return float(difference)
+        return check_layer(layer, before, got + branch, after, "fp32 graph", FP32_FLOOR)
 
 
 # -- an exported model's closeness to its source, in a word -------------------------------------

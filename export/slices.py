@@ -43,11 +43,11 @@ def check_cache(kv: str) -> None:
 
 
 class Slices:
-    """The parts of ``model.onnx`` in a folder."""
+    """The parts of a graph in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "model.onnx") -> None:
         self._folder = folder
-        self._model = onnx.load(folder / "model.onnx", load_external_data=False)
+        self._model = onnx.load(folder / name, load_external_data=False)
         self._makers = {out: node for node in self._model.graph.node for out in node.output if out}
         self._tensors = {tensor.name: tensor for tensor in self._model.graph.initializer}
         options = onnxruntime.SessionOptions()

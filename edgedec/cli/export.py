@@ -89,6 +89,18 @@ _DEFAULT_FORMAT = "onnx"
     help="Widths of a coreml program's passes; default: 1,4,8,16.",
 )
 @click.option(
+    "--static-rows",
+    metavar="WIDTHS",
+    help="Write the onnx as graphs of fixed shape and standard operators, as compilers for NPUs"
+    " take them: widths of its passes, as in 1,4,8,16.",
+)
+@click.option(
+    "--static-context",
+    type=int,
+    metavar="TOKENS",
+    help="Tokens that the cache of such graphs holds; default: the context, at most 4096.",
+)
+@click.option(
     "--row-invariant",
     is_flag=True,
     help="Make the ONNX files row-invariant by default, so that no text depends on drafting.",
@@ -131,7 +143,12 @@ _DEFAULT_FORMAT = "onnx"
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is a bundle.")
 @_options.as_json
 def command(
-    format_names: str, exporter: str, rows: str | None, as_json: bool, **chosen: Any
+    format_names: str,
+    exporter: str,
+    rows: str | None,
+    static_rows: str | None,
+    as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Make a bundle from a target and a draft.
 
@@ -145,20 +162,35 @@ def command(
     edgedec export ./model --out ./int8 --weights int8 --parity-text sample.txt
     edgedec export ./model --out ./b --format onnx,gguf --weights gguf=q4_k_m
     edgedec export ./Llama-3-8B --out ./mac --format coreml --max-context 4096
+    edgedec export ./Llama-3-1B --out ./npu --static-rows 1,4,8 --static-context 2048
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output
     from edgedec.export import ExportOptions, export_bundle
     from edgedec.export.options import parse_rows
 
-    widths = None if rows is None else parse_rows(rows)
-    options = ExportOptions(formats=_formats(format_names, exporter), rows=widths, **chosen)
+    formats = _formats(format_names, exporter)
+    if static_rows is not None or chosen["static_context"] is not None:
+        formats = _static(formats)
+    options = ExportOptions(
+        formats=formats,
+        rows=None if rows is None else parse_rows(rows),
+        static_rows=None if static_rows is None else parse_rows(static_rows, "--static-rows"),
+        **chosen,
+    )
     with _output.stages() as progress:
         report = export_bundle(options, progress)
     if as_json:
         _output.print_json({**dataclasses.asdict(report), "path": str(report.path)})
     else:
         _print(report)
+
+
+def _static(formats: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the formats with ONNX in its static form, unless that is there by its own name."""
+    if "onnx-static" in formats:
+        return formats
+    return tuple("onnx-static" if name == "onnx" else name for name in formats)
 
 
 def _formats(names: str, exporter: str) -> tuple[str, ...]:

@@ -11,26 +11,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgedec.coreml import Package
 from edgedec.coreml.constants import Constants
 from edgedec.coreml.interpreter import Interpreter
 from edgedec.coreml.types import Array
 from edgedec.decoding.session import Want
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import ParityError
 from edgedec.export.coreml.parts import identifier
 from edgedec.export.coreml.stored import StoredTensors, as_stored
-from edgedec.export.divergence import Divergence, ParityFigures
+from edgedec.export.divergence import OnStep, ParityFigures, check_layer, compare_model
 from edgedec.export.reference import Reference
-from edgedec.export.tensors import FloatArray, TensorReader
+from edgedec.export.tensors import TensorReader
 from edgedec.models.decoder import DecoderSpec
 from edgedec.runtimes._fixed.executor import Feeds
 from edgedec.runtimes.coreml.executor import ReferenceExecutor
 from edgedec.runtimes.coreml.model import CoremlModel
 
-OnStep = Callable[[int, int], None]
 # Values whose sum is the residual stream.
 PARTS = ("stream", "branch")
 # Difference of a layer's output relative to what it adds.
@@ -56,22 +52,7 @@ def compare(
     constants = Constants(package, exact=True, most=_KEPT_BYTES)
     worst = layer_error(spec, package, constants, tokens)
     model = CoremlModel(package, ReferenceExecutor(constants))
-    wide = model.facts.rows[-1]
-    session = model.open(len(tokens))
-    steps = 1 + -(-len(tokens) // wide)
-    found: list[FloatArray] = []
-    for start in range(0, len(tokens), wide):
-        on_step(1 + start // wide, steps)
-        tree = TokenTree.chain(tokens[start : start + wide])
-        logits = session.forward(tree, want=Want.LOGITS).logits
-        assert logits is not None
-        found.append(logits[:, : spec.vocab_used])
-        session.commit(range(len(tree)))
-    expected = Reference(spec, tensors).logits(tokens)[:, : spec.vocab_used]
-    divergence = Divergence(tokens)
-    divergence.add(expected[:-1], np.concatenate(found)[:-1], 0)
-    on_step(steps, steps)
-    return divergence.result(worst)
+    return compare_model(model, spec, tensors, tokens, on_step).result(worst)
 
 
 def layer_error(
@@ -100,16 +81,9 @@ def layer_error(
         # From the program's own stream, so that rounding does not add up over the layers.
         expected = reference.layer(layer, before)
         stream, branch = (tapped[identifier(f"layers.{layer}.{part}")] for part in PARTS)
-        # Relative to what the layer adds; a layer may add nothing (see models/grow.py).
-        added = max(np.linalg.norm(expected - before), 1e-3 * np.linalg.norm(expected))
-        before = stream + branch
-        difference = float(np.linalg.norm(before - expected) / added)
-        if not difference < LAYER_FLOOR:
-            raise ParityError(
-                f"layer {layer} of the CoreML program differs from the reference by"
-                f" {difference:.2g}, expected less than {LAYER_FLOOR}: please report this model"
-            )
-        worst = max(worst, difference)
+        got = stream + branch
+        difference = check_layer(layer, before, got, expected, "CoreML program", LAYER_FLOOR)
+        before, worst = got, max(worst, difference)
     return worst
 
 

@@ -1,4 +1,4 @@
-"""Finds a format's exporter: the module of that name in this package.
+"""Finds a format's exporter: the module of that name in this package, with ``_`` for ``-``.
 
 A new format is a new file here. It is imported when it is first asked for, so that a format
 whose packages are not installed costs nothing and breaks nothing.
@@ -64,7 +64,7 @@ class Exporter(Protocol):
 
 def names() -> list[str]:
     """Return the formats that have an exporter, installed or not."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 
 def exporter(name: str) -> Exporter:
@@ -78,7 +78,7 @@ def exporter(name: str) -> Exporter:
     if name not in names():
         raise InputError(f"no format {name!r}: expected one of {', '.join(names())}")
     try:
-        module = importlib.import_module(f"{__name__}.{name}")
+        module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     except ModuleNotFoundError as error:
         raise RuntimeUnavailable(
             f"exporting to {name} needs {error.name}: install it with"

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from edgedec.coreml.package import package_files
 from edgedec.errors import InputError
-from edgedec.export.calibrated import CalibratedRounding
+from edgedec.export.calibrated import of_job
 from edgedec.export.coreml import FOLDER, ProgramOptions, rounded, write_program
 from edgedec.export.coreml.parity import compare
 from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.options import ROWS, ExportOptions, Progress
-from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
-from edgedec.models.decoder import DecoderSpec
+from edgedec.export.tensors import CountedTensors
 
 WEIGHTS = rounded.WEIGHTS
 DEFAULT_WEIGHTS = "int4"
@@ -36,18 +35,9 @@ def check(options: ExportOptions) -> None:
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See ``Exporter``."""
-    spec, tensors = _padded(job)
+    spec, tensors = job.padded()
     options, total = program_options(job), spec.parameters
-    rounding = None
-    if job.texts:
-        rounding = CalibratedRounding(
-            spec,
-            tensors,
-            job.texts,
-            4,
-            options.block_size,
-            lambda done, layers: progress(f"{job.stage} calibration", done, layers),
-        )
+    rounding = of_job(job, spec, tensors, 4, progress)
     counted = CountedTensors(tensors, lambda done: progress(job.stage, min(done, total), total))
     errors = write_program(spec, counted, folder, options, rounding)
     progress(job.stage, total, total)
@@ -63,7 +53,7 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
 
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
     """See ``Exporter``."""
-    spec, tensors = _padded(job)
+    spec, tensors = job.padded()
     stage = f"{job.stage} parity"
     found = compare(
         spec, tensors, folder / FOLDER, job.tokens,
@@ -89,10 +79,3 @@ def program_options(job: ExportJob) -> ProgramOptions:
         # Errors of the head affect the logits directly.
         head_bits=8 if calibrated else None,
     )
-
-
-def _padded(job: ExportJob) -> tuple[DecoderSpec, TensorReader]:
-    """Return the decoder with as many vocabulary rows as the pair's other one."""
-    wide = dataclasses.replace(job.spec, vocab_size=job.columns)
-    rows = {wide.name(role): job.columns for role in ("embed", "head")}
-    return wide, PaddedTensors(job.tensors, rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgedec.errors import InputError
 from edgedec.export.balancing import balanced
-from edgedec.export.calibrated import CalibratedRounding
+from edgedec.export.calibrated import of_job
 from edgedec.export.calibration import kv_scales
 from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.onnx import KV_TYPES, GraphOptions, write_model
@@ -15,7 +15,7 @@ from edgedec.export.options import ExportOptions, Progress
 from edgedec.export.parity import ParityRun
 from edgedec.export.quantize import FORMATS, WeightForm
 from edgedec.export.slices import check_cache
-from edgedec.export.tensors import CountedTensors, PaddedTensors, TensorReader
+from edgedec.export.tensors import CountedTensors
 from edgedec.models.decoder import DecoderSpec
 
 WEIGHTS = FORMATS
@@ -36,7 +36,7 @@ def check(options: ExportOptions) -> None:
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See ``Exporter``."""
-    spec, tensors = _padded(job)
+    spec, tensors = job.padded()
     stage, total = job.stage, spec.parameters
     graph, notes = _options(job), []
     if job.texts:
@@ -55,14 +55,7 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     rounding = None
     if job.texts:
         graph = dataclasses.replace(graph, head_bits=head_bits(spec, graph.form))
-        rounding = CalibratedRounding(
-            spec,
-            tensors,
-            job.texts,
-            graph.form.bits,
-            graph.block_size,
-            lambda done, layers: progress(f"{job.stage} calibration", done, layers),
-        )
+        rounding = of_job(job, spec, tensors, graph.form.bits, progress)
     counted = CountedTensors(tensors, lambda done: progress(stage, min(done, total), total))
     errors = write_model(spec, counted, folder, graph, rounding)
     progress(stage, total, total)
@@ -81,7 +74,7 @@ def head_bits(spec: DecoderSpec, form: WeightForm) -> int:
 
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
     """See ``Exporter``."""
-    spec, tensors = _padded(job)
+    spec, tensors = job.padded()
     run = ParityRun(spec, tensors, folder, _options(job))
     stage = f"{job.stage} parity"
     found = run.compare(job.tokens, lambda done, total: progress(stage, done, total))
@@ -100,10 +93,3 @@ def _options(job: ExportJob) -> GraphOptions:
         # Only the target's numbers decide the text.
         own_rows=job.options.row_invariant and job.role == "target",
     )
-
-
-def _padded(job: ExportJob) -> tuple[DecoderSpec, TensorReader]:
-    """Return the decoder with as many vocabulary rows as the pair's other one."""
-    wide = dataclasses.replace(job.spec, vocab_size=job.columns)
-    rows = {wide.name(role): job.columns for role in ("embed", "head")}
-    return wide, PaddedTensors(job.tensors, rows)

@@ -101,7 +101,7 @@ def test_it_is_listed(tiny: None) -> None:
     }  # fmt: skip
     assert "tiny; tiny-runtime 1.0" in call("doctor").stdout
     assert "a list of tokens" in call("devices", "--no-measure").stdout
-    assert "[auto|onnx|gguf|optimum|coreml|tiny]" in call("generate", "--help").stdout
+    assert "[auto|onnx|gguf|optimum|coreml|onnx-static|tiny]" in call("generate", "--help").stdout
     assert "TINY: which hash the logits are." in " ".join(call("verify", "--help").stdout.split())
     assert registry.formats()[-1] == "tiny", "built-in formats are preferred"
 
@@ -173,7 +173,7 @@ def test_a_package_that_cannot_be_added_says_why(install: Install, code: str, wo
     assert problem.startswith("odd-runtime: ")
     assert words in problem
     assert "\n" not in problem
-    assert registry.names() == ["coreml", "llamacpp", "onnx", "optimum"]
+    assert registry.names() == ["coreml", "llamacpp", "onnx", "onnx-static", "optimum"]
     assert problem in call("doctor").stderr
     assert problem in call("devices", "--no-measure").stdout
     with Pipeline.open("demo", plan="none", draft="none") as pipeline:
