@@ -162,7 +162,7 @@ def command(
     edgedec export ./model --out ./int8 --weights int8 --parity-text sample.txt
     edgedec export ./model --out ./b --format onnx,gguf --weights gguf=q4_k_m
     edgedec export ./Llama-3-8B --out ./mac --format coreml --max-context 4096
-    edgedec export ./Llama-3-1B --out ./npu --static-rows 1,4,8 --static-context 2048
+    edgedec export ./model --out ./npu --static-rows 1,4,8 --static-context 2048
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output
