@@ -29,6 +29,7 @@ from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import EdgedecError, InputError
 from edgedec.hardware.pinning import PinnedEngine
 from edgedec.overlap.clock import Clock
+from edgedec.overlap.contention import ContentionControl
 from edgedec.overlap.lookahead import Lookahead
 from edgedec.overlap.lookahead_node import LookaheadNode
 
@@ -109,7 +110,8 @@ class LookaheadDrafter:
         # thread inside a runtime's code at interpreter exit crashes the process.
         weakref.finalize(self, ahead.close)
         self._clock, self._lookup, self._on_failure = clock, lookup, on_failure
-        self._patience = WaitLimit()
+        self._patience, self._contention = WaitLimit(), ContentionControl()
+        self._round: tuple[RoundFeedback, float] | None = None
         self._root = LookaheadNode(0)
         self._told = False
         self._began = self._busy_s = 0.0
@@ -127,7 +129,7 @@ class LookaheadDrafter:
         self.ahead.resume()
         resting = self._declined % (_GIVE_UP + _REST) >= _GIVE_UP
         self._declined += resting
-        self.ahead.rest(now=resting or limits.nodes < 1)
+        self.ahead.rest(now=resting or self._contention.resting or limits.nodes < 1)
         draft = Draft(TokenTree(root), source=ModelDrafter.name)
         if self._lookup is not None:
             # A rival without a draft yet does not count.
@@ -148,7 +150,22 @@ class LookaheadDrafter:
             self._root = self._root.below(token) or LookaheadNode(token, self._root)
         self.reuse_hits += self._root.ranked is not None
         self.ahead.advance(self._root, feedback.kept)
-        self._patience.observe(feedback, self._clock.now() - self._began)
+        seconds = self._clock.now() - self._began
+        self._patience.observe(feedback, seconds)
+        self._round = feedback, seconds
+
+    def weigh(self, policy: DraftPolicy) -> None:
+        """Learn what drafting ahead took from the target in the last round, if that is known."""
+        last, self._round = self._round, None
+        lone_row_s, slowdown = policy.lone_row_s, policy.slowdown
+        if last is None or lone_row_s is None or slowdown is None:
+            return
+        feedback, seconds = last
+        draft = feedback.draft
+        by_model = draft.drafted > 0 and draft.source == ModelDrafter.name
+        self._contention.observe(
+            len(feedback.kept), seconds, lone_row_s, slowdown, by_model=by_model
+        )
 
     def report(self, metrics: Metrics) -> None:
         """Add the figures of overlapping to a request's metrics."""
@@ -265,6 +282,8 @@ class OverlappedEngine(PinnedEngine):
     def around_round(self, metrics: Metrics) -> Iterator[None]:
         with super().around_round(metrics):
             yield
+        if self._streamed is None and self._running is not None:
+            self._ahead.weigh(self._running.policy or self.policy)
         self._ahead.report(metrics)
 
     def _heed(self, phase: Phase) -> None:
