@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 from edgedec.runtimes._fixed.executor import Array, Feeds
+from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.memory import give_back, reserve
 from edgedec.runtimes._ort.runner import Run, Runner, Terminate
 from edgedec.runtimes.onnx_static.facts import StaticFacts
@@ -80,12 +81,14 @@ class StaticExecutor:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A graph with its inputs and outputs in memory that is bound once.
+    """A graph with its inputs and outputs in memory that stays where it is.
 
     Attributes:
         binding: ONNX Runtime's.
         run: computes the graph.
         inputs, outputs: by name, without the cache.
+        copied: inputs that ONNX Runtime copies to a device when they are bound, the cache included;
+            none where the processor computes, which reads them where they are.
         rows: keys and values of the tokens, ``[2 * layers, kv_heads, n, head_dim]``.
 
     """
@@ -94,6 +97,7 @@ class _Bound:
     run: Run
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
+    copied: Mapping[str, Array]
     rows: Array
 
 
@@ -136,6 +140,8 @@ class StaticPasses(Runner):
             bound = self._bound.get(name) or self._bind(name, rows, graph)
             for given, buffer in bound.inputs.items():
                 buffer[...] = feeds[given]
+            for given, array in bound.copied.items():
+                _bind(bound.binding.bind_input, given, array)
             self._run = bound.run
             self._execute(bound.binding)
             self._run = None
@@ -145,21 +151,22 @@ class StaticPasses(Runner):
 
     def _bind(self, name: str, rows: int, graph: ort.InferenceSession) -> _Bound:
         facts, binding = self._facts, graph.io_binding()
-        inputs: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         entries, heads, _, width = facts.cache
         new = np.zeros((entries, heads, rows, width), np.float32)
         caches = dict(zip(facts.caches("past_"), self.cache, strict=True))
         for given, (type, shape) in facts.inputs(rows).items():
-            if given not in caches:
-                inputs[given] = np.zeros(shape, _DTYPES[type])
-            _bind(binding.bind_input, given, caches.get(given, inputs.get(given)))
+            arrays[given] = caches.get(given, np.zeros(shape, _DTYPES[type]))
+            _bind(binding.bind_input, given, arrays[given])
         written = dict(zip(facts.caches(""), new, strict=True))
         outputs: dict[str, Array] = {}
         for made, (type, shape) in facts.outputs(rows, head=name != "read").items():
             if made not in written:
                 outputs[made] = np.zeros(shape, _DTYPES[type])
             _bind(binding.bind_output, made, written.get(made, outputs.get(made)))
-        bound = _Bound(binding, graph.run_with_iobinding, inputs, outputs, new)
+        inputs = {given: array for given, array in arrays.items() if given not in caches}
+        copied = {} if set(graph.get_providers()) == {CPU} else arrays
+        bound = _Bound(binding, graph.run_with_iobinding, inputs, outputs, copied, new)
         self._bound[name] = bound
         return bound
 
