@@ -80,9 +80,20 @@ def _openvino_options(threads: int) -> dict[str, str]:
     return {"load_config": json.dumps({"CPU": {"INFERENCE_NUM_THREADS": str(threads)}})}
 
 
-# Providers that compute on the processor's cores and ignore the session's thread count.
-_THREADED: dict[str, Callable[[int], dict[str, str]]] = {
+# Snapdragon 8 Gen 3: the NPUs of older ones do not compute in fp16.
+_QNN_SOC = "57"
+
+
+def _qnn_options(threads: int) -> dict[str, str]:
+    """Return the options for Qualcomm's emulation of an NPU, which it does not choose by itself."""
+    package: Any = importlib.import_module("onnxruntime_qnn")
+    return {"backend_path": package.get_qnn_htp_path(), "soc_model": _QNN_SOC}
+
+
+# Options of providers that compute on the processor's cores: they ignore the session's threads.
+_ON_PROCESSOR: dict[str, Callable[[int], dict[str, str]]] = {
     "OpenVINOExecutionProvider": _openvino_options,
+    "QNNExecutionProvider": _qnn_options,
 }
 
 
@@ -210,7 +221,7 @@ def put_into(options: ort.SessionOptions, chosen: Sequence[OrtDevice], threads: 
             "its own cannot be combined with others: name one of them"
         )
     for offer in others:
-        own = _THREADED.get(offer.provider)
+        own = _ON_PROCESSOR.get(offer.provider)
         given = own(threads) if own and offer.device.kind == "cpu" else {}
         options.add_provider_for_devices([offer.handle], given)
     return []

@@ -12,6 +12,7 @@ from edgedec.bundle.onnx_file import ModelFile, read_model_file
 from edgedec.decoding.session import Capabilities, ModelInfo
 from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import RuntimeUnavailable
+from edgedec.runtimes._ort.agreement import agree, probe_tokens
 from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
 from edgedec.runtimes._ort.packed import open_kept
@@ -175,21 +176,10 @@ def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:
         cache.close()
 
 
-# -- whether a provider updates the cache in place and at the right rows ------------------------
-#
-# The CPU's kernels do. Another provider's may return keys and values in another order, or lose
-# earlier ones: the text would be nonsense without any error.
-
-_TOKENS = 6
-# Difference of two rows' logits relative to their spread: half-precision kernels err by a hundredth
-# or two, another row's logits by more than one.
-_TOLERANCE = 0.25
-
-
 def cache_holds(graph: Graph) -> bool:
     """Return whether tokens read one by one give the same logits as in one pass."""
     slots = min(PROBE_SLOTS, graph.facts.max_context)
-    tokens = [(7 * n + 3) % graph.facts.vocab_size for n in range(min(_TOKENS, slots))]
+    tokens = probe_tokens(graph.facts.vocab_size, slots)
     cache = graph.new_cache(slots)
     passes = Passes(graph, cache)
     try:
@@ -202,6 +192,4 @@ def cache_holds(graph: Graph) -> bool:
     finally:
         passes.close()
         cache.close()
-    spread = together - together.mean(axis=1, keepdims=True)
-    wrong = np.linalg.norm(apart - together, axis=1)
-    return bool(np.all(wrong <= _TOLERANCE * np.linalg.norm(spread, axis=1)))
+    return agree(together, apart)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import onnxruntime as ort
 
 from edgedec.bundle.onnx_file import ModelFile, read_model_file
-from edgedec.errors import BundleError
+from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.tree import FloatArray, TokenTree
+from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes._fixed.model import FixedModel
+from edgedec.runtimes._ort.agreement import agree, probe_tokens
+from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.metadata import METADATA_KEY
 from edgedec.runtimes._ort.opening import default_threads, model_file, open_inference
 from edgedec.runtimes._ort.saved import fingerprint, locations
@@ -61,10 +66,40 @@ class StaticModel(FixedModel):
             return graph
 
         executor = StaticExecutor(facts, open_graph)
-        executor.graph(str(facts.rows[0]))
+        executor.graph("1")
         model = cls(facts, executor, main.weight_bytes, threads)
         model.fingerprint = fingerprint(file, main)
+        foreign = [name for name in executor.graph("1").get_providers() if name != CPU]
+        if foreign and not cache_holds(model):
+            model.close()
+            raise RuntimeUnavailable(
+                f"{file}: {foreign[0]} does not keep this graph's cache: choose another provider"
+            )
         return model
+
+
+def cache_holds(model: StaticModel) -> bool:
+    """Return whether tokens read one by one give the same logits as in one pass."""
+    facts = model.facts
+    tokens = probe_tokens(facts.vocab_used, min(facts.rows[-1], model.info.max_context))
+    session = model.open(len(tokens))
+    try:
+        together = _logits(session.forward(TokenTree.chain(tokens), want=Want.LOGITS))
+        session.rollback(0)
+        apart = np.empty_like(together)
+        for at, token in enumerate(tokens):
+            apart[at] = _logits(session.forward(TokenTree(token), want=Want.LOGITS))
+            session.commit([0])
+    finally:
+        session.close()
+    used = slice(facts.vocab_used)
+    return agree(together[:, used], apart[:, used])
+
+
+def _logits(scored: Pass) -> FloatArray:
+    assert scored.logits is not None
+    found: FloatArray = scored.logits.copy()
+    return found
 
 
 def _read(file: Path, main: ModelFile) -> ModelFile:
