@@ -141,10 +141,10 @@ def write_tiny_graphs(
     folder: Path, weights: str = "fp32", **changes: Any
 ) -> tuple[DecoderSpec, dict[str, FloatArray]]:
     """Graphs of fixed shape of a tiny random decoder; returns what they were made from."""
-    rows = changes.pop("rows", (1, 4, 8, 16))
+    rows, seed = changes.pop("rows", (1, 4, 8, 16)), changes.pop("seed", 0)
     config = tiny_config(**changes)
     spec = spec_for(config)
-    tensors = random_tensors(spec, changes.pop("seed", 0))
+    tensors = random_tensors(spec, seed)
     options = StaticOptions("tiny", (config["eos_token_id"],), weights, rows=rows)
     folder.mkdir(parents=True, exist_ok=True)
     write_graphs(spec, MemoryTensors(tensors), folder, options)

@@ -46,14 +46,14 @@ class StaticParts(GraphParts):
         return self.multiplied(out, self._normed(f"{out}.even", x, [one]), stored)
 
     def _normed(self, out: str, x: str, weights: list[str]) -> str:
-        """Emit a norm; that of squares in the parts that runtimes recognise and join."""
+        """Emit a norm with one weight or two."""
         g, norm = self.graph, self.spec.norm
         if norm.kind == "layer":
             return g.node("LayerNormalization", [x, *weights], out, **self._norm_form)
-        two = g.constant("number.two", np.array(2, np.float32))
         last = g.constant("axis.last", np.array([-1], np.int64))
         epsilon = g.constant("epsilon", np.array(norm.epsilon, np.float32))
-        squares = g.node("Pow", [x, two], f"{out}.squares")
+        # Not by Pow, which Qualcomm's NPU gets wrong where it is not joined with the rest.
+        squares = g.node("Mul", [x, x], f"{out}.squares")
         mean = g.node("ReduceMean", [squares, last], f"{out}.mean", keepdims=1)
         root = g.node("Sqrt", [g.node("Add", [mean, epsilon], f"{out}.shifted")], f"{out}.root")
         even = g.node("Div", [x, root], f"{out}.even")

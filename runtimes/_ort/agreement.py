@@ -1,7 +1,7 @@
-"""Whether a provider keeps a cache: the same tokens, in one pass and one by one.
+"""Whether a provider computes what it should: the same tokens, in one pass and one by one.
 
-The CPU's kernels do. Another provider's may return keys and values in another order, or lose
-earlier ones: the text would be nonsense without any error.
+The CPU's kernels do. Another provider's may return keys and values in another order, lose earlier
+ones, or get an operator wrong: the text would be nonsense without any error.
 """
 
 from __future__ import annotations

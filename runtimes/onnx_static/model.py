@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime as ort
 
 from edgedec.bundle.onnx_file import ModelFile, read_model_file
-from edgedec.decoding.session import Pass, Want
+from edgedec.decoding.session import Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes._fixed.model import FixedModel
@@ -70,36 +70,44 @@ class StaticModel(FixedModel):
         model = cls(facts, executor, main.weight_bytes, threads)
         model.fingerprint = fingerprint(file, main)
         foreign = [name for name in executor.graph("1").get_providers() if name != CPU]
-        if foreign and not cache_holds(model):
+        if foreign and not _agrees(model, file, threads):
             model.close()
             raise RuntimeUnavailable(
-                f"{file}: {foreign[0]} does not keep this graph's cache: choose another provider"
+                f"{file}: {foreign[0]} computes other numbers than the processor: choose another"
+                " provider, or export the model with --weights fp16"
             )
         return model
 
 
-def cache_holds(model: StaticModel) -> bool:
-    """Return whether tokens read one by one give the same logits as in one pass."""
+def _agrees(model: StaticModel, file: Path, threads: int) -> bool:
+    reference = StaticModel.load(file, threads=threads)
+    try:
+        return computes(model, reference)
+    finally:
+        reference.close()
+
+
+def computes(model: StaticModel, reference: StaticModel) -> bool:
+    """Return whether a provider's logits are the processor's, in one pass and one by one."""
     facts = model.facts
     tokens = probe_tokens(facts.vocab_used, min(facts.rows[-1], model.info.max_context))
-    session = model.open(len(tokens))
+    expected = _logits(reference, [tokens])
+    apart = [[token] for token in tokens]
+    return all(agree(expected, _logits(model, passes)) for passes in ([tokens], apart))
+
+
+def _logits(model: StaticModel, passes: Sequence[Sequence[int]]) -> FloatArray:
+    """Return the logits of a text that is read in these passes."""
+    session, found = model.open(sum(map(len, passes))), []
     try:
-        together = _logits(session.forward(TokenTree.chain(tokens), want=Want.LOGITS))
-        session.rollback(0)
-        apart = np.empty_like(together)
-        for at, token in enumerate(tokens):
-            apart[at] = _logits(session.forward(TokenTree(token), want=Want.LOGITS))
-            session.commit([0])
+        for tokens in passes:
+            scored = session.forward(TokenTree.chain(tokens), want=Want.LOGITS)
+            assert scored.logits is not None
+            found.append(scored.logits[:, : model.facts.vocab_used].copy())
+            session.commit(range(len(tokens)))
     finally:
         session.close()
-    used = slice(facts.vocab_used)
-    return agree(together[:, used], apart[:, used])
-
-
-def _logits(scored: Pass) -> FloatArray:
-    assert scored.logits is not None
-    found: FloatArray = scored.logits.copy()
-    return found
+    return np.concatenate(found)
 
 
 def _read(file: Path, main: ModelFile) -> ModelFile:
