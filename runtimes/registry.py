@@ -232,8 +232,14 @@ def prepare(format: str, path: Path) -> Prepared | None:
     return found
 
 
-def load(format: str, path: Path, options: LoadOptions) -> Model:
+def load(format: str, path: Path, options: LoadOptions, for_draft: Collection[str] = ()) -> Model:
     """Load a model by the runtime of its format.
+
+    Args:
+        format: of the model.
+        path: its main file.
+        options: choices.
+        for_draft: names of the options that were given for the draft alone; messages say so.
 
     Raises:
         InputError: no runtime for the format, or it does not take one of the options.
@@ -242,7 +248,7 @@ def load(format: str, path: Path, options: LoadOptions) -> Model:
     """
     info = of_format(format)
     runtime = adapter(info.name)
-    refuse_others(info, options)
+    refuse_others(info, options, for_draft)
     model = runtime.load(path, options)
     if options.row_invariant and not model.capabilities.row_invariant:
         model.close()
@@ -253,25 +259,31 @@ def load(format: str, path: Path, options: LoadOptions) -> Model:
     return model
 
 
-def refuse_others(info: AdapterInfo, options: LoadOptions) -> None:
+def refuse_others(info: AdapterInfo, options: LoadOptions, for_draft: Collection[str] = ()) -> None:
     """Refuse options that a runtime does not take, and invalid values.
 
     Raises:
-        InputError: names the option as on the command line.
+        InputError: names the option as it was given on the command line.
 
     """
     own = {option.name: option for option in info.options}
-    refused = [(name, _flag(name)) for name in options.own if name not in own]
+    refused = [
+        (name, flag(name, value, draft=name in for_draft))
+        for name, value in options.own.items()
+        if name not in own
+    ]
     if options.providers and not info.providers:
         refused.append(("providers", "--provider"))
-    for name, flag in refused:
+    for name, given in refused:
         raise InputError(
-            f"{name} ({flag}) is not a choice of the runtime {info.name}: leave it out, or use a"
+            f"{name} ({given}) is not a choice of the runtime {info.name}: leave it out, or use a"
             " model in another format"
         )
     for name, value in options.own.items():
         own[name].check(value)
 
 
-def _flag(name: str) -> str:
-    return options()[name].on_command_line if name in options() else f"--{name.replace('_', '-')}"
+def flag(name: str, value: object, *, draft: bool = False) -> str:
+    """Return an option with a value as the command line has it; see ``LoadOption.as_given``."""
+    option = options().get(name) or LoadOption(name, type(value), "")
+    return option.as_given(value, draft=draft)

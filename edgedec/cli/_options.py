@@ -130,12 +130,11 @@ def _of_runtimes() -> list[click.Option]:
 
 
 def _of_runtime(option: LoadOption, name: str, help: str) -> click.Option:
-    flag = option.on_command_line
-    if name != option.name:
-        flag = flag.replace("--", "--draft-")
+    draft = name != option.name
+    flag = option.as_given(None, draft=draft)
     if option.type is bool:
         if option.default is None:
-            flag = f"{flag}/{flag.replace('--', '--no-')}"
+            flag = f"{flag}/{option.as_given(False, draft=draft)}"
         return click.Option([flag, name], is_flag=True, default=None, help=help)
     if option.choices:
         return click.Option([flag, name], type=click.Choice(option.choices), help=help)

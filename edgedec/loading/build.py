@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,13 +229,10 @@ def _load_draft(
             f"--draft {drafter} needs a draft model and {pair.where} has none: "
             "give one with --draft FILE.gguf, or try --draft lookup"
         )
-    source = pair.draft
-    draft: Model
+    load = partial(_loaded, pair.draft, options.of_draft(), options.given_for_draft)
     # A draft model in a thread of its own may be computing when its memory is needed.
-    if options.memory is not None and options.schedule == SEQUENTIAL:
-        draft = UnloadableModel(lambda: _loaded(source, options.of_draft()))
-    else:
-        draft = _loaded(source, options.of_draft())
+    unloads = options.memory is not None and options.schedule == SEQUENTIAL
+    draft: Model = UnloadableModel(load) if unloads else load()
     stack.callback(draft.close)
     _check_goes_back(draft, drafter)
     _check_sizes(target, draft)
@@ -270,10 +268,10 @@ def _row_invariant(options: OpenOptions, drafter_name: str) -> bool | None:
     return options.row_invariant
 
 
-def _loaded(source: Source, options: LoadOptions) -> Model:
+def _loaded(source: Source, options: LoadOptions, for_draft: Sequence[str] = ()) -> Model:
     source.admit()
     with pinned(options.cores):
-        return registry.load(source.format, source.path, options)
+        return registry.load(source.format, source.path, options, for_draft)
 
 
 def _describe(

@@ -190,6 +190,15 @@ class OpenOptions:
         return draft.changed(row_invariant=False, **dict.fromkeys(of_target))
 
     @property
+    def given_for_draft(self) -> list[str]:
+        """Names of the options of a device or runtime that the draft has and the target has not."""
+        if self.draft_load is None:
+            return []
+        own, shared = self.draft_load.own, self._own()
+        names = [name for name, value in own.items() if shared.get(name) != value]
+        return names if self.draft_load.device == self.device else ["device", *names]
+
+    @property
     def compares_views(self) -> bool:
         """True if what the draft model sees of a long text is chosen while decoding."""
         # With texts in turn, or drafts during a pass, the time of a single view cannot be measured.

@@ -31,6 +31,7 @@ from edgedec.planning import remembered
 from edgedec.records.place import CPU
 from edgedec.records.plan import SEQUENTIAL, Decision, Plan
 from edgedec.records.workload import Workload
+from edgedec.runtimes import registry
 
 _log = logging.getLogger("edgedec")
 # Options that a plan decides; where the user sets one, no plan is made.
@@ -38,6 +39,8 @@ _DECIDED = (
     "draft", "draft_length", "draft_load", "format", "threads", "batch_threads", "providers",
     "device", "gpu_layers", "cores", "schedule", "weight_memory",
 )  # fmt: skip
+# How messages name those that the command line has under another name, or not at all.
+_NAMED = {"providers": "--provider", "draft_load": "draft_load", "cores": "cores"}
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(OpenOptions)}
 # Errors of a place that cannot be used, at load or in the middle of a text.
 FAILURES = (RuntimeUnavailable, BundleError, PassFailed)
@@ -147,10 +150,15 @@ def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
 
 def _chosen(options: OpenOptions) -> str:
     """Return the plan's options that the user set; ``--draft none`` is not one."""
-    names = [name for name in _DECIDED if getattr(options, name) != _DEFAULTS[name]]
+    given = {name: getattr(options, name) for name in _DECIDED}
+    given = {name: value for name, value in given.items() if value != _DEFAULTS[name]}
     if options.draft == PLAIN:
-        names.remove("draft")
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        del given["draft"]
+    flags = [_NAMED.get(name) or registry.flag(name, value) for name, value in given.items()]
+    if "draft_load" in given and options.given_for_draft:
+        own = [registry.flag(name, None, draft=True) for name in options.given_for_draft]
+        flags[flags.index(_NAMED["draft_load"])] = ", ".join(own)
+    return ", ".join(flags)
 
 
 def _last(bundle: str | Path, options: OpenOptions) -> Decision | None:

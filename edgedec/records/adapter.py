@@ -42,6 +42,19 @@ class LoadOption:
         """Name on the command line, as ``--kv-type``."""
         return f"--{self.flag or self.name.replace('_', '-')}"
 
+    def as_given(self, value: object, *, draft: bool = False) -> str:
+        """Return the flag that gives this value, as ``--no-mmap``.
+
+        Args:
+            value: False of an option that is on or off is its own flag.
+            draft: whether it was given for the draft alone, as ``--draft-gpu-layers``.
+
+        """
+        before = "--draft-" if draft else "--"
+        if self.type is bool and value is False:
+            before += "no-"
+        return self.on_command_line.replace("--", before, 1)
+
     def check(self, value: object) -> None:
         """Refuse an invalid value.
 
