@@ -100,9 +100,12 @@ class Turns:
 
     def _work(self) -> None:
         while self._admit():
-            for ticket in order.due(self._running, self._unread):
-                if not self._turn(ticket):
-                    self._leave(ticket)
+            ticket = order.due(self._running, self._unread)
+            began, read = perf_counter(), bool(ticket.to_read)
+            goes_on = self._turn(ticket)
+            order.charge(self._running, ticket, perf_counter() - began, read=read)
+            if not goes_on:
+                self._leave(ticket)
         for ticket in [*self._waiting, *self._running]:
             _close(ticket)
             ticket.fail(_ending())
@@ -115,7 +118,9 @@ class Turns:
             while not (self._closing or self._running or self._waiting):
                 self._wake.wait()
             while self._waiting and len(self._running) < self._parallel and not self._full:
-                self._running.append(self._waiting.popleft())
+                ticket = self._waiting.popleft()
+                ticket.used_s = None
+                self._running.append(ticket)
             return not self._closing
 
     def _leave(self, ticket: Ticket) -> None:

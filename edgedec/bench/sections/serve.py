@@ -116,38 +116,54 @@ def _at_once(
     tokens: list[int],
     recorder: Recorder,
 ) -> Row:
-    """Return how long clients that come at once wait for the first token, and how long alone."""
+    """Return how long clients that come at once wait for a first token and for the whole text.
+
+    Prompts and texts of other lengths take other times even alone, so each is compared with that.
+    """
     starts = itertools.count(0, 7)  # so that no prompt is another one's beginning
-    found: list[tuple[list[float], list[float]]] = []
+    alone: list[list[Timed]] = []
+    together: list[list[Timed]] = []
     with ThreadPoolExecutor(len(clients)) as pool:
         for _ in range(TIMES):
-            alone = [
-                _asked(address, _prompt(tokens, starts, size), 1).ttft_s for size, _ in clients
-            ]
-            asked = [(_prompt(tokens, starts, size), new) for size, new in clients]
-            came = list(pool.map(lambda one: _asked(address, *one), asked))
-            found.append((alone, [one.ttft_s for one in came]))
+            first, second = (
+                [(_prompt(tokens, starts, size), new) for size, new in clients] for _ in range(2)
+            )
+            alone.append([_asked(address, *one) for one in first])
+            together.append(list(pool.map(lambda one: _asked(address, *one), second)))
             recorder.add(
                 kind=name,
-                ttft_alone_s=alone,
-                ttft_s=found[-1][1],
-                total_s=[one.total_s for one in came],
+                ttft_alone_s=[one.ttft_s for one in alone[-1]],
+                total_alone_s=[one.total_s for one in alone[-1]],
+                ttft_s=[one.ttft_s for one in together[-1]],
+                total_s=[one.total_s for one in together[-1]],
                 prompts_and_texts=clients,
             )
-    ratios = [max(first) / min(first) for _, first in found]
-    # Prompts of other lengths take other times even alone.
-    delays = [[one / own for own, one in zip(*both, strict=True)] for both in found]
-    by_client = list(zip(*[zip(*one, strict=True) for one in found], strict=True))
+    firsts = [[one.ttft_s for one in times] for times in together]
+    ratios = [max(first) / min(first) for first in firsts]
+    delays = _ratios(together, alone, lambda one: one.ttft_s)
+    tokens_took = _ratios(together, alone, lambda one: one.total_s / one.tokens)
     row = {
         "clients": name,
         "slowest_over_fastest_first_token": median(ratios),
         "worst": max(ratios),
-        "ttft_ms": tuple(1e3 * median(one for _, one in times) for times in by_client),
+        "ttft_ms": tuple(1e3 * median(times) for times in zip(*firsts, strict=True)),
         "ttft_over_alone": tuple(map(median, zip(*delays, strict=True))),
         "most_over_least_delayed": median(max(one) / min(one) for one in delays),
+        # Texts may end early.
+        "token_over_alone": tuple(map(median, zip(*tokens_took, strict=True))),
     }
     recorder.add(kind="fairness", **row)
     return row
+
+
+def _ratios(
+    together: list[list[Timed]], alone: list[list[Timed]], of: Callable[[Timed], float]
+) -> list[list[float]]:
+    """Return by time and client how many times as long something took as it takes alone."""
+    return [
+        [of(one) / of(own) for one, own in zip(*both, strict=True)]
+        for both in zip(together, alone, strict=True)
+    ]
 
 
 def _prompt(tokens: list[int], starts: Iterator[int], size: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Whose turn it is: short prompts do not wait behind long ones, and long ones are read in time."""
+"""Whose turn it is: time is shared, short prompts come first, and long ones are read in time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ def unread(one: Ticket) -> int:
 def turns_of(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each turn of a long prompt (``L`` as it is read) and of a short one that comes second."""
     taken: list[str] = []
-    honest = Turns._round
+    honest, charge = Turns._round, order.charge
+    # A part of a prompt takes as long as three rounds.
+    monkeypatch.setattr(
+        order,
+        "charge",
+        lambda tickets, one, seconds, *, read: charge(tickets, one, 3 if read else 1, read=read),
+    )
 
     async def main(pipeline: Pipeline) -> None:
         tickets = {"l": ticket(LONG), "s": ticket(SHORT)}
@@ -58,8 +64,8 @@ def turns_of(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def is_fair(turns: str) -> bool:
-    """The short prompt waits for one part of the long one, which is read between its tokens."""
-    return turns.startswith("Ls") and "Ls" * 5 in turns and "LL" not in turns
+    """The short prompt waits for one part of the long one; then both have half of the time."""
+    return turns.startswith("Ls") and "sssL" * 5 in turns and "LL" not in turns.strip("L")
 
 
 def test_a_short_prompt_overtakes_a_long_one(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +76,7 @@ def test_a_short_prompt_overtakes_a_long_one(bundle: Path, monkeypatch: pytest.M
 
 def test_first_come_first_served_is_noticed(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken twin: the request that came first has every turn."""
-    monkeypatch.setattr(order, "due", lambda tickets, unread: tickets[:1])
+    monkeypatch.setattr(order, "due", lambda tickets, unread: tickets[0])
     assert not is_fair(turns_of(bundle, monkeypatch))
 
 
@@ -83,7 +89,7 @@ def read_before_the_long_one(rounds: int) -> int:
         others = 0
         for _ in range(rounds):
             tickets.append(ticket([1] * 100))
-            (one,) = order.due(tickets, unread)
+            one = order.due(tickets, unread)
             left = one.to_read or 0
             read = min(CHUNK, left)
             one.to_read = left - read
@@ -108,10 +114,10 @@ def test_prompts_of_similar_lengths_are_read_by_turns() -> None:
     async def main() -> list[int]:
         tickets = [ticket([1] * size) for size in (256, 250, 256, 240)]
         # The first reads before the others come.
-        assert order.due(tickets[:1], unread) == tickets[:1]
+        assert order.due(tickets[:1], unread) is tickets[0]
         tickets[0].to_read, found = CHUNK, [0]
         while any(one.to_read != 0 for one in tickets):
-            one = order.due(tickets, unread)[-1]
+            one = order.due([one for one in tickets if one.to_read != 0], unread)
             found.append(tickets.index(one))
             one.to_read = max(0, (one.to_read or 0) - CHUNK)
             order.age([other for other in tickets if other is not one], CHUNK)
@@ -121,16 +127,95 @@ def test_prompts_of_similar_lengths_are_read_by_turns() -> None:
     assert sorted(found[:4]) == [0, 1, 2, 3] == sorted(found[4:])
 
 
-def test_texts_that_have_begun_all_have_a_round() -> None:
+# Seconds of a whole part of a prompt and of a round, which emits three tokens.
+PART_S, ROUND_S, A_ROUND = 16e-3, 1.5e-3, 3
+
+
+def slowed(clients: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
+    """How many times as long as alone clients that come at once wait, for a token and for all.
+
+    Args:
+        clients: tokens of each one's prompt and of its text.
+
+    """
+
+    def served(clients: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
+        left = {ticket([1] * prompt): tokens for prompt, tokens in clients}
+        first, last, now = dict.fromkeys(left, 0.0), dict.fromkeys(left, 0.0), 0.0
+        while waiting := [one for one in left if not last[one]]:
+            one = order.due(waiting, unread)
+            read = min(CHUNK, one.to_read or 0)
+            seconds = PART_S * read / CHUNK
+            reads, one.to_read = bool(read), (one.to_read or 0) - read
+            if not one.to_read:
+                seconds += ROUND_S
+                left[one] -= A_ROUND
+                first[one] = first[one] or now + seconds
+                last[one] = now + seconds if left[one] <= 0 else 0.0
+            now += seconds
+            order.age([other for other in waiting if other is not one], read)
+            order.charge(waiting, one, seconds, read=reads)
+        return [(first[one], last[one]) for one in left]
+
+    async def main() -> list[tuple[float, float]]:
+        together = served(clients)
+        alone = [served([one])[0] for one in clients]
+        pairs = zip(together, alone, strict=True)
+        return [(a[0] / b[0], a[1] / b[1]) for a, b in pairs]
+
+    return asyncio.run(main())
+
+
+MIXED = ((16, 32), (64, 128), (256, 64), (512, 256))
+BESIDE_LONG = ((16, 40), (4000, 40))
+
+
+@pytest.mark.parametrize("clients", [MIXED, BESIDE_LONG, ((256, 64),) * 4], ids=str)
+def test_nobody_is_slowed_by_much_more_than_the_number_of_clients(
+    clients: tuple[tuple[int, int], ...],
+) -> None:
+    # Turns are not infinitely short.
+    assert all(one <= 1.2 * len(clients) for both in slowed(clients) for one in both)
+
+
+def test_a_round_for_each_part_that_is_read_slows_short_texts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Broken twin: turns cost nothing, so that texts and prompts alternate."""
+    monkeypatch.setattr(order, "charge", lambda tickets, one, seconds, *, read: _alternate(one))
+    assert max(one for both in slowed(BESIDE_LONG) for one in both) > 4
+
+
+def _alternate(one: Ticket) -> None:
+    one.used_s = (one.used_s or 0.0) + 1
+
+
+def test_a_request_that_comes_later_makes_up_for_nothing() -> None:
     async def main() -> None:
-        tickets = [ticket([1] * 10) for _ in range(4)]
-        for one in tickets[:2]:
-            one.to_read = 0
-        assert order.due(tickets, unread) == [*tickets[:2], tickets[2]]
-        tickets[3].cancel()  # ends at once
-        assert order.due(tickets, unread) == [*tickets[:2], tickets[3], tickets[2]]
+        first, second = ticket([1] * 10), ticket([1] * 10)
+        assert order.due([first], unread) is first
+        first.to_read = 0
+        order.charge([first], first, 30.0, read=True)
+        assert order.due([first, second], unread) is first, "both have used as much"
+        order.charge([first, second], first, 1.0, read=False)
+        assert order.due([first, second], unread) is second
+        second.to_read = 0
+        order.charge([first, second], second, 1.5, read=False)
+        assert order.due([first, second], unread) is first
 
     asyncio.run(main())
+
+
+def test_half_of_the_time_goes_to_reading_however_many_have_begun() -> None:
+    async def main() -> list[float]:
+        tickets = [ticket([1] * 10) for _ in range(4)]
+        order.due(tickets, unread)
+        for one in tickets[:3]:
+            one.to_read = 0
+        order.charge(tickets, tickets[3], 3.0, read=True)
+        return [one.used_s or 0.0 for one in tickets]
+
+    assert asyncio.run(main()) == [0.0, 0.0, 0.0, 1.0]
 
 
 def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
@@ -154,10 +239,12 @@ def test_the_age_of_others_follows_what_is_really_read(bundle: Path) -> None:
     assert waiting.overtaken == CHUNK
 
 
-def test_a_request_that_is_out_of_time_has_a_turn_to_end_in() -> None:
+def test_a_request_that_is_to_end_comes_first() -> None:
     async def main() -> None:
         tickets = [ticket([1] * size) for size in (10, 20, 30)]
         tickets[2].deadline = 0.0
-        assert order.due(tickets, unread) == [tickets[2], tickets[0]]
+        assert order.due(tickets, unread) is tickets[2]
+        tickets[1].cancel()
+        assert order.due(tickets, unread) is tickets[1]
 
     asyncio.run(main())
