@@ -24,6 +24,8 @@ def due(tickets: Sequence[Ticket], unread: Callable[[Ticket], int]) -> Ticket:
         unread: returns how many tokens of its prompt a new text would have to read.
 
     """
+    if len(tickets) == 1 and tickets[0].to_read is not None:
+        return tickets[0]
     now = perf_counter()
     least_s = min((one.used_s for one in tickets if one.used_s is not None), default=0.0)
     for ticket in tickets:
