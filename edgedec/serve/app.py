@@ -212,6 +212,7 @@ class EventStream(Response):
             async for chunks in self._events():
                 data = "".join(f"data: {chunk}\n\n" for chunk in chunks).encode()
                 await send({"type": "http.response.body", "body": data, "more_body": True})
+                self._ticket.sent()
             await send({"type": "http.response.body", "body": b""})
         finally:
             self._ticket.cancel()

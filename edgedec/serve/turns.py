@@ -163,8 +163,9 @@ class Turns:
             return self._end_of_text(ticket, stream.result)
         if events:
             ticket.last_at = perf_counter()
+            put = ticket.put if ticket.first_at else ticket.put_first
             ticket.first_at = ticket.first_at or ticket.last_at
-            ticket.put(News(ticket.choice, events))
+            put(News(ticket.choice, events))
         return True
 
     def _unread(self, ticket: Ticket) -> int:

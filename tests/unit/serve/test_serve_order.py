@@ -248,3 +248,34 @@ def test_a_request_that_is_to_end_comes_first() -> None:
         assert order.due(tickets, unread) is tickets[1]
 
     asyncio.run(main())
+
+
+def rounds_before_the_first_token_is_sent(bundle: Path, *, stream: bool = True) -> int:
+    """Rounds that the decoding thread runs while the first token waits to be sent."""
+
+    async def main(pipeline: Pipeline) -> int:
+        one = Ticket([Work(SHORT, OPTIONS)], timeout_s=60, most_unread=100 if stream else None)
+        turns = Turns(pipeline, parallel=1, queue=1)
+        turns.submit(one)
+        events = sum(len(news.events) for news in await one.take())
+        await asyncio.sleep(0.2)
+        events += one.unread
+        one.sent()
+        while await one.take():
+            pass
+        turns.close()
+        return events
+
+    with Pipeline.open(bundle, draft="none", threads=1) as pipeline:
+        return asyncio.run(asyncio.wait_for(main(pipeline), 60))
+
+
+def test_a_first_token_is_sent_before_the_next_round(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgedec.serve.ticket._SENDING_S", 50)
+    assert rounds_before_the_first_token_is_sent(bundle) == 1
+    assert rounds_before_the_first_token_is_sent(bundle, stream=False) > 1
+    # Broken twin: it does not wait.
+    monkeypatch.setattr(Ticket, "put_first", Ticket.put)
+    assert rounds_before_the_first_token_is_sent(bundle) > 1
