@@ -16,7 +16,7 @@ from edgedec.generation.result import Generation
 from edgedec.generation.stream import Stream
 from edgedec.serve.errors import UNAVAILABLE, ApiError
 
-# Rounds that end within this time of each other, one frame of a screen, are sent together: each chunk
+# Rounds that end within this time of each other, a frame of a screen, are sent together: each chunk
 # takes processor time that decoding would use.
 _TOGETHER_S = 1 / 60
 # Longest wait for a first token to be sent. A round keeps every core busy, so that without a pause
