@@ -29,6 +29,8 @@ from edgedec.serve.ticket import News, Ticket, joined
 
 Handler = Callable[[Request], Awaitable[Response]]
 _JSON = "application/json"
+# Reading a prompt of so many bytes takes less time than another thread takes to begin.
+_SHORT_BYTES = 4096
 
 
 class Routes:
@@ -146,8 +148,10 @@ class Routes:
         if not isinstance(name, str):
             raise ApiError(400, "model: expected the model's id", param="model")
         self._served.check_name(name)
-        # Templates and tokenizers take a moment: the other clients' tokens go on meanwhile.
-        asked = await asyncio.to_thread(read, fields, self._served.tokenizer, self._limits)
+        if not chat and _is_short(request):
+            asked = read(fields, self._served.tokenizer, self._limits)
+        else:  # templates and tokenizers take a moment: the other clients' tokens go on meanwhile
+            asked = await asyncio.to_thread(read, fields, self._served.tokenizer, self._limits)
         for work in asked.works:
             self._served.check_prompt(work.prompt)
         await self._served.compiler.prepare(asked.works)
@@ -239,6 +243,13 @@ class EventStream(Response):
             return self._writer.end(news.choice, news.result)
         chunk = self._writer.tokens(news.choice, news.events)
         return [] if chunk is None else [chunk]
+
+
+def _is_short(request: Request) -> bool:
+    length = request.headers.get("content-length", "")
+    return (
+        len(length) < 10 and length.isascii() and length.isdigit() and int(length) <= _SHORT_BYTES
+    )
 
 
 async def _watch(receive: Receive, ticket: Ticket) -> None:
