@@ -266,6 +266,7 @@ def _export(source: GivenModel, job: ExportJob, bundle: Path, progress: Progress
         vocab_used=job.spec.vocab_used,
         errors=written.errors,
         notes=(*filter(None, [source.note]), *written.notes),
+        max_context=written.max_context,
         parity=figures,
     )
 

@@ -72,7 +72,7 @@ def role(
             **experts,
             "vocab_size": max(report.columns for report in reports),
             "vocab_used": reports[0].vocab_used,
-            "max_context": spec.max_context,
+            "max_context": max(report.max_context or spec.max_context for report in reports),
             "parameters": reports[0].parameters,
         },
         "tokenizer": {

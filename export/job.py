@@ -93,6 +93,7 @@ class Exported:
         vocab_size: columns of its logits.
         errors: relative error of each quantised tensor.
         notes: for the user, a line each.
+        max_context: tokens that it holds; None is the decoder's context.
 
     """
 
@@ -101,6 +102,7 @@ class Exported:
     vocab_size: int
     errors: Mapping[str, float] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    max_context: int | None = None
 
 
 # Figures of a comparison with the source, by name.

@@ -97,6 +97,7 @@ class ModelReport:
         errors: relative error of each quantised tensor, root of squared error over squared
             weights.
         notes: deviations from what was asked, a line each.
+        max_context: tokens that it holds; None is the decoder's context.
         parity: figures of the comparison with the source; empty when it was left out.
 
     """
@@ -114,6 +115,7 @@ class ModelReport:
     vocab_used: int
     errors: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    max_context: int | None = None
     parity: Mapping[str, Any] = field(default_factory=dict)
 
     @property

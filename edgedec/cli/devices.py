@@ -39,6 +39,9 @@ def command(bundle: str | None, measure: bool, as_json: bool) -> None:
     Packages such as onnxruntime-ep-openvino bring ONNX Runtime more devices. llama.cpp has
     those of its build, and one more if GGML_BACKEND_PATH names a backend's library.
 
+    The bundles that a device takes are tried as well: a tiny decoder is loaded on it in each
+    form of ONNX, with a cache of any size (onnx) and of fixed shape (onnx-static).
+
     With BUNDLE, one that holds CoreML programs, also list where CoreML would compute each of
     their functions, from its compute plan: on macOS only, and a plan, not a measurement.
 
@@ -99,8 +102,8 @@ def _print(found: Survey) -> None:
     named = {f"{one.device.runtime} {one.device.name}": one.device for one in found.found}
     if named:
         table((name, device.description) for name, device in named.items())
-    device_problems = (one.problem for one in found.found if one.problem)
-    for problem in dict.fromkeys([*device_problems, *found.problems]):
+    told = (line for one in found.found for line in (one.problem, one.refusal) if line)
+    for problem in dict.fromkeys([*told, *found.problems]):
         click.echo(printable(problem))
 
 
@@ -113,13 +116,16 @@ def _table(found: Iterable[SurveyedDevice]) -> Table:
     listed = list(found)
     measured = any(one.speed for one in listed)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("runtime", "device", "kind", "cores or memory"):
+    tried = any(one.takes is not None for one in listed)
+    columns = ["runtime", "device", "kind", "cores or memory", *(["bundles"] if tried else [])]
+    for name in columns:
         table.add_column(name, overflow="fold")
     for name in _RATES if measured else ():
         table.add_column(name, justify="right", no_wrap=True)
     for one in listed:
         device = one.device
         cells = [device.runtime, device.name, device.kind, _size(one)]
+        cells += [", ".join(one.takes or ()) or "none"] if tried else []
         cells += _rates(one.speed) if measured else []
         # As plain text: a driver's device name is not markup.
         table.add_row(*(Text(printable(cell)) for cell in cells))

@@ -98,6 +98,10 @@ def _role(bundle: Bundle, role: Role) -> list[tuple[str, str]]:
             from edgedec.coreml.describe import describe as program
 
             rows.extend(("", one_line(line)) for line in program(variant.path))
+        elif variant.format == "onnx-static":
+            from edgedec.runtimes.onnx_static.describe import describe as graphs
+
+            rows.extend(("", one_line(line)) for line in graphs(variant.path))
         raw = bundle.manifest["roles"][role.role]["variants"][variant.format]
         notes = raw.get("notes")
         for note in notes if isinstance(notes, list) else ():

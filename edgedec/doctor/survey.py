@@ -10,6 +10,7 @@ from typing import Any
 
 from edgedec._support.confined import Limits, Refused, Stopped, ask_once
 from edgedec._support.fields import from_json, to_json
+from edgedec.doctor.forms import refusal
 from edgedec.errors import EdgedecError, ProfileError, RuntimeUnavailable
 from edgedec.hardware.clusters import Cluster, can_pin, clusters
 from edgedec.hardware.device import Device, Speed, available_cores
@@ -36,6 +37,8 @@ class SurveyedDevice:
         threads: number used to measure it; 0 if not counted.
         speed: None if it was not measured.
         problem: why it could not be measured, in one line; None if it could.
+        takes: formats of bundles that it decodes; None if that was not tried.
+        refusal: why it takes none, in one line.
 
     """
 
@@ -44,6 +47,8 @@ class SurveyedDevice:
     threads: int
     speed: Speed | None = None
     problem: str | None = None
+    takes: tuple[str, ...] | None = None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ def survey(*, measure: bool = True, on_progress: Listener | None = None) -> Surv
     """List all devices; an error of one does not affect the others.
 
     Args:
-        measure: also measure their speed, about two seconds each.
+        measure: also measure their speed, and try which bundles they take, some seconds each.
         on_progress: called with the next device, the number done and the total.
 
     """
@@ -87,7 +92,7 @@ def survey(*, measure: bool = True, on_progress: Listener | None = None) -> Surv
         found += [one for device in listed for one in _places(device, groups)]
     if measure:
         problems += _disturbance()
-        found = _measured(found, on_progress)
+        found = [_with_forms(one) for one in _measured(found, on_progress)]
     return Survey(memory(), groups, tuple(found), tuple(problems))
 
 
@@ -131,6 +136,14 @@ def _measured(found: list[SurveyedDevice], on_progress: Listener | None) -> list
         replace(one, speed=known[key].speed, problem=known[key].problem)
         for key, one in zip(keys, found, strict=True)
     ]
+
+
+def _with_forms(one: SurveyedDevice) -> SurveyedDevice:
+    """Return a device with the bundles that it takes."""
+    info = registry.infos().get(one.device.runtime)
+    formats = () if info is None else info.formats
+    reason = refusal(one.device)
+    return replace(one, takes=() if reason else formats, refusal=reason)
 
 
 def _measure_of(device: Device) -> Callable[[Device, int], Speed] | None:

@@ -48,7 +48,8 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     errors = write_graphs(spec, counted, folder, graph, rounding)
     progress(job.stage, total, total)
     notes += rounding.notes if rounding else []
-    return Exported(files(spec, graph), _KV, spec.vocab_size, errors, tuple(notes))
+    written = files(spec, graph)
+    return Exported(written, _KV, spec.vocab_size, errors, tuple(notes), spec.max_context)
 
 
 def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:

@@ -131,7 +131,7 @@ def _check_cache(file: Path, graph: Graph, providers: Sequence[str]) -> None:
     if foreign and not cache_holds(graph):
         raise RuntimeUnavailable(
             f"{file}: {foreign[0]} does not keep this graph's cache: choose another "
-            "provider, or export the model to the format optimum"
+            "provider, or export the model with --static-rows 1,4,8,16"
         )
 
 
