@@ -20,12 +20,7 @@ _FOLDERS = ("target/", "draft/", "tokenizer/", "draft-tokenizer/")
 
 
 def check_free(out: Path, *, overwrite: bool) -> None:
-    """Refuse a destination that could not be written at the end.
-
-    Raises:
-        InputError: ``out`` exists, and is not a bundle that may be replaced.
-
-    """
+    """Refuse an ``out`` that exists, and is not a bundle that may be replaced."""
     if not out.exists() and not out.is_symlink():
         return
     if not overwrite:

@@ -199,12 +199,7 @@ def _calibrate(
     folder: Path,
     progress: Progress,
 ) -> bool:
-    """Give the target's texts to jobs that are calibrated; return whether there is one.
-
-    Raises:
-        InputError: a text was given and no job reads it.
-
-    """
+    """Give the target's texts to jobs that are calibrated; return whether there is one."""
     if options.calibration == "none" and options.calibration_text is None:
         return False
     texts = None
@@ -228,12 +223,7 @@ def _calibrate(
 
 
 def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
-    """Return the tokens for calibration and parity: the user's text or the built-in one.
-
-    Raises:
-        InputError: the text cannot be read, or is too short.
-
-    """
+    """Return tokens to compare on, of the user's text or the built-in one; or InputError."""
     text, name, longest = sample.TEXT, "the built-in text", _SAMPLE_TOKENS
     if options.parity_text is not None:
         name, longest = str(options.parity_text), _PARITY_TOKENS

@@ -79,12 +79,7 @@ class ParityFigures:
     fp32_layer_error: float
 
     def check(self, name: str, weights: str, kv: str = "fp32") -> None:
-        """Check the figures against the floor of the coarser of two formats.
-
-        Raises:
-            ParityError: says by how much they fall short.
-
-        """
+        """Raise ParityError below the floor of the coarser of two formats, naming what is short."""
         floor = max(FLOORS[weights], FLOORS[kv], key=lambda floor: floor.kl_nats)
         ratio = self.perplexity / self.perplexity_source
         short = []

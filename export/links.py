@@ -16,12 +16,7 @@ from edgedec.errors import CheckpointError
 
 
 def check(folder: Path) -> None:
-    """Check that the links of a checkpoint's folder lead to files of its own.
-
-    Raises:
-        CheckpointError: one leads elsewhere; the message names it.
-
-    """
+    """Refuse a link of a checkpoint's folder that leads to a file elsewhere."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if _may_be_read(entry))

@@ -41,12 +41,7 @@ _DEFAULT_CONTEXT = 2048
 
 
 def check_installed() -> None:
-    """Check that the packages for this export are installed.
-
-    Raises:
-        RuntimeUnavailable: one is missing.
-
-    """
+    """Raise RuntimeUnavailable if a package for this export is missing."""
     with _quiet("optimum cannot be imported"):
         for name in ("torch", "transformers", "optimum.exporters.onnx"):
             try:
@@ -160,12 +155,7 @@ class TorchDecoder:
             self._model = loaded.eval()
 
     def trace(self, file: Path) -> None:
-        """Write the graph as optimum exports it.
-
-        Raises:
-            ExportError: torch cannot trace this model.
-
-        """
+        """Write the graph as optimum exports it; ExportError if torch cannot trace this model."""
         with _quiet(f"torch cannot trace {self._model.config.model_type}", ExportError):
             from optimum.exporters.onnx.convert import export
             from optimum.exporters.tasks import TasksManager

@@ -143,12 +143,7 @@ class ExportReport:
 
 
 def parse_rows(text: str, option: str = "--rows") -> tuple[int, ...]:
-    """Return widths from a list such as ``1,4,8``, given as ``option``.
-
-    Raises:
-        InputError: says what was expected.
-
-    """
+    """Return widths from a list such as ``1,4,8``, given as ``option``; or InputError."""
     try:
         rows = tuple(int(part) for part in text.split(","))
     except ValueError:

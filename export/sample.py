@@ -48,12 +48,7 @@ Der Wind kam von Norden, und am Morgen lag Eis auf den Stufen. La mer était cal
 
 
 def read_text(file: Path) -> str:
-    """Return the beginning of a text file.
-
-    Raises:
-        InputError: it cannot be read.
-
-    """
+    """Return the beginning of a text file, or raise InputError."""
     try:
         with file.open(encoding="utf-8") as stream:
             return stream.read(_MOST_CHARACTERS)

@@ -95,12 +95,7 @@ def quantize(traced: Path) -> Path:
 
 
 def finish(traced: Path, file: Path, facts: TracedFacts) -> Cache:
-    """Write the graph as the runtime needs it, with its weights in ``<file>.data``.
-
-    Raises:
-        ExportError: it is not a decoder with keys and values for each layer.
-
-    """
+    """Write the graph as the runtime needs it, its weights in ``<file>.data``; or ExportError."""
     model = onnx.load(traced)
     del model.metadata_props[:]
     graph = model.graph

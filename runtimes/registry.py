@@ -147,12 +147,7 @@ def packages() -> set[str]:
 
 
 def of_format(format: str) -> AdapterInfo:
-    """Return the runtime of a format.
-
-    Raises:
-        InputError: there is none.
-
-    """
+    """Return the runtime of a format, or raise InputError."""
     for info in infos().values():
         if format in info.formats:
             return info
@@ -260,12 +255,7 @@ def load(format: str, path: Path, options: LoadOptions, for_draft: Collection[st
 
 
 def refuse_others(info: AdapterInfo, options: LoadOptions, for_draft: Collection[str] = ()) -> None:
-    """Refuse options that a runtime does not take, and invalid values.
-
-    Raises:
-        InputError: names the option as it was given on the command line.
-
-    """
+    """Refuse options that a runtime does not take, and invalid values, as the user wrote them."""
     own = {option.name: option for option in info.options}
     refused = [
         (name, flag(name, value, draft=name in for_draft))

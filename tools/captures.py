@@ -184,12 +184,7 @@ def _colour(name: str) -> str:
 
 
 def check(lines: list[Text], folder: Path) -> None:
-    """Refuse lines that show where this machine keeps things, also where a path is wrapped.
-
-    Raises:
-        SystemExit: naming the path.
-
-    """
+    """Refuse lines that show where this machine keeps things, also where a path is wrapped."""
     words = "".join(line.plain.strip() for line in lines)
     for path in {ROOT, folder, Path.home(), Path(sys.prefix), Path(sys.base_prefix)}:
         if len(path.parts) > 1 and str(path) in words:

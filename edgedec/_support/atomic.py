@@ -56,13 +56,7 @@ def _clean(folder: Path) -> None:
 
 
 def write_json(file: Path, raw: Any, *, indent: int | None = None) -> None:
-    """Write JSON in one move.
-
-    Raises:
-        OSError: it cannot be written.
-        ValueError: a number in it is not finite.
-
-    """
+    """Write JSON in one move; ValueError if a number in it is not finite."""
     data = json.dumps(raw, indent=indent, allow_nan=False).encode()
     with replacing(file) as stream:
         stream.write(data)

@@ -25,12 +25,7 @@ _BY_FOLDER = os.open in os.supports_dir_fd and bool(_NO_LINK) and bool(_FOLDER)
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A regular file for reading; a link that leads to one is followed.
-
-    Raises:
-        OSError: it cannot be opened, or is not a regular file.
-
-    """
+    """Open a regular file, or the one that a link leads to, for reading; else OSError."""
     return _checked(os.open(path, _READ | _NO_WAIT), path)
 
 

@@ -63,12 +63,7 @@ class Shelf:
 
     @property
     def folder(self) -> Path:
-        """Where they are.
-
-        Raises:
-            OSError: this user has no home.
-
-        """
+        """Where they are; OSError if this user has no home."""
         return _root() / self.kind
 
     def any(self, prefix: str) -> bool:
@@ -166,12 +161,7 @@ def kept() -> list[KeptFolder]:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder that ``kept`` listed.
-
-    Raises:
-        OSError: it cannot be removed.
-
-    """
+    """Remove a folder that ``kept`` listed."""
     with suppress(FileNotFoundError):  # another process was quicker
         _remove(path)
 

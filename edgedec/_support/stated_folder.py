@@ -25,12 +25,7 @@ class Unusable(Exception):
 
 
 def state(folder: Path, key: str, what: str) -> None:
-    """Write what a folder holds; its files are on the disk, for this user alone.
-
-    Raises:
-        OSError: it cannot be written.
-
-    """
+    """Write what a folder holds; its files are on the disk, for this user alone."""
     files = {}
     for file in sorted(folder.iterdir()):
         file.chmod(0o600)
@@ -44,12 +39,7 @@ def state(folder: Path, key: str, what: str) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return what a folder states.
-
-    Raises:
-        Unusable: nothing that can be read.
-
-    """
+    """Return what a folder states; Unusable if nothing can be read."""
     try:
         with open_regular(folder / STATED) as stream:
             parsed = json_object(stream.read(_MAX_STATED_BYTES))
@@ -61,12 +51,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def check(folder: Path, key: str) -> None:
-    """Refuse a folder that is not what it states, of another key, or another user's.
-
-    Raises:
-        Unusable: says what differs.
-
-    """
+    """Raise Unusable for a folder that is not as it states, of another key, or another user's."""
     if not _own(folder):
         raise Unusable("it belongs to another user")
     found = read(folder)

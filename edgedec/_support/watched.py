@@ -35,12 +35,7 @@ class Watched:
             self._facts.append((path, file.fileno(), state(file.fileno())))
 
     def check(self) -> None:
-        """Refuse files that changed since they were opened.
-
-        Raises:
-            PassFailed: names the file.
-
-        """
+        """Raise PassFailed if a file changed since it was opened."""
         for path, file, facts in self._facts:
             unchanged(path, file, facts)
 
@@ -52,12 +47,7 @@ def state(file: int) -> tuple[int, int]:
 
 
 def unchanged(path: Path, file: int, facts: tuple[int, int]) -> None:
-    """Refuse an open file whose ``state`` is not what it was.
-
-    Raises:
-        PassFailed: names the file.
-
-    """
+    """Raise PassFailed if an open file's ``state`` is not what it was."""
     now = state(file)
     if now == facts:
         return

@@ -57,12 +57,7 @@ class Job:
 
 
 def read_jobs(path: Path) -> list[Job]:
-    """Read all lines of a prompts file.
-
-    Raises:
-        InputError: not a prompts file, naming the line; or an id that occurs twice.
-
-    """
+    """Read all lines of a prompts file; InputError names the line, or an id that occurs twice."""
     jobs = [_job(path, number, line) for number, line in lines(path)]
     if not jobs:
         raise InputError(f'{path}: no prompts: expected lines such as {{"prompt": "Hello"}}')
@@ -75,12 +70,7 @@ def read_jobs(path: Path) -> list[Job]:
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number and text of each line that is not empty.
-
-    Raises:
-        InputError: a line is too long, or not UTF-8.
-
-    """
+    """Yield the number and text of each line that has any; InputError if it is not UTF-8."""
     with path.open("rb") as file:
         number = 0
         while data := file.readline(MAX_LINE_BYTES + 1):

@@ -54,12 +54,7 @@ def has_turns(path: Path) -> bool:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Read all lines of a file of questions.
-
-    Raises:
-        InputError: a line is something else, and which; or an id occurs twice.
-
-    """
+    """Read all lines of a file of questions; InputError names a line that is none."""
     found: dict[str, Question] = {}
     for number, line in lines(path):
         question = _question(path, number, line)
@@ -92,12 +87,7 @@ class Asked:
         self._pipeline = pipeline
 
     def generate(self, prompt: Question, options: GenerateOptions | None = None) -> Generation:
-        """Ask all turns; return their answers as one text, with the sums of their figures.
-
-        Raises:
-            PromptTooLong: a turn does not fit the context; names the question.
-
-        """
+        """Ask all turns; return their answers as one text, with the sums of their figures."""
         answers: list[Generation] = []
         for turn in range(len(prompt.turns)):
             try:

@@ -91,12 +91,7 @@ class Role:
     variants: Mapping[str, Variant]
 
     def variant(self, format: str) -> Variant:
-        """Return the model in this format.
-
-        Raises:
-            InputError: the bundle has other formats only.
-
-        """
+        """Return the model in this format; InputError if the bundle has other formats only."""
         if format not in self.variants:
             raise InputError(
                 f"the {self.role} is not there in the format {format!r}: the bundle has"

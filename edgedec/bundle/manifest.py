@@ -130,12 +130,7 @@ def check_file(root: Path, name: str, fact: FileFact, *, hashed: bool) -> None:
 
 
 def read_file(root: Path, name: str, fact: FileFact) -> bytes:
-    """Return a file's bytes, checked against the manifest's sha256.
-
-    Raises:
-        BundleError: as ``check_file``.
-
-    """
+    """Return a file's bytes, checked against the manifest's sha256 as by ``check_file``."""
     with _opened(root, name, fact) as stream:
         data = stream.read(fact.size_bytes)
     if hashlib.sha256(data).hexdigest() != fact.sha256:

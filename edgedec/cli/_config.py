@@ -33,12 +33,7 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def read() -> dict[str, Any]:
-    """Return the settings of the file; empty without one.
-
-    Raises:
-        InputError: the file is not TOML, or has something else in it.
-
-    """
+    """Return the settings of the file, {} without one; InputError if it has something else."""
     from edgedec._support import user_folders
     from edgedec._support.files import open_regular
     from edgedec.errors import InputError

@@ -42,12 +42,7 @@ class Conversation:
         return {"system": self._system, "turns": said}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a ``state``, which is untrusted; this conversation's own system message stays.
-
-        Raises:
-            InputError: it is something else.
-
-        """
+        """Go on from an untrusted ``state``, or raise InputError; a system message here stays."""
         system, turns = state.get("system"), state.get("turns")
         if not ((system is None or _is_text(system)) and _all_turns(turns)):
             raise InputError("it holds no conversation: expected one that `edgedec chat` wrote")
@@ -121,22 +116,12 @@ class SessionFile:
         return path.resolve() == self._path.resolve()
 
     def restore(self) -> None:
-        """Go on from the file, if there is one.
-
-        Raises:
-            InputError: it is of another model, damaged, or no conversation.
-
-        """
+        """Go on from the file, if there is one."""
         if self._path.exists():
             load(self._path, self._pipeline, self._conversation)
 
     def write(self) -> None:
-        """Write the conversation; a failure leaves the file as it was.
-
-        Raises:
-            InputError: the file cannot be written.
-
-        """
+        """Write the conversation; a failure leaves the file as it was, and is an InputError."""
         try:
             self._pipeline.save(self._path, self._conversation.state)
         except SessionError as error:
@@ -149,12 +134,7 @@ class SessionFile:
 
 
 def load(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
-    """Go on from a file of a conversation; one that cannot be used leaves this one as it is.
-
-    Raises:
-        InputError: it is not there, of another model, damaged, or no conversation.
-
-    """
+    """Go on from a file of a conversation; an InputError leaves this conversation as it is."""
     try:
         conversation.resume(pipeline.restore(path))
     except OSError as error:
@@ -166,12 +146,7 @@ def load(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
 
 
 def save(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
-    """Write a conversation to a file, which may be one of an earlier conversation, or new.
-
-    Raises:
-        InputError: the file cannot be written, or holds something else.
-
-    """
+    """Write a conversation to a file that is new, or of an earlier one; else InputError."""
     try:
         if path.exists() and not snapshot.begins(path):
             raise InputError(f"{path} is not a conversation, so it is not replaced: name another")
@@ -187,12 +162,7 @@ def save(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
 def opened(
     path: Path | None, pipeline: Pipeline, conversation: Conversation
 ) -> Iterator[SessionFile | None]:
-    """Lock the file and restore it; None without a path.
-
-    Raises:
-        InputError: another process has it, or it cannot be used.
-
-    """
+    """Lock the file, or raise InputError, and restore it; None without a path."""
     if path is None:
         yield None
         return

@@ -63,12 +63,7 @@ class FolderGroup(click.Group):
 
 
 def check_package() -> None:
-    """Refuse to run if another project's ``edgedec`` has overwritten this package.
-
-    Raises:
-        RuntimeUnavailable: it has; says how to fix it.
-
-    """
+    """Refuse to run if another project's ``edgedec`` has overwritten this package."""
     import edgedec
 
     if "Pipeline" in getattr(edgedec, "__all__", ()):

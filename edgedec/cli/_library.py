@@ -100,12 +100,7 @@ def _library() -> Library:
 
 
 def matching(word: str) -> list[Model]:
-    """Return the models of the library that a word means.
-
-    Raises:
-        InputError: there is none.
-
-    """
+    """Return the models of the library that a word means; InputError if there is none."""
     from edgedec.errors import InputError
 
     library = _library()
@@ -118,17 +113,7 @@ def matching(word: str) -> list[Model]:
 
 
 def located(word: str, wanted: Form | None, *, refresh: bool = False) -> Located:
-    """Return the model that a word means, made or fetched first where needed.
-
-    Args:
-        word: of the command line.
-        wanted: the form of a checkpoint.
-        refresh: ask the hub also for what is in the library.
-
-    Raises:
-        EdgedecError: as ``locate`` raises them.
-
-    """
+    """Return the model that a word means, made or fetched first where needed; see ``locate``."""
     from edgedec.library.locate import locate
 
     with listener() as told:

@@ -23,12 +23,7 @@ class Messages(Protocol):
     """A source of the messages of a chat."""
 
     def next(self) -> str | None:
-        """Return the next message, stripped; None at the end.
-
-        Raises:
-            KeyboardInterrupt: Ctrl-C was pressed in a terminal.
-
-        """
+        """Return the next message, stripped; None at the end. Ctrl-C in a terminal is raised."""
 
 
 class Piped:

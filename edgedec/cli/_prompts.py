@@ -23,12 +23,7 @@ option = click.option(
 
 
 def read(path: Path | None) -> tuple[CalibrationPrompt, ...] | None:
-    """Return the texts and conversations of a prompts file; None without one.
-
-    Raises:
-        InputError: not a prompts file, or a prompt is empty.
-
-    """
+    """Return the texts and conversations of a prompts file; None without one."""
     if path is None:
         return None
     from edgedec.batch.jobs import read_jobs

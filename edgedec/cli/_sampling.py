@@ -113,12 +113,7 @@ def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
 
 
 def _contents(path: Path | None) -> str | None:
-    """Return a file's text.
-
-    Raises:
-        InputError: it is larger than any grammar, or not UTF-8.
-
-    """
+    """Return a file's text; InputError if it is larger than any grammar, or not UTF-8."""
     from edgedec._support.files import open_regular
     from edgedec.errors import InputError
     from edgedec.grammar.spec import MAX_BYTES

@@ -126,12 +126,7 @@ def user(text: str) -> list[dict[str, Any]]:
 
 
 def with_system(messages: list[Any], system: str | None) -> list[Any]:
-    """Return a conversation that begins with a system message.
-
-    Raises:
-        InputError: it has such a message already.
-
-    """
+    """Return a conversation that begins with this message; InputError if it has one already."""
     from edgedec.errors import InputError
 
     if system is None:
@@ -142,12 +137,7 @@ def with_system(messages: list[Any], system: str | None) -> list[Any]:
 
 
 def read_text() -> str:
-    """Return standard input as text.
-
-    Raises:
-        InputError: it is not UTF-8, or empty.
-
-    """
+    """Return standard input as text; InputError if it is not UTF-8, or empty."""
     from edgedec.errors import InputError
 
     if sys.stdin.isatty():
@@ -165,12 +155,7 @@ def read_text() -> str:
 
 
 def read_messages(path: Path) -> list[dict[str, Any]]:
-    """Read a conversation from a file; ``-`` is standard input.
-
-    Raises:
-        InputError: not a JSON list of messages.
-
-    """
+    """Read a conversation from a file, a JSON list of messages; ``-`` is standard input."""
     from edgedec.errors import InputError
 
     try:

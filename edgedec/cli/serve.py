@@ -89,12 +89,7 @@ def command(
 
 
 def _server() -> ModuleType:
-    """Import the server.
-
-    Raises:
-        RuntimeUnavailable: the extra is missing.
-
-    """
+    """Import the server, or say which extra is missing."""
     try:
         from edgedec.serve import run
     except ModuleNotFoundError as error:

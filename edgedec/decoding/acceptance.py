@@ -272,12 +272,7 @@ RULES: dict[str, type[AcceptanceRule]] = {
 
 
 def rule(name: str = GumbelCoupling.name) -> AcceptanceRule:
-    """Return a rule by its name.
-
-    Raises:
-        InputError: no rule has this name.
-
-    """
+    """Return a rule by its name, or raise InputError."""
     found = RULES.get(name)
     if found is None:
         raise InputError(f"no acceptance rule '{name}': expected {', '.join(RULES)}")

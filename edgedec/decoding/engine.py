@@ -126,12 +126,7 @@ class Engine:
 
     @property
     def held(self) -> Sequence[int]:
-        """The tokens that ``target`` holds between texts.
-
-        Raises:
-            StateError: a text is being decoded.
-
-        """
+        """The tokens that ``target`` holds between texts; StateError in the middle of one."""
         self.check_idle()
         return self.texts.held
 
@@ -176,12 +171,7 @@ class Engine:
         return room
 
     def check_idle(self) -> None:
-        """Refuse a call in the middle of a text.
-
-        Raises:
-            StateError: a text is being decoded.
-
-        """
+        """Raise StateError in the middle of a text."""
         if self._running is not None:
             raise StateError(
                 "another text is being decoded: read its stream to the end or close() it first"

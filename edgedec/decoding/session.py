@@ -101,12 +101,7 @@ class Capabilities:
         return 1 if self.row_invariant else self.branches
 
     def check_branches(self, tree: TokenTree) -> None:
-        """Refuse a tree with more branches than a session verifies.
-
-        Raises:
-            StateError: names both numbers.
-
-        """
+        """Raise StateError for a tree with more branches than a session verifies."""
         if self.branches is None or tree.is_chain or tree.leaves <= self.branches:
             return
         if self.branches == 1:

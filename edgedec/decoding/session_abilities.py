@@ -40,12 +40,7 @@ class Reserving(Protocol):
     allocated: int
 
     def reserve(self, tokens: int) -> None:
-        """Allocate memory for a text of this many tokens, so that it need not grow later.
-
-        Raises:
-            PassFailed: there is too little memory.
-
-        """
+        """Allocate memory for a text of so many tokens, so that it need not grow; or PassFailed."""
         ...
 
 

@@ -243,12 +243,7 @@ def check_interrupt(stop: Stop) -> None:
 
 
 def check_capacity(capacity: int, max_context: int) -> None:
-    """Refuse a capacity below 1 or beyond the model's context; called by ``Model.open``.
-
-    Raises:
-        CapacityExceeded: names both numbers.
-
-    """
+    """Raise CapacityExceeded for a capacity below 1 or beyond the model's context."""
     if not 1 <= capacity <= max_context:
         raise CapacityExceeded(
             f"open(): expected a capacity of 1..{max_context} tokens, got {capacity}:"

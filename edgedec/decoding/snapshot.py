@@ -32,12 +32,7 @@ Payload = Sequence[bytes | bytearray | memoryview]
 
 
 def begins(path: Path) -> bool:
-    """Return whether a file begins as a saved state does.
-
-    Raises:
-        OSError: it cannot be read.
-
-    """
+    """Return whether a file begins as a saved state does."""
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 

@@ -173,12 +173,7 @@ def _cores(one: SurveyedDevice) -> tuple[int, ...] | None:
 
 
 def measure_one(device: Device, threads: int, cores: tuple[int, ...] | None) -> Speed:
-    """Return a device's speed, with the calling thread and those it starts pinned to some cores.
-
-    Raises:
-        RuntimeUnavailable: the device cannot compute.
-
-    """
+    """Return a device's speed, measured pinned to some cores, or raise RuntimeUnavailable."""
     measure = _measure_of(device)
     assert measure is not None, "only devices of a runtime that measures"
     with pinned(cores):
@@ -186,12 +181,7 @@ def measure_one(device: Device, threads: int, cores: tuple[int, ...] | None) -> 
 
 
 def _in_child(one: SurveyedDevice) -> Speed:
-    """Measure in a child process.
-
-    Raises:
-        RuntimeUnavailable: the device cannot compute, or ends or hangs the process.
-
-    """
+    """Measure in a child process; RuntimeUnavailable if the device ends or hangs it."""
     task = {"device": to_json(one.device), "threads": one.threads, "cores": _cores(one)}
     limits = Limits(memory_bytes=None, cpu_s=None, wall_s=_PATIENCE_S)
     try:

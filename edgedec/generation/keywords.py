@@ -113,23 +113,13 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
 
 
 def replaced(options: T, changes: Mapping[str, Any]) -> T:
-    """Return a dataclass with fields changed by name.
-
-    Raises:
-        TypeError: no field has that name; the message says which was probably meant.
-
-    """
+    """Return a dataclass with fields changed by name; TypeError for a name that is none."""
     check_names(changes, _names(options))
     return dataclasses.replace(options, **changes)  # type: ignore[type-var]
 
 
 def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse an unknown name, and say which was probably meant.
-
-    Raises:
-        TypeError: a name is unknown.
-
-    """
+    """Refuse an unknown name with a TypeError that says which was probably meant."""
     for name in given:
         if name in known:
             continue

@@ -51,12 +51,7 @@ class ByteSource:
         return BundleError(f"{one_line(str(self._where))}: {message}")
 
     def check(self, count: int, what: str) -> None:
-        """Refuse a length of ``count`` bytes beyond the end of the file.
-
-        Raises:
-            BundleError: the file is shorter.
-
-        """
+        """Refuse a length of ``count`` bytes beyond the end of the file."""
         if count > self.left:
             raise self.wrong(
                 f"{what} should take {count} bytes from byte {self.position} on, the file has "

@@ -227,12 +227,7 @@ MAX_WORK = 1 << 29
 
 
 def listed_merges(header: GgufHeader, tokens: list[str]) -> list[tuple[str, str]]:
-    """Return the merges that a file lists, without those that give no token.
-
-    Raises:
-        BundleError: it lists none.
-
-    """
+    """Return a file's merges, without those that give no token; BundleError if it lists none."""
     listed = header.metadata.get("tokenizer.ggml.merges")
     if not isinstance(listed, list):
         raise wrong(header, "it lists no merges: the file is damaged, convert it again")

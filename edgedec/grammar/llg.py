@@ -24,12 +24,7 @@ _MOST = 300
 
 
 def translated(kind: str, source: str) -> str:
-    """Return a grammar in the library's own form.
-
-    Raises:
-        ValueError: it is not of that kind.
-
-    """
+    """Return a grammar in the library's own form; ValueError if it is not of that kind."""
     from llguidance import LLMatcher
 
     if kind == JSON_SCHEMA:

@@ -66,12 +66,7 @@ class Vocabulary:
 
 
 def library() -> Any:
-    """Import llguidance.
-
-    Raises:
-        RuntimeUnavailable: it is not installed; the message has the command.
-
-    """
+    """Import llguidance, or raise RuntimeUnavailable with the command that installs it."""
     try:
         import llguidance
     except ImportError:

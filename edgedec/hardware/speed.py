@@ -100,12 +100,7 @@ def _rates(weights: str, device: Device, prepare: Prepare) -> tuple[float, float
 
 
 def measured(prepare: Prepare, weights: str, count: int, rows: int) -> tuple[float, int]:
-    """Return the seconds of a run, and the bytes of weights that it reads.
-
-    Raises:
-        CannotCompute: the device cannot, or its result differs from numpy's.
-
-    """
+    """Return a run's seconds and the bytes it reads; CannotCompute unless it agrees with numpy."""
     with prepare(weights, count, rows) as ready:
         seconds = typical_seconds(ready.run)
         found = ready.result().astype(np.float32)

@@ -33,12 +33,7 @@ class Facts:
 
 
 def of_gguf(path: Path) -> Facts:
-    """Return the facts of a GGUF file, all of its parts together.
-
-    Raises:
-        BundleError: it is not one, or damaged.
-
-    """
+    """Return the facts of a GGUF file, all parts together; BundleError if it is damaged."""
     from edgedec.gguf import GgufHeader
     from edgedec.gguf.parts import decodable_parts
 

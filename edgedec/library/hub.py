@@ -180,12 +180,7 @@ def _broke(error: Exception) -> bool:
 
 
 def _checked(path: Path, name: str, remote: RemoteFile) -> str:
-    """Return a file's sha256; remove a file that is not what the hub says it is.
-
-    Raises:
-        BundleError: it is not.
-
-    """
+    """Return a file's sha256; one that is not what the hub says is removed and refused."""
     sha256, sha1, size = hashlib.sha256(), hashlib.sha1(usedforsecurity=False), 0
     with open_regular(path) as stream:
         sha1.update(b"blob %d\0" % os.fstat(stream.fileno()).st_size)

@@ -118,12 +118,7 @@ class Model:
 
 
 def write(folder: Path, record: Record) -> None:
-    """Write a model's record into its folder.
-
-    Raises:
-        OSError: it cannot be written.
-
-    """
+    """Write a model's record into its folder."""
     write_json(folder / RECORD, {"schema": _SCHEMA, **to_json(record)}, indent=1)
 
 

@@ -193,12 +193,7 @@ class Library:
                     (self._blobs / name).unlink()
 
     def remove(self, model: Model) -> None:
-        """Remove a model and what was fetched for it; what another one needs stays.
-
-        Raises:
-            OSError: it cannot be removed.
-
-        """
+        """Remove a model and what was fetched for it; what another one needs stays."""
         _remove(self._models / model.id)
         self._drop_unshared()
         if model.record.origin.revision is not None:

@@ -41,11 +41,7 @@ def bound_by(bound: str) -> str:
 
 
 def check_context(max_context: int | None, trained: int, name: str) -> None:
-    """Refuse a context that the model was not trained for.
-
-    Raises:
-        MemoryBudgetError: names both.
-    """
+    """Raise MemoryBudgetError for a context that the model was not trained for."""
     if max_context is not None and not 1 <= max_context <= trained:
         raise MemoryBudgetError(
             f"--max-context {max_context}: expected 1 to {trained}, the longest context of {name}"

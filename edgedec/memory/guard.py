@@ -110,12 +110,7 @@ class MemoryGuard:
     def _chosen(
         self, context: int, *, sampled: bool, prompt: int | None
     ) -> tuple[list[Account], int]:
-        """Return each level's account for a text, and the number of the first that fits.
-
-        Raises:
-            MemoryBudgetError: none fits.
-
-        """
+        """Return each level's account for a text, and the number of the first that fits."""
         costs = [
             self._costs.of(level, context, sampled=sampled, prompt=prompt) for level in self._levels
         ]

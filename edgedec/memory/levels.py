@@ -31,12 +31,7 @@ class Unloadable(Protocol):
     def unload(self) -> None: ...
 
     def load(self) -> None:
-        """Load it again unless it is loaded.
-
-        Raises:
-            RuntimeUnavailable: that is no longer possible.
-
-        """
+        """Load it again unless it is loaded; RuntimeUnavailable if that is no longer possible."""
         ...
 
 

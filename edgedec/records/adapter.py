@@ -56,12 +56,7 @@ class LoadOption:
         return self.on_command_line.replace("--", before, 1)
 
     def check(self, value: object) -> None:
-        """Refuse an invalid value.
-
-        Raises:
-            InputError: says what was expected.
-
-        """
+        """Raise InputError for an invalid value, with what was expected."""
         if self.type is int:
             from edgedec.decoding.sampling.params import check_whole  # imports numpy
 

@@ -58,12 +58,7 @@ class LoadOptions:
 
 
 def check_threads(name: str, value: object) -> None:
-    """Refuse an invalid number of threads.
-
-    Raises:
-        InputError: its message begins with ``name``.
-
-    """
+    """Raise InputError, which begins with ``name``, for an invalid number of threads."""
     check_whole(f"{name} is", value)
     if isinstance(value, int) and value < 1:
         raise InputError(f"{name} is {value}: expected 1 or more")

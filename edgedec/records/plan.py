@@ -13,12 +13,7 @@ SEQUENTIAL, OVERLAPPED = SCHEDULES = "sequential", "overlapped"
 
 
 def check_schedule(name: object) -> None:
-    """Refuse a schedule that does not exist.
-
-    Raises:
-        InputError: names those that do.
-
-    """
+    """Raise InputError for a schedule that does not exist."""
     if name not in SCHEDULES:
         raise InputError(f"no schedule {name!r:.40}: expected one of {', '.join(SCHEDULES)}")
 

@@ -204,12 +204,7 @@ class Profile:
         return [m for m in self.measured if m.role == role and m.parity.usable]
 
     def at(self, role: str, place: Place) -> Measured:
-        """Return the measurements of a role at a place.
-
-        Raises:
-            ProfileError: there are none.
-
-        """
+        """Return the measurements of a role at a place; ProfileError if there are none."""
         for measured in self.measured:
             if measured.role == role and measured.place == place:
                 return measured

@@ -128,12 +128,7 @@ class Card:
     storage: Figure | None = field(default=None)
 
     def device(self, name: str) -> DeviceCard:
-        """Return one of its devices.
-
-        Raises:
-            InputError: there is none of this name.
-
-        """
+        """Return one of its devices; InputError if there is none of this name."""
         if name not in self.devices:
             raise InputError(
                 f"card {self.name} has no device {name!r}: it has {', '.join(self.devices)}"
@@ -141,12 +136,7 @@ class Card:
         return self.devices[name]
 
     def link(self, one: str, other: str) -> Link:
-        """Return the link between two devices.
-
-        Raises:
-            InputError: the card has none.
-
-        """
+        """Return the link between two devices; InputError if the card has none."""
         for link in self.links:
             if set(link.between) == {one, other}:
                 return link

@@ -202,12 +202,7 @@ class Roofline:
 
 
 def peak(device: DeviceCard, precision: str) -> float:
-    """Return operations per second in this precision, or the next wider one the device has.
-
-    Raises:
-        InputError: it has none.
-
-    """
+    """Return operations per second in this precision or the next wider one; else InputError."""
     for name in _COMPUTED[precision]:
         if name in device.flops:
             return device.flops[name].middle

@@ -201,12 +201,7 @@ def _of_bundle(bundle: str | Path, case: WhatIf) -> tuple[ModelSize, ModelSize |
 
 
 def size_of(bundle: Bundle, role: Role) -> ModelSize:
-    """Return a model of a bundle, in the first of its formats.
-
-    Raises:
-        InputError: the bundle does not say how large it is.
-
-    """
+    """Return a model of a bundle, in its first format; InputError if its size is not stated."""
     variant = next(role.variants[name] for name in registry.formats() if name in role.variants)
     dims = role.dims
     missing = [n for n in ("parameters", "layers", "hidden", "vocab_size") if n not in dims]

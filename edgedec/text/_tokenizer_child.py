@@ -36,12 +36,7 @@ _TAKES_ONE = re.compile(
 
 
 def check(task: Mapping[str, Any]) -> int:
-    """Load the ``tokenizer``; return its number of tokens.
-
-    Raises:
-        Refusal: it cannot be loaded, or does not encode the probes.
-
-    """
+    """Load the ``tokenizer`` and try it; return its number of tokens, or raise Refusal."""
     try:
         backend = tokenizers.Tokenizer.from_str(task["tokenizer"])
         _check_growth(backend.normalizer)

@@ -86,12 +86,7 @@ class ChatTemplate:
 
 
 def check_messages(messages: Any) -> list[dict[str, Any]]:
-    """Return a checked copy of the messages.
-
-    Raises:
-        InputError: not a list of objects with ``role`` and ``content``, both text.
-
-    """
+    """Return a checked copy of messages, each with text ``role`` and ``content``; or InputError."""
     if not isinstance(messages, (list, tuple)) or not messages:
         raise InputError('messages: expected a list such as [{"role": "user", "content": "Hi"}]')
     for index, message in enumerate(messages):

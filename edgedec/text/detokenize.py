@@ -53,12 +53,7 @@ class Scheme:
 
     @classmethod
     def read(cls, decoder: Any) -> Scheme:
-        """Read the parsed JSON.
-
-        Raises:
-            BundleError: a decoder that this version cannot run incrementally.
-
-        """
+        """Read the parsed JSON; BundleError for a decoder that cannot be run incrementally here."""
         parts = _parts(decoder)
         if [p["type"] for p in parts] == ["ByteLevel"]:
             return cls(byte_level=True)

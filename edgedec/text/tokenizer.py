@@ -118,12 +118,7 @@ class Tokenizer:
 
     @functools.cached_property
     def chat_template(self) -> ChatTemplate | None:
-        """The template of the files, or None.
-
-        Raises:
-            BundleError: it cannot be used.
-
-        """
+        """The template of the files, or None; BundleError if it cannot be used."""
         source = self._config.get("chat_template")
         if isinstance(source, list):  # several by name, including the one for conversations
             named = {t.get("name"): t.get("template") for t in source if isinstance(t, dict)}

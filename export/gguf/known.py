@@ -26,12 +26,7 @@ _NO_CAP = float(1 << 24)
 
 
 def architecture_for(spec: DecoderSpec) -> Architecture:
-    """Return the architecture that computes a decoder.
-
-    Raises:
-        UnsupportedArchitecture: there is none.
-
-    """
+    """Return the architecture that computes a decoder, or raise UnsupportedArchitecture."""
     candidates = _KNOWN.get(spec.architecture)
     if candidates is None:
         known = ", ".join(sorted(_KNOWN))

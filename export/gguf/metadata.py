@@ -50,12 +50,7 @@ def general_keys(name: str, licence: str | None) -> dict[str, Value]:
 
 
 def rope_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, float | int | str]:
-    """Return the metadata of the rotation, without the prefix of the architecture's name.
-
-    Raises:
-        UnsupportedArchitecture: llama.cpp does not have this rotation.
-
-    """
+    """Return the rotation's metadata, unprefixed; UnsupportedArchitecture if llama.cpp lacks it."""
     rope = spec.rope
     if rope is None:
         return {}

@@ -25,12 +25,7 @@ _NEVER = -1e4
 
 
 def tokenizer_keys(checkpoint: Checkpoint, content: TokenizerContent, rows: int) -> dict[str, Any]:
-    """Return all ``tokenizer.*`` keys of a model with ``rows`` of vocabulary.
-
-    Raises:
-        ExportError: llama.cpp does not have this kind of tokenizer.
-
-    """
+    """Return all ``tokenizer.*`` keys for ``rows`` of vocabulary; ExportError if GGUF has none."""
     raw = read_json(checkpoint.path / "tokenizer.json")
     model = content.model
     if model.get("type", "BPE") != "BPE":

@@ -36,11 +36,7 @@ class Prompt:
 
 
 def heldout_prompts(count: int, *, seed: int = 0) -> list[Prompt]:
-    """Function heads from held-out files, in an order fixed by ``seed``.
-
-    Raises:
-        InputError: this interpreter's library has none of the held-out files.
-    """
+    """Function heads from held-out files, ordered by ``seed``; InputError without such files."""
     prompts = [prompt for path in heldout_files() for prompt in _heads(path)]
     if not prompts:
         raise InputError(

@@ -74,12 +74,7 @@ class FixedFacts:
         return True
 
     def check(self, fields: Fields) -> None:
-        """Refuse facts that contradict each other.
-
-        Raises:
-            BundleError: names the one that is wrong.
-
-        """
+        """Refuse facts that contradict each other."""
         if list(self.rows) != sorted(set(self.rows)) or self.rows[:1] != (1,):
             raise fields.wrong("rows", "widths that ascend from 1")
         if self.max_context > self.slots:
@@ -91,12 +86,7 @@ class FixedFacts:
 
 
 def stated(fields: Fields) -> dict[str, Any]:
-    """Return what the fields say, as ``FixedFacts`` takes it.
-
-    Raises:
-        BundleError: a field is missing or makes no sense.
-
-    """
+    """Return what the fields say, as ``FixedFacts`` takes it."""
     cache = (
         2 * count(fields, "layers"),
         *(count(fields, name) for name in ("kv_heads", "slots", "head_dim")),
@@ -121,12 +111,7 @@ def stated(fields: Fields) -> dict[str, Any]:
 
 
 def count(fields: Fields, name: str) -> int:
-    """Return a positive count of bounded size.
-
-    Raises:
-        BundleError: it is not one.
-
-    """
+    """Return a positive count of bounded size, or raise BundleError."""
     found = fields.size(name)
     if not 1 <= found <= _MOST:
         raise fields.wrong(name, f"1 to {_MOST}")

@@ -45,12 +45,7 @@ def damaged(where: str) -> BundleError:
 
 
 def positive(value: object) -> int:
-    """Return a positive count.
-
-    Raises:
-        ValueError: it is not one.
-
-    """
+    """Return a positive count, or raise ValueError."""
     if type(value) is not int or value < 1:
         raise ValueError(value)
     return value

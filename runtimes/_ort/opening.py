@@ -77,12 +77,7 @@ class WatchedSession(ort.InferenceSession):  # type: ignore[misc]
     files: Watched
 
     def run_with_iobinding(self, binding: ort.IOBinding, options: ort.RunOptions) -> None:
-        """Run a pass.
-
-        Raises:
-            PassFailed: a file changed.
-
-        """
+        """Run a pass; PassFailed if a file changed."""
         self.files.check()
         super().run_with_iobinding(binding, options)
 

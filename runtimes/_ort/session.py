@@ -37,12 +37,7 @@ class OrtModel(Generic[Graph]):
 
     @property
     def graph(self) -> Graph:
-        """The loaded graph.
-
-        Raises:
-            StateError: the model is closed.
-
-        """
+        """The loaded graph; StateError once the model is closed."""
         if self._graph is None:
             raise StateError("the model is closed: load it again")
         return self._graph

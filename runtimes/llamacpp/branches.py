@@ -62,12 +62,7 @@ class Branches:
     def place(
         self, context: Context, tree: TokenTree, start: int, end: int, length: int
     ) -> Members:
-        """Return the sequences of ``nodes[start:end]``; new ones already hold their path.
-
-        Raises:
-            StateError: more branches than there are sequences.
-
-        """
+        """Return the sequences of ``nodes[start:end]``; new ones already hold their path."""
         parents, depths = tree.parents, tree.depths
         if len(self._via) < start:  # the pending nodes are a chain in the text's sequence
             self._via = [0] * start

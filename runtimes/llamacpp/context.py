@@ -205,12 +205,7 @@ class Context:
     # -- its state ------------------------------------------------------------------------------
 
     def state(self) -> npt.NDArray[np.uint8]:
-        """Return the whole cache, including pending nodes, as bytes.
-
-        Raises:
-            SessionError: llama.cpp could not write it.
-
-        """
+        """Return the whole cache, including pending nodes, as bytes; or SessionError."""
         forget()
         data = np.empty(api.llama_state_get_size(self.pointer), np.uint8)
         written = api.llama_state_get_data(self.pointer, _bytes_at(data), data.size)
@@ -229,12 +224,7 @@ class Context:
         return Context(self.weights, self._settings, cells, self.stop)
 
     def larger(self, cells: int) -> Context:
-        """Return a context of more cells with the same contents and stop flag.
-
-        Raises:
-            SessionError: too little memory.
-
-        """
+        """Return a context of more cells with the same contents and stop flag; or SessionError."""
         other = self.empty(cells)
         if not other.put(self.state()):
             raise SessionError(f"llama.cpp could not move its state: {reason()}")

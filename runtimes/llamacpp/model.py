@@ -124,12 +124,7 @@ class LlamaModel:
 
     @property
     def weights(self) -> Weights:
-        """The loaded weights.
-
-        Raises:
-            StateError: the model is closed.
-
-        """
+        """The loaded weights; StateError once the model is closed."""
         if self._weights is None:
             raise StateError("the model is closed: load it again")
         return self._weights

@@ -34,12 +34,7 @@ class PastGraphFacts:
 
     @classmethod
     def parse(cls, metadata: Mapping[str, str], where: str) -> PastGraphFacts:
-        """Read the metadata.
-
-        Raises:
-            BundleError: not written by this exporter, or by a newer one.
-
-        """
+        """Read the metadata; BundleError unless this exporter, or an older one, wrote it."""
         found = parse(metadata, where, GRAPH_VERSION)
         if found.get("style") != "optimum":
             raise BundleError(f"{where}: not a graph of the format optimum: export it again")
@@ -75,12 +70,7 @@ class PastGraph:
 
     @classmethod
     def of(cls, inference: ort.InferenceSession, facts: PastGraphFacts, where: str) -> PastGraph:
-        """Check that inputs and outputs are of this style, and read the caches' shapes.
-
-        Raises:
-            BundleError: they are not.
-
-        """
+        """Read the caches' shapes; BundleError unless inputs and outputs are of this style."""
         inputs = {node.name: node for node in inference.get_inputs()}
         outputs = {node.name: node for node in inference.get_outputs()}
         names = [name.removeprefix(_PAST) for name in inputs if name.startswith(_PAST)]

@@ -40,12 +40,7 @@ def formats(bundle: str, draft: Path | None, wanted: str) -> tuple[list[str], li
 
 
 def files(bundle: str, draft: Path | None) -> dict[str, str]:
-    """Return the sha256 of every file of the models, by its name.
-
-    Raises:
-        BundleError: a file is missing, or differs from its manifest.
-
-    """
+    """Return the sha256 of every file of the models, by its name; compared with a manifest's."""
     found = _files(bundle)
     if draft is not None:
         found |= {f"draft: {name}": sha256 for name, sha256 in _files(str(draft)).items()}

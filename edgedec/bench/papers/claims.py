@@ -24,12 +24,7 @@ def claims() -> list[Claim]:
 
 
 def report(on_claim: Callable[[str], object] = lambda figure: None) -> list[ClaimRow]:
-    """Simulate all corners of all claims: a minute or two.
-
-    Args:
-        on_claim: called with each claim's name before it is simulated.
-
-    """
+    """Simulate all corners of all claims, which takes minutes; ``on_claim`` is told each before."""
     rows = []
     for claim in claims():
         on_claim(f"{claim.paper}: {claim.figure}")

@@ -136,12 +136,7 @@ class ClaimRow:
 
 
 def evaluate(claim: Claim) -> ClaimRow:
-    """Simulate every corner of the inputs' ranges.
-
-    Raises:
-        InputError: an input has no source or no method of estimation.
-
-    """
+    """Simulate every corner of the inputs' ranges, each of which has to have a source."""
     for name, figure in claim.inputs.items():
         if not figure.source or not (figure.url or figure.note):
             raise InputError(f"{claim.paper}, input {name}: expected its source")

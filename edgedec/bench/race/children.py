@@ -74,12 +74,7 @@ def execute(
 def ask(
     python: Path, peer: Path, request: Mapping[str, Any], log: Path, limit_s: float
 ) -> dict[str, Any]:
-    """Run one task of a peer in its environment; return its answer.
-
-    Raises:
-        Failed: it crashed, hung or answered garbage.
-
-    """
+    """Run one task of a peer in its environment; return its answer, or raise Failed."""
     with tempfile.TemporaryDirectory() as name:
         asked, answer = Path(name, "request.json"), Path(name, "answer.json")
         asked.write_text(json.dumps(request), "utf-8")

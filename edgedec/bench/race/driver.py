@@ -153,12 +153,7 @@ def _one(entrant: Entrant, text: Text, rules: Rules) -> Run:
 
 
 def checked(answer: dict[str, Any], rules: Rules) -> Run:
-    """Return a run's figures, and ``written``, its token ids or its text.
-
-    Raises:
-        Failed: they are not what a run gives.
-
-    """
+    """Return a run's figures, and ``written``, its token ids or text; Failed if they are none."""
     times = answer.pop("times", None)
     if not isinstance(times, dict):
         raise Failed(GARBAGE, "its answer has no times")

@@ -53,12 +53,7 @@ class Environment:
 
 
 def make(peer: Peer, work: Path) -> Environment:
-    """Return a peer's environment, made if it is not there.
-
-    Raises:
-        Failed: it cannot be made; nothing of it is left.
-
-    """
+    """Return a peer's environment, made if it is not there; Failed leaves nothing of it."""
     requirements = peer.REQUIREMENTS
     if requirements is None:
         return Environment("", Path(sys.executable), paths=tuple(sys.path))

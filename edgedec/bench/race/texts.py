@@ -56,12 +56,7 @@ def code(count: int, tokenizer: Tokenizer) -> list[Text]:
 
 
 def chat(count: int, tokenizer: Tokenizer) -> list[Text]:
-    """Return first turns of Spec-Bench's chats.
-
-    Raises:
-        NoTexts: the environment names no folder of prompts.
-
-    """
+    """Return first turns of Spec-Bench's chats, or raise NoTexts."""
     folder = os.environ.get(SHARED)
     if not folder:
         raise NoTexts(f"set {SHARED} to a folder with {_QUESTIONS}")
@@ -90,12 +85,7 @@ KINDS: dict[str, Callable[[int, Tokenizer], list[Text]]] = {
 
 
 def from_file(path: Path, count: int, tokenizer: Tokenizer) -> list[Text]:
-    """Return the prompts of a file with one JSON object per line, each with ``prompt``.
-
-    Raises:
-        InputError: not such a file, naming the line.
-
-    """
+    """Return the prompts of a file with one JSON object per line, each with ``prompt``."""
     jobs = read_jobs(path)
     for job in jobs:
         if not isinstance(job.prompt, str) or not job.prompt.strip():

@@ -20,12 +20,7 @@ _TIMEOUT_S = 600
 def tokens_per_second(
     work: Path, model: Path, threads: int, repeats: int = 3, *, read: int = 0
 ) -> float:
-    """Return ``llama-bench``'s speed of reading so many tokens, or of decoding 128 plainly.
-
-    Raises:
-        RuntimeUnavailable: the program is not there.
-
-    """
+    """Return ``llama-bench``'s speed of reading so many tokens, or of decoding 128 plainly."""
     program = work / PROGRAM
     if not program.is_file():
         raise RuntimeUnavailable(

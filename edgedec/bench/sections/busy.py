@@ -99,12 +99,7 @@ def others(count: int) -> Iterator[None]:
 
 
 def decode(setting: WaitSetting, bundle: Path) -> dict[str, Any]:
-    """Decode once, in a child process.
-
-    Raises:
-        EdgedecError: the child failed.
-
-    """
+    """Decode once, in a child process."""
     environment = {k: v for k, v in os.environ.items() if k not in _USERS} | dict(
         setting.environment
     )

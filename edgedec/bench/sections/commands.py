@@ -57,12 +57,7 @@ print(json.dumps([done.returncode, done.stdout, done.stderr, seconds, peak]))
 
 
 def run(*arguments: str | Path) -> CommandRun:
-    """Run ``edgedec`` with these arguments.
-
-    Raises:
-        InputError: it failed; the message is its output.
-
-    """
+    """Run ``edgedec`` with these arguments; InputError has the output of a run that failed."""
     command = [sys.executable, "-m", "edgedec", *map(str, arguments)]
     timed = subprocess.run(
         [sys.executable, "-c", _TIMED, *command], stdout=subprocess.PIPE, text=True, check=True

@@ -113,12 +113,7 @@ class Verification:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Verification:
-        """Return what ``to_json`` was given.
-
-        Raises:
-            KeyError, TypeError: it is something else.
-
-        """
+        """Return what ``to_json`` was given."""
         rows = [VerificationRow(**row) for row in raw["rows"]]
         divergences = [FirstDifference(**one) for one in raw["divergences"]]
         return cls(rows, raw["tokens"], raw["plan"], divergences, list(raw["notes"]))

@@ -196,12 +196,7 @@ def _wrong_endings(case: Case, prompts: Prompts, plain: Texts) -> list[FirstDiff
 def check(
     bundle: str | Path, prompts: Prompts, asked: GenerateOptions, options: OpenOptions
 ) -> None:
-    """Refuse options that cannot be compared, and a damaged bundle.
-
-    Raises:
-        InputError, BundleError.
-
-    """
+    """Refuse options that cannot be compared, and a damaged bundle."""
     if not prompts:
         raise InputError("no prompts to verify with: give at least one")
     if options.draft == PLAIN:

@@ -140,21 +140,11 @@ class Keeper(Protocol):
     def empty(self) -> bool: ...
 
     def save(self, file: BinaryIO) -> None:
-        """Write it.
-
-        Raises:
-            StateError: the draft model's sessions cannot be saved.
-
-        """
+        """Write it; StateError if the draft model's sessions cannot be saved."""
         ...
 
     def load(self, file: BinaryIO, text: Sequence[int]) -> None:
-        """Replace it by what was saved, when the target held ``text``.
-
-        Raises:
-            SnapshotError: damaged, or of another model; nothing changes.
-
-        """
+        """Replace it by what was saved when the target held ``text``; or SnapshotError."""
         ...
 
 

@@ -88,10 +88,5 @@ class Learning(Protocol):
         ...
 
     def learn_from(self, learned: dict[str, Any]) -> None:
-        """Begin with what ``learned`` returned.
-
-        Raises:
-            SnapshotError: it is something else; nothing changes.
-
-        """
+        """Begin with what ``learned`` returned; SnapshotError if it is something else."""
         ...

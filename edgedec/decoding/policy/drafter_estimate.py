@@ -115,12 +115,7 @@ class DrafterEstimate:
         return {"branching": self.branching, "chances": self.prior, "weight": self._weight}
 
     def learn_from(self, learned: dict[str, Any]) -> None:
-        """Begin with what ``learned`` returned.
-
-        Raises:
-            SnapshotError: it is something else.
-
-        """
+        """Begin with what ``learned`` returned; SnapshotError if it is something else."""
         chances, weight = learned.get("chances"), learned.get("weight")
         if not (
             isinstance(chances, list)
