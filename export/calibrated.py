@@ -77,7 +77,6 @@ class CalibratedRounding:
     def blocks(
         self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
     ) -> Iterator[Blocks]:
-        """See ``Rounding``."""
         for name in names:
             if name in self._names:
                 while self._rows[name] < self._tensors.shape(name)[0]:
@@ -90,7 +89,6 @@ class CalibratedRounding:
     def head(
         self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
     ) -> Iterator[Blocks]:
-        """See ``Rounding``."""
         for _ in self._work:
             pass  # the texts reach the head
         name, inputs = names[0], list(ahead(self._reference.final_norm, self._streams))

@@ -15,9 +15,8 @@ from edgedec._support.files import open_regular
 from edgedec._support.model_path import how_to_fetch, is_hub_name
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
 from edgedec.export import links
-from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.safetensors import SafetensorsFile
-from edgedec.export.tensors import FloatArray
+from edgedec.export.tensors import CanonicalTensors, FloatArray
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 

@@ -27,7 +27,7 @@ def manifest(
     options: ExportOptions, sources: Sequence[GivenModel], roles: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return the manifest without the files."""
-    generation = sources[0].checkpoint.generation
+    generation, text = sources[0].checkpoint.generation, options.calibration_text
     packages = [name for format in options.formats for name in formats.exporter(format).PACKAGES]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -43,17 +43,12 @@ def manifest(
             "options": {
                 "block_size": options.block_size,
                 "max_context": options.max_context,
-                "calibration": _calibration(options),
+                "calibration": options.calibration if text is None else text.name,
                 "parity_text": None if options.parity_text is None else options.parity_text.name,
             },
             "versions": {name: _version(name) for name in dict.fromkeys(packages)},
         },
     }
-
-
-def _calibration(options: ExportOptions) -> str:
-    text = options.calibration_text
-    return options.calibration if text is None else text.name
 
 
 def role(

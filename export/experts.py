@@ -5,30 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import onnxruntime
 
-from edgedec.errors import RuntimeUnavailable
 from edgedec.export.quantize import Blocks
 from edgedec.export.tensors import InterleavedTensors, TensorReader
 from edgedec.models.traits import Experts
-
-# Found by trying older versions: QMoE takes activations in int8 since then, several times faster.
-_QUANTIZED_SINCE = (1, 31)
-
-
-def check_quantized() -> None:
-    """Check that the installed onnxruntime computes with quantised experts.
-
-    Raises:
-        RuntimeUnavailable: it does not.
-
-    """
-    version = onnxruntime.__version__
-    if tuple(int(part) for part in version.split(".")[:2]) < _QUANTIZED_SINCE:
-        raise RuntimeUnavailable(
-            f"quantised experts need onnxruntime 1.31 or newer, this is {version}:"
-            " upgrade it, or use --weights fp16"
-        )
 
 
 def joined(

@@ -194,7 +194,6 @@ class PlainRounding:
     def blocks(
         self, tensors: TensorReader, names: Sequence[str], bits: int, block_size: int
     ) -> Iterator[Blocks]:
-        """See ``Rounding``."""
         return ahead(lambda part: quantize(part, bits, block_size), chunks(tensors, names))
 
     head = blocks

@@ -22,23 +22,14 @@ from edgedec.export.graph import IR_VERSION
 
 Array = npt.NDArray[Any]
 
-# Found by running the golden tests on older versions.
-_INT8_CACHE_SINCE = (1, 27)
 
-
-def check_cache(kv: str) -> None:
-    """Check that the installed onnxruntime computes with such a cache.
-
-    Raises:
-        RuntimeUnavailable: it does not.
-
-    """
+def check_runtime(what: str, minor: int, instead: str) -> None:
+    """Raise RuntimeUnavailable if the installed onnxruntime is older than 1.``minor``."""
     version = onnxruntime.__version__
-    numbers = tuple(int(part) for part in version.split(".")[:2])
-    if kv == "int8" and numbers < _INT8_CACHE_SINCE:
+    if tuple(int(part) for part in version.split(".")[:2]) < (1, minor):
         raise RuntimeUnavailable(
-            f"--kv int8 needs onnxruntime 1.27 or newer, this is {version}:"
-            " upgrade it, or use --kv fp32"
+            f"{what} onnxruntime 1.{minor} or newer, this is {version}: upgrade it,"
+            f" or use {instead}"
         )
 
 

@@ -8,6 +8,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from edgedec.errors import CheckpointError
+from edgedec.models.decoder import DecoderSpec
+from edgedec.models.sources import TensorSource
+
 FloatArray = npt.NDArray[np.float32]
 
 # Numbers in one chunk of rows: 16 MiB of float32, small compared with any model worth streaming.
@@ -44,6 +48,43 @@ def row_chunks(
     step = max(numbers // int(np.prod(tensors.shape(name)[1:])), 1)
     for first in range(start, stop, step):
         yield tensors.rows(name, first, min(first + step, stop))
+
+
+class CanonicalTensors:
+    """The tensors a spec names, over a reader of those that a checkpoint holds.
+
+    Memory holds only the rows that are asked for and, for a matrix stored as ``[in, out]``, a chunk
+    of bounded size.
+    """
+
+    def __init__(self, stored: TensorReader, spec: DecoderSpec) -> None:
+        self._stored, self._shapes, self._origins = stored, spec.tensors(), spec.origins()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        if name not in self._shapes:
+            raise CheckpointError(f"the decoder has no tensor {name}")
+        return self._shapes[name]
+
+    def rows(self, name: str, start: int, stop: int) -> FloatArray:
+        shape, source = self.shape(name), self._origins[name]
+        parts = [
+            self._read(source, *run) for run in source.runs(start, min(stop, shape[0]), shape[0])
+        ]
+        if not parts:
+            return np.empty((0, *shape[1:]), np.float32)
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return whole + np.float32(source.plus) if source.plus else whole
+
+    def _read(self, source: TensorSource, name: str, first: int, last: int) -> FloatArray:
+        if not source.transposed:
+            return self._stored.rows(name, first, last)
+        rows, columns = self._stored.shape(name)
+        step = max(CHUNK_NUMBERS // columns, 1)
+        found = np.empty((last - first, rows), np.float32)
+        for start in range(0, rows, step):
+            stop = min(start + step, rows)
+            found[:, start:stop] = self._stored.rows(name, start, stop)[:, first:last].T
+        return found
 
 
 class InterleavedTensors:

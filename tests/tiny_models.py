@@ -13,11 +13,10 @@ import onnxruntime
 import pytest
 from safetensors.numpy import save_file
 
-from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.coreml import ProgramOptions, write_program
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.onnx_static import StaticOptions, write_graphs
-from edgedec.export.tensors import FloatArray, read
+from edgedec.export.tensors import CanonicalTensors, FloatArray, read
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
 

@@ -70,29 +70,18 @@ class Workshop:
 
         With a ``block_size`` int4 is rounded plainly, as the figures over block sizes are.
         """
-        from edgedec.export import ExportOptions, export_bundle
-
         sources = "-".join(digest(self.checkpoint(role)) for role in ("target", "draft"))
         kind = f"{weights}-{block_size or 'auto'}{'-invariant' if row_invariant else ''}"
         kind += "" if kv == "fp32" else f"-{kv}"
-        name = f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}"
-        # Named by schema, since bundles of another version of edgedec cannot be opened.
-        out = self.work / f"schema-{SCHEMA_VERSION}" / name
-        if not (out / "manifest.json").is_file():
-            export_bundle(
-                ExportOptions(
-                    target=self.checkpoint("target", target),
-                    draft=self.checkpoint("draft", draft),
-                    out=out,
-                    weights=weights,
-                    block_size=block_size,
-                    row_invariant=row_invariant,
-                    kv=kv,
-                    parity=False,
-                    calibration="self" if block_size is None else "none",
-                )
-            )
-        return out
+        return self._exported(
+            f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}",
+            target=self.checkpoint("target", target),
+            draft=self.checkpoint("draft", draft),
+            weights=weights,
+            block_size=block_size,
+            row_invariant=row_invariant,
+            kv=kv,
+        )
 
     def alone(
         self,
@@ -104,24 +93,28 @@ class Workshop:
         block_size: int | None = None,
     ) -> Path:
         """Return a bundle with a single role's model; ``block_size`` is as in ``bundle``."""
-        from edgedec.export import ExportOptions, export_bundle
-
         source = self.checkpoint(role, preset)
         kind = f"{weights}-{block_size or 'auto'}"
-        name = f"{format}-{role}-{kind}-{preset or 'asis'}-{digest(source)}"
+        return self._exported(
+            f"{format}-{role}-{kind}-{preset or 'asis'}-{digest(source)}",
+            target=source,
+            formats=(format,),
+            weights=weights,
+            block_size=block_size,
+        )
+
+    def _exported(self, name: str, *, block_size: int | None, **chosen: Any) -> Path:
+        """Return the bundle of this name, exported so unless it is there."""
+        from edgedec.export import ExportOptions, export_bundle
+
+        # Named by schema, since bundles of another version of edgedec cannot be opened.
         out = self.work / f"schema-{SCHEMA_VERSION}" / name
         if not (out / "manifest.json").is_file():
-            export_bundle(
-                ExportOptions(
-                    target=source,
-                    out=out,
-                    formats=(format,),
-                    weights=weights,
-                    block_size=block_size,
-                    parity=False,
-                    calibration="self" if block_size is None else "none",
-                )
+            calibration = "self" if block_size is None else "none"
+            options = ExportOptions(
+                out=out, block_size=block_size, parity=False, calibration=calibration, **chosen
             )
+            export_bundle(options)
         return out
 
     def gguf(self, role: str, weights: str, preset: str | None = None) -> Path:

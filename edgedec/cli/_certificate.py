@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgedec.cli import _options, _output, _prompts
+from edgedec.cli._terminal import note
 
 if TYPE_CHECKING:
     from edgedec.pipeline import Prompt
@@ -39,17 +40,13 @@ def issue(
         seed=chosen["seed"],
     )
     with _output.stages() as on_stage:
-        found = certify(job, folder, on_stage=on_stage, on_note=_say)
+        found = certify(job, folder, on_stage=on_stage, on_note=lambda line: note(f"note: {line}"))
     if as_json:
         _output.print_json(found)
     else:
         _print(found, folder)
     if not found["verdict"]["holds"]:
         raise click.exceptions.Exit(1)
-
-
-def _say(line: str) -> None:
-    click.echo(f"note: {line}", err=True)
 
 
 def _texts(path: Path | None, count: int) -> tuple[list[tuple[str, Prompt]], str]:

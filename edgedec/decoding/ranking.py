@@ -52,12 +52,10 @@ class Scored(Pass):
 
     @property
     def top_ids(self) -> IntArray:  # type: ignore[override]
-        """See ``Pass``."""
         return self._best()[0]
 
     @property
     def top_logits(self) -> FloatArray:  # type: ignore[override]
-        """See ``Pass``."""
         return self._best()[1]
 
     def first(self) -> tuple[list[int], list[float]]:

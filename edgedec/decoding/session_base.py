@@ -101,7 +101,6 @@ class SessionBase(ABC):
         return self._length
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
-        """See ``Session``."""
         if self._closed:
             raise closed()
         if self._tree is not None:
@@ -123,7 +122,6 @@ class SessionBase(ABC):
                 on_chunk(start + len(chunk), len(tokens))
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
-        """See ``Session``."""
         if self._closed:
             raise closed()
         count = len(tree)
@@ -147,7 +145,6 @@ class SessionBase(ABC):
     # -- committing and going back --------------------------------------------------------------
 
     def commit(self, path: Sequence[int]) -> None:
-        """See ``Session``."""
         if self._closed:
             raise closed()
         tree = self._tree
@@ -163,14 +160,12 @@ class SessionBase(ABC):
         self._tree, self._pending = None, 0
 
     def rollback(self, length: int) -> None:
-        """See ``Session``."""
         self._check_length("rollback", length)
         self._cut(length)
         self._length = length
         self._tree, self._pending = None, 0
 
     def fork(self: Self, length: int) -> Self:
-        """See ``Session``."""
         self._check_length("fork", length)
         other = self._copy(length)
         other._length = length
@@ -179,21 +174,17 @@ class SessionBase(ABC):
     # -- saving: ``SnapshotSession`` does it ----------------------------------------------------
 
     def save(self, file: BinaryIO) -> None:
-        """See ``Session``."""
         raise self._not_saved("save")
 
     def load(self, file: BinaryIO) -> None:
-        """See ``Session``."""
         raise self._not_saved("load")
 
     # -- ending ---------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        """See ``Session``."""
         self._stop.set()
 
     def close(self) -> None:
-        """See ``Session``."""
         if not self._closed:
             self._closed = True
             self._tree, self._pending = None, 0

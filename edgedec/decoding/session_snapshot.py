@@ -44,7 +44,6 @@ class SnapshotSession(SessionBase):
     # -- saving ---------------------------------------------------------------------------------
 
     def save(self, file: BinaryIO) -> None:
-        """See ``Session``."""
         self._check_saveable("save")
         model, payload = self._fingerprint(), self._state()
         snapshot.write(
@@ -52,7 +51,6 @@ class SnapshotSession(SessionBase):
         )
 
     def load(self, file: BinaryIO) -> None:
-        """See ``Session``."""
         self._check_saveable("load")
         model, most = self._fingerprint(), self._most_bytes()
         length, payload = snapshot.read(file, runtime=self.runtime, model=model, most=most)

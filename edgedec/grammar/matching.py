@@ -66,7 +66,6 @@ class GrammarConstraint:
         self._ended = False
 
     def allowed(self, path: Sequence[int]) -> BoolArray | None:
-        """See ``Constraint``."""
         key = tuple(path)
         known = self._masks.get(key)
         if known is None and self._go(path):
@@ -74,7 +73,6 @@ class GrammarConstraint:
         return known
 
     def allows(self, path: Sequence[int], token: int) -> bool:
-        """See ``Constraint``."""
         key = tuple(path)
         known = self._masks.get(key)
         if known is not None:
@@ -87,7 +85,6 @@ class GrammarConstraint:
         return bool(self._vocabulary.writes[token] and self._matcher.validate_tokens([token]))
 
     def forced(self, path: Sequence[int], most: int) -> list[int]:
-        """See ``Constraint``."""
         found: list[int] = []
         while len(found) < most and self._go([*path, *found]):
             key = (*path, *found)
@@ -103,7 +100,6 @@ class GrammarConstraint:
         return found
 
     def push(self, tokens: Sequence[int]) -> None:
-        """See ``Constraint``."""
         if tokens and tokens[-1] in self._vocabulary.eos_ids:
             self._ended = True
             return
@@ -115,7 +111,6 @@ class GrammarConstraint:
         self._forced = _after(done, self._forced)
 
     def twin(self) -> GrammarConstraint:
-        """See ``Constraint``."""
         self._back(0)
         other = GrammarConstraint(self._compiled, self._vocabulary, self._matcher.deep_copy())
         other._ended = self._ended

@@ -109,12 +109,12 @@ def _mounts(root: Path, controller: str) -> Iterator[tuple[int, str, str]]:
 def _read(folder: Path) -> Allowance | None:
     """Return one group's limit, of either version; None if it has none."""
     limits = [
-        _number(folder / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes")
+        number(folder / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes")
     ]
     limit = min((n for n in limits if n is not None and n < _NO_LIMIT), default=None)
     if limit is None:
         return None
-    used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes") or 0
+    used = number(folder / "memory.current") or number(folder / "memory.usage_in_bytes") or 0
     facts = dict(line.split(maxsplit=1) for line in _lines(folder / "memory.stat") if " " in line)
     caches = facts.get("total_inactive_file", facts.get("inactive_file", "0"))
     held = used - (int(caches) if caches.isdigit() else 0)
@@ -128,7 +128,8 @@ def _lines(file: Path) -> list[str]:
         return []
 
 
-def _number(file: Path) -> int | None:
+def number(file: Path) -> int | None:
+    """Return the number that a file of the system holds; None without one."""
     try:
         return int(file.read_text("ascii"))
     except (OSError, ValueError):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgedec.hardware import cgroup
+
 _SYSFS = Path("/sys/devices")
 # Cores whose figures differ by less than this share are one cluster: some cores of a kind boost
 # slightly higher than the others.
@@ -130,23 +132,16 @@ def _physical(root: Path, may_use: list[int]) -> list[_Core]:
         )
         logical = tuple(sorted(siblings | {number}))
         seen.update(logical)
-        khz = _number(folder / "cpufreq" / "cpuinfo_max_freq")
+        khz = cgroup.number(folder / "cpufreq" / "cpuinfo_max_freq")
         found.append(
             _Core(
                 logical,
                 kinds.get(number, 0),
-                _number(folder / "cpu_capacity"),
+                cgroup.number(folder / "cpu_capacity"),
                 khz / 1000 if khz else None,
             )
         )
     return found
-
-
-def _number(file: Path) -> int | None:
-    try:
-        return int(file.read_text("ascii"))
-    except (OSError, ValueError):
-        return None
 
 
 def _number_list(file: Path) -> list[int]:

@@ -10,9 +10,13 @@
 ``ConstraintContract`` is what a grammar passes.
 """
 
+from edgedec.testing._committing import Committing
 from edgedec.testing._constraining import ConstraintContract
+from edgedec.testing._misuse import Misuse
+from edgedec.testing._reading import Reading
+from edgedec.testing._saving import Saving
+from edgedec.testing._threads import Threads
 from edgedec.testing.constraint import TableConstraint
-from edgedec.testing.contract import SessionContract
 from edgedec.testing.fake import FakeModel, FakeSession
 from edgedec.testing.paced import PacedModel, PacedSession
 
@@ -25,3 +29,7 @@ __all__ = [
     "SessionContract",
     "TableConstraint",
 ]
+
+
+class SessionContract(Reading, Committing, Saving, Misuse, Threads):
+    """Base class of a runtime's tests: give a ``model`` fixture and the runtime's ``tolerance``."""

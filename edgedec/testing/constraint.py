@@ -26,7 +26,6 @@ class TableConstraint:
         self.state = 0
 
     def allowed(self, path: Sequence[int]) -> BoolArray | None:
-        """See ``Constraint``."""
         state = self._after(path)
         if state is None or state not in self._table:
             return None
@@ -37,12 +36,10 @@ class TableConstraint:
         return mask
 
     def allows(self, path: Sequence[int], token: int) -> bool:
-        """See ``Constraint``."""
         state = self._after(path)
         return state is not None and token in self._table.get(state, {})
 
     def forced(self, path: Sequence[int], most: int) -> list[int]:
-        """See ``Constraint``."""
         found: list[int] = []
         while len(found) < most:
             state = self._after([*path, *found])
@@ -52,13 +49,11 @@ class TableConstraint:
         return found
 
     def push(self, tokens: Sequence[int]) -> None:
-        """See ``Constraint``."""
         state = self._after(tokens)
         assert state is not None, f"refused tokens in the text: {list(tokens)}"
         self.state = state
 
     def twin(self) -> TableConstraint:
-        """See ``Constraint``."""
         other = TableConstraint(self._table, self._vocab_size)
         other.state = self.state
         return other

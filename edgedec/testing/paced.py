@@ -51,11 +51,9 @@ class PacedModel:
         self.capabilities = dataclasses.replace(model.capabilities, phases=load_s is not None)
 
     def open(self, capacity: int) -> PacedSession:
-        """See ``Model``."""
         return PacedSession(self, self._model.open(capacity))
 
     def close(self) -> None:
-        """See ``Model``."""
         self._model.close()
 
 
@@ -70,16 +68,13 @@ class PacedSession:
 
     @property
     def length(self) -> int:
-        """See ``Session``."""
         return self._session.length
 
     @property
     def capacity(self) -> int:
-        """See ``Session``."""
         return self._session.capacity
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk | None = None) -> None:
-        """See ``Session``."""
         begin, before = self._clock.now(), self._session.length
 
         def chunk(done: int, total: int) -> None:
@@ -95,7 +90,6 @@ class PacedSession:
         self._session.prefill(tokens, chunk)
 
     def forward(self, tree: TokenTree, start: int = 0, want: Want = Want.LOGITS) -> Pass:
-        """See ``Session``."""
         self._load()
         begin, seconds = self._clock.now(), self._model.seconds(len(tree) - start, self.length)
         self._hold(seconds - _SPARE * self._usual.value)
@@ -107,35 +101,27 @@ class PacedSession:
         return scored
 
     def watch(self, on_phase: OnPhase | None) -> None:
-        """See ``StreamedSession``."""
         self._on_phase = on_phase
 
     def commit(self, path: Sequence[int]) -> None:
-        """See ``Session``."""
         self._session.commit(path)
 
     def rollback(self, length: int) -> None:
-        """See ``Session``."""
         self._session.rollback(length)
 
     def fork(self, length: int) -> PacedSession:
-        """See ``Session``."""
         return PacedSession(self._model, self._session.fork(length))
 
     def save(self, file: BinaryIO) -> None:
-        """See ``Session``."""
         self._session.save(file)
 
     def load(self, file: BinaryIO) -> None:
-        """See ``Session``."""
         self._session.load(file)
 
     def interrupt(self) -> None:
-        """See ``Session``."""
         self._stop.set()
 
     def close(self) -> None:
-        """See ``Session``."""
         self._session.close()
 
     def _load(self) -> None:

@@ -26,7 +26,7 @@ class ChatTemplate:
     """A chat template, compiled at its first use.
 
     Args:
-        source: Jinja source, as ``tokenizer_config.json`` holds it.
+        source: Jinja source, as ``tokenizer_config.json`` holds it; kept as ``source``.
         bos_token, eos_token: given to the template under these names.
 
     Raises:
@@ -37,13 +37,13 @@ class ChatTemplate:
     def __init__(self, source: str, *, bos_token: str = "", eos_token: str = "") -> None:
         if len(source) > MAX_SOURCE:
             raise BundleError(f"the chat template: expected at most {MAX_SOURCE} characters")
-        self._source = source
+        self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
 
     @property
     def shows_tools(self) -> bool:
         """True if the template reads a list of tools."""
-        return re.search(r"\btools\b", self._source) is not None
+        return re.search(r"\btools\b", self.source) is not None
 
     def render(
         self,
@@ -71,7 +71,7 @@ class ChatTemplate:
         }
         if tools:
             variables["tools"] = list(tools)
-        task = {"source": self._source, "variables": variables, "max_chars": MAX_CHARS}
+        task = {"source": self.source, "variables": variables, "max_chars": MAX_CHARS}
         try:
             text = _CHILD.ask(task, LIMITS)
         except Stopped as error:

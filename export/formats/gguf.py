@@ -12,11 +12,10 @@ from edgedec._support import installation
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.export.gguf.importance import importance
 from edgedec.export.gguf.known import architecture_for
-from edgedec.export.gguf.loss import fallbacks, tensor_errors
 from edgedec.export.gguf.metadata import general_keys, model_keys
 from edgedec.export.gguf.naming import Layout
 from edgedec.export.gguf.parity import compare
-from edgedec.export.gguf.quantize import FTYPES, quantise
+from edgedec.export.gguf.quantize import FTYPES, fallbacks, quantise, tensor_errors
 from edgedec.export.gguf.tokenizer import tokenizer_keys
 from edgedec.export.gguf.writing import PLAIN
 from edgedec.export.gguf.writing import write as write_plain

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -133,8 +132,3 @@ def turning(head_dim: int, rotary_dim: int) -> list[int]:
     half = rotary_dim // 2
     pairs = [row for i in range(half) for row in (i, i + half)]
     return pairs + list(range(rotary_dim, head_dim))
-
-
-def numbers(place: TensorPlace) -> int:
-    """The number of elements."""
-    return math.prod(place.shape)

@@ -142,8 +142,8 @@ def _specials(checkpoint: Checkpoint) -> dict[str, Any]:
     }
     keys["tokenizer.ggml.add_bos_token"] = len(before) == 1
     keys["tokenizer.ggml.add_eos_token"] = len(after) == 1
-    template = _chat_template(checkpoint.path)
-    return keys | ({"tokenizer.chat_template": template} if template else {})
+    template = tokenizer.chat_template
+    return keys | ({"tokenizer.chat_template": template.source} if template else {})
 
 
 def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -154,16 +154,3 @@ def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
         if whole[start : start + len(plain)] == plain:
             return whole[:start], whole[start + len(plain) :]
     return [], []
-
-
-def _chat_template(folder: Path) -> str | None:
-    """Return the source of the chat template."""
-    beside = folder / "chat_template.jinja"
-    if beside.is_file():
-        return beside.read_text("utf-8")
-    config = folder / "tokenizer_config.json"
-    source = read_json(config).get("chat_template") if config.is_file() else None
-    if isinstance(source, list):
-        named = {t.get("name"): t.get("template") for t in source if isinstance(t, dict)}
-        source = named.get("default")
-    return source if isinstance(source, str) else None

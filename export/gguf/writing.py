@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from edgedec.errors import ExportError
 from edgedec.export.gguf.architectures import Architecture
 from edgedec.export.gguf.metadata import rope_factors
-from edgedec.export.gguf.naming import TensorPlace, numbers, turning
+from edgedec.export.gguf.naming import TensorPlace, turning
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 
@@ -121,7 +122,7 @@ class _Stream:
         self._place, self._spec, self._tensors = place, spec, tensors
         self._architecture, self._weights = architecture, weights
         self._dtype, self.kind, _ = PLAIN[weights if place.matrix else "f32"]
-        self.nbytes = numbers(place) * np.dtype(self._dtype).itemsize
+        self.nbytes = math.prod(place.shape) * np.dtype(self._dtype).itemsize
 
     def tofile(self, file: IO[bytes]) -> None:
         """Write it to the file, in chunks of bounded size."""
@@ -136,7 +137,7 @@ class _Stream:
             file.write(narrow.tobytes())
 
     def _chunks(self) -> Iterator[FloatArray]:
-        left = numbers(self._place)
+        left = math.prod(self.shape)
         for role, name in self._place.parts:
             order = self._order(role)
             factor = np.float32(self._architecture.factor(self._spec, role))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,8 +140,8 @@ def _stages(job: Job, formats: list[str]) -> Iterator[_Stage]:
                 for places in job.chunks()
             },
         )
-        yield _Stage(f"{format}: control", {_control(format): partial(broken_rule, job, options)})
-        yield _Stage(f"{format}: matrix", {_matrix(format): partial(_options, job, options)})
+        for name, part in (("control", broken_rule), ("matrix", _options)):
+            yield _Stage(f"{format}: {name}", {f"{format}: {name}": partial(part, job, options)})
     yield _Stage("distribution", {_DISTRIBUTION: distribution.tested})
 
 
@@ -150,14 +150,6 @@ _DISTRIBUTION = "distribution"
 
 def _texts(format: str, places: range) -> str:
     return f"{format}: prompts {places.start + 1} to {places.stop}"
-
-
-def _control(format: str) -> str:
-    return f"{format}: control"
-
-
-def _matrix(format: str) -> str:
-    return f"{format}: matrix"
 
 
 def _chunk(job: Job, options: OpenOptions, places: range, progress: Progress) -> dict[str, Any]:
@@ -178,15 +170,15 @@ def _certificate(job: Job, about: dict[str, Any], found: dict[str, Any]) -> dict
         chunks = [Verification.from_json(found[_texts(format, one)]) for one in job.chunks()]
         runtimes[format] = {
             "texts": Verification.merged(chunks).to_json(),
-            "matrix": found[_matrix(format)],
-            "control": found[_control(format)],
+            "matrix": found[f"{format}: matrix"],
+            "control": found[f"{format}: control"],
         }
     rows = found[_DISTRIBUTION]
     return {
         "certificate": SCHEMA,
         "model": Path(job.bundle).name,
         "issued": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "verdict": judge(runtimes, rows).to_json(),
+        "verdict": asdict(judge(runtimes, rows)),
         "models": facts.models(job.bundle),
         **about,
         "matrix_prompts": len(job.prompts[:MATRIX_PROMPTS]),

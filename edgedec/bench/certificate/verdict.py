@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 HOLDS, NEARLY = "holds", "holds up to near-ties"
@@ -29,10 +29,6 @@ class Judgement:
     identical: int
     near_ties: int
     differ: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return asdict(self)
 
 
 def judge(

@@ -131,7 +131,6 @@ class _Streamed(TraceSession):
         self._on_phase: OnPhase | None = None
 
     def watch(self, on_phase: OnPhase | None) -> None:
-        """See ``StreamedSession``."""
         self._on_phase = on_phase
 
     def _compute(self, seconds: float) -> None:

@@ -64,7 +64,6 @@ class ModelAlone:
     length: int | None
 
     def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
-        """See ``Pipeline.generate``."""
         options = options or GenerateOptions()
         return self.pipeline.generate(
             prompt, replace(options, draft="model", draft_length=self.length)

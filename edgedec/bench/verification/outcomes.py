@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from edgedec.bench.verification.near_ties import NearTies
 from edgedec.decoding.constraint import Constraint
 from edgedec.decoding.emission import Emission
+from edgedec.decoding.reading import shared_length
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.pipeline import Generation
 
@@ -86,7 +87,7 @@ def divergence(
         return FirstDifference(*names, what, position, one, two, **more)  # type: ignore[arg-type]
 
     ours, theirs = plain.token_ids, other.token_ids
-    place = _first_difference(ours, theirs)
+    place = shared_length(ours, theirs)
     bounds = _bounds(asked, plain, ties)
     for position in range(place):
         one, two = plain.events[position], other.events[position]
@@ -143,8 +144,3 @@ def _furthest(one: Emission, two: Emission, bound: float) -> tuple[float, float]
     known = dict(theirs)
     pairs += [(value, known.get(token, theirs[-1][1])) for token, value in ours]
     return next((pair for pair in pairs if not abs(pair[0] - pair[1]) <= bound), None)
-
-
-def _first_difference(one: Sequence[int], two: Sequence[int]) -> int:
-    pairs = enumerate(zip(one, two, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(two)))

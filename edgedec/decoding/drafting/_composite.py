@@ -87,7 +87,6 @@ class CompositeDrafter:
         return {name: keeper for arm in self._arms for name, keeper in keepers_of(arm).items()}
 
     def evict(self, keep: Collection[str] = ()) -> None:
-        """See ``Evictable``."""
         self._declined = None
         for arm in self._arms:
             if isinstance(arm, Evictable):

@@ -207,7 +207,6 @@ class Follower:
         self._session.save(file)
 
     def load(self, file: BinaryIO, text: Sequence[int]) -> None:
-        """See ``Keeper``."""
         self._drop()
         left_out, _ = snapshot.read(file, runtime=_VIEW, model="", most=0)
         self._session.load(file)

@@ -74,7 +74,6 @@ class TranslatedSession(SnapshotSession):
         return self._text.margin
 
     def trim(self) -> None:
-        """See ``Trimmable``."""
         if isinstance(self._session, Trimmable):
             self._session.trim()
 

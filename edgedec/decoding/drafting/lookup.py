@@ -146,7 +146,6 @@ class LookupDrafter:
         return draft
 
     def evict(self, keep: Collection[str] = ()) -> None:
-        """See ``Evictable``."""
         if self.name not in keep:
             self._index.forget()
 

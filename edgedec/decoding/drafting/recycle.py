@@ -151,7 +151,6 @@ class RecycleDrafter:
 
     @property
     def empty(self) -> bool:
-        """See ``Keeper``."""
         return False
 
     def keepers(self) -> dict[str, Keeper]:
@@ -164,7 +163,6 @@ class RecycleDrafter:
         )
 
     def load(self, file: BinaryIO, text: Sequence[int]) -> None:
-        """See ``Keeper``."""
         most = self._matrix.nbytes
         _, payload = snapshot.read(file, runtime=self.name, model=self._shape, most=most)
         if len(payload) != most:

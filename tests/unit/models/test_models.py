@@ -11,10 +11,9 @@ from tiny_models import (
 )
 
 from edgedec.errors import CheckpointError, UnsupportedArchitecture
-from edgedec.export.canonical import CanonicalTensors
 from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.onnx import GraphOptions, write_model
-from edgedec.export.tensors import read
+from edgedec.export.tensors import CanonicalTensors, read
 from edgedec.models.registry import architectures, spec_for
 
 
@@ -278,7 +277,7 @@ def test_query_key_and_value_by_hand():
 
 def test_a_turned_matrix_is_read_in_parts(monkeypatch):
     """No more of it than a chunk is in memory at a time."""
-    monkeypatch.setattr("edgedec.export.canonical.CHUNK_NUMBERS", 1000)
+    monkeypatch.setattr("edgedec.export.tensors.CHUNK_NUMBERS", 1000)
     _, spec, stored = checkpoint_of("gpt2")
     asked = []
 

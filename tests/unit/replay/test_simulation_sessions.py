@@ -12,7 +12,7 @@ from edgedec.replay.costs import PassCost
 from edgedec.replay.sessions import Surroundings, TraceModel, TraceRows
 from edgedec.replay.sharing import Shared
 from edgedec.replay.virtual_clock import VirtualClock
-from edgedec.testing.contract import SessionContract
+from edgedec.testing import SessionContract
 
 
 def model(clock=None, role="target", text=None, factors=None, **changes) -> TraceModel:
