@@ -112,11 +112,7 @@ class DataFile:
 class GraphWriter:
     """An ONNX graph under construction; use it as a context manager.
 
-    Args:
-        folder: gets the graph and, beside it, the external data.
-        name: of the graph's file.
-        data: takes its tensors; None is a file of its own.
-
+    Its folder gets ``model.onnx`` and, beside it, the external data.
     """
 
     def __init__(

@@ -38,15 +38,7 @@ FP32_FLOOR = 1e-3
 
 
 class ParityRun:
-    """A comparison.
-
-    Args:
-        spec: the decoder.
-        tensors: its weights, as in the checkpoint.
-        folder: the exported model.
-        options: what it was exported with.
-
-    """
+    """A comparison of an exported model's folder with the checkpoint's weights."""
 
     def __init__(
         self, spec: DecoderSpec, tensors: TensorReader, folder: Path, options: GraphOptions

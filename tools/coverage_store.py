@@ -17,13 +17,7 @@ _LIMIT_S = 1800.0
 
 
 class CoverageStore:
-    """Results of ``coverage_map`` by test file, while they are up to date.
-
-    Args:
-        root: of the tree whose tests these are.
-        folder: of the maps.
-
-    """
+    """Results of ``coverage_map`` by test file, kept in a folder while they are up to date."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root, self._folder = root, folder

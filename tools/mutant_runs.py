@@ -53,13 +53,7 @@ class _Run:
 
 
 class Runner:
-    """Runs tests in a tree with a mutation.
-
-    Args:
-        changed: the copy with the mutation.
-        clean: a copy without.
-
-    """
+    """Runs tests in a copy of the tree with a mutation, and in a clean one."""
 
     def __init__(self, changed: Path, clean: Path) -> None:
         self._changed, self._clean = changed, clean

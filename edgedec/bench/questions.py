@@ -152,14 +152,7 @@ def _joined(answers: Sequence[Generation]) -> Generation:
 def by_category(
     questions: Sequence[Question], runs: Sequence[Mapping[str, Any]], found: Comparison
 ) -> list[dict[str, Any]]:
-    """Return the protocol's figures of each category, and of all questions, by candidate.
-
-    Args:
-        questions: all that were asked.
-        runs: the records of the kind ``run``, whose prompt is the question's id.
-        found: what the race compared.
-
-    """
+    """Return the protocol's figures of each category, and of all questions, by candidate."""
     categories = {question.id: question.category for question in questions}
     names = list(dict.fromkeys(categories.values()))
     rows = []

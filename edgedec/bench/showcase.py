@@ -30,14 +30,7 @@ OnToken = Callable[[str, Emission], None]
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """One prompt, decoded twice.
-
-    Attributes:
-        name: of the prompt.
-        prompt: its text.
-        plain, speculative: each side's text.
-
-    """
+    """One prompt, decoded twice."""
 
     name: str
     prompt: str

@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Name(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A word whose completion offers the models of the library.
-
-    Args:
-        files: offer demo, files and folders as well.
-
-    """
+    """A word whose completion offers the library's models, with ``files`` also demo and files."""
 
     name = "model"
 
@@ -133,11 +128,7 @@ def draft_for(target: str | Path) -> Model | None:
 def draft(value: str, target: str | Path, wanted: Form | None) -> str | Path:
     """Return a drafter's name or a draft model's path, as ``_options.open_options`` takes it.
 
-    Args:
-        value: of ``--draft``: a drafter's name, or a model as MODEL names one.
-        target: its path; ``auto`` finds a draft for it.
-        wanted: the form of a checkpoint.
-
+    ``value`` names a drafter, or a model as MODEL names one; ``auto`` finds a draft for the target.
     """
     from edgedec.decoding import drafting
 

@@ -149,14 +149,7 @@ def _twice(model: str, named: str) -> click.UsageError:
 
 
 def unquoted(name: str, before: Sequence[str], words: Sequence[str]) -> click.UsageError:
-    """Return the error for an unquoted prompt, with the quoted one to paste.
-
-    Args:
-        name: of the command.
-        before: what stands between it and the prompt.
-        words: of the prompt.
-
-    """
+    """Return the error for an unquoted prompt, with the command and the quoted one to paste."""
     prompt = " ".join(words)
     command = " ".join(["edgedec", name, *map(shlex.quote, [*before, prompt])])
     what = "" if before else f"{shlex.quote(words[0])} is not a model ({_WHAT}), and "

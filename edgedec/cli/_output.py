@@ -61,11 +61,7 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Event]:
 def show(stream: Stream, *, sampled: bool, coloured: bool = False) -> tuple[Generation, bool]:
     """Print the text as it comes and figures after it; also return whether Ctrl-C ended it.
 
-    Args:
-        stream: the text.
-        sampled: print the seed, too.
-        coloured: in a terminal, show in green what the draft wrote.
-
+    ``coloured`` shows in green, in a terminal, what the draft wrote.
     """
     coloured = coloured and sys.stdout.isatty()
     written = 0

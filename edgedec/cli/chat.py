@@ -73,20 +73,10 @@ def converse(
     session: Path | None,
     completes: bool = False,
 ) -> None:
-    """Open a model and talk with it until the user leaves.
+    """Open a model, which the user calls ``title``, and talk with it until the user leaves.
 
-    Args:
-        title: what the user calls the model.
-        path: what is opened.
-        opening: with which options.
-        options: of the answers.
-        system: the system message, or None.
-        session: the conversation's file, or None.
-        completes: continue each line as text, without the chat template.
-
-    Raises:
-        InputError: no chat template and no terminal, or the session cannot be used.
-
+    With ``completes``, or without a chat template, each line is continued as text. InputError if
+    there is neither a template nor a terminal, or the session cannot be used.
     """
     from edgedec.cli import _prompt
     from edgedec.pipeline import Pipeline

@@ -122,17 +122,9 @@ def command(
 def _own_sizes(
     flag: str, sets: Collection[str], sizes: tuple[int, int], count: int, chosen: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
-    """Return the prompts and options of a flag that has its own sizes and sets other options.
+    """Return the prompts and options of a flag that has own sizes and sets other options itself.
 
-    Args:
-        flag: as the user writes it.
-        sets: names of the options that it sets itself.
-        sizes: prompts and tokens unless the user says otherwise.
-        count, chosen: the command's.
-
-    Raises:
-        click.UsageError: one of ``sets`` was given.
-
+    ``sizes`` are its prompts and tokens unless the user says otherwise.
     """
     context = click.get_current_context()
 

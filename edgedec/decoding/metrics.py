@@ -160,14 +160,7 @@ class Metrics:
     round_times: RoundTimes = field(default_factory=RoundTimes, compare=False)
 
     def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
-        """Add one round.
-
-        Args:
-            record: the round.
-            total_s: its seconds, the policy's share included.
-            lone_row_s: see ``DraftPolicy``.
-
-        """
+        """Add one round, whose seconds are ``total_s`` with the policy's share."""
         self.round_times.observe(record, total_s, lone_row_s)
         if self.target_passes == 0:
             self.first_round = record.emitted

@@ -26,12 +26,7 @@ class Allowance:
 
 
 def allowance(root: Path = Path("/")) -> Allowance | None:
-    """Return this process's memory limits; None if there are none.
-
-    Args:
-        root: folder that contains ``proc`` and ``sys``.
-
-    """
+    """Return this process's memory limits; None if there are none."""
     found = [known for folder in _groups(root, "memory") if (known := _read(folder)) is not None]
     if not found:
         return None
@@ -39,12 +34,7 @@ def allowance(root: Path = Path("/")) -> Allowance | None:
 
 
 def processors(root: Path = Path("/")) -> float | None:
-    """Return this process's seconds of processor time per second; None if unlimited.
-
-    Args:
-        root: folder that contains ``proc`` and ``sys``.
-
-    """
+    """Return this process's seconds of processor time per second; None if unlimited."""
     found = [quota for folder in _groups(root, "cpu") if (quota := _quota(folder)) is not None]
     return min(found, default=None)
 

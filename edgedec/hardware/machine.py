@@ -48,12 +48,7 @@ class Memory:
 
 
 def memory(root: Path = _ROOT) -> Memory:
-    """Return the machine's memory and this process's part of it.
-
-    Args:
-        root: folder that contains ``proc`` and ``sys``.
-
-    """
+    """Return the machine's memory and this process's part of it."""
     total, free = _meminfo(root / "proc/meminfo")
     if total is None and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -14,14 +14,9 @@ from edgedec.errors import RuntimeUnavailable
 
 @contextmanager
 def pinned(cores: Sequence[int] | None) -> Iterator[None]:
-    """Pin the calling thread, and those it starts meanwhile, to these cores.
+    """Pin the calling thread, and those it starts meanwhile, to these cores; None pins nothing.
 
-    Args:
-        cores: the system's numbers; None leaves the thread as it is.
-
-    Raises:
-        RuntimeUnavailable: the system cannot pin threads, or this process may not use these cores.
-
+    Raises RuntimeUnavailable where the system cannot, or this process may not use these cores.
     """
     if cores is None:
         yield
@@ -42,13 +37,7 @@ def pinned(cores: Sequence[int] | None) -> Iterator[None]:
 
 
 class PinnedEngine(Engine):
-    """An engine whose rounds run on certain cores.
-
-    Args:
-        arguments: as ``Engine``.
-        cores: cores of the caller's thread while it decodes; None is any.
-
-    """
+    """An engine whose caller's thread is pinned to ``cores`` while it decodes."""
 
     def __init__(self, *arguments: Any, cores: Sequence[int] | None) -> None:
         super().__init__(*arguments)

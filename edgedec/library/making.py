@@ -132,15 +132,7 @@ def _origin(folder: Path) -> Origin:
 def of_gguf(library: Library, file: Path, label: str, origin: Origin) -> Model:
     """Return the model of a GGUF file that was fetched into the library; it stays where it is.
 
-    Args:
-        library: which it belongs to.
-        file: the model, or its first part.
-        label: what tells it from others of its repository.
-        origin: where it came from.
-
-    Raises:
-        BundleError: it is not a GGUF file, or damaged.
-
+    ``label`` tells it from others of its repository.
     """
     header, facts = GgufHeader.read(file), drafts.of_gguf(file)
     form = Form(header.quantisation)

@@ -35,12 +35,7 @@ _POLL_S = 0.2
 
 
 class Library:
-    """The models of one folder.
-
-    Args:
-        folder: None is the user's own.
-
-    """
+    """The models of one folder, by default the user's own."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or user_folders.library()
@@ -98,16 +93,7 @@ class Library:
 
     @contextmanager
     def locked(self, id: str, on_wait: Callable[[], None]) -> Iterator[None]:
-        """Let one process at a time make the model of an id.
-
-        Args:
-            id: of the model.
-            on_wait: called once if another process has it.
-
-        Raises:
-            InputError: the library cannot be written.
-
-        """
+        """Let one process at a time make a model; ``on_wait`` is called once if another has it."""
         from filelock import FileLock, Timeout
 
         try:

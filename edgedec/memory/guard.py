@@ -255,13 +255,7 @@ class MemoryGuard:
 
 
 class Restrained(Within):
-    """Another policy's decisions, cut to the guard's level.
-
-    Args:
-        policy: decides within the level.
-        guard: asked once a round.
-
-    """
+    """Another policy's decisions, cut to the guard's level; the guard is asked once a round."""
 
     def __init__(self, policy: DraftPolicy, guard: MemoryGuard) -> None:
         super().__init__(policy)

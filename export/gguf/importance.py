@@ -29,13 +29,7 @@ def importance(
 ) -> Mapping[str, FloatArray]:
     """Return mean squares ``[columns]`` float32 by name in the file, for every matrix.
 
-    Args:
-        spec: the decoder.
-        tensors: its canonical tensors.
-        tokens: of a text that is typical for what the model will read.
-        layout: which matrix stands where.
-        on_layer: called with ``(done, total)``.
-
+    The tokens are of a text that is typical for what the model will read.
     """
     reference, squares = Reference(spec, tensors), _Squares()
     length = min(_TOGETHER, spec.max_context)

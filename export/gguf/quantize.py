@@ -43,18 +43,9 @@ _BUFFER_BYTES = 256 << 20
 def quantise(
     source: Path, out: Path, job: ExportJob, weighing: Path | None, progress: Progress
 ) -> None:
-    """Quantise ``source`` to ``out``.
+    """Quantise ``source``, in f32, f16 or bf16, to ``out``, or raise ExportError.
 
-    Args:
-        source: a GGUF in f32, f16 or bf16.
-        out: to be written.
-        job: says which weights.
-        weighing: an ``.npz`` with the importance of columns by tensor name, or None.
-        progress: called as ``out`` grows.
-
-    Raises:
-        ExportError: the quantiser failed, or the disk is full.
-
+    ``weighing`` is an ``.npz`` with the importance of columns by tensor name, or None.
     """
     stage, total = f"{job.stage} {job.weights}", source.stat().st_size
 

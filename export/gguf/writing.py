@@ -40,17 +40,8 @@ def write(
 ) -> None:
     """Write a model whose matrices are ``weights`` (a key of PLAIN) and the rest f32.
 
-    Args:
-        file: to be written.
-        spec: the decoder.
-        tensors: its canonical tensors.
-        architecture: llama.cpp's name and layout.
-        metadata: all keys but ``general.architecture`` and ``general.file_type``.
-        weights: of the matrices.
-
-    Raises:
-        ExportError: a number does not fit ``weights``.
-
+    ``metadata`` are all keys but ``general.architecture`` and ``general.file_type``. Raises
+    ExportError for a number that does not fit ``weights``.
     """
     writer = gguf.GGUFWriter(file, architecture.name)
     writer.add_file_type(PLAIN[weights][2])

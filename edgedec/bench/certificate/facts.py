@@ -21,13 +21,7 @@ from edgedec.runtimes import registry
 
 
 def formats(bundle: str, draft: Path | None, wanted: str) -> tuple[list[str], list[str]]:
-    """Return the target's formats that can run here, and a note on each of the others.
-
-    Args:
-        bundle, draft: as ``every_format`` takes them.
-        wanted: one format, or ``auto`` for all.
-
-    """
+    """Return the target's formats that can run here, and a note on each of the other ``wanted``."""
     there = {source.format for source in every_format(bundle, draft)["target"]}
     names = [name for name in registry.formats() if name in there and wanted in ("auto", name)]
     usable = [name for name in names if registry.installed(registry.of_format(name).name)]

@@ -54,15 +54,7 @@ def compare_chunk(
 def ways(
     options: OpenOptions, names: Sequence[str], places: range, *, with_model: bool
 ) -> Iterator[Way]:
-    """Yield the ways of decoding a chunk's prompts, the one of ``auto`` first.
-
-    Args:
-        options: of all ways.
-        names: the drafters that the pair can run, ``auto`` first.
-        places: the prompts' indices among all prompts.
-        with_model: there is a draft model.
-
-    """
+    """Yield the ways of decoding a chunk's prompts, the one of ``auto`` first, as in ``names``."""
     for turn, name in enumerate(names):
         opened = with_length(replace(options, draft=name))
         yield Way(name, opened, texts=_alternating(places, turn))

@@ -66,12 +66,8 @@ class TimedPair:
     def overlapped(self, text: Trace, draft_length: int, *, branching: bool = True) -> Metrics:
         """Draft while the target computes, or while it loads.
 
-        Args:
-            text: to decode.
-            draft_length: most tokens verified at once.
-            branching: whether the draft also expands what may follow a rejection (Mirror-SD); else
-                only what follows full acceptance (PEARL).
-
+        With ``branching`` the draft also expands what may follow a rejection (Mirror-SD); else only
+        what follows full acceptance (PEARL).
         """
         # On the target's own device, the draft works while the target's weights load.
         device = TARGET if self.load_share else DRAFT

@@ -48,10 +48,7 @@ class Tools:
     def perplexity(self, ids: Sequence[int], logits: Callable[[list[int]], Any]) -> float:
         """Return exp of the mean negative log likelihood of every token but each window's first.
 
-        Args:
-            ids: of the text.
-            logits: reads a window from an empty cache and gives its rows, [tokens, vocab].
-
+        ``logits`` reads a window from an empty cache and gives its rows, [tokens, vocab].
         """
         import numpy as np
 

@@ -108,15 +108,7 @@ def race(
 def in_race(
     entrants: Sequence[Entrant], results: Results, kind: str, trial: int | None
 ) -> set[str]:
-    """Return the ways that decode the next text of a kind.
-
-    Args:
-        entrants: all of them.
-        results: so far.
-        kind: of text.
-        trial: number of texts that all have decoded; None while they do.
-
-    """
+    """Return the ways that decode a kind's next text, after ``trial`` that all did; None: all."""
     able = [entrant for entrant in entrants if not _given_up(results.of(kind, entrant.name))]
     if trial is None:
         return {entrant.name for entrant in able}

@@ -68,13 +68,7 @@ class Entrant:
 class Gathering:
     """Finds entrants, and records each model and what is skipped.
 
-    Args:
-        maker: of models; its environments are filled here.
-        work: folder of environments and logs.
-        recorder: gets a record for each environment and model.
-        known: records of earlier sessions.
-        say: prints a line.
-
+    ``maker.environments`` is filled here; ``known`` are the records of earlier sessions.
     """
 
     def __init__(
@@ -92,14 +86,9 @@ class Gathering:
     def entrants(
         self, names: Sequence[str], weights: Sequence[str], threads: int, ids: Sequence[int]
     ) -> Iterator[Entrant]:
-        """Yield the ways of these peers.
+        """Yield the ways of these peers, with these weights or all.
 
-        Args:
-            names: of the peers.
-            weights: which ones; none is all.
-            threads: of each model.
-            ids: tokens to measure perplexity on.
-
+        ``ids`` are the tokens to measure perplexity on.
         """
         for name in names:
             peer = self._maker.peers[name]

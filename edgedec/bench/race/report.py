@@ -42,14 +42,7 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 class Report:
-    """The figures of a race.
-
-    Args:
-        entrants: those that took part.
-        results: their runs.
-        models: records of models, by peer and weights.
-
-    """
+    """The figures of a race; ``models`` are records by peer and weights."""
 
     def __init__(
         self,

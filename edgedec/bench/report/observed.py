@@ -43,12 +43,7 @@ def record_more(
 ) -> None:
     """Record costs of passes, the planner's predictions, and one generation in rounds.
 
-    Args:
-        bundle, common: as they were raced.
-        prompts, options: likewise.
-        found: the race; the prompt whose ratio is the median is shown.
-        recorder: of the race's records.
-
+    That is of the race's prompt with the median ratio.
     """
     for curve in _curves(bundle, common):
         recorder.add(kind="curve", **curve)

@@ -45,13 +45,9 @@ class MemoryKinds:
 
 
 def memory_kinds(process: Path = _PROCESS) -> MemoryKinds | None:
-    """Return what a process holds now; None on systems that do not report it.
+    """Return what a ``process``, a folder in ``/proc``, holds; None where that is not reported.
 
     It walks all mappings, which takes about a millisecond for a loaded model.
-
-    Args:
-        process: its folder in ``/proc``.
-
     """
     try:
         lines = (process / "smaps_rollup").read_text("ascii").splitlines()[1:]

@@ -19,13 +19,7 @@ _ENTER = (
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """A group of processes, of either version.
-
-    Attributes:
-        folder: of the group.
-        limit: bytes.
-
-    """
+    """A group of processes, of either version: its folder, and its limit in bytes."""
 
     folder: Path
     limit: int

@@ -125,16 +125,7 @@ def _same(texts: list[list[int]], others: list[list[int]]) -> int:
 
 
 class _Runs:
-    """Runs of one pair.
-
-    Args:
-        suite: its settings.
-        recorder: gets one record per run.
-        model: the pair's bundle, or the target's file.
-        files: cold at the beginning of each run.
-        options: of opening.
-
-    """
+    """Runs of one pair, whose ``files`` are cold at the beginning of each."""
 
     def __init__(
         self,

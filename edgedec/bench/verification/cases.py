@@ -78,10 +78,7 @@ def sampled(asked: GenerateOptions, **changes: Any) -> GenerateOptions:
 def by_options(asked: GenerateOptions, count: int) -> list[Case]:
     """Return cases that need no existing text: sampling, filters, penalties, limits, logprobs.
 
-    Args:
-        asked: length, temperature and seed; all else is ignored.
-        count: of prompts.
-
+    Of ``asked`` only length, temperature and seed count.
     """
     greedy = replace(asked, sampling=SamplingParams())
     hot = sampled(asked, temperature=HOT)
@@ -145,12 +142,7 @@ def ended(
 ) -> list[Case]:
     """Return cases in which a bias makes the end-of-text token chosen once, respected and ignored.
 
-    Args:
-        greedy: the case the texts are of.
-        plain: its texts.
-        logits: the rows each text was chosen by, ``[tokens, vocab]``.
-        eos: the token.
-
+    ``logits`` are the rows by which plain decoding chose each greedy text, ``[tokens, vocab]``.
     """
     respected, ignored, ends = [], [], []
     for options, text, rows in zip(greedy.options, plain, logits, strict=True):

@@ -36,11 +36,7 @@ _HALVINGS = 30
 class NearTies:
     """Computes how large a change of logits is needed to explain another token.
 
-    Args:
-        model: the target, opened as plain decoding opens it.
-        prompts: token ids of each prompt.
-        texts: token ids that plain decoding wrote after each.
-
+    The model is opened as plain decoding opens it, which wrote a text after each prompt.
     """
 
     def __init__(
@@ -216,11 +212,7 @@ def width_changes(
 ) -> WidthChanges:
     """Return what passes of several rows change in a text.
 
-    Args:
-        model: the target.
-        prompt, text: token ids.
-        last: the tokens that may be candidates for the last place, ``[vocab]``; None is all.
-
+    ``last`` ``[vocab]`` are the tokens that may be candidates for the last place; None is all.
     """
     single = replay(model, prompt, text, 1)
     best = np.argsort(-single, axis=1, kind="stable")[:, :CANDIDATES]

@@ -12,12 +12,7 @@ from edgedec.decoding.policy.fixed import Fixed
 
 
 class Within:
-    """Another policy's decisions, for a subclass to narrow.
-
-    Args:
-        policy: decides.
-
-    """
+    """Another policy's decisions, for a subclass to narrow."""
 
     def __init__(self, policy: DraftPolicy) -> None:
         self.name = policy.name
@@ -52,13 +47,7 @@ class Within:
 
 
 class Only(Within):
-    """A policy that lets only some drafters draft.
-
-    Args:
-        policy: decides for those that may.
-        sources: their names.
-
-    """
+    """A policy that lets only the drafters of these names draft, as another one decides."""
 
     def __init__(self, policy: DraftPolicy, sources: Collection[str]) -> None:
         super().__init__(policy)
