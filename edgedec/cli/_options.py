@@ -74,9 +74,10 @@ SETTINGS = [
                  "holds without a plan."),
     click.option("--row-invariant/--no-row-invariant", default=None,
                  help="Pad passes so that a seed's text is the same whatever was drafted, "
-                 "near-ties included. Default: for ONNX with 200 MB of weights or more on the "
-                 "processor, except with --draft tree, and for bundles exported with it; a smaller "
-                 "target would lose more time than it gains. fp32 weights hardly need it."),
+                 "near-ties included; refused where no padding achieves that. Default: for ONNX "
+                 "with 200 MB of weights or more on the processor, where padding achieves it, "
+                 "except with --draft tree, and for bundles exported with it; a smaller target "
+                 "would lose more time than it gains. fp32 weights hardly need it."),
 ]  # fmt: skip
 
 OPEN = [DRAFT, *SETTINGS]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +30,12 @@ from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.saved import fingerprint
 
 _PROMPT_TOKENS = 11
-# How a text of this many tokens is cut into passes; the most likely failures come first.
+# Parts of a text of this many tokens, ``(start, width)``, that are compared with the whole. Where
+# each of them agrees, so does every text that is cut into such parts. A part overwrites the cache
+# from its start on, so they come from the end; a lone row, the likeliest failure, comes first.
 _TEXT_TOKENS = 9
-_CUTS: Sequence[Sequence[int]] = ((8, 1), (2, 7), (4, 5), (1, 1, 1, 1, 1, 1, 3))
+_PARTS = ((8, 1), (6, 3), (5, 1), (4, 1), (4, 5), (3, 1), (2, 1), (2, 7), (1, 1), (0, 1), (0, 2),
+          (0, 4), (0, 8))  # fmt: skip
 PROBE_SLOTS = 32
 
 Rows = tuple[FloatArray, npt.NDArray[np.generic]]
@@ -108,27 +111,21 @@ def find_padding(
     prompt = [int(t) for t in rng.integers(0, vocab_size, _PROMPT_TOKENS)]
     text = [int(t) for t in rng.integers(0, vocab_size, _TEXT_TOKENS)]
     run(NO_PADDING, prompt, 0)
-    return next((p for p in paddings if _holds(run, p, text)), None)
+    for padding in paddings:
+        whole = run(padding, text, _PROMPT_TOKENS)
+        if all(_agrees(run, padding, text, whole, part) for part in _PARTS):
+            return padding
+    return None
 
 
-def _holds(run: Run, padding: Padding, text: Sequence[int]) -> bool:
-    whole = run(padding, text, _PROMPT_TOKENS)
-    for cut in _CUTS:
-        for start, end in _spans(cut):
-            part = run(padding, text[start:end], _PROMPT_TOKENS + start)
-            if not all(
-                np.array_equal(got, expected[start:end])
-                for got, expected in zip(part, whole, strict=True)
-            ):
-                return False
-    return True
-
-
-def _spans(cut: Sequence[int]) -> Iterator[tuple[int, int]]:
-    start = 0
-    for width in cut:
-        yield start, start + width
-        start += width
+def _agrees(
+    run: Run, padding: Padding, text: Sequence[int], whole: Rows, part: tuple[int, int]
+) -> bool:
+    start, end = part[0], sum(part)
+    rows = run(padding, text[start:end], _PROMPT_TOKENS + start)
+    return all(
+        np.array_equal(got, expected[start:end]) for got, expected in zip(rows, whole, strict=True)
+    )
 
 
 # -- which padding is known to suffice on this machine ------------------------------------------

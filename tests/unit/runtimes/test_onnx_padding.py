@@ -59,6 +59,42 @@ def test_the_cheapest_padding_that_holds(
     assert find_padding(kernel(low_bits), 100) == expected
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 7, 8, 9])
+def test_a_width_that_differs_is_noticed(width: int) -> None:
+    assert find_padding(kernel(lambda rows, row: 1e-6 * (rows == width)), 100) != NONE
+
+
+@pytest.mark.parametrize("length", range(12, 18))
+def test_a_lone_row_that_differs_after_a_text_of_one_length_is_noticed(length: int) -> None:
+    def run(padding: Padding, tokens: Sequence[int], past: int) -> tuple[Any, Any]:
+        rows = len(padding.pad(tokens))
+        off = 1e-6 * (rows == 1 and past + len(tokens) == length)
+        array = np.array([token + off for token in tokens], np.float64)[:, None]
+        return array, array
+
+    assert find_padding(run, 100) == NO_LONE_ROW
+
+
+def test_parts_leave_the_cache_before_them_as_the_whole_text_wrote_it() -> None:
+    # Each slot holds the pass that wrote it last; a part may see those of the whole text alone.
+    written, seen, passes = ["before"] * 11 + [""] * 20, set[str](), list[int]()
+
+    def run(padding: Padding, tokens: Sequence[int], past: int) -> tuple[Any, Any]:
+        rows, name = len(padding.pad(tokens)), f"{padding.name} {len(tokens)}"
+        seen.update(one for one in written[11:past] if one != f"{padding.name} 9")
+        written[past : past + rows] = [name] * rows
+        passes.append(rows)
+        off = [
+            1e-6 * (rows == 1) + 1e-3 * (1 < rows == row + 1) * (rows % 2) for row in range(rows)
+        ]
+        array = np.array([token + bits for token, bits in zip(tokens, off, strict=False)])[:, None]
+        return array, array
+
+    assert find_padding(run, 100) == EVEN
+    assert not seen
+    assert len(passes) == 1 + 3 * 2 + 14, "a padding that fails does so at once"
+
+
 def test_attention_is_padded_where_it_alone_differs() -> None:
     off = kernel(lambda rows, row: 1e-6 * (rows == 1), attention=True)
     assert find_padding(off, 100) == ATTENTION
