@@ -14,6 +14,7 @@ from edgedec.cli import _library, _model, _options, _sampling
 from edgedec.cli.chat import SESSION, converse
 
 if TYPE_CHECKING:
+    from edgedec.loading.build import OpenOptions
     from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
 
@@ -70,16 +71,29 @@ def command(
     target = _library.located(model, wanted).path
     chosen["draft"] = _library.draft(draft, target, wanted)
     opening = _options.open_options(chosen)
+    completes = model == DEMO and system is None
     if text is None:
-        completes = model == DEMO and system is None and session is None
-        converse(model, target, opening, options, system, session, completes)
-        return
+        converse(model, target, opening, options, system, session, completes and session is None)
+    else:
+        _answer(target, opening, options, text, system, plain=raw or completes, as_json=as_json)
+
+
+def _answer(
+    target: str | Path,
+    opening: OpenOptions,
+    options: GenerateOptions,
+    text: str,
+    system: str | None,
+    *,
+    plain: bool,
+    as_json: bool,
+) -> None:
+    """Open the model, and print what it writes after a text."""
     from edgedec.cli import _output
     from edgedec.loading.capacity import check_prompt
     from edgedec.pipeline import Pipeline
 
     check_prompt(target, opening, text)
-    plain = raw or (model == DEMO and system is None)
     with Pipeline.open(target, opening) as pipeline:
         stream = _stream(pipeline, text, system, plain, options)
         _output.answer(stream, sampled=not options.sampling.greedy, as_json=as_json)

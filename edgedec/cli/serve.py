@@ -41,13 +41,9 @@ def command(
     bundle: str,
     host: str,
     port: int,
-    parallel: int,
-    queue: int,
     name: str | None,
     timeout: float,
     api_key_file: Path | None,
-    hosts: tuple[str, ...],
-    origins: tuple[str, ...],
     **chosen: Any,
 ) -> None:
     """Serve a model to programs and browsers.
@@ -75,13 +71,10 @@ def command(
         name=name or Path(bundle).resolve().stem,
         host=host,
         key=key,
-        hosts=hosts,
-        origins=origins,
-        parallel=parallel,
-        queue=queue,
         limits=Limits(text_s=timeout),
+        **{field: chosen[field] for field in ("hosts", "origins", "parallel", "queue")},
     )
-    options = dataclasses.replace(_options.open_options(chosen), parallel=parallel)
+    options = dataclasses.replace(_options.open_options(chosen), parallel=settings.parallel)
     with run.bound(host, port) as sock, Pipeline.open(bundle, options) as pipeline:
         sock.listen()
         click.echo(f"{settings.name} at {run.url(sock)}/v1, a page at {run.url(sock)}")

@@ -1,0 +1,110 @@
+"""Carries a request's texts to its client, and ends them if the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from edgedec.generation.result import Generation
+from edgedec.serve import errors
+from edgedec.serve.answers import Writer
+from edgedec.serve.ticket import News, Ticket, joined
+
+
+class EventStream(Response):
+    """Chunks of an answer as server-sent events; a client that leaves ends its texts.
+
+    Args:
+        writer: writes them.
+        ticket: the texts.
+        first: news that have come already.
+
+    """
+
+    def __init__(self, writer: Writer, ticket: Ticket, first: list[News]) -> None:
+        super().__init__(media_type="text/event-stream")
+        del self.headers["content-length"]
+        self._writer, self._ticket, self._first = writer, ticket, first
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watcher = asyncio.create_task(_watch(receive, self._ticket))
+        try:
+            start = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **start})
+            async for chunks in self._events():
+                data = "".join(f"data: {chunk}\n\n" for chunk in chunks).encode()
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+                self._ticket.sent()
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._ticket.cancel()
+            watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await watcher
+
+    async def _events(self) -> AsyncIterator[list[str]]:
+        news = self._first
+        try:
+            while news:
+                if chunks := [
+                    json.dumps(one) for item in joined(news) for one in self._chunks(item)
+                ]:
+                    yield chunks
+                news = await self._ticket.take()
+            usage = self._writer.usage()
+            yield [*([json.dumps(usage)] if usage else []), "[DONE]"]
+        except Exception as error:
+            yield [json.dumps(errors.of(error).body())]
+
+    def _chunks(self, news: News) -> list[dict[str, Any]]:
+        if news.result is not None:
+            return self._writer.end(news.choice, news.result)
+        chunk = self._writer.tokens(news.choice, news.events)
+        return [] if chunk is None else [chunk]
+
+
+async def _watch(receive: Receive, ticket: Ticket) -> None:
+    """Cancel a request whose client leaves."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    ticket.cancel()
+
+
+async def unless_left(request: Request, ticket: Ticket) -> list[News]:
+    """Return the next news; none if the client leaves first."""
+    watcher = asyncio.create_task(_watch(request.receive, ticket))
+    try:
+        return await ticket.take()
+    finally:
+        watcher.cancel()
+        with suppress(asyncio.CancelledError):
+            await watcher
+
+
+async def all_of(request: Request, ticket: Ticket) -> list[Generation]:
+    """Return the finished texts of a request.
+
+    Raises:
+        ClientDisconnect: its client has left.
+
+    """
+    results = []
+    watcher = asyncio.create_task(_watch(request.receive, ticket))
+    try:
+        while news := await ticket.take():
+            results += [item.result for item in news if item.result is not None]
+    finally:
+        ticket.cancel()
+        watcher.cancel()
+        with suppress(asyncio.CancelledError):
+            await watcher
+    if len(results) < len(ticket.works):
+        raise ClientDisconnect
+    return results
