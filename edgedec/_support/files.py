@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 # Windows has none of the first three; a file is opened for its bytes there.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
@@ -91,6 +91,20 @@ def _checked(opened: int, path: Path) -> BinaryIO:
     except BaseException:
         os.close(opened)
         raise
+
+
+def sha256_of_stream(stream: BinaryIO) -> str:
+    """Return the hexadecimal sha256 of the bytes that are left in a file."""
+    digest = hashlib.sha256()
+    while block := stream.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def last_bytes(stream: IO[bytes], most: int) -> bytes:
+    """Return the end of an open file."""
+    stream.seek(max(0, stream.seek(0, os.SEEK_END) - most))
+    return stream.read()
 
 
 def sampled(stream: BinaryIO) -> tuple[int, str]:

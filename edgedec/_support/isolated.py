@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgedec._support.fields import json_object, one_line
+from edgedec._support.files import last_bytes
 
 # Enough for a cold start from an SD card; no data from elsewhere is read meanwhile.
 START_S = 60.0
@@ -195,9 +196,7 @@ class Child:
             return f"it took longer than {wall_s:g} s"
         if cpu_s is not None and code is not None and -code in _TOO_LATE:
             return f"it took more than {cpu_s:g} s of processor time"
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - MAX_OUTPUT_BYTES))
-        output = self._telling(self._stderr.read())
+        output = self._telling(last_bytes(self._stderr, MAX_OUTPUT_BYTES))
         if code is not None and code < 0:
             return f"it crashed with {signal_name(-code)}: {output}"
         return output

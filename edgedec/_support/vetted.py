@@ -16,7 +16,7 @@ from typing import Any
 
 from edgedec._support import user_folders
 from edgedec._support.fields import json_object
-from edgedec._support.files import open_regular
+from edgedec._support.files import open_regular, sha256_of_stream
 
 FORMAT = 1
 MAX_ENTRIES = 512
@@ -118,7 +118,4 @@ def _identity(file: Path) -> str:
 
 def _sha256(file: Path) -> str:
     with open_regular(file) as stream:
-        digest = hashlib.sha256()
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return sha256_of_stream(stream)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from edgedec._support import installation
 from edgedec._support.fields import Fields, json_object, one_line
-from edgedec._support.files import open_inside, open_regular
+from edgedec._support.files import open_inside, open_regular, sha256_of_stream
 from edgedec._support.model_path import not_a_bundle
 from edgedec.errors import BundleError
 
@@ -38,16 +38,9 @@ def sha256_of(file: Path) -> str:
     """Return the hexadecimal sha256 of a regular file's bytes."""
     try:
         with open_regular(file) as stream:
-            return _sha256(stream)
+            return sha256_of_stream(stream)
     except OSError as error:
         raise BundleError(f"{file} cannot be read: {error.strerror}") from None
-
-
-def _sha256(stream: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while block := stream.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
@@ -125,7 +118,7 @@ def check_file(root: Path, name: str, fact: FileFact, *, hashed: bool) -> None:
 
     """
     with _opened(root, name, fact) as stream:
-        if hashed and _sha256(stream) != fact.sha256:
+        if hashed and sha256_of_stream(stream) != fact.sha256:
             raise _altered(root, name)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec._support.fields import json_object
+from edgedec._support.files import last_bytes
 from edgedec._support.isolated import MAX_OUTPUT_BYTES, last_line, signal_name
 
 _CHILD = Path(__file__).with_name("_child.py")
@@ -66,7 +67,8 @@ def execute(
         finally:
             _end(process)
     if code != 0:
-        said = last_line(_end_of(log))
+        with log.open("rb") as file:
+            said = last_line(last_bytes(file, MAX_OUTPUT_BYTES))
         reason = f"{signal_name(-code)}: {said}" if code < 0 else said
         raise Failed(CRASH, reason)
 
@@ -97,10 +99,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             else:
                 os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _end_of(log: Path) -> bytes:
-    with log.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - MAX_OUTPUT_BYTES))
-        return file.read()
