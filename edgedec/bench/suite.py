@@ -19,6 +19,7 @@ from edgedec.bench.sections.engine_cost import engine
 from edgedec.bench.sections.estimate import estimate
 from edgedec.bench.sections.exact import exact, lone_rows
 from edgedec.bench.sections.first_token import first_token
+from edgedec.bench.sections.fixed_shapes import fixed_shapes
 from edgedec.bench.sections.grammar import grammar
 from edgedec.bench.sections.kv_types import kv_types
 from edgedec.bench.sections.limits import limits
@@ -116,6 +117,7 @@ _SECTIONS = (
     streaming_gguf,
     grammar,
     serve,
+    fixed_shapes,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 

@@ -31,6 +31,7 @@ def open_inference(
     threads: int,
     providers: Sequence[str] = (),
     device: str | None = None,
+    without: Sequence[str] = (),
 ) -> ort.InferenceSession:
     """Load a graph. Its external data must have been checked: see ``edgedec.bundle.onnx_file``.
 
@@ -41,6 +42,7 @@ def open_inference(
         providers: execution providers, most wanted first. The CPU runs operators that another one
             lacks.
         device: a name of ``devices.find_devices``; None is the provider's.
+        without: rewritings of the graph that are left out, by ONNX Runtime's names.
 
     Raises:
         BundleError: ONNX Runtime refuses it.
@@ -54,7 +56,7 @@ def open_inference(
         raise BundleError(f"{file}: ONNX Runtime opens paths in UTF-8 only: rename it") from None
     try:
         files = [file.parent / name for name in locations(stored)]
-        return open_session(path, session_options(threads), chosen, threads, files)
+        return open_session(path, session_options(threads), chosen, threads, files, without)
     except OSError as error:
         raise BundleError(f"{file}: its weights cannot be read: {error}") from None
     except SessionFailed as error:
@@ -88,6 +90,7 @@ def open_session(
     chosen: Sequence[OrtDevice],
     threads: int,
     files: Sequence[Path] = (),
+    without: Sequence[str] = (),
 ) -> ort.InferenceSession:
     """Return a session on the chosen devices, with others only for operators that they lack.
 
@@ -97,6 +100,7 @@ def open_session(
         chosen: most wanted first.
         threads: for one pass.
         files: that it maps.
+        without: rewritings of the graph that are left out.
 
     Raises:
         SessionFailed: it cannot be created.
@@ -108,7 +112,9 @@ def open_session(
     watched = Watched(files)
     try:
         # Providers in the options are only used if none is named here.
-        inference = WatchedSession(model, options, names or None, enable_fallback=0)
+        inference = WatchedSession(
+            model, options, names or None, enable_fallback=0, disabled_optimizers=list(without)
+        )
     except Exception as error:  # ONNX Runtime's own errors share no public base
         raise SessionFailed(one_line(error)) from error
     missing = [o.provider for o in chosen if o.provider not in inference.get_providers()]

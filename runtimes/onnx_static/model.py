@@ -22,6 +22,10 @@ from edgedec.runtimes.onnx_static.executor import StaticExecutor
 from edgedec.runtimes.onnx_static.facts import MODEL_FILE, StaticFacts, check_graph
 from edgedec.runtimes.onnx_static.session import StaticSession
 
+# It joins the residual sum with the product before it, which then is no longer one of integers:
+# their numbers would be made anew in every pass.
+_WITHOUT = ("MatMulAddFusion",)
+
 
 class StaticModel(FixedModel):
     """Implements ``edgedec.decoding.session.Model``; made by ``StaticModel.load``."""
@@ -61,13 +65,14 @@ class StaticModel(FixedModel):
 
         def open_graph(name: str) -> ort.InferenceSession:
             rows = facts.read_rows if name == "read" else int(name)
-            graph = open_inference(files[name], stored[name], threads, providers, device)
+            graph = open_inference(files[name], stored[name], threads, providers, device, _WITHOUT)
             check_graph(graph, facts, rows, name != "read", files[name])
             return graph
 
         executor = StaticExecutor(facts, open_graph)
         executor.graph("1")
-        model = cls(facts, executor, main.weight_bytes, threads)
+        # Every graph that is opened holds a copy of its own, in the form its provider wants.
+        model = cls(facts, executor, len(files) * main.weight_bytes, threads)
         model.fingerprint = fingerprint(file, main)
         foreign = [name for name in executor.graph("1").get_providers() if name != CPU]
         if foreign and not _agrees(model, file, threads):

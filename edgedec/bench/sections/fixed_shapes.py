@@ -1,0 +1,162 @@
+"""Compares graphs of fixed shape with the dynamic graph of the same model, on the processor.
+
+Of each form: how close it is to its source, what a pass costs by its rows, and the texts it writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from edgedec.bench.records import Recorder, Row
+from edgedec.bench.workloads import heldout_tokens
+from edgedec.bench.workshop import GROWN, Suite, digest
+from edgedec.bundle.manifest import SCHEMA_VERSION
+from edgedec.decoding.session import Model, Want
+from edgedec.decoding.tree import TokenTree
+from edgedec.hardware.resident import release_free, resident_bytes
+from edgedec.loading.build import OpenOptions
+from edgedec.pipeline import GenerateOptions, Pipeline
+
+FORMS = ("onnx", "onnx-static")
+_ROWS = (1, 2, 3, 4, 5, 8, 12, 16)
+_CONTEXTS = (512, 2048)
+_READ, _TURNS, _TOKENS = 128, 15, 64
+
+
+def fixed_shapes(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Compare graphs of fixed shape with the dynamic one: parity, cost by rows, texts."""
+    rows = [*_parity(suite, recorder), *_texts(suite, recorder)]
+    for weights, preset, context in (
+        ("fp32", None, _CONTEXTS[0]),
+        ("int4", None, _CONTEXTS[0]),
+        ("int4", None, _CONTEXTS[1]),
+        ("int4", GROWN, _CONTEXTS[0]),
+    ):
+        rows += _costs(suite, recorder, weights, preset, context)
+    return rows
+
+
+def _bundle(suite: Suite, weights: str, preset: str | None, context: int) -> Path:
+    """Return a bundle with the target in both forms."""
+    from edgedec.export import ExportOptions, export_bundle
+
+    source = suite.shop.checkpoint("target", preset)
+    name = f"static-{weights}-{context}-{preset or 'asis'}-{digest(source)}"
+    out = suite.shop.work / f"schema-{SCHEMA_VERSION}" / name
+    if not (out / "manifest.json").is_file():
+        export_bundle(
+            ExportOptions(
+                source,
+                out,
+                None if preset else suite.shop.checkpoint("draft"),
+                formats=FORMS,
+                weights=",".join(f"{form}={weights}" for form in FORMS),
+                static_context=context,
+                parity=False,
+                calibration="none",
+            )
+        )
+    return out
+
+
+def _parity(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Export the target with each kind of weights, and compare it with its source."""
+    from edgedec.export import ExportOptions, export_bundle
+
+    rows = []
+    for weights in ("fp32", "fp16", "int8", "int4"):
+        options = ExportOptions(
+            suite.shop.checkpoint("target"),
+            suite.shop.work / "static-parity",
+            formats=("onnx-static",),
+            weights=weights,
+            static_context=_CONTEXTS[0],
+            calibration="none",
+            overwrite=True,
+        )
+        report = export_bundle(options)
+        (model,) = report.models
+        recorder.add(kind="export", seconds=report.seconds, **dataclasses.asdict(model))
+        names = ("kl_nats", "top1", "fp32_layer_error")
+        figures = {name: model.parity[name] for name in names}
+        rows.append({"weights": weights, "bytes": model.size_bytes, **figures})
+    return recorder.table(rows, "parity")
+
+
+def _texts(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Count greedy texts that are the dynamic graph's, plain and drafted."""
+    rows = []
+    asked = GenerateOptions(_TOKENS, ignore_eos=True)
+    for weights in ("fp32", "int4"):
+        bundle = _bundle(suite, weights, None, _CONTEXTS[0])
+        texts: dict[tuple[str, str], list[list[int]]] = {}
+        for form in FORMS:
+            for draft in ("none", "model", "auto"):
+                options = OpenOptions(format=form, draft=draft, plan="none", threads=suite.threads)
+                with Pipeline.open(bundle, options) as pipeline:
+                    texts[form, draft] = [
+                        pipeline.generate(text, asked).token_ids for _, text in suite.code()
+                    ]
+        reference = texts["onnx", "none"]
+        for (form, draft), found in texts.items():
+            same = sum(one == other for one, other in zip(found, reference, strict=True))
+            rows.append(
+                {"weights": weights, "form": form, "draft": draft, "texts": len(found),
+                 "identical": same}
+            )  # fmt: skip
+    return recorder.table(rows, "texts")
+
+
+def _costs(
+    suite: Suite, recorder: Recorder, weights: str, preset: str | None, context: int
+) -> list[Row]:
+    """Measure passes of each number of rows in both forms, in turn, behind 128 tokens."""
+    bundle = _bundle(suite, weights, preset, context)
+    with ExitStack() as stack:
+        models: dict[str, Model] = {}
+        held: dict[str, int] = {}
+        for form in FORMS:
+            release_free()
+            before = resident_bytes()
+            options = OpenOptions(format=form, draft="none", plan="none", threads=suite.threads,
+                                  row_invariant=None if form != "onnx" else False)  # fmt: skip
+            pipeline = stack.enter_context(Pipeline.open(bundle, options))
+            models[form] = pipeline.target
+            tokens = heldout_tokens(pipeline.tokenizer, _READ + _ROWS[-1])
+            _times(stack, {form: models[form]}, tokens, turns=1)  # opens every graph
+            held[form] = resident_bytes() - before
+        found = _times(stack, models, tokens, turns=_TURNS)
+    rows = []
+    for form, seconds in found.items():
+        one = median(seconds[1])
+        about = {"weights": weights, "model": preset or "as it ships", "context": context}
+        recorder.add(kind="passes", **about, form=form, seconds=seconds, held_bytes=held[form])
+        costs = {f"T({rows})": median(seconds[rows]) / one for rows in _ROWS[1:]}
+        rows.append({**about, "form": form, "held_bytes": held[form], "one_s": one, **costs})
+    return recorder.table(rows, "costs")
+
+
+def _times(
+    stack: ExitStack, models: dict[str, Model], tokens: Sequence[int], turns: int
+) -> dict[str, dict[int, list[float]]]:
+    """Return seconds of passes by form and rows."""
+    sessions = {form: stack.enter_context(closing(m.open(256))) for form, m in models.items()}
+    for session in sessions.values():
+        session.prefill(tokens[:_READ])
+    found: dict[str, dict[int, list[float]]] = {
+        form: {rows: [] for rows in _ROWS} for form in models
+    }
+    for _ in range(turns):
+        for rows in _ROWS:
+            tree = TokenTree.chain(tokens[_READ : _READ + rows])
+            for form, session in sessions.items():
+                begin = perf_counter()
+                session.forward(tree, want=Want.TOP)
+                found[form][rows].append(perf_counter() - begin)
+                session.rollback(_READ)
+    return found
