@@ -102,14 +102,16 @@ def _texts(suite: Suite, recorder: Recorder) -> list[Row]:
                     texts[form, draft] = [
                         pipeline.generate(text, asked).token_ids for _, text in suite.code()
                     ]
-        reference = texts["onnx", "none"]
         for (form, draft), found in texts.items():
-            same = sum(one == other for one, other in zip(found, reference, strict=True))
-            rows.append(
-                {"weights": weights, "form": form, "draft": draft, "texts": len(found),
-                 "identical": same}
-            )  # fmt: skip
+            row: Row = {"weights": weights, "form": form, "draft": draft, "texts": len(found)}
+            row["as_dynamic_plain"] = _same(found, texts["onnx", "none"])
+            row["as_own_plain"] = _same(found, texts[form, "none"])
+            rows.append(row)
     return recorder.table(rows, "texts")
+
+
+def _same(texts: list[list[int]], others: list[list[int]]) -> int:
+    return sum(one == other for one, other in zip(texts, others, strict=True))
 
 
 def _costs(
