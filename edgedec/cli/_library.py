@@ -1,4 +1,4 @@
-"""Models by the words of a command line: located, made, fetched; what is done goes to stderr."""
+"""Finds, makes or fetches the models that a command line names; says so on stderr."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Name(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return what may follow; nothing is read but the library's records."""
+        """Return completions; reads nothing but the library's records."""
         from click.shell_completion import CompletionItem
 
         from edgedec._support.model_path import DEMO
@@ -80,7 +80,7 @@ def listener() -> Iterator[Listener]:
         bars: list[Progress | None] = []
 
         def progress(stage: str, done: int, total: int) -> None:
-            if not bars:  # not before: huggingface_hub draws its own while it fetches
+            if not bars:  # made late: huggingface_hub draws a bar of its own while it fetches
                 bars.append(stack.enter_context(_output.stages()))
             if bars[0] is not None:
                 bars[0](stage, done, total)
@@ -116,7 +116,7 @@ def located(word: str, wanted: Form | None, *, refresh: bool = False) -> Located
 
 
 def draft_for(target: str | Path) -> Model | None:
-    """Return a draft from the library for a target that brings none, and say so."""
+    """Return a draft from the library for a target without one, and say so."""
     from edgedec.library import drafts
 
     found = drafts.find(target, _library())

@@ -73,7 +73,7 @@ def converse(
     session: Path | None,
     completes: bool = False,
 ) -> None:
-    """Open a model, which the user calls ``title``, and talk with it until the user leaves.
+    """Open a model, which the user named as ``title``, and chat until the user leaves.
 
     With ``completes``, or without a chat template, each line is continued as text. InputError if
     there is neither a template nor a terminal, or the session cannot be used.

@@ -113,7 +113,7 @@ def with_changes(options: GenerateOptions, changes: Mapping[str, Any]) -> Genera
 
 
 def replaced(options: T, changes: Mapping[str, Any]) -> T:
-    """Return a dataclass with fields changed by name; TypeError for a name that is none."""
+    """Return a dataclass with fields changed by name; TypeError for an unknown name."""
     check_names(changes, _names(options))
     return dataclasses.replace(options, **changes)  # type: ignore[type-var]
 

@@ -42,10 +42,10 @@ class GenerateOptions:
         draft: the only drafter that may draft for this text, of those the pipeline was opened
             with (``lookup`` or ``model``, say); ``none`` is plain decoding; None is any.
         draft_length: tokens to draft a round; 0 is plain decoding, None the pipeline's choice.
-        json_mode: let the text be a JSON object.
-        json_schema: let it be JSON of this schema, given as JSON or as the parsed object.
-        regex: let all of it match this regular expression (Rust's syntax).
-        grammar: let it follow this grammar, in Lark's notation or GBNF. At most one of the four;
+        json_mode: constrain the text to a JSON object.
+        json_schema: constrain it to JSON of this schema, given as JSON or as the parsed object.
+        regex: make all of it match this regular expression (Rust's syntax).
+        grammar: make it follow this grammar, in Lark's notation or GBNF. At most one of the four;
             they need the extra ``grammar``. ``max_new_tokens`` may cut such a text, and then the
             reason is ``length``.
     """
@@ -91,7 +91,7 @@ class GenerateOptions:
         """What the text must follow; None if it is free.
 
         Raises:
-            InputError: more than one is given, or it is no such thing.
+            InputError: more than one is given, or it is invalid.
 
         """
         asked = {
@@ -107,10 +107,10 @@ class GenerateOptions:
 
 
 def token_ids(prompt: Sequence[int]) -> list[int]:
-    """Return a prompt's token ids as plain integers, since numpy's overflow in n-grams' hashes.
+    """Return a prompt's token ids as plain integers, since numpy's overflow in hashes of n-grams.
 
     Raises:
-        InputError: it is bytes, or no sequence of integers.
+        InputError: it is bytes, or not a sequence of integers.
 
     """
     if isinstance(prompt, (bytes, bytearray, memoryview)):

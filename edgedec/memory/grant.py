@@ -42,7 +42,7 @@ def spare(granted: int) -> int:
 
 
 def with_spare(needed: int) -> int:
-    """Return the least grant of which so many bytes are not spare."""
+    """Return the smallest grant that has this many bytes beside its spare ones."""
     return max(needed + _LEAST_SPARE, ceil(needed / (1 - _SPARE_SHARE)))
 
 

@@ -158,13 +158,13 @@ class _Planner:
         if not possible:
             why = "; ".join(w.candidate.refused for w in refused if w.plan.plain)
             raise PlanError(
-                f"there is no place to run the target: {why or 'none was measured'}: profile again"
+                f"the target can run nowhere ({why or 'no place was measured'}): profile again"
             )
         trained = max(model.max_context for model in self.profile.of("target"))
         if self.memory.needed > trained:
             raise MemoryBudgetError(
-                f"a context of {self.memory.needed} tokens: expected {trained} at most, what the"
-                " target was trained for: plan for shorter texts"
+                f"a context of {self.memory.needed} tokens: the target was trained for {trained}:"
+                " plan for shorter texts"
             )
         plans = [Plan(place) for place in possible]
         least = min(plans, key=lambda plan: (self.memory.least(plan), plan.label))

@@ -17,7 +17,7 @@ from edgedec.serve.ticket import Work
 from edgedec.serve.tools import Tools
 from edgedec.text.tokenizer import Tokenizer
 
-# Fields that cannot change the text here.
+# Fields without an effect on the text here.
 _IGNORED = (
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
     "parallel_tool_calls",
@@ -33,7 +33,7 @@ class Asked:
     Attributes:
         works: its texts.
         stream: whether tokens go out as they come.
-        usage: whether a stream ends with the tokens it took.
+        usage: whether a stream ends with the number of tokens used.
         pieces: whether each token's text and source is given.
         tools: functions that a chat model may call; None without any.
         logprobs: whether log probabilities are given.
@@ -121,7 +121,7 @@ def _asked(body: Body, tools: Tools | None, logprobs: bool) -> Asked:
 
 
 def _options(body: Body, limits: Limits) -> dict[str, Any]:
-    """Return the options that both routes have, by the names of ``GenerateOptions``."""
+    """Return the options common to both routes, named as in ``GenerateOptions``."""
     temperature = body.number("temperature", 0, 100)
     sampling: dict[str, Any] = {
         "temperature": 1.0 if temperature is None else temperature,
@@ -157,7 +157,7 @@ def _made(given: dict[str, Any]) -> GenerateOptions:
 def _works(
     asked: Asked, prompts: list[list[int]], options: GenerateOptions, choices: int, limits: Limits
 ) -> None:
-    """Add the texts; of several after one prompt, each has a seed of its own."""
+    """Add the texts; several texts after one prompt have different seeds."""
     if len(prompts) * choices > limits.choices:
         raise ApiError(400, f"expected at most {limits.choices} texts of one request", param="n")
     seed = options.sampling.seed

@@ -1,4 +1,4 @@
-"""Compiles what requests say a text may be, beside decoding and one at a time."""
+"""Compiles the grammars of requests, one at a time, while decoding goes on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from edgedec.grammar.spec import Grammar
 from edgedec.serve.errors import ApiError
 from edgedec.serve.ticket import Work
 
-# Each may take the seconds that ``grammars`` grants; known grammars do not wait.
+# Each may take as long as ``grammars`` allows; known grammars do not wait.
 _MOST = 4
 
 
 class Compiler:
-    """Compiles grammars; the decoding thread finds them compiled.
+    """Compiles grammars before the decoding thread needs them.
 
     Args:
         grammars: of the pipeline that decodes the texts.
@@ -64,5 +64,5 @@ class Compiler:
             self._waiting -= 1
 
     def close(self) -> None:
-        """End its thread after what it compiles."""
+        """End its thread after the current grammar."""
         self._pool.shutdown(cancel_futures=True)

@@ -9,7 +9,7 @@ from edgedec.serve.errors import refused
 
 
 def read(asked: Body | None) -> dict[str, Any]:
-    """Return the options that a ``response_format`` stands for, as ``GenerateOptions`` has them.
+    """Return the fields of ``GenerateOptions`` that a ``response_format`` asks for.
 
     Raises:
         ApiError: it is not as expected.

@@ -15,7 +15,7 @@ class ApiError(Exception):
     """A refused request.
 
     Attributes:
-        status: of HTTP.
+        status: the HTTP status.
         message: one line: what was expected, what to do.
         kind: the API's ``type``.
         param: the field that was refused.
@@ -57,7 +57,7 @@ def refused(param: str, expected: str, got: object) -> ApiError:
 
 
 def of(error: Exception) -> ApiError:
-    """Return the API's error for one of decoding."""
+    """Return the API's error for an error of decoding."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, PromptTooLong):

@@ -61,7 +61,7 @@ class ServerMetrics:
         )  # fmt: skip
 
     def watch(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
-        """Show how many requests take turns and wait."""
+        """Report the numbers of requests that take turns and that wait."""
         for name, text, value in (
             ("running_requests", "Requests that take turns.", running),
             ("waiting_requests", "Requests that wait for a place.", waiting),

@@ -8,11 +8,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class Impatient(H11Protocol):
-    """Uvicorn's protocol, with a limit on the time that a client may do nothing.
+    """Uvicorn's protocol, with a limit on how long a client may stay idle.
 
     Attributes:
-        idle_s: seconds until a connection's first request, in which the head of each must have
-            arrived, and in which a client that is sent something must take some of it.
+        idle_s: seconds within which a connection's first request must begin, the head of each
+            request must be complete, and a client must take some of what it is sent.
 
     """
 
@@ -26,7 +26,7 @@ class Impatient(H11Protocol):
     def data_received(self, data: bytes) -> None:
         before = self.cycle
         super().data_received(data)
-        if self.cycle is not before:  # the head of a request is there
+        if self.cycle is not before:  # the head of a request has arrived
             self._keep()
         elif self._timer is None and getattr(before, "response_complete", False):
             self._drop_later()

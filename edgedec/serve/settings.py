@@ -38,7 +38,7 @@ class Settings:
     Attributes:
         name: the model's id in the API.
         host: the address it listens on.
-        key: demanded of every request but ``/health`` and the page; None demands none.
+        key: required with every request but ``/health`` and the page; None requires none.
         hosts: names, besides addresses and ``localhost``, by which the server may be called.
         origins: of web pages, besides its own, that may call it.
         parallel: texts that take turns.

@@ -13,7 +13,7 @@ from edgedec.serve.body import Body
 from edgedec.serve.errors import ApiError, refused
 from edgedec.text.tokenizer import Tokenizer
 
-# As Hermes, Qwen and many others are trained to write a call.
+# The format in which Hermes, Qwen and many others are trained to write a call.
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _MOST = 128
 
@@ -25,7 +25,7 @@ class Tools:
     Attributes:
         given: as the API writes them, for the template.
         names: of the functions.
-        grammar: what a text follows that must be a call; None if the model chooses.
+        grammar: of a text that must be a call; None if the model chooses.
 
     """
 
@@ -65,7 +65,7 @@ class Tools:
 
 
 def _named(choice: Any) -> str | None:
-    """Return the function that must be called; None if no certain one must be."""
+    """Return the function that must be called; None if no particular one must be."""
     if choice in (None, "none", "auto", "required"):
         return None
     if isinstance(choice, dict) and choice.get("type") == "function":
@@ -82,7 +82,7 @@ def call_of(schemas: Mapping[str, Any]) -> str:
         schemas: of the arguments, by function; None is any object.
 
     Raises:
-        ApiError: one is no JSON schema.
+        ApiError: one is not a JSON schema.
 
     """
     rules = ["start: " + " | ".join(f"call_{place}" for place in range(len(schemas)))]
@@ -122,7 +122,7 @@ class Calls:
         self.found: list[dict[str, Any]] = []
 
     def push(self, text: str) -> str:
-        """Take text; return what is certainly no part of a call."""
+        """Take text; return what cannot be part of a call."""
         self._held += text
         shown = ""
         while (start := self._held.find(_OPEN)) >= 0:
@@ -136,11 +136,11 @@ class Calls:
             else:
                 shown = self._show(shown, after)
         if not self._shown and not self.found and self._held.lstrip().startswith("{"):
-            return shown  # may be a call without marks
+            return shown  # may be an unmarked call
         return self._show(shown, len(self._held) - _begins(self._held))
 
     def _show(self, shown: str, count: int) -> str:
-        """Return ``shown`` with this many more characters, which are held no longer."""
+        """Return ``shown`` with this many more characters, which are no longer held back."""
         more, self._held = self._held[:count], self._held[count:]
         self._shown = self._shown or bool(more.strip())
         return shown + more
@@ -172,7 +172,7 @@ class Calls:
 
 
 def _begins(text: str) -> int:
-    """Return how many last characters may begin a call."""
+    """Return how many of the last characters may begin a call."""
     for size in range(min(len(_OPEN) - 1, len(text)), 0, -1):
         if _OPEN.startswith(text[-size:]):
             return size

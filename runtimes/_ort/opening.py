@@ -92,7 +92,7 @@ def open_session(
     files: Sequence[Path] = (),
     without: Sequence[str] = (),
 ) -> ort.InferenceSession:
-    """Return a session on the chosen devices, with others only for operators that they lack.
+    """Return a session on the chosen devices; others run only the operators that these lack.
 
     Args:
         model: path of an ONNX file, or its bytes.
@@ -136,7 +136,7 @@ def session_options(threads: int) -> ort.SessionOptions:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised
-    # Not by the file's name: the checked format is ONNX, not ONNX Runtime's own.
+    # Without this the file's name decides, and ONNX Runtime's own format was not checked.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     # Every pass has another total length, and a memory pattern kept for each would leak.
     options.enable_mem_pattern = False

@@ -5,7 +5,7 @@ parameters in int4 a first load takes 0.6 s; hashing the bundle (0.3 s), writing
 waiting for the disk (0.3 s) more than doubles that on a fast disk, would take half a minute on a
 slow card, and takes twice the model's space. It saves 200 MB of memory here, and 0.1 s of each load
 whose files are in the page cache; a cold load reads twice as much. So it is left to the user. The
-search for a padding takes 0.2 s and costs nothing to remember, so the first load remembers it
+outcome of the search for a padding takes no space, so the first load remembers it
 (``edgedec.runtimes.onnx.padding``).
 
 A packed file is found by its bundle's bytes, the processor's features, the version of ONNX Runtime
@@ -149,7 +149,7 @@ def prepare(file: Path, check: Callable[[Path], None]) -> Prepared:
             f"{file}: its weights cannot be packed ({error}): it loads as before"
         ) from error
     except NoRoom as error:
-        raise RuntimeUnavailable(f"{file}: packed it takes {error.strerror}: not packed") from None
+        raise RuntimeUnavailable(f"{file}: not packed: that takes {error.strerror}") from None
     except OSError as error:
         raise RuntimeUnavailable(
             f"{file}: its packed weights cannot be kept in the cache"
@@ -180,9 +180,9 @@ def _digest(file: Path, stored: ModelFile) -> str:
 # weights are pages of a file: shared by all processes that map it, and dropped by the system when
 # memory is short.
 #
-# It does not save the packing itself: ONNX Runtime 1.32 packs every weight again, looks the result
-# up by its hash, compares the two byte by byte, and then keeps the mapped one. So ONNX Runtime
-# itself refuses a packed file that does not belong to its weights, and the unpacked weights in the
+# This saves memory and no time: ONNX Runtime 1.32 still packs every weight, looks the result up by
+# its hash, compares the two byte by byte, and then keeps the mapped one. So ONNX Runtime itself
+# refuses a packed file that does not belong to its weights, and the unpacked weights in the
 # file must stay: when they were replaced by holes, the model loaded but its logits were wrong.
 # Both forms of a weight must also be in the same file, and no link may lead out of its folder, so
 # a packed file takes the space of both on the disk.

@@ -128,7 +128,7 @@ def test_an_impossible_budget_is_one_line_with_the_smallest(
         (["--max-context", "20"], "--max-context 20: the prompt and the text have 60 tokens"),
         (["--temperature", "-1"], "-1"),
         (["--out", "/no/such/folder/plan.json"], "cannot be written"),
-        (["--max-context", "999999"], "expected 4096 at most"),
+        (["--max-context", "999999"], "the target was trained for 4096"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

@@ -37,7 +37,7 @@ class ModelDrafter:
 
     def __init__(self, parts: DrafterParts, follower: Follower | None = None) -> None:
         self._follower = follower or Follower(parts, self.name)
-        self._rivals = parts.rivals
+        self.rivals = parts.rivals
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
         self._follower.begin(prompt, sampler)
@@ -65,7 +65,7 @@ class ModelDrafter:
         # Only what is asked for is computed: a policy that stops without looking at the next
         # distribution saves its pass.
         shown = token if streams.coupled else None
-        offer = Offer(self.name, confidence, entropy, shown, costly=True, rivals=self._rivals)
+        offer = Offer(self.name, confidence, entropy, shown, costly=True, rivals=self.rivals)
         behind = follower.behind()
         if behind and not (go_on(DraftStep(offer, behind=behind)) and follower.catch_up()):
             return draft

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -17,12 +16,12 @@ from edgedec.decoding.drafting.base import (
     DraftLimits,
     DraftStep,
     GoOn,
-    Keeper,
     Offer,
     RoundFeedback,
 )
+from edgedec.decoding.drafting.model import ModelDrafter
 from edgedec.decoding.randomness import Streams
-from edgedec.decoding.sampling import Rows, Sampler
+from edgedec.decoding.sampling import Rows
 from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 from edgedec.errors import InputError
 
@@ -66,7 +65,7 @@ class RankCalibration:
             self._hits[place, taken] += 1
 
 
-class TreeDrafter:
+class TreeDrafter(ModelDrafter):
     """Expands every slot whose estimated chance of being reached exceeds C, layer by layer.
 
     A slot is a place for one more child: its value is the draft's estimate that the target reaches
@@ -97,14 +96,10 @@ class TreeDrafter:
             raise InputError(
                 f"drafter {self.name!r} branches, and only chains are {only}: use {other!r}"
             )
-        self._follower = follower or Follower(parts, self.name)
-        self.rivals = parts.rivals
+        super().__init__(parts, follower)
         self._threshold, self._branches = threshold, parts.both_branches
         self._calibration = RankCalibration()
         self._places: dict[int, int] = {}
-
-    def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        self._follower.begin(prompt, sampler)
 
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
         tree = TokenTree(root)
@@ -156,19 +151,7 @@ class TreeDrafter:
             if children and node in self._places:
                 taken = None if below is None else children.index(below)
                 self._calibration.learn(self._places[node], len(children), taken)
-        kept = feedback.verdict.path[: len(feedback.kept)]
-        self._follower.keep(feedback.draft.tree, kept)
-
-    def keepers(self) -> dict[str, Keeper]:
-        return {"draft": self._follower}
-
-    def evict(self, keep: Collection[str] = ()) -> None:
-        """See ``Evictable``; drafters that share a follower lose its cache together."""
-        if self.name not in keep:
-            self._follower.evict()
-
-    def close(self) -> None:
-        self._follower.close()
+        super().observe(feedback)
 
 
 class _Slots:

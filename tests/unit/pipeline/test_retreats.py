@@ -15,10 +15,10 @@ from tiny_gguf import write_tiny_gguf
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.errors import BundleError, MemoryBudgetError, StateError
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.loading import build as building
 from edgedec.loading.unloading import UnloadableModel
 from edgedec.memory import guard as guarding
 from edgedec.models.registry import spec_for
+from edgedec.runtimes import registry
 from edgedec.runtimes.onnx.cache import KvCache
 
 PROMPT = [5, 9, 23, 41, 9, 23, 41, 30, 9, 23]
@@ -199,7 +199,7 @@ def test_a_text_goes_on_when_its_draft_cannot_be_loaded_again(
 
     with open_pair(pair, drafter) as pipeline:
         parts = pipeline._parts
-        monkeypatch.setattr(building, "_loaded", load)
+        monkeypatch.setattr(registry, "load", load)
         result = gone(pipeline)
         assert result.token_ids == expected
         assert pipeline._parts is parts, "the target's cache is kept"

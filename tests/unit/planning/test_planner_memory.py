@@ -132,7 +132,7 @@ def test_an_impossible_budget_names_the_smallest():
 
 
 def test_a_context_beyond_the_model_is_refused():
-    with pytest.raises(MemoryBudgetError, match="5000 tokens: expected 4096"):
+    with pytest.raises(MemoryBudgetError, match="5000 tokens: the target was trained for 4096"):
         decide(HEAVY, replace(WORK, max_context=5000))
 
 
