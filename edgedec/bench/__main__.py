@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from edgedec.bench.fuzzing.kinds import NAMES
 from edgedec.bench.suite import SECTIONS, run
 from edgedec.bench.workshop import Suite, Workshop
 from edgedec.errors import EdgedecError
@@ -29,17 +30,16 @@ from edgedec.errors import EdgedecError
     show_default=True,
     help="Damaged inputs of the section fuzz.",
 )
-def main(
-    sections: tuple[str, ...],
-    out: Path,
-    work: Path,
-    checkpoints: Path,
-    prompts: int,
-    threads: int | None,
-    count: int,
-) -> None:
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    type=click.Choice(NAMES),
+    help="Kind of damaged inputs; repeat for more; default: all.",
+)
+def main(sections: tuple[str, ...], work: Path, checkpoints: Path, **settings: Any) -> None:
     """Measure what the project promises: all sections, or the named ones."""
-    suite = Suite(Workshop(checkpoints, work), out, prompts, threads, count)
+    suite = Suite(Workshop(checkpoints, work), **settings)
     try:
         for name in sections or SECTIONS:
             click.echo(f"== {name}: {SECTIONS[name].__doc__}")
@@ -48,7 +48,7 @@ def main(
     except EdgedecError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
-    click.echo(f"raw records in {out}")
+    click.echo(f"raw records in {suite.out}")
 
 
 def _short(value: Any) -> str:

@@ -78,7 +78,7 @@ def fuzz(suite: Suite, recorder: Recorder) -> list[Row]:
     """Read damaged inputs of every untrusted kind, which are read or refused in one line."""
     from edgedec.bench.fuzzing import run
 
-    return run.run(recorder, suite.count, suite.out)
+    return run.run(recorder, suite.count, suite.out, only=suite.inputs)
 
 
 _SECTIONS = (

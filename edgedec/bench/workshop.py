@@ -142,6 +142,7 @@ class Suite:
         prompts: prompts of each section.
         threads: of each model; None is all cores.
         count: damaged inputs of the section ``fuzz``.
+        inputs: kinds of them; empty is all.
 
     """
 
@@ -150,6 +151,7 @@ class Suite:
     prompts: int
     threads: int | None = None
     count: int = 100_000
+    inputs: tuple[str, ...] = ()
 
     def code(self) -> list[tuple[str, Prompt]]:
         """Return held-out function heads."""

@@ -14,6 +14,7 @@ from typing import Any
 SIZES = (0, 1, 2, 7, 31, 255, 2**16, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
 NAMES = ("model", "../model", "/model", "model/..", "", "a\nb", "\ud800", "a" * 9999)
 NUMBERS = (0, 1, 2, -1, 13, 48, 64, 2**63, 10**400, 0.5, float("nan"), float("inf"), -1e308)
+BYTES = b"\x00\x01\x02\x08\x0aaz\x7f\xff"
 WORDS = ("F32", "BF16", "I64", "F8_E5M2", "Sequence", "Fuse", "ByteLevel", "Split", "é😀\0")
 
 
@@ -95,4 +96,12 @@ def data(rng: random.Random, whole: bytes, until: int | None = None) -> bytes:
             damaged[at:at] = junk
         elif rng.random() < 0.5:  # rarely, or little else remains
             del damaged[at:]
+    return bytes(damaged)
+
+
+def single_bytes(rng: random.Random, whole: bytes) -> bytes:
+    """Return a valid file with up to three bytes replaced, so that most lengths stay right."""
+    damaged = bytearray(whole)
+    for _ in range(rng.randint(1, 3)):
+        damaged[rng.randrange(len(damaged))] = rng.choice(BYTES)
     return bytes(damaged)

@@ -5,18 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgedec.bundle import Bundle
 from edgedec.bundle.manifest import MANIFEST
-from edgedec.testing import damage
+from edgedec.coreml.package import MODEL, WEIGHTS
+from edgedec.testing import damage, tiny_program
 from edgedec.testing.damage import json_bytes
 
+NAMES = (
+    "manifest", "safetensors", "gguf", "onnx", "tokenizer", "coreml program", "coreml weights",
+)  # fmt: skip
 _DATA = b"the only file"
 _TEXT = "def add(é): 😀\n"
+
+
+def _furnish(folder: Path) -> None:
+    (folder / "model").write_bytes(_DATA)
+    (folder / "weights").write_bytes(bytes(64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,7 @@ class Kind:
         make: makes a damaged one.
         read: reads the file at this path as a user's command would; raises an EdgedecError to
             refuse it.
+        furnish: puts files that valid inputs refer to into the folder they are read from.
 
     """
 
@@ -40,26 +51,23 @@ class Kind:
     whole: bytes
     make: Callable[[random.Random], bytes]
     read: Callable[[Path], None]
+    furnish: Callable[[Path], None] = field(default=_furnish)
 
 
 def kinds(folder: Path) -> list[Kind]:
     """Return all kinds; valid inputs are made in ``folder``."""
     manifest, tokenizer, gguf, onnx = _manifest(), _tokenizer(), _gguf(folder), _onnx()
     return [
-        Kind("manifest", 0.30, MANIFEST, json_bytes(manifest), _json(manifest), _read_bundle),
-        Kind("safetensors", 0.25, "model.safetensors", _safetensors(json_bytes(_HEADER)),
+        Kind("manifest", 0.25, MANIFEST, json_bytes(manifest), _json(manifest), _read_bundle),
+        Kind("safetensors", 0.20, "model.safetensors", _safetensors(json_bytes(_HEADER)),
              _damaged_safetensors, _read_safetensors),
-        Kind("gguf", 0.25, "model.gguf", gguf, lambda rng: damage.data(rng, gguf), _read_gguf),
+        Kind("gguf", 0.20, "model.gguf", gguf, lambda rng: damage.data(rng, gguf), _read_gguf),
         Kind("onnx", 0.15, "model.onnx", onnx, lambda rng: damage.data(rng, onnx), _read_onnx),
         Kind("tokenizer", 0.05, "tokenizer.json", json_bytes(tokenizer), _json(tokenizer),
              _read_tokenizer),
+        _package(folder, "coreml program", 0.10, MODEL),
+        _package(folder, "coreml weights", 0.05, WEIGHTS),
     ]  # fmt: skip
-
-
-def furnish(folder: Path) -> None:
-    """Put files that valid inputs refer to into the folder they are read from."""
-    (folder / "model").write_bytes(_DATA)
-    (folder / "weights").write_bytes(bytes(64))
 
 
 def _json(good: Any) -> Callable[[random.Random], bytes]:
@@ -155,6 +163,27 @@ def _read_gguf(file: Path) -> None:
     describe(header)
     json.dumps(as_json(header))
     decodable_parts(header)
+
+
+def _package(folder: Path, name: str, share: float, file: str) -> Kind:
+    """Return a small CoreML package of which one file is damaged."""
+    sound = folder / f"{name}.mlpackage"
+    tiny_program.write(sound)
+    whole = (sound / file).read_bytes()
+
+    def furnish(inside: Path) -> None:
+        shutil.copytree(sound, inside, dirs_exist_ok=True)
+
+    def read(damaged: Path) -> None:
+        for _ in tiny_program.use(damaged.parents[len(Path(file).parts) - 1]):
+            pass
+
+    def make(rng: random.Random) -> bytes:
+        # Where lengths are wrong nothing behind the first reader is reached.
+        damaging = damage.data if rng.random() < 0.5 else damage.single_bytes
+        return damaging(rng, whole)
+
+    return Kind(name, share, file, whole, make, read, furnish)
 
 
 def _onnx() -> bytes:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgedec.bench.fuzzing.kinds import Kind, furnish, kinds
+from edgedec.bench.fuzzing.kinds import Kind, kinds
 from edgedec.bench.records import Recorder
 from edgedec.errors import EdgedecError
 from edgedec.text.tokenizer_check import CHECKER
@@ -42,8 +43,10 @@ class Tally:
     slowest_s: float = 0.0
 
 
-def run(recorder: Recorder, count: int, out: Path, seed: int = SEED) -> list[Row]:
-    """Read ``count`` damaged inputs of all kinds in turn.
+def run(
+    recorder: Recorder, count: int, out: Path, seed: int = SEED, only: Sequence[str] = ()
+) -> list[Row]:
+    """Read ``count`` damaged inputs of all kinds in turn, or of those whose names are given.
 
     An input is named by seed, kind and index. It is written to a file before it is read, so an
     input that ends this process remains in ``out/fuzz-inputs``, as do all failures.
@@ -51,7 +54,7 @@ def run(recorder: Recorder, count: int, out: Path, seed: int = SEED) -> list[Row
     kept = out / "fuzz-inputs"
     kept.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="edgedec-fuzz-") as made:
-        known = kinds(Path(made))
+        known = [kind for kind in kinds(Path(made)) if not only or kind.name in only]
         folders = {kind.name: _folder(kept, kind) for kind in known}
         tallies = {kind.name: Tally() for kind in known}
         begin = time.perf_counter()
@@ -67,7 +70,7 @@ def run(recorder: Recorder, count: int, out: Path, seed: int = SEED) -> list[Row
                                      problem=problem, file=file.name)  # fmt: skip
         CHECKER.close()
         for folder in folders.values():
-            _remove(folder)
+            shutil.rmtree(folder)
     rows = [_row(name, tally) for name, tally in tallies.items()]
     recorder.table(({"seed": seed, **row} for row in rows), "tally")
     recorder.add(
@@ -86,7 +89,8 @@ def damaged(kind: Kind, seed: int, index: int) -> bytes:
 
 def _batches(known: list[Kind], count: int) -> Iterator[tuple[Kind, range]]:
     """Yield the indices of each kind in its share, in batches of about ``BATCH`` inputs."""
-    totals = {kind.name: round(kind.share * count) for kind in known}
+    every = sum(kind.share for kind in known)
+    totals = {kind.name: round(kind.share / every * count) for kind in known}
     at = dict.fromkeys(totals, 0)
     while any(at[name] < total for name, total in totals.items()):
         for kind in known:
@@ -133,9 +137,9 @@ def _row(name: str, tally: Tally) -> Row:
 
 def _folder(kept: Path, kind: Kind) -> Path:
     """Return the folder of a kind's inputs, with the files that a valid one needs."""
-    folder = kept / f"current-{kind.name}"
+    folder = kept / f"current-{kind.name}".replace(" ", "-")
     folder.mkdir(exist_ok=True)
-    furnish(folder)
+    kind.furnish(folder)
     # A reader that refuses the valid input would test nothing.
     (folder / kind.file).write_bytes(kind.whole)
     kind.read(folder / kind.file)
@@ -143,12 +147,6 @@ def _folder(kept: Path, kind: Kind) -> Path:
 
 
 def _keep(kept: Path, kind: Kind, folder: Path, index: int) -> Path:
-    to = kept / f"{kind.name}-{index}"
+    to = kept / f"{kind.name}-{index}".replace(" ", "-")
     to.write_bytes((folder / kind.file).read_bytes())
     return to
-
-
-def _remove(folder: Path) -> None:
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()

@@ -11,31 +11,39 @@ from typing import Any
 import pytest
 
 from edgedec.bench.fuzzing import attacks, run
-from edgedec.bench.fuzzing.kinds import Kind, kinds
+from edgedec.bench.fuzzing.kinds import NAMES, Kind, kinds
 from edgedec.bench.records import recording
 from edgedec.errors import BundleError
 
 pytest.importorskip("gguf")
 
 
-def fuzzed(out: Path, count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def fuzzed(
+    out: Path, count: int, only: tuple[str, ...] = ()
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     with recording(out, "fuzz") as recorder:
-        rows = run.run(recorder, count, out)
+        rows = run.run(recorder, count, out, only=only)
     lines = (out / "fuzz.jsonl").read_text("utf-8").splitlines()
     return rows, [json.loads(line) for line in lines]
 
 
 def test_every_kind_is_read_and_refused(tmp_path: Path) -> None:
     rows, records = fuzzed(tmp_path, 1000)
-    assert [row["input"] for row in rows] == [
-        "manifest", "safetensors", "gguf", "onnx", "tokenizer",
-    ]  # fmt: skip
+    assert tuple(row["input"] for row in rows) == NAMES
     for row in rows:
         assert row["accepted"] + row["refused"] == row["inputs"]
         assert min(row["accepted"], row["refused"]) > 0, "a fuzz that one side never sees"
         assert row["failure"] == 0
     assert records[-1]["inputs"] == records[-1]["asked"] == 1000
     assert not list((tmp_path / "fuzz-inputs").iterdir())
+
+
+def test_some_kinds_alone(tmp_path: Path) -> None:
+    rows, records = fuzzed(tmp_path, 90, ("coreml weights", "coreml program"))
+    assert {row["input"]: row["inputs"] for row in rows} == {
+        "coreml program": 60, "coreml weights": 30,
+    }  # fmt: skip
+    assert records[-1]["inputs"] == 90
 
 
 def test_a_seed_names_an_input(tmp_path: Path) -> None:
