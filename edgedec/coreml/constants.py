@@ -50,7 +50,8 @@ class Constants:
 
         def dense() -> Array:
             arguments = {name: self._raw(operands[name][0]) for name in operands}
-            return rounded(compute(arguments), exact=self.exact)
+            with np.errstate(all="ignore"):  # infinite scales of a damaged file
+                return rounded(compute(arguments), exact=self.exact)
 
         return self._kept(key, dense)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from edgedec._support.fields import one_line
 from edgedec.coreml.constants import Constants, Large, rounded, whole
 from edgedec.coreml.operations import MOST_NUMBERS, RULES, Rule, Undefined
 from edgedec.coreml.program import Function, Operation
@@ -40,7 +41,7 @@ class Interpreter:
 
     def __init__(self, constants: Constants, name: str, taps: Sequence[str] = ()) -> None:
         self.function = constants.package.function(name)
-        self._where = f"{constants.package.folder}: function {name}"
+        self._where = f"{constants.package.folder}: function {one_line(name)}"
         self._constants, self._exact = constants, constants.exact
         self._values: dict[str, Any] = {}
         self._types: dict[str, TensorType] = dict(self.function.inputs)
@@ -53,7 +54,8 @@ class Interpreter:
         self._outputs = (*self.function.outputs, *taps)
         for output in self._outputs:
             if output not in self._types:
-                raise BundleError(f"{self._where}: no output {output}: damaged, export it again")
+                named = one_line(output)
+                raise BundleError(f"{self._where}: no output {named}: damaged, export it again")
         find_last_uses(self._steps, self._outputs)
         find_writes(self._steps)
 
@@ -216,8 +218,6 @@ class Interpreter:
             raise Undefined(f"a cast to {self._values.get(dtype)}, declared as {declared.name}")
 
     def _wrong(self, operation: Operation, error: Exception) -> BundleError:
-        from edgedec._support.fields import one_line
-
         named = operation.outputs[0][0] if operation.outputs else "-"
         what = f"{one_line(operation.type)} {one_line(named)}: {one_line(str(error))}"
         return BundleError(f"{self._where}: {what}: damaged, export it again")

@@ -13,6 +13,7 @@ from edgedec.coreml import Package
 from edgedec.coreml.builder import FunctionBuilder, integers
 from edgedec.coreml.constants import Constants
 from edgedec.coreml.interpreter import Interpreter, empty_state
+from edgedec.coreml.package import WEIGHTS
 from edgedec.coreml.program import Function, Operation
 from edgedec.coreml.types import Kind, TensorType
 from edgedec.errors import BundleError
@@ -67,6 +68,38 @@ def test_fp16_values_are_rounded(package: Package) -> None:
         feeds([3, 4], 0), empty_state(package.function("two"))
     )["logits"]
     assert (exact != exact.astype(np.float16)).any()
+
+
+def test_scales_that_are_infinite_warn_nobody(tmp_path: Path) -> None:
+    # A warning is an error in tests; where nobody makes it one it would be printed.
+    folder = tiny_program.write(tmp_path / "tiny.mlpackage")
+    package = Package.open(folder)
+    stored = {
+        op.outputs[0][0]: op.inputs
+        for op in package.function("two").operations
+        if op.type.startswith("constexpr")
+    }
+    (scale,) = stored["w_first"]["scale"]
+    start, size = package.blob.place(scale)
+    data = bytearray((folder / WEIGHTS).read_bytes())
+    data[start : start + size] = np.full(size // 2, np.inf, np.float16).tobytes()
+    (folder / WEIGHTS).write_bytes(data)
+    damaged = Package.open(folder)
+    found = interpreter(damaged, damaged.function("two")).run(
+        feeds([3, 4], 0), empty_state(damaged.function("two"))
+    )
+    assert not np.isfinite(found["logits"]).all()
+
+
+def test_names_are_shown_in_one_line(package: Package) -> None:
+    function = package.function("two")
+    for changed in (
+        replace(function, outputs=("lo\ngits",)),
+        replace(function, name="t\nwo", outputs=("nothing",)),
+    ):
+        with pytest.raises(BundleError, match="no output") as found:
+            interpreter(package, changed)
+        assert "\n" not in str(found.value)
 
 
 def test_a_call_can_be_ended(package: Package) -> None:
