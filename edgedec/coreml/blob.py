@@ -159,8 +159,18 @@ class BlobFile:
 
 
 def _unpacked(packed: Array, kind: Kind) -> Array:
-    halves = np.stack((packed & 15, packed >> 4), axis=-1).reshape(-1)
-    if kind is Kind.UINT4:
-        return halves
-    signed: Array = (halves ^ 8).astype(np.int8) - np.int8(8)
-    return signed
+    """Return numbers of four bits in a byte each, the low half of a packed byte first."""
+    return _PAIRS[kind][packed].view(NUMPY[kind])
+
+
+def _pairs(kind: Kind) -> Array:
+    """Return by packed byte its two numbers, as the bytes of one number."""
+    byte = np.arange(256, dtype=np.uint8)
+    halves = np.stack((byte & 15, byte >> 4), axis=-1)
+    if kind is Kind.INT4:  # two's complement
+        halves = ((halves ^ 8) - np.uint8(8)).astype(np.uint8)
+    return halves.view(np.uint16).reshape(-1)
+
+
+# One look-up is several times as fast as taking halves apart.
+_PAIRS = {kind: _pairs(kind) for kind in (Kind.INT4, Kind.UINT4)}

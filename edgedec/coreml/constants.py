@@ -96,8 +96,8 @@ def _blockwise(a: Mapping[str, Array]) -> Array:
     blocks = data.reshape(
         scale.shape[0], rows // scale.shape[0], scale.shape[1], columns // scale.shape[1]
     )
-    dense: Array = (blocks * scale[:, None, :, None]).reshape(rows, columns)
-    return dense
+    blocks *= scale[:, None, :, None]  # in place: ``data`` is a copy of its own
+    return data
 
 
 def _palette(a: Mapping[str, Array]) -> Array:

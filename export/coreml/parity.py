@@ -7,7 +7,7 @@ rounding of float32 is a bug of the emitter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,13 @@ def compare(
     if 4 * spec.parameters > _KEPT_BYTES:
         tokens = tokens[:_FEW_TOKENS]
     constants = Constants(package, exact=True, most=_KEPT_BYTES)
-    worst = layer_error(spec, package, constants, tokens)
-    model = CoremlModel(package, ReferenceExecutor(constants))
-    return compare_model(model, spec, tensors, tokens, on_step).result(worst)
+    executor = Tapped(spec, constants)
+    model = CoremlModel(package, executor)
+    divergence = compare_model(model, spec, tensors, tokens, on_step)
+    if not executor.found:  # the text is shorter than the widest pass
+        return divergence.result(layer_error(spec, package, constants, tokens))
+    ids = tokens[: model.facts.rows[-1]]
+    return divergence.result(_layer_error(spec, package, constants, ids, executor.found))
 
 
 def layer_error(
@@ -64,18 +68,24 @@ def layer_error(
         ParityError: it is beyond ``LAYER_FLOOR``.
 
     """
-    form = package.facts["form"]
-    rows = package.facts["rows"][-1]
-    names = [identifier(f"layers.{i}.{part}") for i in range(spec.layers) for part in PARTS]
-    interpreter = Interpreter(constants, f"logits_{rows}", taps=names)
-    executor = Tapped(constants, interpreter)
+    executor = Tapped(spec, constants)
     model = CoremlModel(package, executor)
+    rows = model.facts.rows[-1]
     ids = [*tokens[:rows], *[tokens[-1]] * (rows - len(tokens[:rows]))]
     session = model.open(rows)
     session.forward(TokenTree.chain(ids), want=Want.LOGITS)
-    tapped = executor.found
+    return _layer_error(spec, package, constants, ids, executor.found)
+
+
+def _layer_error(
+    spec: DecoderSpec,
+    package: Package,
+    constants: Constants,
+    ids: Sequence[int],
+    tapped: Mapping[str, Array],
+) -> float:
     stored = StoredTensors(spec, package, constants)
-    reference = Reference(as_stored(spec, form), stored)
+    reference = Reference(as_stored(spec, package.facts["form"]), stored)
     before, worst = reference.embed(ids), 0.0
     for layer in range(spec.layers):
         # From the program's own stream, so that rounding does not add up over the layers.
@@ -88,15 +98,19 @@ def layer_error(
 
 
 class Tapped(ReferenceExecutor):
-    """Computes one function, whose values along the way are kept in ``found``."""
+    """The interpreter; ``found`` has the values along the first pass of the widest function."""
 
-    def __init__(self, constants: Constants, interpreter: Interpreter) -> None:
+    def __init__(self, spec: DecoderSpec, constants: Constants) -> None:
         super().__init__(constants)
-        self._interpreter = interpreter
+        self._widest = f"logits_{constants.package.facts['rows'][-1]}"
+        names = [identifier(f"layers.{i}.{part}") for i in range(spec.layers) for part in PARTS]
+        self._interpreter = Interpreter(constants, self._widest, taps=names)
         self.found: dict[str, Array] = {}
 
     def predict(
         self, function: str, feeds: Feeds, state: Any, check: Callable[[], None]
     ) -> dict[str, Array]:
+        if function != self._widest or self.found:
+            return super().predict(function, feeds, state, check)
         self.found = self._interpreter.run(feeds, state, check)
         return self.found
