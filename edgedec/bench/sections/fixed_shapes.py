@@ -133,14 +133,31 @@ def _costs(
             _times(stack, {form: models[form]}, tokens, turns=1)  # opens every graph
             held[form] = resident_bytes() - before
         found = _times(stack, models, tokens, turns=_TURNS)
+        read = _reads(stack, models, tokens)
     rows = []
     for form, seconds in found.items():
         one = median(seconds[1])
         about = {"weights": weights, "model": preset or "as it ships", "context": context}
-        recorder.add(kind="passes", **about, form=form, seconds=seconds, held_bytes=held[form])
+        recorder.add(kind="passes", **about, form=form, seconds=seconds, read_s=read[form])
         costs = {f"T({rows})": median(seconds[rows]) / one for rows in _ROWS[1:]}
-        rows.append({**about, "form": form, "held_bytes": held[form], "one_s": one, **costs})
+        row = {**about, "form": form, "held_bytes": held[form], "read_s": median(read[form])}
+        rows.append({**row, "one_s": one, **costs})
     return recorder.table(rows, "costs")
+
+
+def _reads(
+    stack: ExitStack, models: dict[str, Model], tokens: Sequence[int]
+) -> dict[str, list[float]]:
+    """Return seconds of reading a prompt's chunk of 128 tokens, by form."""
+    sessions = {form: stack.enter_context(closing(m.open(256))) for form, m in models.items()}
+    found: dict[str, list[float]] = {form: [] for form in models}
+    for _ in range(_TURNS):
+        for form, session in sessions.items():
+            begin = perf_counter()
+            session.prefill(tokens[:_READ])
+            found[form].append(perf_counter() - begin)
+            session.rollback(0)
+    return found
 
 
 def _times(
