@@ -59,7 +59,7 @@ def build_engine(
 
 
 def twin(engine: Engine, plan: Plan, parts: DrafterParts) -> Engine:
-    """Return an engine that takes turns with one of ``build_engine``; both hold texts in common.
+    """Return an engine that takes turns with another; both use the same texts of the target.
 
     Args:
         engine: the other; its plan is sequential.

@@ -85,10 +85,11 @@ class OpenOptions:
         runtime_options: options, by name, that an installed package's runtime declares.
 
     ``row_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
-    keeps drafters from branching. None does so for targets in ONNX with 200 MB of weights or more
-    on the CPU (but not with the drafter ``tree``), for bundles exported with ``row_invariant``, and
-    where it costs nothing (fp32); of a smaller target it would make rounds without a draft
-    noticeably slower. Without it, quantised weights round differently in passes of different
+    keeps drafters from branching; where no padding of passes achieves that, opening fails. None
+    does so, where padding achieves it, for targets in ONNX with 200 MB of weights or more on the
+    CPU (but not with the drafter ``tree``), for bundles exported with ``row_invariant``, and where
+    it costs nothing (fp32); of a smaller target it would make rounds without a draft noticeably
+    slower. Without it, quantised weights round differently in passes of different
     widths: where two tokens are nearly tied, a drafted text may diverge from the plain one, and two
     runs of one seed from each other, since draft lengths follow measured time. Each token is still
     drawn from the target's distribution.
@@ -191,7 +192,7 @@ class OpenOptions:
 
     @property
     def given_for_draft(self) -> list[str]:
-        """Names of the options of a device or runtime that the draft has and the target has not."""
+        """Names of the device and runtime options that were given for the draft alone."""
         if self.draft_load is None:
             return []
         own, shared = self.draft_load.own, self._own()

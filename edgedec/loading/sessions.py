@@ -29,7 +29,7 @@ _SHORT, _LEAST = 512, 16
 
 
 class Meter:
-    """Counts what the process came to hold, by name, since it was made.
+    """Counts the memory that the process took since this was made, by name.
 
     Args:
         counting: False counts nothing, since reading all mappings takes milliseconds.

@@ -30,7 +30,7 @@ class Source:
         admit: checks the file before a runtime opens it; raises BundleError.
         stated: sha256 by file from a bundle's manifest; empty without one.
         max_context: tokens it was trained for; None if its file does not say.
-        kv_bytes_per_token: at least; None if nothing says so before it is loaded.
+        kv_bytes_per_token: a lower bound; None if it is unknown until the model is loaded.
 
     """
 
