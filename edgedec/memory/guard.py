@@ -131,7 +131,7 @@ class MemoryGuard:
             there = self.level
             self._levels = [level for level in self._levels if not level.weights]
             self._at = self._first = self._levels.index(there)
-            self.notes.append(f"{error}: going on with {there.name}")
+            self.notes.append(f"{error}: going on without it")
             _log.warning(self.notes[-1])
             return False
         return True
