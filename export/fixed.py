@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgedec.export.facts import model_facts
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
 
-TOP_K = 8
 READ_ROWS = 128
 # Hides a slot, or a column of logits that is no token; unlike an infinity it adds up to no NaN.
 HIDDEN = -4e4
@@ -42,22 +42,13 @@ def facts(
 ) -> dict[str, object]:
     """Return the facts for a runtime; see ``edgedec.runtimes._fixed.facts``."""
     return {
-        "name": name,
-        "layers": spec.layers,
-        "kv_heads": spec.kv_heads,
-        "head_dim": spec.head_dim,
-        "vocab_size": spec.vocab_size,
-        "vocab_used": spec.vocab_used,
-        "max_context": spec.max_context,
+        **model_facts(spec, name, eos_ids, weights, spec.max_context),
         "slots": slots,
         "rows": list(rows),
         "read_rows": min(READ_ROWS, slots),
         "windows": windows(spec),
         "ropes": [_angles(rope, spec) for rope in ropes(spec)],
         "positions": spec.position_rows > 0,
-        "eos_ids": list(eos_ids),
-        "weights": weights,
-        "top_k": min(TOP_K, spec.vocab_size),
     }
 
 

@@ -27,7 +27,8 @@ from edgedec.export.coreml.options import (
 )
 from edgedec.export.coreml.parts import HALF, ProgramParts
 from edgedec.export.coreml.rounded import WeightStore
-from edgedec.export.fixed import HIDDEN, TOP_K
+from edgedec.export.facts import TOP_K
+from edgedec.export.fixed import HIDDEN
 from edgedec.export.flow import Flow
 from edgedec.export.quantize import Rounding
 from edgedec.export.tensors import TensorReader

@@ -56,7 +56,7 @@ def compare(
     if not executor.found:  # the text is shorter than the widest pass
         return divergence.result(layer_error(spec, package, constants, tokens))
     ids = tokens[: model.facts.rows[-1]]
-    return divergence.result(_layer_error(spec, package, constants, ids, executor.found))
+    return divergence.result(max(layer_differences(spec, constants, ids, executor.found)))
 
 
 def layer_error(
@@ -74,27 +74,44 @@ def layer_error(
     ids = [*tokens[:rows], *[tokens[-1]] * (rows - len(tokens[:rows]))]
     session = model.open(rows)
     session.forward(TokenTree.chain(ids), want=Want.LOGITS)
-    return _layer_error(spec, package, constants, ids, executor.found)
+    return max(layer_differences(spec, constants, ids, executor.found))
 
 
-def _layer_error(
+def layer_differences(
     spec: DecoderSpec,
-    package: Package,
     constants: Constants,
     ids: Sequence[int],
     tapped: Mapping[str, Array],
-) -> float:
-    stored = StoredTensors(spec, package, constants)
-    reference = Reference(as_stored(spec, package.facts["form"]), stored)
-    before, worst = reference.embed(ids), 0.0
+    floor: float | None = None,
+) -> list[float]:
+    """Return each layer's relative difference, program against reference.
+
+    Args:
+        spec: the decoder.
+        constants: of the program, exact.
+        ids: tokens of the pass.
+        tapped: ``Tapped.found`` of the pass.
+        floor: beyond it the program has a bug; None is ``LAYER_FLOOR``.
+
+    Raises:
+        ParityError: a layer is beyond ``floor``.
+
+    """
+    package = constants.package
+    reference = Reference(
+        as_stored(spec, package.facts["form"]), StoredTensors(spec, package, constants)
+    )
+    before, found = reference.embed(ids), []
+    most = LAYER_FLOOR if floor is None else floor
     for layer in range(spec.layers):
         # From the program's own stream, so that rounding does not add up over the layers.
         expected = reference.layer(layer, before)
         stream, branch = (tapped[identifier(f"layers.{layer}.{part}")] for part in PARTS)
         got = stream + branch
-        difference = check_layer(layer, before, got, expected, "CoreML program", LAYER_FLOOR)
-        before, worst = got, max(worst, difference)
-    return worst
+        difference = check_layer(layer, before, got, expected, "CoreML program", most)
+        before = got
+        found.append(difference)
+    return found
 
 
 class Tapped(ReferenceExecutor):

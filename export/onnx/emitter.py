@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from edgedec.errors import UnsupportedArchitecture
+from edgedec.export.facts import TOP_K
 from edgedec.export.flow import Flow
 from edgedec.export.graph import GraphWriter
 from edgedec.export.onnx.attention import Attention
-from edgedec.export.onnx.options import TOP_K, GraphOptions, context, metadata
+from edgedec.export.onnx.options import GraphOptions, context, metadata
 from edgedec.export.onnx.parts import GraphParts
 from edgedec.export.quantize import Rounding
 from edgedec.export.tensors import CHUNK_NUMBERS, TensorReader

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgedec.export.facts import model_facts
 from edgedec.export.quantize import WeightForm
 from edgedec.export.tensors import FloatArray
 from edgedec.models.decoder import DecoderSpec
 
 GRAPH_VERSION = 1
 KV_TYPES = {"fp32": np.float32, "int8": np.int8}
-TOP_K = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,8 @@ def metadata(spec: DecoderSpec, options: GraphOptions) -> dict[str, object]:
     """Return the facts for a runtime, as stored in the graph's metadata_props."""
     return {
         "graph_version": GRAPH_VERSION,
-        "name": options.name,
-        "layers": spec.layers,
-        "kv_heads": spec.kv_heads,
-        "head_dim": spec.head_dim,
-        "vocab_size": spec.vocab_size,
-        "vocab_used": spec.vocab_used,
-        "max_context": context(spec, options),
+        **model_facts(spec, options.name, options.eos_ids, options.weights, context(spec, options)),
         "windows": list(spec.windows) if any(spec.windows) else None,
-        "eos_ids": list(options.eos_ids),
         "kv": options.kv,
-        "weights": options.weights,
         "block_size": options.block_size,
-        "top_k": min(TOP_K, spec.vocab_size),
     }

@@ -10,7 +10,8 @@ import numpy as np
 
 from edgedec.errors import InputError, UnsupportedArchitecture
 from edgedec.export import fixed
-from edgedec.export.fixed import HIDDEN, TOP_K
+from edgedec.export.facts import TOP_K
+from edgedec.export.fixed import HIDDEN
 from edgedec.export.flow import Flow
 from edgedec.export.graph import DataFile, GraphWriter
 from edgedec.export.onnx.options import GraphOptions

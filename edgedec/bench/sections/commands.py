@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.bench.records import Recorder, Row
+from edgedec.bench.sections.coreml_spread import spread
 from edgedec.bench.workshop import GROWN, Suite, Workshop
 from edgedec.errors import InputError
 from edgedec.models.demo.heldout import heldout_files
@@ -129,7 +130,7 @@ def gguf_export(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def coreml(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure exports of the target to CoreML, as it ships and grown to 0.5 B and 1.1 B."""
+    """Measure exports of the target to CoreML, as it ships and grown, and rounding to fp16."""
     rows: list[Row] = []
     for preset, weights in _COREML:
         source = suite.shop.checkpoint("target", preset)
@@ -137,7 +138,7 @@ def coreml(suite: Suite, recorder: Recorder) -> list[Row]:
         timed = export(suite.shop, source, recorder, *arguments)
         (model,) = timed.report["models"]
         rows.append({"parameters": model["parameters"], **timed.row, "parity": model["parity"]})
-    return rows
+    return [*rows, *spread(suite, recorder)]
 
 
 def rounding(suite: Suite, recorder: Recorder) -> list[Row]:

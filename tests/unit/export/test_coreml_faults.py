@@ -81,6 +81,29 @@ def wrong_offset(name: str, operations: Operations) -> None:
         operations[at] = replace(operations[at], value=Stored(value.type, value.offset + 64))
 
 
+def off_by_one(name: str, operations: Operations) -> None:
+    """Rows are written one slot behind the one that is theirs."""
+    if name.startswith("move"):
+        return
+    one = inline(np.int32(1))
+    for at, operation in enumerate(operations):
+        inputs = {
+            key: tuple("begin_1" if each == "begin" else each for each in given)
+            for key, given in operation.inputs.items()
+        }
+        operations[at] = replace(operation, inputs=inputs)
+    operations[:0] = [
+        Operation("const", {}, (("one", one.type),), one),
+        Operation("add", {"x": ("begin",), "y": ("one",)},
+                  (("begin_1", TensorType(Kind.INT32, (1,))),)),
+    ]  # fmt: skip
+
+
+def wrong_block(name: str, operations: Operations) -> None:
+    """The scales of one matrix's blocks of int4 are those of another's."""
+    wrong_scales(name, operations)
+
+
 def stale_state(name: str, operations: Operations) -> None:
     if name.startswith("read"):
         operations[:] = [op for op in operations if op.type != "write_state"]
@@ -149,9 +172,11 @@ FAULTS: list[tuple[str, str, Fault, str]] = [
     ("slice", "fp16", wrong_epsilon, "layers"),
     ("slice", "fp16", wrong_dtype, "types"),
     ("slice", "fp16", wrong_offset, "files"),
+    ("slice", "fp16", off_by_one, "layers"),
     ("slice", "fp16", stale_state, "states"),
     ("slice", "fp16", branches_stay, "states"),
     ("slice", "int8", wrong_scales, "source"),
+    ("slice", "int4", wrong_block, "source"),
     ("slice", "fp16", missing_rotary, "layers"),
     ("slice", "fp16", wrong_mask, "layers"),
     ("slice", "fp16", wrong_activation, "layers"),
@@ -185,7 +210,7 @@ def test_each_fault_is_caught(
 ) -> None:
     spec, tensors = write_tiny_program(tmp_path, form, weights)
     reader, folder = MemoryTensors(tensors), tmp_path / "model.mlpackage"
-    options = {"most": 0.5} if weights == "int8" else {}
+    options = {"most": {"int8": 0.5, "int4": 4.0}[weights]} if weights != "fp16" else {}
     CHECKS[check](folder, spec, reader, **options)  # the sound program passes
     put(folder, fault)
     for before in list(CHECKS)[: list(CHECKS).index(check)]:

@@ -1,0 +1,36 @@
+"""The facts of a model that graphs and programs state for their runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgedec.models.decoder import DecoderSpec
+
+TOP_K = 8
+
+
+def model_facts(
+    spec: DecoderSpec, name: str, eos_ids: Sequence[int], weights: str, max_context: int
+) -> dict[str, object]:
+    """Return what every form states of its model.
+
+    Args:
+        spec: the decoder.
+        name: of the model, for reports.
+        eos_ids: tokens that end a text.
+        weights: how they are stored.
+        max_context: tokens that a text may have.
+
+    """
+    return {
+        "name": name,
+        "layers": spec.layers,
+        "kv_heads": spec.kv_heads,
+        "head_dim": spec.head_dim,
+        "vocab_size": spec.vocab_size,
+        "vocab_used": spec.vocab_used,
+        "max_context": max_context,
+        "eos_ids": list(eos_ids),
+        "weights": weights,
+        "top_k": min(TOP_K, spec.vocab_size),
+    }
