@@ -9,6 +9,8 @@ from typing import Any
 from edgedec._support.fields import Fields
 
 _MOST = 1 << 24
+# In a cache: terabytes, which no memory holds.
+_MOST_NUMBERS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class FixedFacts:
         """Refuse facts that contradict each other."""
         if list(self.rows) != sorted(set(self.rows)) or self.rows[:1] != (1,):
             raise fields.wrong("rows", "widths that ascend from 1")
+        if math.prod(self.cache) > _MOST_NUMBERS:
+            raise fields.wrong("slots", f"a cache of at most {_MOST_NUMBERS} numbers")
         if self.max_context > self.slots:
             raise fields.wrong("max_context", f"at most the {self.slots} slots of the cache")
         if self.vocab_used > self.vocab_size or self.top_k > self.vocab_size:

@@ -103,6 +103,7 @@ def test_a_graph_of_another_form(tmp_path: Path) -> None:
         ({"vocab_size": 97}, "logits is float"),
         ({"vocab_used": 1000}, "at most 96"),
         ({"kv_heads": 1 << 40}, "kv_heads"),
+        ({"kv_heads": 1 << 24, "head_dim": 1 << 24}, "a cache of at most"),
         ({"ropes": [{"frequencies": ["a"], "magnitude": 1}]}, "ropes"),
         ({"windows": [-1]}, "windows"),
         ({"eos_ids": None}, "eos_ids"),
