@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pytest
+from fixed_sessions import TESTS, check_last_slot, twins
 from tiny_models import write_tiny_graphs
 from tiny_variants import VARIANTS
 
-from edgedec.decoding.session import Pass, Want
-from edgedec.decoding.tree import IntArray, TokenTree
 from edgedec.runtimes._fixed.executor import Array
 from edgedec.runtimes.onnx_static.executor import SLOTS
 from edgedec.runtimes.onnx_static.model import StaticModel
@@ -62,13 +60,6 @@ def test_every_variant_keeps_its_cache(load: Load, variant: str) -> None:
 # -- broken twins -------------------------------------------------------------------------------
 
 
-class SeesEveryNode(StaticSession):
-    def _visible(self, tree: TokenTree, start: int, stop: int) -> tuple[Array, IntArray]:
-        visible, where = super()._visible(tree, start, stop)
-        visible[:, self._places[:stop]] = True
-        return visible, where
-
-
 class SeesOldRowsInItsSlots(StaticSession):
     """Takes what stands in the slots of this pass for the pass's own rows."""
 
@@ -77,11 +68,6 @@ class SeesOldRowsInItsSlots(StaticSession):
         bias[..., slots] = bias[..., -width:][..., : len(slots)]
         bias[..., -width:] = -4e4
         return bias
-
-
-class SeesWhatWasDropped(StaticSession):
-    def _cut(self, length: int) -> None:
-        pass
 
 
 class ForgetsWhichSlots(StaticSession):
@@ -95,36 +81,11 @@ class WritesOneSlotTooFar(StaticSession):
         return {SLOTS: (feeds[SLOTS] + 1) % self._facts.slots}
 
 
-class CountsNodesForPositions(StaticSession):
-    def _pass(self, tree: TokenTree, *rest: object) -> dict[str, Array]:
-        other = TokenTree(tree.tokens[0])
-        for node in range(1, len(tree)):
-            other.add(tree.tokens[node], tree.parents[node])
-        other.depths = list(range(len(tree)))
-        return super()._pass(other, *rest)
-
-
-class ForksAnEmptyCache(StaticSession):
-    def _copy(self, length: int) -> StaticSession:
-        other = super()._copy(length)
-        other._cache.cache[...] = 0
-        return other
-
-
-class RanksAsGiven(StaticSession):
-    def _ranked(self, start: int, logits: Array, ids: Array) -> Pass:
-        return Pass(start, ids[:, ::-1].astype(np.int64), logits[:, ::-1], None)
-
-
 TWINS = [
-    (SeesEveryNode, "test_a_tree_scores_every_path"),
     (SeesOldRowsInItsSlots, "test_a_chain_scores_every_token"),
-    (SeesWhatWasDropped, "test_rollback_and_continue"),
     (ForgetsWhichSlots, "test_commit_keeps_one_branch"),
     (WritesOneSlotTooFar, "test_rounds_follow_one_another"),
-    (CountsNodesForPositions, "test_a_tree_scores_every_path"),
-    (ForksAnEmptyCache, "test_forks_part_ways"),
-    (RanksAsGiven, "test_top_agrees_with_logits"),
+    *((twin, TESTS[name]) for name, twin in twins(StaticSession).items()),
 ]
 
 
@@ -141,13 +102,4 @@ def test_the_contract_catches(
 
 
 def test_a_session_up_to_the_last_slot(load: Load) -> None:
-    model = load()
-    tokens = np.random.default_rng(0).integers(0, 96, 256).tolist()
-    whole, parts = model.open(256), model.open(256)
-    whole.prefill(tokens[:250])
-    expected = whole.forward(TokenTree.chain(tokens[250:]), want=Want.LOGITS)
-    assert expected.logits is not None
-    parts.prefill(tokens[:253])
-    got = parts.forward(TokenTree.chain(tokens[253:]), want=Want.LOGITS)
-    assert got.logits is not None
-    np.testing.assert_allclose(got.logits, expected.logits[3:], atol=1e-4)
+    check_last_slot(load())

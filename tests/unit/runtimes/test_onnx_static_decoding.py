@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from pair_texts import DEMO, drafted, overlapped, prompts, texts
 
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.models.demo import heldout
-from edgedec.pipeline import Pipeline
 from edgedec.runtimes._fixed.executor import Array
 from edgedec.runtimes.onnx_static.session import StaticSession
 
-DEMO = Path(heldout.__file__).parent
 STATIC = {"format": "onnx-static"}
-PROMPT = "import os\n\n\ndef read_lines(path):"
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +24,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     export_bundle(options)
     return out
-
-
-def texts(bundle: Path, prompts: Sequence[str], tokens: int, **options: object) -> list[str]:
-    with Pipeline.open(bundle, plan="none", **options) as pipeline:
-        return [
-            pipeline.generate(prompt, max_new_tokens=tokens, ignore_eos=True).text
-            for prompt in prompts
-        ]
-
-
-def prompts(count: int) -> list[str]:
-    return [prompt.text[-400:] for prompt in heldout.heldout_prompts(count)]
 
 
 def test_greedy_texts_are_those_of_the_dynamic_graph(bundle: Path) -> None:
@@ -74,24 +59,16 @@ def test_what_is_broken_changes_the_texts(
     assert texts(bundle, prompts(4), 32, draft="none", **STATIC) != expected
 
 
-def drafted(bundle: Path, drafter: str) -> list[str]:
-    with Pipeline.open(bundle, plan="none", draft=drafter, draft_length=6, **STATIC) as pipeline:
-        return [
-            pipeline.generate(PROMPT, max_new_tokens=48, ignore_eos=True, **each).text
-            for each in ({}, {"temperature": 0.8, "seed": 3})
-        ]
-
-
 @pytest.fixture(scope="module")
 def plain(bundle: Path) -> list[str]:
-    return drafted(bundle, "none")
+    return drafted(bundle, "none", **STATIC)
 
 
 @pytest.mark.parametrize("drafter", ["model", "tree", "lookup", "recycle", "text"])
 def test_the_text_does_not_depend_on_what_is_drafted(
     bundle: Path, plain: list[str], drafter: str
 ) -> None:
-    assert drafted(bundle, drafter) == plain
+    assert drafted(bundle, drafter, **STATIC) == plain
 
 
 @pytest.mark.parametrize("drafter", ["tree", "recycle"])
@@ -102,11 +79,8 @@ def test_a_branch_that_is_not_kept_changes_the_text(
         return self._places[: len(path)]
 
     monkeypatch.setattr(StaticSession, "_gather", first)
-    assert drafted(bundle, drafter) != plain
+    assert drafted(bundle, drafter, **STATIC) != plain
 
 
 def test_a_draft_that_works_ahead_changes_no_text(bundle: Path, plain: list[str]) -> None:
-    with Pipeline.open(
-        bundle, plan="none", draft="model", schedule="overlapped", **STATIC
-    ) as pipeline:
-        assert pipeline.generate(PROMPT, max_new_tokens=48, ignore_eos=True).text == plain[0]
+    assert overlapped(bundle, **STATIC) == plain[0]
