@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from edgedec._support.confined import Limits, Refused, Stopped, ask_once
-from edgedec._support.fields import from_json
+from edgedec._support.fields import from_json, to_json
 from edgedec._version import __version__
 from edgedec.bundle import Bundle
 from edgedec.coreml import Package
@@ -124,9 +125,10 @@ def check_program(
     for place, device in enumerate(devices):
         on_step(f"{name} on {device}", 1 + place)
         try:
-            found.append(measure(package.folder, device, exact))
+            one = measure(package.folder, device, exact)
         except (Stopped, Refused) as error:
-            found.append(DeviceCheck(device, str(error), None, None, (), (), 0, 0, 0))
+            one = DeviceCheck(device, str(error), None, None, (), (), 0, 0, 0)
+        found.append(_without(f"{package.folder}: ", one))
     model = CoremlModel(package, ReferenceExecutor(Constants(package, exact=True)))
     facts = model.facts
     line = (
@@ -136,6 +138,12 @@ def check_program(
     )
     limit = _FLOOR + _TIMES * rounding
     return ProgramCheck(name, line, model.fingerprint[:16], rounding, limit, tuple(found))
+
+
+def _without(prefix: str, found: DeviceCheck) -> DeviceCheck:
+    """Return a check without a user's path in its problems: the block is for an issue."""
+    text = json.dumps(to_json(found)).replace(json.dumps(prefix)[1:-1], "")
+    return from_json(DeviceCheck, json.loads(text), "check", ProfileError)
 
 
 def expected(package: Package) -> tuple[dict[str, FloatArray], float]:
