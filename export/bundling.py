@@ -16,6 +16,7 @@ from edgedec.export import calibration, describing, formats, links, sample
 from edgedec.export import tokenizer as tok
 from edgedec.export.atomic import appearing
 from edgedec.export.checkpoint import Checkpoint
+from edgedec.export.describing import GivenModel
 from edgedec.export.job import Exported, ExportJob
 from edgedec.export.options import (
     ExportOptions,
@@ -30,26 +31,6 @@ from edgedec.text.tokenizer import Tokenizer
 _PARITY_TOKENS = 1024
 _SAMPLE_TOKENS = 384
 _PARITY_LEAST = 32
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class GivenModel:
-    """A model to export, as given.
-
-    Attributes:
-        role: ``target`` or ``draft``.
-        checkpoint: its folder.
-        content: its tokenizer.
-        tokenizer: the bundle's folder for that tokenizer.
-        note: something that the user should know, or empty.
-
-    """
-
-    role: str
-    checkpoint: Checkpoint
-    content: TokenizerContent
-    tokenizer: str
-    note: str = ""
 
 
 def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:

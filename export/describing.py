@@ -6,17 +6,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgedec._version import __version__
 from edgedec.bundle.manifest import SCHEMA_VERSION, sha256_of
 from edgedec.errors import UnsupportedArchitecture
 from edgedec.export import formats
+from edgedec.export.checkpoint import Checkpoint
 from edgedec.export.options import ExportOptions, ModelReport, Progress
+from edgedec.export.tokenizer import TokenizerContent
 from edgedec.models.decoder import DecoderSpec, Shape
 
-if TYPE_CHECKING:
-    from edgedec.export.bundling import GivenModel
+
+@dataclass(frozen=True, slots=True)
+class GivenModel:
+    """A model to export, as given.
+
+    Attributes:
+        role: ``target`` or ``draft``.
+        checkpoint: its folder.
+        content: its tokenizer.
+        tokenizer: the bundle's folder for that tokenizer.
+        note: something that the user should know, or empty.
+
+    """
+
+    role: str
+    checkpoint: Checkpoint
+    content: TokenizerContent
+    tokenizer: str
+    note: str = ""
+
 
 # Generation defaults of a checkpoint that edgedec can apply.
 _GENERATION = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "do_sample")

@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -27,9 +28,7 @@ class FolderGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the files that are not helpers."""
-        import edgedec.cli as folder
-
-        names = (module.name for module in pkgutil.iter_modules(folder.__path__))
+        names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
         return sorted(name for name in names if not name.startswith("_"))
 
     def resolve_command(

@@ -6,12 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgedec.errors import UnsupportedArchitecture
 from edgedec.export.graph import GraphWriter
-from edgedec.export.onnx.mlp import activated, mixture
 from edgedec.export.onnx.options import GraphOptions
 from edgedec.export.tensors import FloatArray, TensorReader, read
 from edgedec.export.weights import MICROSOFT, Format
 from edgedec.models.decoder import DecoderSpec
+from edgedec.models.traits import Activation
+
+# QuickGelu with alpha 1 is SiLU.
+_OPS: dict[Activation, tuple[str, dict[str, float]]] = {
+    "silu": ("QuickGelu", {"alpha": 1.0}),
+    "gelu": ("Gelu", {}),
+    "gelu_tanh": ("FastGelu", {}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +92,28 @@ class GraphParts:
 
     def activated(self, out: str, x: str) -> str:
         """Emit the MLP's activation."""
-        return activated(self.graph, self.spec, out, x)
+        op, form = _OPS[self.spec.activation]
+        return self.graph.node(MICROSOFT + op, [x], out, **form)
 
     def mixture(self, layer: int, x: str, out: str) -> str:
-        """Emit the mixture of experts."""
-        return mixture(self, layer, x, out)
+        """Emit a mixture of experts, of which only those that the router chooses are computed.
+
+        A pass reads a chosen expert's weights once, but rows of different tokens choose different
+        experts: four rows of four experts each may read sixteen.
+        """
+        g, spec = self.graph, self.spec
+        kind = spec.experts
+        if kind is None or spec.activation != "silu" or not spec.gated:
+            raise UnsupportedArchitecture(
+                f"experts with {spec.activation}: the kernel has silu only"
+            )
+        # The router stays in fp32 in every format: it is small and decides which experts run.
+        name = spec.name("router", layer)
+        router = g.constant(name, read(self.tensors, name))
+        logits = g.node(MICROSOFT + "FusedMatMul", [x, router], f"{out}.routed", transB=1)
+        flat = g.node("Reshape", [logits, self.dims(-1, kind.count)], f"{out}.router")
+        weights = [spec.name(f"experts_{role}", layer) for role in ("gate", "up", "down")]
+        return self.store.mixture(x, flat, out, weights, kind)
 
     def scaled(self, out: str, x: str, factor: float) -> str:
         """Emit ``x`` times a constant."""
