@@ -4,9 +4,8 @@ Losses are of processor time, summed over threads, with both ways decoded in tur
 that other load hardly matters. A request's whole time counts, including both models' reading of the
 prompt.
 
-Plain decoding uses the same bundle and options, and its text is the same token for token. If passes
-are padded for that, plain decoding without padding, which is faster and may diverge at near-ties,
-is recorded as well.
+Plain decoding uses the same bundle at its fastest, without padding: where ``auto`` pads passes for
+exact text, that is part of its loss.
 """
 
 from __future__ import annotations
