@@ -9,7 +9,7 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
 
 READ_ROWS = 128
-# Hides a slot, or a column of logits that is no token; unlike an infinity it adds up to no NaN.
+# Masks a slot, or a column of logits without a token; unlike infinities, sums of it are never NaN.
 HIDDEN = -4e4
 
 

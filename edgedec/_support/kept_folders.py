@@ -63,7 +63,7 @@ class Shelf:
 
     @property
     def folder(self) -> Path:
-        """Where they are; OSError if this user has no home."""
+        """The folder that holds them; raises OSError if this user has no home."""
         return _root() / self.kind
 
     def any(self, prefix: str) -> bool:

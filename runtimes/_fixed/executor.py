@@ -1,4 +1,4 @@
-"""What computes the functions of a program of fixed widths."""
+"""The protocol of what computes the functions of a fixed-width program."""
 
 from __future__ import annotations
 

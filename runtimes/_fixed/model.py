@@ -54,7 +54,7 @@ class FixedModel:
 
     @property
     def executor(self) -> Executor:
-        """What computes the functions; StateError once the model is closed."""
+        """The executor of the functions; raises StateError once the model is closed."""
         if self._executor is None:
             raise StateError("the model is closed: load it again")
         return self._executor

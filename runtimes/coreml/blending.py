@@ -11,7 +11,7 @@ from edgedec.runtimes._fixed.session import FreeSlots
 
 
 class BlendSession(FreeSlots):
-    """Where a pass writes its rows is told by a mask over all slots."""
+    """A mask over all slots says where a pass writes its rows."""
 
     runtime = "coreml"
 

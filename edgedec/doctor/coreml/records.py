@@ -1,4 +1,4 @@
-"""What the self-check finds."""
+"""Results of the self-check."""
 
 from __future__ import annotations
 
