@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from edgedec.decoding.session import Capabilities, ModelInfo
+from collections.abc import Callable
+
+from edgedec.decoding.session import Capabilities, ModelInfo, Session
 from edgedec.decoding.session_base import check_capacity
 from edgedec.errors import StateError
 from edgedec.runtimes._fixed.executor import Executor
 from edgedec.runtimes._fixed.facts import FixedFacts
-from edgedec.runtimes._fixed.session import FixedSession
 
 
 class FixedModel:
@@ -24,11 +25,11 @@ class FixedModel:
         capabilities: features of its sessions.
         facts: of the program.
         fingerprint: identifies the model in saved states.
-        session: the class of its sessions.
+        session: makes one of a capacity: the class of a ``FixedSession``.
 
     """
 
-    session: type[FixedSession]
+    session: Callable[[FixedModel, int], Session]
     fingerprint: str
 
     def __init__(
@@ -59,7 +60,7 @@ class FixedModel:
             raise StateError("the model is closed: load it again")
         return self._executor
 
-    def open(self, capacity: int) -> FixedSession:
+    def open(self, capacity: int) -> Session:
         """Return a new, empty session."""
         check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity)

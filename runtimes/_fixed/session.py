@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from edgedec.decoding.session_snapshot import SnapshotSession
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SnapshotError
 from edgedec.runtimes._fixed.executor import Array
-
-if TYPE_CHECKING:
-    from edgedec.runtimes._fixed.model import FixedModel
+from edgedec.runtimes._fixed.model import FixedModel
 
 # Added to the scores of slots that a row does not see.
 _HIDDEN = np.float32(-4e4)
@@ -196,7 +194,7 @@ class FixedSession(SnapshotSession):
         self._places.clear()
 
     def _copy(self, length: int) -> FixedSession:
-        other = self._model.open(self.capacity)
+        other = type(self)(self._model, self.capacity)
         self._executor.write(other._cache, self._executor.read(self._cache))
         other._held[:] = np.where(self._held < length, self._held, -1)
         return other

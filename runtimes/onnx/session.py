@@ -7,7 +7,7 @@ accepted chain is already in place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,10 @@ import numpy.typing as npt
 from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.runtimes._ort.saved import Rows
-from edgedec.runtimes._ort.session import OrtSession
+from edgedec.runtimes._ort.session import OrtModel, OrtSession
+from edgedec.runtimes.onnx.graph import Graph
 from edgedec.runtimes.onnx.padding import Padding
 from edgedec.runtimes.onnx.passes import Passes
-
-if TYPE_CHECKING:
-    from edgedec.runtimes.onnx.model import OnnxModel
 
 
 class OnnxSession(OrtSession):
@@ -37,7 +35,7 @@ class OnnxSession(OrtSession):
     runtime = "onnx"
     passes = Passes
 
-    def __init__(self, model: OnnxModel, capacity: int, padding: Padding) -> None:
+    def __init__(self, model: OrtModel[Graph], capacity: int, padding: Padding) -> None:
         self._model = model
         self._padding = padding
         # A padded pass writes beyond the last node.
@@ -145,7 +143,7 @@ class OnnxSession(OrtSession):
         self._mask, self._masked = np.zeros((0, 0), np.float32), 0
 
     def _copy(self, length: int) -> OnnxSession:
-        other = self._model.open(self.capacity)
+        other = type(self)(self._model, self.capacity, self._padding)
         other._cache.copy_from(self._cache, length)
         return other
 

@@ -7,17 +7,14 @@ pass leaves out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from edgedec.decoding.ranking import Scored
 from edgedec.decoding.session import OnChunk, Pass, Want
 from edgedec.decoding.tree import TokenTree
 from edgedec.runtimes._ort.saved import Rows
-from edgedec.runtimes._ort.session import OrtSession
+from edgedec.runtimes._ort.session import OrtModel, OrtSession
+from edgedec.runtimes.optimum.graph import PastGraph
 from edgedec.runtimes.optimum.passes import PastPasses
-
-if TYPE_CHECKING:
-    from edgedec.runtimes.optimum.model import OptimumModel
 
 
 class OptimumSession(OrtSession):
@@ -31,7 +28,7 @@ class OptimumSession(OrtSession):
 
     runtime = "optimum"
 
-    def __init__(self, model: OptimumModel, capacity: int) -> None:
+    def __init__(self, model: OrtModel[PastGraph], capacity: int) -> None:
         self._model = model
         self._cache = model.graph.new_cache(capacity)
         self._passes = PastPasses(model.graph, self._cache, capacity)
@@ -44,7 +41,7 @@ class OptimumSession(OrtSession):
         return Scored(start, logits, self._model.capabilities.top_k, want)
 
     def _copy(self, length: int) -> OptimumSession:
-        other = self._model.open(self.capacity)
+        other = type(self)(self._model, self.capacity)
         other._take_over([rows[:, :, :length] for rows in self._cache.rows], length)
         return other
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgedec._support.fields import one_line
-from edgedec.decoding.session import Want
+from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import EdgedecError
-from edgedec.runtimes._fixed.session import FixedSession
 from edgedec.runtimes.coreml.model import CoremlModel
 
 _SEED = 0
@@ -60,7 +59,7 @@ class Script:
         self._prompt = max(prompt, 1)
         ids = np.random.default_rng(_SEED).integers(0, self._used, self._room)
         self._tokens: list[int] = ids.tolist()
-        self.steps: dict[str, Callable[[FixedSession, Scores, str], None]] = {}
+        self.steps: dict[str, Callable[[Session, Scores, str], None]] = {}
         for rows in facts.rows:
             self.steps[f"logits_{rows}"] = self._logits
             if top:
@@ -91,28 +90,28 @@ class Script:
         rows = min(int(name.rsplit("_", 1)[1]), self._room - self._prompt)
         return TokenTree.chain(self._tokens[self._prompt : self._prompt + rows])
 
-    def _logits(self, session: FixedSession, scores: Scores, name: str) -> None:
+    def _logits(self, session: Session, scores: Scores, name: str) -> None:
         session.rollback(self._prompt)
         scores.logits[name] = self._scored(session, self._chain(name))
 
-    def _top(self, session: FixedSession, scores: Scores, name: str) -> None:
+    def _top(self, session: Session, scores: Scores, name: str) -> None:
         session.rollback(self._prompt)
         found = session.forward(self._chain(name), want=Want.TOP)
         scores.top[name] = found.top_logits, found.top_ids
 
-    def _fork(self, session: FixedSession, scores: Scores, name: str) -> None:
+    def _fork(self, session: Session, scores: Scores, name: str) -> None:
         """The state is read, and written into that of another session."""
         session.rollback(self._prompt)
         other = session.fork(self._prompt)
         scores.logits[name] = self._scored(other, TokenTree(self._tokens[self._prompt]))
         other.close()
 
-    def _rollback(self, session: FixedSession, scores: Scores, name: str) -> None:
+    def _rollback(self, session: Session, scores: Scores, name: str) -> None:
         """The text is cut, and goes on with other tokens."""
         session.rollback(min(self._prompt, _FEW + 1))
         scores.logits[name] = self._scored(session, TokenTree.chain(self._tokens[-2:]))
 
-    def _branch(self, session: FixedSession, scores: Scores, name: str) -> None:
+    def _branch(self, session: Session, scores: Scores, name: str) -> None:
         """A branch is accepted, whose tokens do not stand together: they are moved, or noted."""
         session.rollback(min(self._prompt, _FEW))
         tokens = self._tokens[-6:]
@@ -123,7 +122,7 @@ class Script:
         session.commit([0, 2, 4])
         scores.logits[name] = self._scored(session, TokenTree(tokens[5]))
 
-    def _scored(self, session: FixedSession, tree: TokenTree) -> FloatArray:
+    def _scored(self, session: Session, tree: TokenTree) -> FloatArray:
         logits = session.forward(tree, want=Want.LOGITS).logits
         assert logits is not None
         return logits[:, : self._used]
