@@ -15,12 +15,15 @@ from edgedec.export.fixed import HIDDEN
 from edgedec.export.flow import Flow
 from edgedec.export.graph import DataFile, GraphWriter
 from edgedec.export.onnx.options import GraphOptions
+from edgedec.export.onnx_static.activations import IntegerActivations
 from edgedec.export.onnx_static.attention import Attention
 from edgedec.export.onnx_static.parts import StaticParts
 from edgedec.export.onnx_static.weights import FORMAT, products
 from edgedec.export.options import ROWS
 from edgedec.export.quantize import Rounding
+from edgedec.export.ranges import Ranges
 from edgedec.export.tensors import TensorReader
+from edgedec.export.weights import Format
 from edgedec.models.decoder import DecoderSpec
 
 GRAPH_VERSION = 1
@@ -34,10 +37,12 @@ class StaticOptions(GraphOptions):
 
     Attributes:
         rows: widths of passes, ascending from 1.
+        activations: ``int8`` or ``int16``, of products with int8 weights; None computes in fp32.
 
     """
 
     rows: tuple[int, ...] = ROWS
+    activations: str | None = None
 
 
 def write_graphs(
@@ -46,6 +51,7 @@ def write_graphs(
     folder: Path,
     options: StaticOptions,
     rounding: Rounding | None = None,
+    ranges: Ranges | None = None,
 ) -> dict[str, float]:
     """Write the graphs and their data into ``folder``; quantise by ``rounding``.
 
@@ -55,6 +61,7 @@ def write_graphs(
         folder: gets the files.
         options: of the graphs.
         rounding: rounds int4 and int8; None rounds to nearest.
+        ranges: of products, for integer activations.
 
     Returns:
         The relative error of each quantised tensor.
@@ -81,7 +88,11 @@ def write_graphs(
     with DataFile(folder / DATA) as data:
         for name, rows, head in [*widths, (READER, read, False)]:
             with GraphWriter(folder, name.format(rows), data) as graph:
-                store = products(options.form, graph, tensors, errors, rounding)
+                store: Format = (
+                    IntegerActivations(graph, tensors, errors, ranges)
+                    if ranges
+                    else products(options.form, graph, tensors, errors, rounding)
+                )
                 parts = StaticParts(spec, tensors, graph, store, options, rows, spec.max_context)
                 emit(parts, head=head)
                 graph.save(metadata)
@@ -93,7 +104,8 @@ def facts(spec: DecoderSpec, options: StaticOptions) -> dict[str, object]:
     shared = fixed.facts(
         spec, options.name, options.eos_ids, options.weights, options.rows, spec.max_context
     )
-    return {"graph_version": GRAPH_VERSION, "style": STYLE, **shared}
+    activations = {"activations": options.activations} if options.activations else {}
+    return {"graph_version": GRAPH_VERSION, "style": STYLE, **shared, **activations}
 
 
 def files(spec: DecoderSpec, options: StaticOptions) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class PlainProducts(_StandardFormat):
     def _table(self, name: str, tensors: Sequence[str]) -> str:
         if name in self._graph:
             return name
-        parts, shape = chunks(self._tensors, tensors), _stacked(self._tensors, tensors)
+        parts, shape = chunks(self._tensors, tensors), stacked_shape(self._tensors, tensors)
         if not self._half:
             return self._graph.stream(name, np.float32, shape, parts)
         halves = (halved(tensors[0], part) for part in parts)
@@ -114,7 +114,7 @@ class IntegerProducts(_StandardFormat):
         g, stored = self._graph, f"{table}.rows"
         if stored not in g:
             scales: list[FloatArray] = []
-            shape = _stacked(self._tensors, [table])
+            shape = stacked_shape(self._tensors, [table])
             rows = self._integers(table, [table], 8, shape[1], scales)
             self._graph.stream(stored, np.int8, shape, (part.view(np.int8) for part in rows))
             self._graph.constant(f"{stored}.scales", np.concatenate(scales))
@@ -132,7 +132,7 @@ class IntegerProducts(_StandardFormat):
 
     def _matrix(self, name: str, tensors: Sequence[str], bits: int, *, head: bool) -> int:
         """Store a matrix, ``[in, out]``; returns its block, or 0 for a scale a channel."""
-        rows, columns = _stacked(self._tensors, tensors)
+        rows, columns = stacked_shape(self._tensors, tensors)
         block = whole_blocks(columns, self._block, name, FORMAT) if bits == 4 else 0
         stored = f"{name}.integers"
         if stored in self._graph:
@@ -197,6 +197,6 @@ def _turned(packed: ByteArray, bits: int) -> Iterator[ByteArray]:
         yield flat[0::2] | (flat[1::2] << np.uint8(4))
 
 
-def _stacked(tensors: TensorReader, names: Sequence[str]) -> tuple[int, int]:
+def stacked_shape(tensors: TensorReader, names: Sequence[str]) -> tuple[int, int]:
     """Return rows and columns of stacked matrices."""
     return sum(tensors.shape(name)[0] for name in names), tensors.shape(names[0])[1]
