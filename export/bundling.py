@@ -92,6 +92,11 @@ def _check_meant(options: ExportOptions) -> None:
         ("--rows", options.rows is not None, ("coreml",)),
         ("--static-rows", options.static_rows is not None, ("onnx-static",)),
         ("--static-context", options.static_context is not None, ("onnx-static",)),
+        (
+            f"--static-activations {options.static_activations}",
+            options.static_activations is not None,
+            ("onnx-static",),
+        ),
     )
     for flag, chosen, formats_of_it in given:
         if chosen and not set(formats_of_it) & set(options.formats):
@@ -186,7 +191,7 @@ def _calibrate(
     texts = None
     for source in sources:
         for place, job in enumerate(jobs[source.role]):
-            if not formats.reads_texts(job.format, job.weights):
+            if not formats.reads_texts(job):
                 continue
             texts = texts or calibration.texts(jobs["target"][0], folder, progress)
             own = texts
@@ -197,8 +202,8 @@ def _calibrate(
             jobs[source.role][place] = dataclasses.replace(job, texts=own)
     if texts is None and options.calibration_text is not None:
         raise InputError(
-            "--calibration-text is for int4 in onnx and coreml, and quantised weights in gguf:"
-            " leave it out"
+            "--calibration-text is for int4 in onnx and coreml, quantised weights in gguf, and"
+            " --static-activations: leave it out"
         )
     return texts is not None
 

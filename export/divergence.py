@@ -50,6 +50,8 @@ FLOORS = {
     ),
     **dict.fromkeys(("q3_k_s", "q3_k_m", "q3_k_l", "q2_k"), _FEW_BITS),
 }
+# Activations in int8 lose about what weights of five bits do.
+_ACTIVATIONS = {"int8": _FIVE_BITS, "int16": _EIGHT_BITS}
 _FINER = {
     "int4": "--weights int8",
     "lut4": "--weights int8",
@@ -78,9 +80,19 @@ class ParityFigures:
     perplexity: float
     fp32_layer_error: float
 
-    def check(self, name: str, weights: str, kv: str = "fp32") -> None:
-        """Raise ParityError below the floor of the coarser of two formats, naming what is short."""
-        floor = max(FLOORS[weights], FLOORS[kv], key=lambda floor: floor.kl_nats)
+    def check(
+        self, name: str, weights: str, kv: str = "fp32", activations: str | None = None
+    ) -> None:
+        """Raise ParityError below the floor of the coarsest of the formats, naming what is short.
+
+        ``activations`` are ``int8`` or ``int16`` where products multiply integers.
+        """
+        floors = [
+            FLOORS[weights],
+            FLOORS[kv],
+            *([_ACTIVATIONS[activations]] if activations else []),
+        ]
+        floor = max(floors, key=lambda floor: floor.kl_nats)
         ratio = self.perplexity / self.perplexity_source
         short = []
         if not self.kl_nats <= floor.kl_nats:
@@ -92,6 +104,8 @@ class ParityFigures:
         if short:
             coarse = "--weights q8_0" if "q" in weights else "--kv fp32"
             finer = _FINER.get(weights, coarse)
+            if activations == "int8":
+                finer = "--static-activations int16"
             raise ParityError(
                 f"{name} in {weights} diverges too far from its source: {', '.join(short)}:"
                 f" try {finer}, or another --parity-text if this is not the model's kind of text"

@@ -41,14 +41,16 @@ class ExportOptions:
         rows: widths of a CoreML program's passes, ascending from 1.
         static_rows: widths of ONNX graphs of fixed shape, ascending from 1.
         static_context: tokens that their cache holds; None is the context, at most 4096.
+        static_activations: ``int8`` or ``int16``: their products multiply integers, on ranges that
+            the texts of ``calibration`` show; with int8 weights. None multiplies in fp32.
         row_invariant: the target's attention can be padded alone, so that a seed's text is the
             same whatever is drafted, by default and at less cost; for onnx.
         max_context: tokens a text may have; None is the model's own limit.
         parity: compare the result with its source, and fail below the floor.
         parity_text: a file with text to compare on; None takes a short built-in text.
         calibration: ``self`` rounds the matrices of an int4 ONNX graph for texts that the target
-            writes itself and weighs those of a quantised GGUF by them; ``none`` rounds each by
-            itself.
+            writes itself, measures integer activations on them, and weighs those of a quantised
+            GGUF by them; ``none`` rounds each by itself.
         calibration_text: a file with text to use in place of those.
         imatrix_text: a file with text that says which weights of a GGUF matter; None takes the
             texts of ``calibration``, or weighs all alike.
@@ -69,6 +71,7 @@ class ExportOptions:
     rows: tuple[int, ...] | None = None
     static_rows: tuple[int, ...] | None = None
     static_context: int | None = None
+    static_activations: str | None = None
     row_invariant: bool = False
     max_context: int | None = None
     parity: bool = True

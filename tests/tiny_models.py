@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from edgedec.export.coreml import ProgramOptions, write_program
 from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.export.onnx_static import StaticOptions, write_graphs
+from edgedec.export.ranges import measured
 from edgedec.export.tensors import CanonicalTensors, FloatArray, read
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.registry import spec_for
@@ -139,14 +140,23 @@ def write_tiny_model(
 def write_tiny_graphs(
     folder: Path, weights: str = "fp32", **changes: Any
 ) -> tuple[DecoderSpec, dict[str, FloatArray]]:
-    """Graphs of fixed shape of a tiny random decoder; returns what they were made from."""
+    """Graphs of fixed shape of a tiny random decoder; returns what they were made from.
+
+    ``changes`` may name ``rows``, ``seed`` and ``activations``; others are of the decoder.
+    """
     rows, seed = changes.pop("rows", (1, 4, 8, 16)), changes.pop("seed", 0)
+    activations = changes.pop("activations", None)
     config = tiny_config(**changes)
     spec = spec_for(config)
     tensors = random_tensors(spec, seed)
-    options = StaticOptions("tiny", (config["eos_token_id"],), weights, rows=rows)
+    options = StaticOptions("tiny", (config["eos_token_id"],), weights, rows=rows,
+                            activations=activations)  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    write_graphs(spec, MemoryTensors(tensors), folder, options)
+    ranges = None
+    if activations is not None:
+        texts = np.random.default_rng(1).integers(0, 90, (12, 60)).tolist()
+        ranges = measured(spec, MemoryTensors(tensors), texts, int(activations[3:]))
+    write_graphs(spec, MemoryTensors(tensors), folder, options, None, ranges)
     return spec, tensors
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(path_type=Path)
 _DEFAULT_FORMAT = "onnx"
+# Options of graphs of fixed shape, along with --static-rows.
+_STATIC = ("static_context", "static_activations")
 
 
 @click.command()
@@ -101,6 +103,13 @@ _DEFAULT_FORMAT = "onnx"
     help="Tokens that the cache of such graphs holds; default: the context, at most 4096.",
 )
 @click.option(
+    "--static-activations",
+    type=click.Choice(["int8", "int16"]),
+    help="With --weights int8: such graphs multiply integers, on ranges measured on the texts of"
+    " --calibration, as Qualcomm's NPU wants them; int16 is closer to the source. Outlier channels"
+    " are kept apart.",
+)
+@click.option(
     "--row-invariant",
     is_flag=True,
     help="Make the ONNX files row-invariant by default, so that no text depends on drafting.",
@@ -163,6 +172,7 @@ def command(
     edgedec export ./model --out ./b --format onnx,gguf --weights gguf=q4_k_m
     edgedec export ./Llama-3-8B --out ./mac --format coreml --max-context 4096
     edgedec export ./model --out ./npu --static-rows 1,4,8 --static-context 2048
+    edgedec export ./model --out ./htp --weights int8 --static-activations int16
     edgedec export ./bloom-560m --out ./bloom --exporter optimum
     """  # fmt: skip
     from edgedec.cli import _output
@@ -170,7 +180,7 @@ def command(
     from edgedec.export.options import parse_rows
 
     formats = _formats(format_names, exporter)
-    if static_rows is not None or chosen["static_context"] is not None:
+    if any(given is not None for given in (static_rows, *map(chosen.get, _STATIC))):
         formats = _static(formats)
     options = ExportOptions(
         formats=formats,

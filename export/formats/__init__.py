@@ -87,9 +87,12 @@ def exporter(name: str) -> Exporter:
     return cast(Exporter, module)
 
 
-def reads_texts(name: str, weights: str) -> bool:
-    """Return whether a format calibrates such weights; its ``CALIBRATED`` lists them."""
-    return weights in getattr(exporter(name), "CALIBRATED", ())
+def reads_texts(job: ExportJob) -> bool:
+    """Return whether a job is calibrated: its weights, in its format's ``CALIBRATED``, or more."""
+    module = exporter(job.format)
+    measured: Callable[[ExportOptions], bool] | None = getattr(module, "measures", None)
+    in_weights = job.weights in getattr(module, "CALIBRATED", ())
+    return in_weights or (measured is not None and measured(job.options))
 
 
 def outline_of(names: Sequence[str]) -> Callable[[Path], DecoderSpec] | None:

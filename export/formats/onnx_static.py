@@ -6,14 +6,17 @@ import dataclasses
 from pathlib import Path
 
 from edgedec.errors import InputError
+from edgedec.export import formats
 from edgedec.export.balancing import balanced
 from edgedec.export.calibrated import of_job
 from edgedec.export.formats.onnx import head_bits
 from edgedec.export.job import Exported, ExportJob, Figures
 from edgedec.export.onnx_static import StaticOptions, files, write_graphs
 from edgedec.export.onnx_static.parity import compare
+from edgedec.export.onnx_static.weights import FORMAT
 from edgedec.export.options import ROWS, ExportOptions, Progress
 from edgedec.export.quantize import FORMATS
+from edgedec.export.ranges import Ranges, measured
 from edgedec.export.tensors import CountedTensors, TensorReader
 from edgedec.models.decoder import DecoderSpec
 
@@ -22,6 +25,8 @@ DEFAULT_WEIGHTS = "int4"
 CALIBRATED = ("int4",)
 PACKAGES = ("numpy", "onnx", "onnxruntime")
 _KV = "fp32"
+_BITS = {"int8": 8, "int16": 16}
+_INTEGER = "int8"
 # Every pass reads the whole cache, so a context is not the model's own without being asked for.
 _CONTEXT = 4096
 
@@ -30,22 +35,53 @@ def check(options: ExportOptions) -> None:
     """See ``Exporter``."""
     if options.kv != _KV:
         raise InputError(f"--kv {options.kv}: graphs of fixed shape keep it in {_KV}: leave it out")
+    if options.static_activations is not None:
+        _check_activations(options, options.static_activations)
+
+
+def _check_activations(options: ExportOptions, activations: str) -> None:
+    if activations not in _BITS:
+        raise InputError(f"--static-activations {activations}: expected {' or '.join(_BITS)}")
+    given = [("--weights", options.weights or DEFAULT_WEIGHTS)]
+    if options.draft is not None and options.draft_weights is not None:
+        given.append(("--draft-weights", options.draft_weights))
+    for option, text in given:
+        weights = formats.weights_of(FORMAT, text, option, options.formats) or DEFAULT_WEIGHTS
+        if weights != _INTEGER:
+            raise InputError(
+                f"--static-activations {activations} with {option} {weights}: they are multiplied"
+                f" by integers of a scale a channel: expected {option} {_INTEGER}"
+            )
+    if options.calibration == "none" and options.calibration_text is None:
+        raise InputError(
+            f"--static-activations {activations} with --calibration none: their ranges are measured"
+            " on texts: leave it out, or give --calibration-text"
+        )
+
+
+def measures(options: ExportOptions) -> bool:
+    """Return whether ranges are measured on texts."""
+    return options.static_activations is not None
 
 
 def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
     """See ``Exporter``."""
     spec, tensors = _cut(job)
     graph, notes = static_options(job, spec), []
-    if job.texts:
+    ranges = _ranges(job, spec, tensors, progress)
+    if ranges is not None:
+        notes.append(_note(graph, ranges))
+    elif job.texts:
         form = graph.form
         tensors, moved = balanced(spec, tensors, job.texts, form.bits, form.block_size)
         if moved:
             notes.append(f"outliers balanced at {moved} places")
         graph = dataclasses.replace(graph, head_bits=head_bits(spec, form))
-    rounding = of_job(job, spec, tensors, graph.form.bits, progress) if job.texts else None
+    calibrated = job.texts and ranges is None
+    rounding = of_job(job, spec, tensors, graph.form.bits, progress) if calibrated else None
     total = spec.parameters
     counted = CountedTensors(tensors, lambda done: progress(job.stage, min(done, total), total))
-    errors = write_graphs(spec, counted, folder, graph, rounding)
+    errors = write_graphs(spec, counted, folder, graph, rounding, ranges)
     progress(job.stage, total, total)
     notes += rounding.notes if rounding else []
     written = files(spec, graph)
@@ -60,7 +96,7 @@ def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
         spec, tensors, folder, static_options(job, spec), job.tokens[: spec.max_context],
         lambda done, total: progress(stage, done, total),
     )  # fmt: skip
-    found.check(job.role, job.weights)
+    found.check(job.role, job.weights, activations=job.options.static_activations)
     return dataclasses.asdict(found)
 
 
@@ -73,6 +109,29 @@ def static_options(job: ExportJob, spec: DecoderSpec) -> StaticOptions:
         weights=job.weights,
         block_size=job.block_size,
         rows=options.static_rows or tuple(rows for rows in ROWS if rows <= spec.max_context),
+        activations=options.static_activations,
+    )
+
+
+def _ranges(
+    job: ExportJob, spec: DecoderSpec, tensors: TensorReader, progress: Progress
+) -> Ranges | None:
+    """Return the ranges of integer activations on the job's texts; None where there are none."""
+    if job.options.static_activations is None:
+        return None
+    if spec.experts is not None:
+        return Ranges(0, {})  # refused when graphs are written
+    bits, stage = _BITS[job.options.static_activations], f"{job.stage} calibration"
+    return measured(
+        spec, tensors, job.texts, bits, lambda done, layers: progress(stage, done, layers)
+    )
+
+
+def _note(options: StaticOptions, ranges: Ranges) -> str:
+    kept = [len(each.outliers) for each in ranges.products.values() if each.outliers]
+    return (
+        f"activations in {options.activations}, {sum(kept)} outlier channels of {len(kept)}"
+        f" matrices out of {len(ranges.products)} kept apart"
     )
 
 

@@ -6,7 +6,8 @@ a product of integers. Output channels differ in size, but a grid is one for all
 is divided by its own range before (in the scale of its weights) and multiplied by it behind.
 
 Input channels beyond the grid are cut off at its ends. What they exceed it by is multiplied in
-floating point by their columns of the weights and added (llm.npu, 2407.05858, section 3.3).
+floating point by their columns of the weights and added (shadow outlier execution, llm.npu,
+2407.05858).
 """
 
 from __future__ import annotations

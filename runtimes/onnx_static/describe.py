@@ -20,7 +20,9 @@ def describe(path: Path) -> list[str]:
     """
     facts = StaticFacts.parse(read_model_file(path).metadata, str(path))
     widths = ", ".join(map(str, facts.rows))
+    integer = f"products of {facts.activations} activations with int8 weights"
     return [
         f"graphs of fixed shape: passes of {widths} rows, a prompt in chunks of {facts.read_rows}",
         f"context {facts.max_context} tokens, cache float32{list(facts.cache)}",
+        *([integer] if facts.activations else []),
     ]

@@ -15,6 +15,7 @@ from edgedec.runtimes._ort.metadata import parse
 GRAPH_VERSION = 1
 MODEL_FILE = "static-1.onnx"
 _STYLE = "static"
+_ACTIVATIONS = ("", "int8", "int16")
 
 # A type as ONNX Runtime names it, and extents.
 Shape = tuple[str, tuple[int, ...]]
@@ -22,7 +23,14 @@ Shape = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class StaticFacts(FixedFacts):
-    """Facts of the graphs; see ``edgedec.export.onnx_static``."""
+    """Facts of the graphs; see ``edgedec.export.onnx_static``.
+
+    Attributes:
+        activations: ``int8`` or ``int16`` where products multiply integers; else empty.
+
+    """
+
+    activations: str = ""
 
     @classmethod
     def parse(cls, metadata: Mapping[str, str], where: str) -> StaticFacts:
@@ -36,7 +44,10 @@ class StaticFacts(FixedFacts):
         if found.get("style") != _STYLE:
             raise BundleError(f"{where}: not a graph of fixed shape: export it again")
         fields = Fields(found, where)
-        facts = cls(**stated(fields))
+        activations = found.get("activations", "")
+        if activations not in _ACTIVATIONS:
+            raise fields.wrong("activations", "int8 or int16")
+        facts = cls(**stated(fields), activations=activations)
         facts.check(fields)
         return facts
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tiny_models import MemoryTensors, random_tensors, tiny_config
+from tiny_outliers import trained_with_outliers, with_outliers
 
-from edgedec.errors import CheckpointError
 from edgedec.export import balancing
 from edgedec.export.balancing import balanced
 from edgedec.export.calibrated import CalibratedRounding
@@ -40,40 +40,6 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 RNG = np.random.default_rng(3)
 TEXTS = [RNG.integers(0, 90, 60).tolist() for _ in range(3)]
-
-
-def with_outliers(arrays: dict[str, FloatArray], spec: DecoderSpec) -> dict[str, FloatArray]:
-    """The same decoder with channels that are hundreds of times the others."""
-    arrays = {name: array.copy() for name, array in arrays.items()}
-
-    def move(makers: list[str], readers: list[str], made: list[int], read: list[int]) -> None:
-        for name in makers:
-            if name in arrays:
-                arrays[name][made] *= 300
-        for name in readers:
-            arrays[name][:, read] /= 300
-
-    for layer in range(spec.layers):
-        names = {role: spec.name(role, layer) for role in ROLES}
-        fed = [names["gate"], names["up"]] if spec.gated else [names["up"]]
-        dense = spec.experts is None
-        if "attention_norm" in spec.layer_norms:
-            qkv = [names[role] for role in "qkv"] + (fed if spec.residual == "shared" else [])
-            move([names["attention_norm"], names["attention_norm_bias"]], qkv, [3, 9], [3, 9])
-        if dense and "mlp_norm" in spec.layer_norms:
-            move([names["mlp_norm"], names["mlp_norm_bias"]], fed, [5], [5])
-        if dense and spec.gated:
-            move([names["up"], names["up_bias"]], [names["down"]], [7, 8], [7, 8])
-        copies, width = spec.heads // spec.kv_heads, spec.head_dim
-        heads = [head * width + 2 for head in range(copies)]  # those that read value head 0
-        move([names["v"], names["v_bias"]], [names["o"]], [2], heads)
-    return arrays
-
-
-ROLES = (
-    "q", "k", "v", "o", "gate", "up", "down", "v_bias", "up_bias", "attention_norm", "mlp_norm",
-    "attention_norm_bias", "mlp_norm_bias",
-)  # fmt: skip
 
 
 def logits(spec: DecoderSpec, tensors: TensorReader) -> FloatArray:
@@ -135,10 +101,7 @@ def test_a_joint_that_forgets_a_consumer_is_noticed(monkeypatch: pytest.MonkeyPa
 def test_a_trained_model_with_outliers_is_kept(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(DEMO / "draft")
     spec, tokenizer = checkpoint.spec, Tokenizer.load(DEMO / "draft")
-    names = {spec.name(role, layer) for role in ROLES for layer in range(spec.layers)}
-    names |= {spec.name(role) for role in ("embed", "head", "final_norm")}
-    arrays = {name: read(checkpoint.tensors, name) for name in names if _is_there(checkpoint, name)}
-    tensors = MemoryTensors(with_outliers(arrays, spec))
+    tensors = MemoryTensors(trained_with_outliers(checkpoint))
     tokens = tokenizer.encode(Path(balancing.__file__).read_text())
     texts, unseen = [tokens[i : i + 256] for i in range(0, 1024, 256)], tokens[1024:1280]
     lost = {}
@@ -154,10 +117,3 @@ def test_a_trained_model_with_outliers_is_kept(tmp_path: Path) -> None:
         lost[name] = run.compare(unseen, lambda done, total: None).kl_nats
     assert lost["balanced"] < 0.1 * min(lost["plain"], lost["calibrated"])
     assert lost["balanced"] < 0.1
-
-
-def _is_there(checkpoint: Checkpoint, name: str) -> bool:
-    try:
-        return bool(checkpoint.tensors.shape(name))
-    except CheckpointError:
-        return False
