@@ -56,14 +56,25 @@ class IntegerActivations(IntegerProducts):
     def _product(self, x: str, out: str, weights: Sequence[str], known: Range) -> str:
         g, name, bits = self._graph, "+".join(weights), known.grid.bits
         ranges = g.constant(f"{name}.ranges", known.peaks)
-        fed = self._rounded(f"{out}.x", x, known.grid)
+        within = self._clipped(f"{out}.clipped", x, known.grid) if known.outliers else x
+        fed = self._rounded(f"{out}.x", within, known.grid)
         integers = g.node("Gemm", [fed, self._matrix_of(name, weights, known)], f"{out}.even",
                           transB=1)  # fmt: skip
         even = self._rounded(f"{out}.rounded", integers, _OUTPUTS[bits])
         if not known.outliers:
             return g.node("Mul", [even, ranges], out)
         product = g.node("Mul", [even, ranges], f"{out}.within")
-        return g.node("Add", [product, self._beyond(out, (x, fed), weights, known)], out)
+        return g.node("Add", [product, self._beyond(out, (x, within), weights, known)], out)
+
+    def _clipped(self, out: str, x: str, grid: Grid) -> str:
+        """Emit what is within the ends of a grid.
+
+        QuantizeLinear does the same, but Qualcomm's NPU takes a DequantizeLinear behind it for its
+        input where a sum reads it, and OpenVINO leaves grids of 16 bits out.
+        """
+        g = self._graph
+        ends = [g.constant(f"end.{float(end)!r}", np.array(end, np.float32)) for end in grid.ends]
+        return g.node("Clip", [x, *ends], out)
 
     def _rounded(self, out: str, x: str, grid: Grid) -> str:
         g = self._graph
@@ -102,14 +113,13 @@ class IntegerActivations(IntegerProducts):
     def _beyond(
         self, out: str, values: tuple[str, str], weights: Sequence[str], known: Range
     ) -> str:
-        """Emit the product of what outliers lose; ``values`` are the input and it on the grid."""
+        """Emit the product of what outliers lose; ``values`` are the input and it cut off."""
         g, name = self._graph, f"{'+'.join(weights)}.outliers"
         if f"{name}.columns" not in g:
             chosen = list(known.outliers)
             columns = np.concatenate([part[:, chosen] for part in chunks(self._tensors, weights)])
             g.constant(f"{name}.columns", np.ascontiguousarray(columns.T))
         channels = g.constant(name, np.array(known.outliers, np.int32))
-        # Not by Clip: a compiler that leaves the grid out would count the excess twice.
         outliers, within = (
             g.node("Gather", [each, channels], f"{out}.outliers.{place}", axis=1)
             for place, each in enumerate(values)

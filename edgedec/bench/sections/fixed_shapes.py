@@ -69,14 +69,16 @@ def _parity(suite: Suite, recorder: Recorder) -> list[Row]:
     from edgedec.export import ExportOptions, export_bundle
 
     rows = []
-    for weights in ("fp32", "fp16", "int8", "int4"):
+    plain = [(weights, None) for weights in ("fp32", "fp16", "int8", "int4")]
+    for weights, activations in (*plain, ("int8", "int16"), ("int8", "int8")):
         options = ExportOptions(
             suite.shop.checkpoint("target"),
             suite.shop.work / "static-parity",
             formats=("onnx-static",),
             weights=weights,
             static_context=_CONTEXTS[0],
-            calibration="none",
+            static_activations=activations,
+            calibration="self" if activations else "none",
             overwrite=True,
         )
         report = export_bundle(options)
@@ -84,7 +86,8 @@ def _parity(suite: Suite, recorder: Recorder) -> list[Row]:
         recorder.add(kind="export", seconds=report.seconds, **dataclasses.asdict(model))
         names = ("kl_nats", "top1", "fp32_layer_error")
         figures = {name: model.parity[name] for name in names}
-        rows.append({"weights": weights, "bytes": model.size_bytes, **figures})
+        row: Row = {"weights": weights, "activations": activations, "bytes": model.size_bytes}
+        rows.append({**row, **figures})
     return recorder.table(rows, "parity")
 
 

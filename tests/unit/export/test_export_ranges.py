@@ -128,7 +128,7 @@ def divergence(folder: Path, kept: str, bits: int = 8) -> ParityFigures:
     return compare(spec, tensors, folder, options, unseen, lambda *_: None)
 
 
-@pytest.mark.parametrize(("bits", "most"), [(8, 0.05), (16, 0.005)])
+@pytest.mark.parametrize(("bits", "most"), [(8, 0.02), (16, 0.005)])
 def test_outliers_kept_apart_lose_little(tmp_path: Path, bits: int, most: float) -> None:
     assert divergence(tmp_path, "kept", bits).kl_nats < most
 
@@ -143,8 +143,9 @@ def test_outliers_on_the_common_grid_lose_all(
         found.check("draft", "int8", activations="int8")
 
 
-def test_outliers_cut_off_lose_all(tmp_path: Path) -> None:
-    assert divergence(tmp_path, "cut off").kl_nats > 1
+@pytest.mark.parametrize("bits", [8, 16])
+def test_outliers_cut_off_lose_more(tmp_path: Path, bits: int) -> None:
+    assert divergence(tmp_path, "cut off", bits).kl_nats > 0.03
 
 
 def test_columns_of_other_channels_lose_all(

@@ -17,6 +17,7 @@ import pytest
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import RuntimeUnavailable
 from edgedec.export import ranges
+from edgedec.export.onnx_static.activations import IntegerActivations
 from edgedec.runtimes._ort import devices
 from edgedec.runtimes.onnx_static import executor as executor_module
 from edgedec.runtimes.onnx_static.executor import StaticPasses
@@ -167,6 +168,22 @@ def test_all_of_it_runs_on_qualcomms_npu(written: Written, weights: str, most: f
             np.testing.assert_allclose(one, other, rtol=0, atol=most)
     expected = here.run(["logits"], feeds)[0]
     assert np.abs(expected - np.roll(expected, 1, axis=0)).max() > 2  # another row's are far off
+
+
+def test_outliers_read_behind_their_grid_are_lost_on_qualcomms_npu(
+    written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin: it leaves grids out where a sum reads them, so that nothing seems to exceed one."""
+    from tiny_models import write_tiny_graphs
+
+    device = needs("qnn:cpu")
+    monkeypatch.setattr(
+        IntegerActivations, "_clipped", lambda self, out, x, grid: self._rounded(out, x, grid)
+    )
+    write_tiny_graphs(tmp_path, "int8", rows=(1, 8), activations="int16")
+    found = rows(StaticModel.load(tmp_path, threads=1, device=device))
+    expected = rows(StaticModel.load(tmp_path, threads=1))
+    assert np.abs(found - expected).max() > 2 * CLOSE["int8 int16"]
 
 
 def test_float_activations_of_integer_weights_do_not(written: Written) -> None:
