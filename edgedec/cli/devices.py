@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from edgedec.cli import _options
+from edgedec.cli._library import MODEL
+from edgedec.cli._model import in_library
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,14 +24,14 @@ _RATES = ("weights", "GB/s", "GFLOP/s", "int4\nGB/s", "int4\nGFLOP/s")
 
 
 @click.command()
-@click.argument("bundle", required=False)
+@click.argument("model", required=False, type=MODEL)
 @click.option(
     "--measure/--no-measure",
     default=True,
     help="Measure how fast each device reads weights and computes, or only list them.",
 )
 @_options.as_json
-def command(bundle: str | None, measure: bool, as_json: bool) -> None:
+def command(model: str | None, measure: bool, as_json: bool) -> None:
     """List what the runtimes can compute on, and how fast that is.
 
     GB/s is what a product with one row reads of its weights, as decoding does; GFLOP/s is what
@@ -42,8 +44,8 @@ def command(bundle: str | None, measure: bool, as_json: bool) -> None:
     The bundles that a device takes are tried as well: a tiny decoder is loaded on it in each
     form of ONNX, with a cache of any size (onnx) and of fixed shape (onnx-static).
 
-    With BUNDLE, one that holds CoreML programs, also list where CoreML would compute each of
-    their functions, from its compute plan: on macOS only, and a plan, not a measurement.
+    With MODEL, a bundle that holds CoreML programs, also list where CoreML would compute each
+    of their functions, from its compute plan: on macOS only, and a plan, not a measurement.
 
     \b
     edgedec devices
@@ -55,7 +57,7 @@ def command(bundle: str | None, measure: bool, as_json: bool) -> None:
     from edgedec.cli import _output
     from edgedec.doctor.survey import survey
 
-    placed = () if bundle is None else _placed(bundle)
+    placed = () if model is None else _placed(in_library(model))
 
     with _output.progress("measuring") as listen:
         found = survey(

@@ -1,4 +1,4 @@
-"""``doctor --coreml`` and ``devices BUNDLE``: what is shown on a Mac, and elsewhere."""
+"""``doctor --coreml`` and ``devices MODEL``: what is shown on a Mac, and elsewhere."""
 
 from __future__ import annotations
 

@@ -146,6 +146,7 @@ def test_every_command_with_a_model_takes_it_first() -> None:
             "bench",
             "chat",
             "demo",
+            "devices",
             "generate",
             "inspect",
             "plan",

@@ -331,7 +331,8 @@ def test_ctrl_c_while_the_prompt_is_read(run, bundle, monkeypatch) -> None:
     monkeypatch.setattr(OnnxSession, "prefill", prefill)
     result = run("generate", "--bundle", bundle, "a few tokens", "--draft", "none")
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr == "0 tokens (cancelled)\n"
+    # On a busy machine the line says so.
+    assert result.stderr.partition(",")[0].strip() == "0 tokens (cancelled)"
 
 
 def test_ctrl_c_while_the_bundle_is_loaded(run, bundle, one_line, monkeypatch) -> None:

@@ -57,9 +57,10 @@ def test_a_draft_of_another_runtime(
     with Pipeline.open(
         "demo", OPEN, draft="model", draft_model=gguf, draft_length=length, schedule="overlapped"
     ) as pipeline:
-        assert texts(pipeline) == expected
+        # The first text: later the draft may rest, if it takes more than it gives.
         metrics = pipeline.generate(PROMPTS[0], TEXTS[0]).metrics
         assert metrics.ahead_s > 0
+        assert texts(pipeline) == expected
         assert pipeline.engine.drafter.ahead.failure is None  # type: ignore[attr-defined]
 
 

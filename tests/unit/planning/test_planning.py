@@ -42,7 +42,7 @@ def stored(tmp_path: Path) -> Path:
 def one_line(caught: pytest.ExceptionInfo[PlanError]) -> str:
     line = str(caught.value)
     assert line.isprintable()
-    assert len(line) < 400
+    assert len(line) < 600
     return line
 
 
