@@ -51,6 +51,7 @@ def tree(tmp_path: Path) -> Path:
     for name, text in (("small/__init__.py", SOURCE), ("tests/test_small.py", TESTS)):
         (root / name).parent.mkdir(parents=True)
         (root / name).write_text(text)
+    (root / "pytest.ini").write_text("[pytest]\n")  # else one of a folder above counts
     return root
 
 
