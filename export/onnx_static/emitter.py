@@ -71,16 +71,7 @@ def write_graphs(
         InputError: a width is beyond the context.
 
     """
-    if spec.experts is not None:
-        raise UnsupportedArchitecture(
-            f"{options.name} ({spec.architecture}) is a mixture of experts, which graphs of fixed"
-            " shape cannot hold: leave --static-rows out"
-        )
-    if options.rows[-1] > spec.max_context:
-        raise InputError(
-            f"--static-rows up to {options.rows[-1]}: expected at most the context of"
-            f" {spec.max_context}"
-        )
+    _check(spec, options)
     errors: dict[str, float] = {}
     metadata = {"edgedec": json.dumps(facts(spec, options))}
     read = min(fixed.READ_ROWS, spec.max_context)
@@ -97,6 +88,20 @@ def write_graphs(
                 emit(parts, head=head)
                 graph.save(metadata)
     return errors
+
+
+def _check(spec: DecoderSpec, options: StaticOptions) -> None:
+    """Refuse a decoder that no such graph computes, and a width beyond its context."""
+    if spec.experts is not None:
+        raise UnsupportedArchitecture(
+            f"{options.name} ({spec.architecture}) is a mixture of experts, which graphs of fixed"
+            " shape cannot hold: leave --static-rows out"
+        )
+    if options.rows[-1] > spec.max_context:
+        raise InputError(
+            f"--static-rows up to {options.rows[-1]}: expected at most the context of"
+            f" {spec.max_context}"
+        )
 
 
 def facts(spec: DecoderSpec, options: StaticOptions) -> dict[str, object]:

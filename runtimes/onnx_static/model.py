@@ -22,8 +22,8 @@ from edgedec.runtimes.onnx_static.executor import StaticExecutor
 from edgedec.runtimes.onnx_static.facts import MODEL_FILE, StaticFacts, check_graph
 from edgedec.runtimes.onnx_static.session import StaticSession
 
-# It joins the residual sum with the product before it, which then is no longer one of integers:
-# their numbers would be made anew in every pass.
+# It fuses the residual sum into the product before it, which is then no longer an integer product:
+# the weights would be dequantised again in every pass.
 _WITHOUT = ("MatMulAddFusion",)
 
 
