@@ -1,58 +1,22 @@
-"""Threads, signals and tasks under a virtual clock."""
+"""Signals and tasks under a virtual clock."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from edgedec.errors import StateError
-
-if TYPE_CHECKING:
-    from edgedec.replay.virtual_clock import VirtualClock
+from edgedec.replay.scheduler import Permit, Scheduler
 
 # Real seconds that a task may take to end when its clock is closed.
 _UNWIND_S = 10.0
 
 
-class Permit:
-    """A thread's right to run.
-
-    Attributes:
-        name: of its task.
-        thread: the system's id of it.
-        turn: how often it was put to sleep or woken.
-        ready: it was woken, and is queued to run.
-        slept: it was woken by time, not by another.
-        error: to raise where it waits.
-
-    """
-
-    __slots__ = ("_lock", "error", "name", "ready", "slept", "thread", "turn")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.thread = threading.get_ident()
-        self.turn = 0
-        self.ready = self.slept = False
-        self.error: Exception | None = None
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def hand_over(self) -> None:
-        """Let its thread run."""
-        self._lock.release()
-
-    def take(self) -> None:
-        """Wait until the thread may run."""
-        self._lock.acquire()
-
-
 class VirtualSignal:
     """A flag to wait for; an ``overlap.clock.Signal``."""
 
-    def __init__(self, clock: VirtualClock) -> None:
+    def __init__(self, clock: Scheduler) -> None:
         self._clock = clock
         self._set = False
         self._waiting: list[Permit] = []
@@ -90,7 +54,7 @@ class VirtualSignal:
 class VirtualTask:
     """A thread that runs while it holds the permit; an ``overlap.clock.Task``."""
 
-    def __init__(self, clock: VirtualClock, run: Callable[[], None], name: str) -> None:
+    def __init__(self, clock: Scheduler, run: Callable[[], None], name: str) -> None:
         self.permit = Permit(name)
         self._clock = clock
         self._run = run

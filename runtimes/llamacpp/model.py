@@ -7,79 +7,27 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedec.decoding.session import Capabilities, ModelInfo, Rollback
+from edgedec.decoding.session import Rollback
 from edgedec.decoding.session_base import check_capacity
 from edgedec.decoding.tree import FloatArray
-from edgedec.errors import (
-    BundleError,
-    InputError,
-    RuntimeUnavailable,
-    SessionError,
-    StateError,
-)
+from edgedec.errors import BundleError, InputError, RuntimeUnavailable, SessionError
 from edgedec.hardware.device import available_cores
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.llamacpp import opening
-from edgedec.runtimes.llamacpp.context import CHUNK, Context, Settings, head_rows
-from edgedec.runtimes.llamacpp.facts import (
-    Facts,
-    eos_ids,
-    fingerprint,
-    first_padding,
-    in_fours,
-    least_cells,
-    measure,
-)
-from edgedec.runtimes.llamacpp.library import StopFlag, Weights, api
+from edgedec.runtimes.llamacpp.context import Context, Settings
+from edgedec.runtimes.llamacpp.facts import in_fours, measure
+from edgedec.runtimes.llamacpp.library import api
+from edgedec.runtimes.llamacpp.loaded import LoadedWeights
 from edgedec.runtimes.llamacpp.session import LlamaSession
 
 DEFAULT_KV = "f16"
-_TOP_K = 8
 _BYTES_PER_THREAD = 8_000_000
 
 
-class LlamaModel:
-    """Implements ``edgedec.decoding.session.Model``; made by ``LlamaModel.load``.
-
-    Attributes:
-        info: facts about the model.
-        capabilities: features of its sessions.
-        session: the class of its sessions.
-        fingerprint: identifies it in saved states: its weights, and the types of keys and values.
-        first_padding: the column where tokens end and padding begins.
-        state_bytes: of a saved state without its tokens.
-
-    """
+class LlamaModel(LoadedWeights):
+    """Implements ``edgedec.decoding.session.Model``; made by ``LlamaModel.load``."""
 
     session = LlamaSession
-
-    def __init__(self, file: Path, weights: Weights, settings: Settings, facts: Facts) -> None:
-        # Now: the file may be another one when a state is saved.
-        kinds = f"{settings.kv} {settings.flash_attention}"
-        self.fingerprint = f"{fingerprint(file)} {kinds} {api.llama_version().decode()}"
-        self._weights: Weights | None = weights
-        self._settings = settings
-        pointer, vocab = weights.pointer, weights.vocab
-        vocab_size = int(api.llama_vocab_n_tokens(vocab))
-        self.first_padding = first_padding(weights)
-        self.state_bytes = facts.state_bytes
-        self.capabilities = Capabilities(
-            branches=head_rows(vocab_size) if facts.rollback is Rollback.ANY else 1,
-            rollback=facts.rollback,
-            top_k=min(_TOP_K, vocab_size),
-            row_invariant=settings.paired,
-            snapshot=True,
-        )
-        self.info = ModelInfo(
-            name=weights.text("general.name") or file.stem,
-            vocab_size=vocab_size,
-            eos_ids=eos_ids(weights),
-            max_context=int(api.llama_model_n_ctx_train(pointer)),
-            kv_bytes_per_token=facts.kv_bytes_per_token,
-            weight_bytes=int(api.llama_model_size(pointer)),
-            threads=settings.threads,
-            scratch_bytes_per_token=_scratch_bytes(settings, int(api.llama_model_n_head(pointer))),
-        )
 
     @classmethod
     def load(cls, path: Path | str, options: LoadOptions | None = None) -> LlamaModel:
@@ -122,39 +70,10 @@ class LlamaModel:
             settings = dataclasses.replace(settings, fours=in_fours(weights))
         return cls(file, weights, settings, facts)
 
-    @property
-    def weights(self) -> Weights:
-        """The loaded weights; StateError once the model is closed."""
-        if self._weights is None:
-            raise StateError("the model is closed: load it again")
-        return self._weights
-
-    def least_cells(self, capacity: int) -> int:
-        """Return the cells of a new session of this capacity."""
-        return least_cells(self.weights, capacity)
-
-    def new_context(self, cells: int, stop: StopFlag | None = None) -> Context:
-        """Return a context for one session."""
-        return Context(self.weights, self._settings, cells, stop)
-
     def open(self, capacity: int) -> LlamaSession:
         """Return a new, empty session, whose cache grows with its text."""
         check_capacity(capacity, self.info.max_context)
         return self.session(self, capacity)
-
-    def close(self) -> None:
-        """Release the weights, which are freed when the last session is closed, too."""
-        self._weights = None
-
-
-def _scratch_bytes(settings: Settings, heads: int) -> int:
-    """Return the bytes of a chunk's attention for each token of the cache.
-
-    Its scores are computed for all heads at once, and converted to f16 if values are f16. Flash
-    attention needs no scores; the mask is always there.
-    """
-    scores = 0 if settings.flash_attention else heads * (6 if settings.kv == "f16" else 4)
-    return CHUNK * (scores + 4)
 
 
 def _check(options: LoadOptions) -> None:

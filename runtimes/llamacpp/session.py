@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,7 @@ from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import CannotRollback, PassFailed, SnapshotError, StateError
 from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import CHUNK, Context
-
-if TYPE_CHECKING:
-    from edgedec.runtimes.llamacpp.model import LlamaModel
+from edgedec.runtimes.llamacpp.loaded import LoadedWeights
 
 # llama.cpp allocates a cache at once and writes to all of it, so it begins small.
 _FIRST_CELLS = 1024
@@ -40,7 +38,7 @@ class LlamaSession(SnapshotSession):
     runtime = "llamacpp"
     prefill_chunk = CHUNK
 
-    def __init__(self, model: LlamaModel, capacity: int) -> None:
+    def __init__(self, model: LoadedWeights, capacity: int) -> None:
         self._model = model
         capabilities = model.capabilities
         self._top_k = capabilities.top_k

@@ -16,13 +16,20 @@ __all__ = ["admit", "devices", "load", "measure", "prepare", "problems"]
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:
     """See ``edgedec.runtimes.registry.Adapter``."""
+    threads, providers, invariant = options.threads, options.providers, options.row_invariant
+    memory = options.own.get("weight_memory")
+    if memory is not None:
+        from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
+
+        return StreamedOnnxModel.stream(
+            path, memory, threads=threads, providers=providers, row_invariant=invariant
+        )
     return OnnxModel.load(
         path,
-        threads=options.threads,
-        providers=options.providers,
+        threads=threads,
+        providers=providers,
         device=options.device,
-        row_invariant=options.row_invariant,
-        weight_memory=options.own.get("weight_memory"),
+        row_invariant=invariant,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,6 @@ class OnnxModel(OrtModel[Graph]):
         providers: Sequence[str] = (),
         device: str | None = None,
         row_invariant: bool | None = None,
-        weight_memory: int | None = None,
     ) -> OnnxModel:
         """Load a graph that ``edgedec export`` wrote.
 
@@ -93,8 +92,6 @@ class OnnxModel(OrtModel[Graph]):
                 on the CPU; of a smaller model, which it would slow down, it pads attention alone,
                 in graphs exported for it, and claims invariance if that or no padding gives it.
                 For a draft model use False: only the target's logits decide the text.
-            weight_memory: most bytes of weights in memory at once; what is beyond is read from the
-                disk in every pass (see ``streaming``). None keeps all of them.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
@@ -102,23 +99,31 @@ class OnnxModel(OrtModel[Graph]):
                 was asked for and no padding achieves it here.
 
         """
+
+        def inference(file: Path, stored: ModelFile, threads: int) -> Any:
+            kept = open_kept(file, stored, threads, providers, device)
+            return kept or open_inference(file, stored, threads, providers, device)
+
+        return cls._load(path, inference, threads, row_invariant)
+
+    @classmethod
+    def _load(
+        cls,
+        path: Path | str,
+        open_graph: Callable[[Path, ModelFile, int], Any],
+        threads: int | None,
+        row_invariant: bool | None,
+    ) -> OnnxModel:
+        """Load a graph by a function of its file, what is stored in it, and threads."""
         file = model_file(path, MODEL_FILE)
         stored = read_model_file(file)
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
-        kind = cls
-        if weight_memory is None:
-            inference: Any = open_kept(file, stored, threads, providers, device)
-            inference = inference or open_inference(file, stored, threads, providers, device)
-        else:
-            from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel, open_streamed
-
-            kind = StreamedOnnxModel
-            inference = open_streamed(file, threads, weight_memory, providers)
+        inference = open_graph(file, stored, threads)
         graph = Graph.of(inference, facts, str(file))
         _check_cache(file, graph, inference.get_providers())
         padding = _padding(file, stored, graph, threads, row_invariant)
-        return kind(file, graph, stored.weight_bytes, padding, threads)
+        return cls(file, graph, stored.weight_bytes, padding, threads)
 
     def open(self, capacity: int) -> OnnxSession:
         """Return a new, empty session."""

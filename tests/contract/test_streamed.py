@@ -13,6 +13,7 @@ from tiny_models import write_tiny_model
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.streaming import pager
+from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
 from edgedec.runtimes.onnx.streaming.opening import block_sizes
 from edgedec.runtimes.onnx.streaming.pager import peak_bytes
 from edgedec.testing import SessionContract
@@ -44,10 +45,10 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
             written[weights] = tmp_path_factory.mktemp(weights)
             write_tiny_model(written[weights], weights, **LARGER)
         folder = written[weights]
-        memory = None
-        if share is not None:
-            memory = int(share * sum(block_sizes(folder / "model.onnx")))
-        return OnnxModel.load(folder, threads=1, weight_memory=memory, **more)
+        if share is None:
+            return OnnxModel.load(folder, threads=1, **more)
+        memory = int(share * sum(block_sizes(folder / "model.onnx")))
+        return StreamedOnnxModel.stream(folder, memory, threads=1, **more)
 
     return load
 
@@ -88,8 +89,8 @@ def test_every_kind_of_decoder_is_cut(name: str, tmp_path: Path) -> None:
     file = tmp_path / "model.onnx"
     whole = OnnxModel.load(tmp_path, threads=1, row_invariant=False)
     sizes = block_sizes(file)
-    streamed = OnnxModel.load(
-        tmp_path, threads=1, row_invariant=False, weight_memory=peak_bytes(sizes, sizes)
+    streamed = StreamedOnnxModel.stream(
+        tmp_path, peak_bytes(sizes, sizes), threads=1, row_invariant=False
     )
     assert 0 < streamed.graph.inference.streamed_bytes <= sum(sizes)
     np.testing.assert_array_equal(logits(streamed), logits(whole))
@@ -100,7 +101,7 @@ def test_rows_of_their_own_are_cut_too(weights: str, tmp_path: Path) -> None:
     write_tiny_model(tmp_path, weights, own_rows=True, **LARGER)
     whole = OnnxModel.load(tmp_path, threads=1, row_invariant=True)
     memory = int(SHARE * sum(block_sizes(tmp_path / "model.onnx")))
-    streamed = OnnxModel.load(tmp_path, threads=1, row_invariant=True, weight_memory=memory)
+    streamed = StreamedOnnxModel.stream(tmp_path, memory, threads=1, row_invariant=True)
     assert streamed.padding == whole.padding
     np.testing.assert_array_equal(logits(streamed), logits(whole))
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import filters
 from edgedec.decoding.sampling.race import race
+from edgedec.decoding.sampling.state import SamplingState
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
 from edgedec.errors import SessionError, StateError
-
-if TYPE_CHECKING:
-    from edgedec.decoding.sampling.sampler import Sampler
 
 # exp(-80) is still a normal float32; -inf would make 0 * inf in the entropy.
 _NEGLIGIBLE = np.float32(-80)
@@ -29,7 +25,9 @@ class Rows:
     view.
     """
 
-    def __init__(self, sampler: Sampler, scored: Pass, tree: TokenTree, purpose: Purpose) -> None:
+    def __init__(
+        self, sampler: SamplingState, scored: Pass, tree: TokenTree, purpose: Purpose
+    ) -> None:
         self._sampler = sampler
         self._scored = scored
         self._tree = tree

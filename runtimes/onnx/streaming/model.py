@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from edgedec.bundle.onnx_file import ModelFile
 from edgedec.decoding.session_abilities import OnPhase, Phase
 from edgedec.hardware.resident import release_free
 from edgedec.runtimes.onnx.graph import Graph
@@ -14,10 +15,8 @@ from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.padding import Padding
 from edgedec.runtimes.onnx.passes import Passes
 from edgedec.runtimes.onnx.session import OnnxSession
+from edgedec.runtimes.onnx.streaming.chain import Chain
 from edgedec.runtimes.onnx.streaming.opening import open_streamed
-
-__all__ = ["StreamedOnnxModel", "open_streamed"]
-
 
 # Rows of a pass whose activations are worth giving back to the system.
 _WIDE = 16
@@ -58,7 +57,7 @@ class StreamedOnnxSession(OnnxSession):
 
 
 class StreamedOnnxModel(OnnxModel):
-    """A model whose weights pass through memory."""
+    """A model whose weights pass through memory; made by ``StreamedOnnxModel.stream``."""
 
     session = StreamedOnnxSession
 
@@ -67,3 +66,32 @@ class StreamedOnnxModel(OnnxModel):
     ) -> None:
         super().__init__(file, graph, weight_bytes, padding, threads)
         self.capabilities = dataclasses.replace(self.capabilities, phases=True)
+
+    @classmethod
+    def stream(
+        cls,
+        path: Path | str,
+        weight_memory: int,
+        *,
+        threads: int | None = None,
+        providers: Sequence[str] = (),
+        row_invariant: bool | None = None,
+    ) -> OnnxModel:
+        """Load a graph whose weights are read from the disk in every pass.
+
+        Args:
+            path: ``model.onnx``, or its folder.
+            weight_memory: most bytes of weights in memory at once.
+            threads: see ``OnnxModel.load``.
+            providers: the CPU's or none.
+            row_invariant: see ``OnnxModel.load``.
+
+        Raises:
+            EdgedecError: see ``open_streamed`` and ``OnnxModel.load``.
+
+        """
+
+        def inference(file: Path, _stored: ModelFile, threads: int) -> Chain:
+            return open_streamed(file, threads, weight_memory, providers)
+
+        return cls._load(path, inference, threads, row_invariant)

@@ -24,6 +24,7 @@ from edgedec.export.onnx import GraphOptions, write_model
 from edgedec.models.registry import spec_for
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes.onnx.model import OnnxModel
+from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
 from edgedec.runtimes.onnx.streaming.opening import block_sizes
 from edgedec.testing import FakeModel, TableConstraint
 from edgedec.testing.decoding import decode, request
@@ -73,7 +74,7 @@ def streamed_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) 
     larger = {"num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 512}
     write_graph(folder, "model.norm.weight", ALL, value, **larger)
     memory = int(0.6 * sum(block_sizes(folder / "model.onnx")))
-    return OnnxModel.load(folder, threads=1, weight_memory=memory, row_invariant=False)
+    return StreamedOnnxModel.stream(folder, memory, threads=1, row_invariant=False)
 
 
 def llama_model(

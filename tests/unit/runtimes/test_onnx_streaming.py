@@ -28,6 +28,7 @@ from edgedec.errors import (
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.streaming import chain, opening, pages, prepared
 from edgedec.runtimes.onnx.streaming.cutting import CutGraph
+from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
 from edgedec.runtimes.onnx.streaming.opening import block_sizes
 from edgedec.runtimes.onnx.streaming.pager import peak_bytes, streamed_bytes
 
@@ -52,7 +53,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def load(folder: Path, share: float = 0.6) -> OnnxModel:
     memory = int(share * sum(block_sizes(folder / "model.onnx")))
-    return OnnxModel.load(folder, threads=1, row_invariant=False, weight_memory=memory)
+    return StreamedOnnxModel.stream(folder, memory, threads=1, row_invariant=False)
 
 
 @pytest.fixture
@@ -252,14 +253,14 @@ def test_a_cache_that_cannot_be_written_is_a_clear_error(
 
 def test_what_cannot_be_streamed_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MemoryBudgetError, match=r"take up to [\d.]+ MB, give at least as much"):
-        OnnxModel.load(folder, weight_memory=10_000)
+        StreamedOnnxModel.stream(folder, 10_000)
     with pytest.raises(InputError, match="on the CPU only"):
-        OnnxModel.load(folder, weight_memory=10**9, providers=["CUDAExecutionProvider"])
+        StreamedOnnxModel.stream(folder, 10**9, providers=["CUDAExecutionProvider"])
     with pytest.raises(BundleError, match="not an ONNX model"):
         CutGraph(b"\x00damaged", "a file")
     monkeypatch.setattr(pages.sys, "platform", "darwin")
     with pytest.raises(RuntimeUnavailable, match="on Linux only"):
-        OnnxModel.load(folder, weight_memory=10**9)
+        StreamedOnnxModel.stream(folder, 10**9)
 
 
 # -- threads and memory -------------------------------------------------------------------------

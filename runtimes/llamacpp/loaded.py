@@ -1,0 +1,83 @@
+"""Weights on llama.cpp as their sessions see them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgedec.decoding.session import Capabilities, ModelInfo, Rollback
+from edgedec.errors import StateError
+from edgedec.runtimes.llamacpp.context import CHUNK, Context, Settings, head_rows
+from edgedec.runtimes.llamacpp.facts import Facts, eos_ids, fingerprint, first_padding, least_cells
+from edgedec.runtimes.llamacpp.library import StopFlag, Weights, api
+
+_TOP_K = 8
+
+
+class LoadedWeights:
+    """Weights, and what all sessions over them share.
+
+    Attributes:
+        info: facts about the model.
+        capabilities: features of its sessions.
+        fingerprint: identifies it in saved states: its weights, and the types of keys and values.
+        first_padding: the column where tokens end and padding begins.
+        state_bytes: of a saved state without its tokens.
+
+    """
+
+    def __init__(self, file: Path, weights: Weights, settings: Settings, facts: Facts) -> None:
+        # Now: the file may be another one when a state is saved.
+        kinds = f"{settings.kv} {settings.flash_attention}"
+        self.fingerprint = f"{fingerprint(file)} {kinds} {api.llama_version().decode()}"
+        self._weights: Weights | None = weights
+        self._settings = settings
+        pointer, vocab = weights.pointer, weights.vocab
+        vocab_size = int(api.llama_vocab_n_tokens(vocab))
+        self.first_padding = first_padding(weights)
+        self.state_bytes = facts.state_bytes
+        self.capabilities = Capabilities(
+            branches=head_rows(vocab_size) if facts.rollback is Rollback.ANY else 1,
+            rollback=facts.rollback,
+            top_k=min(_TOP_K, vocab_size),
+            row_invariant=settings.paired,
+            snapshot=True,
+        )
+        self.info = ModelInfo(
+            name=weights.text("general.name") or file.stem,
+            vocab_size=vocab_size,
+            eos_ids=eos_ids(weights),
+            max_context=int(api.llama_model_n_ctx_train(pointer)),
+            kv_bytes_per_token=facts.kv_bytes_per_token,
+            weight_bytes=int(api.llama_model_size(pointer)),
+            threads=settings.threads,
+            scratch_bytes_per_token=_scratch_bytes(settings, int(api.llama_model_n_head(pointer))),
+        )
+
+    @property
+    def weights(self) -> Weights:
+        """The loaded weights; StateError once the model is closed."""
+        if self._weights is None:
+            raise StateError("the model is closed: load it again")
+        return self._weights
+
+    def least_cells(self, capacity: int) -> int:
+        """Return the cells of a new session of this capacity."""
+        return least_cells(self.weights, capacity)
+
+    def new_context(self, cells: int, stop: StopFlag | None = None) -> Context:
+        """Return a context for one session."""
+        return Context(self.weights, self._settings, cells, stop)
+
+    def close(self) -> None:
+        """Release the weights, which are freed when the last session is closed, too."""
+        self._weights = None
+
+
+def _scratch_bytes(settings: Settings, heads: int) -> int:
+    """Return the bytes of a chunk's attention for each token of the cache.
+
+    Its scores are computed for all heads at once, and converted to f16 if values are f16. Flash
+    attention needs no scores; the mask is always there.
+    """
+    scores = 0 if settings.flash_attention else heads * (6 if settings.kv == "f16" else 4)
+    return CHUNK * (scores + 4)
