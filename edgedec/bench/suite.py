@@ -31,6 +31,7 @@ from edgedec.bench.sections.plans import planner
 from edgedec.bench.sections.prefill import prefill
 from edgedec.bench.sections.serve import serve
 from edgedec.bench.sections.streaming import streaming, streaming_gguf
+from edgedec.bench.sections.streaming_peer import streaming_peer
 from edgedec.bench.sections.trust import simulation_trust
 from edgedec.bench.workloads import random_prompts
 from edgedec.bench.workshop import GROWN, Suite
@@ -115,6 +116,7 @@ _SECTIONS = (
     first_token,
     streaming,
     streaming_gguf,
+    streaming_peer,
     grammar,
     serve,
     fixed_shapes,

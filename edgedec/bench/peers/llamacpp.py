@@ -120,6 +120,7 @@ def run(request: Request, tools: Tools) -> dict[str, Any]:
             program, "-m", request["models"]["target"], *draft, "-f", file.name,
             "-n", str(request["tokens"] - 1), "-c", str(request["context"]), "--temp", "0",
             "--ignore-eos", "-t", threads, "-td", threads, "-fa", settings["flash"], *drafter,
+            *(() if settings.get("repack", True) else ("--no-repack",)),
         ]  # fmt: skip
         output, said = _said([str(part) for part in command])
     encoded, decoded = _ENCODED.search(said), _DECODED.search(said)

@@ -74,13 +74,22 @@ def execute(
 
 
 def ask(
-    python: Path, peer: Path, request: Mapping[str, Any], log: Path, limit_s: float
+    python: Path,
+    peer: Path,
+    request: Mapping[str, Any],
+    log: Path,
+    limit_s: float,
+    *,
+    within: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Run one task of a peer in its environment; return its answer, or raise Failed."""
+    """Run one task of a peer in its environment; return its answer, or raise Failed.
+
+    The command begins with ``within``, which may put limits on it.
+    """
     with tempfile.TemporaryDirectory() as name:
         asked, answer = Path(name, "request.json"), Path(name, "answer.json")
         asked.write_text(json.dumps(request), "utf-8")
-        execute([python, "-I", _CHILD, peer, asked, answer], log, limit_s, _QUIET)
+        execute([*within, python, "-I", _CHILD, peer, asked, answer], log, limit_s, _QUIET)
         try:
             found = json_object(answer.read_bytes())
         except OSError:

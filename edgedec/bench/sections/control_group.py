@@ -13,7 +13,7 @@ from pathlib import Path
 _ROOT = Path("/sys/fs/cgroup")
 _ENTER = (
     "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid()));"
-    " os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
+    " os.execv(sys.argv[2], sys.argv[2:])"
 )
 
 
@@ -32,12 +32,15 @@ class ControlGroup:
                 return int((self.folder / name).read_text("ascii"))
         return None
 
+    @property
+    def entering(self) -> list[str]:
+        """The beginning of a command that runs the program named after it inside the group."""
+        return [sys.executable, "-c", _ENTER, str(self.folder / "cgroup.procs")]
+
 
 def run(arguments: Sequence[str], group: ControlGroup | None) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments, inside a group if one is given."""
-    command = [sys.executable, *arguments]
-    if group is not None:
-        command = [sys.executable, "-c", _ENTER, str(group.folder / "cgroup.procs"), *arguments]
+    command = [*(group.entering if group else ()), sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,49 +32,41 @@ from edgedec.runtimes.onnx.streaming.opening import block_sizes
 from edgedec.runtimes.onnx.streaming.prepared import prepared
 
 SHARES = (0.6, 0.35)
-_MOST_PROMPTS = 3
-_PLAIN_TOKENS, _TOKENS = 12, 96
+# The larger one is rounded plainly: calibrating it takes a quarter of an hour.
+_TARGETS = {GROWN: None, "target-1b": 128}
+MOST_PROMPTS = 3
+_PLAIN_TOKENS, TOKENS = 12, 96
 # Programs and libraries, and what reading a prompt takes for a moment.
 _PROGRAMS = 90 << 20
 
 
 def streaming(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure the grown target in memory for 60% and 35% of its packed weights."""
-    bundle = suite.shop.bundle("int4", target=GROWN)
-    (source,) = every_format(bundle, None)["target"]
-    if kept_bytes(source.path) is None:
-        preparing.prepare(source.path)
-    packed = sum(block_sizes(source.path))
-    kept = prepared(source.path)
-    blocks = [path for one in kept for path in (one.graph, one.weights)]
-    others = [p for p in blocks[0].parent.parent.parent.glob("packed/*/*") if p.is_file()]
-    files = [*blocks, *others, *(p for p in source.path.parent.iterdir() if p.is_file())]
-    runs = _Runs(suite, recorder, bundle, files, {"row_invariant": True})
-    plain = runs.run("resident", None, None, draft=PLAIN)
-    needed = runs.run("streamed, no limit", None, packed // 2, draft=PLAIN)
-    process = needed["anonymous_bytes"] - packed // 2 + _PROGRAMS
+    """Measure grown targets in memory for 60% and 35% of their packed weights."""
     rows = []
-    for share in SHARES:
-        held = int(share * packed)
-        limit = process + held
-        found = {
-            "paged by the system": runs.run("paged", limit, None, draft=PLAIN),
-            "streamed": runs.run("streamed", limit, held, draft=PLAIN),
-            "streamed, drafts": runs.run("streamed, drafts", limit, held, draft="hybrid"),
-        }
-        for name, one in found.items():
-            rows.append({
-                "share": share,
-                "way": name,
-                "ms_per_token": 1e3 * one["tpot_s"],
-                "of_paged": found["paged by the system"]["tpot_s"] / one["tpot_s"],
-                "of_streamed": found["streamed"]["tpot_s"] / one["tpot_s"],
-                "of_resident": plain["tpot_s"] / one["tpot_s"],
-                "read_mb_per_pass": one["read_bytes_per_pass"] / 1e6,
-                "tokens_per_pass": one["tokens_per_pass"],
-                "identical": _same(plain["texts"], one["texts"]),
-            })  # fmt: skip
-            recorder.add(kind="row", packed_bytes=packed, limit_bytes=limit, **rows[-1])
+    for preset, block_size in _TARGETS.items():
+        store = Storage.of(suite, recorder, preset, block_size)
+        plain = store.runs.run("resident", None, None, draft=PLAIN)
+        for share in SHARES:
+            limit, held = store.limit(share)
+            found = {
+                "paged by the system": store.runs.run("paged", limit, None, draft=PLAIN),
+                "streamed": store.runs.run("streamed", limit, held, draft=PLAIN),
+                "streamed, drafts": store.runs.run("streamed, drafts", limit, held, draft="hybrid"),
+            }
+            for name, one in found.items():
+                rows.append({
+                    "target": preset,
+                    "share": share,
+                    "way": name,
+                    "ms_per_token": 1e3 * one["tpot_s"],
+                    "of_paged": found["paged by the system"]["tpot_s"] / one["tpot_s"],
+                    "of_streamed": found["streamed"]["tpot_s"] / one["tpot_s"],
+                    "of_resident": plain["tpot_s"] / one["tpot_s"],
+                    "read_mb_per_pass": one["read_bytes_per_pass"] / 1e6,
+                    "tokens_per_pass": one["tokens_per_pass"],
+                    "identical": _same(plain["texts"], one["texts"]),
+                })  # fmt: skip
+                recorder.add(kind="row", packed_bytes=store.packed, limit_bytes=limit, **rows[-1])
     return rows
 
 
@@ -81,8 +74,8 @@ def streaming_gguf(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure the grown target under llama.cpp's own mapping, in memory for 60% and 35% of it."""
     target, draft = suite.shop.gguf("target", "q4_0", GROWN), suite.shop.gguf("draft", "q8_0")
     options = {"draft_model": str(draft), "mmap": True}
-    repacked = _Runs(suite, recorder, target, [target, draft], options)
-    runs = _Runs(suite, recorder, target, [target, draft], {**options, "repack": False})
+    repacked = Runs(suite, recorder, target, [target, draft], options)
+    runs = Runs(suite, recorder, target, [target, draft], {**options, "repack": False})
     resident = {
         "in memory, repacked": repacked.run("resident, repacked", None, None, draft=PLAIN),
         "in memory": runs.run("resident", None, None, draft=PLAIN),
@@ -124,7 +117,7 @@ def _same(texts: list[list[int]], others: list[list[int]]) -> int:
     return sum(all(a == b for a, b in zip(*pair, strict=False)) for pair in both)
 
 
-class _Runs:
+class Runs:
     """Runs of one pair, whose ``files`` are cold at the beginning of each."""
 
     def __init__(
@@ -140,16 +133,15 @@ class _Runs:
 
     def run(self, name: str, limit: int | None, held: int | None, *, draft: str) -> dict[str, Any]:
         """Decode in a process of its own; ``held`` bytes of weights are in memory at once."""
-        for file in self._files:
-            _cool(file)
+        cool(self._files)
         options = {**self._options, "draft": draft}
         if draft == PLAIN:
             options.pop("draft_model", None)
         task = {
             "bundle": str(self._model),
             "options": options | ({} if held is None else {"weight_memory": held}),
-            "prompts": min(self._suite.prompts, _MOST_PROMPTS),
-            "tokens": _PLAIN_TOKENS if draft == PLAIN else _TOKENS,
+            "prompts": min(self._suite.prompts, MOST_PROMPTS),
+            "tokens": _PLAIN_TOKENS if draft == PLAIN else TOKENS,
         }
         arguments = ["-m", "edgedec.bench.sections.streaming", json.dumps(task)]
         with nullcontext() if limit is None else limited(limit) as group:
@@ -168,10 +160,50 @@ class _Runs:
         return found
 
 
-def _cool(file: Path) -> None:
-    """Drop a file's pages from the page cache."""
-    with file.open("rb") as stream:
-        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """An exported pair whose target is streamed.
+
+    Attributes:
+        runs: of this pair, row-invariant.
+        packed: bytes of the target's packed weights.
+        process: bytes that the process needs beside the weights.
+
+    """
+
+    runs: Runs
+    packed: int
+    process: int
+
+    @classmethod
+    def of(
+        cls, suite: Suite, recorder: Recorder, preset: str = GROWN, block_size: int | None = None
+    ) -> Storage:
+        """Prepare a grown target's files, and measure what its process needs."""
+        bundle = suite.shop.bundle("int4", target=preset, block_size=block_size)
+        (source,) = every_format(bundle, None)["target"]
+        if kept_bytes(source.path) is None:
+            preparing.prepare(source.path)
+        packed = sum(block_sizes(source.path))
+        kept = prepared(source.path)
+        blocks = [path for one in kept for path in (one.graph, one.weights)]
+        others = [p for p in blocks[0].parent.parent.parent.glob("packed/*/*") if p.is_file()]
+        files = [*blocks, *others, *(p for p in source.path.parent.iterdir() if p.is_file())]
+        runs = Runs(suite, recorder, bundle, files, {"row_invariant": True})
+        needed = runs.run("streamed, no limit", None, packed // 2, draft=PLAIN)
+        return cls(runs, packed, needed["anonymous_bytes"] - packed // 2 + _PROGRAMS)
+
+    def limit(self, share: float) -> tuple[int, int]:
+        """Return the bytes of all memory, and of weights in it, for this share of the weights."""
+        held = int(share * self.packed)
+        return self.process + held, held
+
+
+def cool(files: Sequence[Path]) -> None:
+    """Drop files' pages from the page cache."""
+    for file in files:
+        with file.open("rb") as stream:
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 # -- in the child process ------------------------------------------------------------------------

@@ -1,0 +1,99 @@
+"""Races a streamed target with drafts against llama.cpp's speculation over mapped weights.
+
+Both have the same pair, prompts and limit of memory, in a control group of their own, and cold
+files. llama.cpp maps its weights and leaves them as the file has them: those that it reorders are a
+copy in memory, for which such a limit has no room.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from edgedec.bench.peers import llamacpp
+from edgedec.bench.race import environment
+from edgedec.bench.race.children import Failed, ask
+from edgedec.bench.race.protocol import file_of
+from edgedec.bench.records import Recorder, Row
+from edgedec.bench.sections.control_group import limited
+from edgedec.bench.sections.streaming import MOST_PROMPTS, SHARES, TOKENS, Storage, cool
+from edgedec.bench.workshop import GROWN, Suite
+from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.hardware.device import available_cores
+from edgedec.models.demo.heldout import heldout_prompts
+
+# The kind that drafts as ours does, at lengths for cheap passes and for dear ones, and a draft
+# model alone.
+_WAYS = (("draft+ngram", 4), ("draft+ngram", 8), ("draft+ngram", 16), ("draft", 8))
+_LIMIT_S = 300.0
+
+
+def streaming_peer(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Race the grown target in memory for 60% and 35% of its packed weights."""
+    peer = _Peer(suite)
+    store = Storage.of(suite, recorder)
+    rows: list[Row] = []
+    for share in SHARES:
+        limit, held = store.limit(share)
+        ours = store.runs.run("streamed, drafts", limit, held, draft="hybrid")
+        rows.append(
+            {"share": share, "way": "streamed, drafts", "ms_per_token": 1e3 * ours["tpot_s"]}
+        )
+        for kind, length in _WAYS:
+            row: Row = {"share": share, "way": f"llama.cpp, {kind} of {length}"}
+            try:
+                runs = peer.runs(kind, length, limit)
+                row["ms_per_token"] = sum(map(_ms_per_token, runs)) / len(runs)
+                row["slower"] = row["ms_per_token"] / (1e3 * ours["tpot_s"])
+            except Failed as error:
+                runs, row["ended"] = [], str(error)
+            rows.append(row)
+            for one in runs:
+                recorder.add(kind="run", share=share, way=row["way"], **_facts(one))
+        for row in rows[-len(_WAYS) - 1 :]:
+            recorder.add(kind="row", limit_bytes=limit, **row)
+    return rows
+
+
+class _Peer:
+    """llama.cpp's program, where ``make peers`` builds it, and the pair in its format."""
+
+    def __init__(self, suite: Suite) -> None:
+        try:
+            self._environment = environment.make(llamacpp, suite.shop.work)
+        except Failed as error:
+            raise RuntimeUnavailable(f"llama.cpp cannot be built: {error}") from None
+        self._log = suite.shop.work / "logs" / "streaming-peer.log"
+        self._models = {
+            "target": str(suite.shop.gguf("target", "q4_0", GROWN)),
+            "draft": str(suite.shop.gguf("draft", "q8_0")),
+        }
+        self._prompts = heldout_prompts(min(suite.prompts, MOST_PROMPTS))
+        self._threads = suite.threads or available_cores()
+
+    def runs(self, kind: str, length: int, limit: int) -> list[dict[str, Any]]:
+        """Return the program's figures for each prompt."""
+        return [self._run(prompt.text, kind, length, limit) for prompt in self._prompts]
+
+    def _run(self, prompt: str, kind: str, length: int, limit: int) -> dict[str, Any]:
+        cool([Path(file) for file in self._models.values()])
+        request = {
+            **self._environment.common, "task": "run", "models": self._models, "prompt": prompt,
+            "kind": kind, "settings": {"length": length, "flash": "off", "repack": False},
+            "tokens": TOKENS, "context": 1024, "threads": self._threads,
+        }  # fmt: skip
+        with limited(limit) as group:
+            if group is None:
+                raise InputError("no control group can be made: run as root")
+            python = self._environment.python
+            return ask(
+                python, file_of(llamacpp), request, self._log, _LIMIT_S, within=group.entering
+            )
+
+
+def _facts(run: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in run.items() if key != "text"}
+
+
+def _ms_per_token(run: dict[str, Any]) -> float:
+    return 1e3 * float(run["times"]["decode_s"]) / int(run["times"]["decoded"])
