@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from edgedec.bench.records import Recorder, Row
 from edgedec.errors import InputError
+from edgedec.hardware.energy import EnergyMeter
 from edgedec.pipeline import GenerateOptions, Generation
 
 _LOSS = 0.98
@@ -65,6 +66,9 @@ class Comparison:
         tpot_s: candidate -> seconds per token after the first round, one per prompt.
         identical: candidate -> number of texts equal to the baseline's, token for token.
         prompts: their names, in the same order.
+        joules: candidate -> energy of each of its texts, of the whole machine, prompts included;
+            None where the machine does not tell.
+        tokens: candidate -> emitted tokens of the same texts.
 
     """
 
@@ -72,6 +76,8 @@ class Comparison:
     tpot_s: dict[str, list[float]] = field(default_factory=dict)
     identical: dict[str, int] = field(default_factory=dict)
     prompts: list[str] = field(default_factory=list)
+    joules: dict[str, list[float | None]] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
 
     def add(self, prompt: str, runs: Mapping[str, Sequence[Generation]]) -> None:
         """Add one prompt's runs by candidate; left out if one of them has no TPOT."""
@@ -93,6 +99,13 @@ class Comparison:
         pairs = zip(self.tpot_s[self.baseline], self.tpot_s[name], strict=True)
         return [plain / other for plain, other in pairs]
 
+    def joules_per_token(self, name: str) -> float | None:
+        """Return a candidate's energy a token; None if any text's is unknown."""
+        known = [one for one in self.joules.get(name, ()) if one is not None]
+        if not known or len(known) < len(self.joules[name]):
+            return None
+        return sum(known) / self.tokens[name]
+
     def losses(self, name: str) -> list[str]:
         """Return prompts that took more than 2% longer than with the baseline."""
         ratios = zip(self.prompts, self.ratios(name), strict=True)
@@ -100,7 +113,7 @@ class Comparison:
 
     def summary(self, name: str) -> dict[str, float | int]:
         """Return a candidate's figures for a table."""
-        ratios = self.ratios(name)
+        ratios, joules = self.ratios(name), self.joules_per_token(name)
         return {
             "tokens_per_second": len(self.tpot_s[name]) / sum(self.tpot_s[name]),
             "speedup": self.speedup(name),
@@ -109,6 +122,7 @@ class Comparison:
             "below_0.98": len(self.losses(name)),
             "identical": self.identical[name],
             "prompts": len(ratios),
+            **({} if joules is None else {"joules_per_token": joules}),
         }
 
     def rows(self) -> list[Row]:
@@ -164,10 +178,14 @@ def compare(
         pipeline.generate(prompts[0][1], each[0])
         progress.step()
     for index, ((label, prompt), chosen) in enumerate(zip(prompts, each, strict=True)):
-        runs = _in_turn(candidates, prompt, chosen, range(index, index + repeats), progress)
+        turns = range(index, index + repeats)
+        runs = _in_turn(candidates, prompt, chosen, turns, progress, result)
         for name, generations in runs.items():
-            for generation in generations:
-                recorder.add(kind="run", candidate=name, prompt=label, **facts(generation))
+            used = result.joules[name][-repeats:]
+            for generation, joules in zip(generations, used, strict=True):
+                recorder.add(
+                    kind="run", candidate=name, prompt=label, joules=joules, **facts(generation)
+                )
         result.add(label, runs)
     if not result.tpot_s[names[0]]:
         raise InputError("every text came in one round: nothing to time, let them be longer")
@@ -181,14 +199,22 @@ def _in_turn(
     options: GenerateOptions,
     turns: range,
     progress: Progress,
+    result: Comparison,
 ) -> dict[str, list[Generation]]:
-    """Decode a prompt with every candidate in each turn; the turn decides which goes first."""
-    names = list(candidates)
+    """Decode a prompt with every candidate in each turn; the turn decides which goes first.
+
+    The energy that each text takes is added to ``result``.
+    """
+    names, meter = list(candidates), EnergyMeter()
     runs: dict[str, list[Generation]] = {name: [] for name in names}
     for turn in turns:
         first = turn % len(names)
         for name in names[first:] + names[:first]:
-            runs[name].append(candidates[name].generate(prompt, options))
+            meter.used()
+            done = candidates[name].generate(prompt, options)
+            result.joules.setdefault(name, []).append(meter.used())
+            result.tokens[name] = result.tokens.get(name, 0) + done.metrics.emitted
+            runs[name].append(done)
             progress.step()
     return runs
 

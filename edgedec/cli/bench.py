@@ -63,7 +63,9 @@ def command(
     that does other things as well, only ratios within one run mean anything. A speed-up is plain
     seconds per token over the drafter's, without the first round; worst is the worst prompt's;
     identical counts the prompts with the same tokens as plain decoding without padding (quantised
-    weights may differ at near-ties, see `edgedec verify`).
+    weights may differ at near-ties, see `edgedec verify`). J/token, on Linux where the processor's
+    counters (as root) or a discharging battery tell, is the whole machine's energy over a text,
+    prompt included.
 
     Lines of --prompts may be Spec-Bench's questions: {"question_id": 1, "category": "math",
     "turns": ["...", "..."]}. Turns are then asked one after the other, through the chat template if
@@ -132,12 +134,16 @@ def _rows(found: Comparison, categories: list[dict[str, Any]]) -> dict[str, Any]
 
 
 def _print(found: Comparison, categories: list[dict[str, Any]]) -> None:
-    click.echo(f"{'':12}{'tokens/s':>10}{'speed-up':>10}{'worst':>8}{'identical':>12}")
-    for name in found.tpot_s:
-        row = found.summary(name)
+    rows = {name: found.summary(name) for name in found.tpot_s}
+    energy = all("joules_per_token" in row for row in rows.values())
+    head = f"{'':12}{'tokens/s':>10}{'speed-up':>10}{'worst':>8}{'identical':>12}"
+    click.echo(head + (f"{'J/token':>10}" if energy else ""))
+    for name, row in rows.items():
+        same = f"{row['identical']} of {row['prompts']}"
         click.echo(
             f"{name:12}{row['tokens_per_second']:10.0f}{row['speedup']:9.2f}x"
-            f"{row['worst_ratio']:7.2f}x{row['identical']:>6} of {row['prompts']}"
+            f"{row['worst_ratio']:7.2f}x{same:>12}"
+            + (f"{row['joules_per_token']:10.3g}" if energy else "")
         )
     if categories:
         _print_categories(categories)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,15 @@ def test_a_race_and_its_records(ask, tmp_path: Path) -> None:
     assert [one["kind"] for one in records[:2]] == ["machine", "about"]
     runs = [one for one in records if one["kind"] == "run"]
     assert len(runs) == 2 * 2 * len(names)
+
+
+def test_energy_is_a_column_where_the_machine_tells(ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "edgedec.bench.compare.EnergyMeter", lambda: SimpleNamespace(used=lambda: 3.0)
+    )
+    head, plain, *_ = ask("--count", 1).stdout.splitlines()
+    assert head.split()[-1] == "J/token"
+    assert float(plain.split()[-1]) == pytest.approx(3 / 12)
 
 
 def test_questions_by_category(ask, questions: Path, tmp_path: Path) -> None:

@@ -99,3 +99,32 @@ def test_what_was_trained_anew_is_exported_anew(
     second = shop.bundle("int4")
     assert second != first
     assert made == [first, second]
+
+
+class Metered:
+    """A meter of a machine on which every text takes 6 joules; what runs between counts nothing."""
+
+    def __init__(self) -> None:
+        self._used = 6.0
+
+    def used(self) -> float:
+        self._used = 6.0 - self._used
+        return self._used
+
+
+def test_energy_is_that_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgedec.bench.compare.EnergyMeter", Metered)
+    found, records = race(plain=Scripted(*[([1, 2], 0.2)] * 3))
+    assert found.summary("plain")["joules_per_token"] == pytest.approx(6 / 3)
+    assert [r["joules"] for r in records if r["kind"] == "run"] == [6, 6, 6]
+
+
+def test_energy_that_is_unknown_for_one_text_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter([0.0, 6.0, 0.0, None, 0.0, 6.0])
+    monkeypatch.setattr(
+        "edgedec.bench.compare.EnergyMeter", lambda: SimpleNamespace(used=lambda: next(answers))
+    )
+    found, _ = race(plain=Scripted(*[([1, 2], 0.2)] * 3))
+    assert "joules_per_token" not in found.summary("plain")

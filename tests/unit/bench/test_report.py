@@ -98,6 +98,16 @@ def test_it_shows_what_was_measured() -> None:
     assert "nothing drafted" in str(titles[1])
 
 
+def test_energy_is_a_column_where_the_machine_told() -> None:
+    assert "joules a token" not in page.html(records())
+    told = records()
+    for one in told:
+        if one["kind"] == "summary":
+            one["joules_per_token"] = 0.125
+    html = page.html(told)
+    assert html.count("<td>0.125</td>") == 2
+
+
 def test_records_without_memory_have_no_plot_of_it() -> None:
     older = records()
     for one in older[-1]["sides"]["none"]["rounds"]:
