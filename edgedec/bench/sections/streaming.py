@@ -37,7 +37,7 @@ _TARGETS = {GROWN: None, "target-1b": 128}
 MOST_PROMPTS = 3
 _PLAIN_TOKENS, TOKENS = 12, 96
 # Programs and libraries, and what reading a prompt takes for a moment.
-_PROGRAMS = 90 << 20
+_PROGRAMS = 110 << 20
 
 
 def streaming(suite: Suite, recorder: Recorder) -> list[Row]:
