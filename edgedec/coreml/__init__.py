@@ -6,8 +6,8 @@ A ``.mlpackage`` is a folder::
     Data/com.apple.CoreML/model.mlmodel           the program: a protobuf message (``messages``)
     Data/com.apple.CoreML/weights/weight.bin      its constants (``blob``)
 
-Nothing here needs coremltools. Its MIL loader and its own storage reader are held against this
-package in ``tests/unit/coreml``.
+Nothing here needs coremltools. ``tests/unit/coreml`` compares coremltools' MIL loader and its own
+storage reader with this package.
 """
 
 from edgedec.coreml.package import Package, package_files

@@ -1,5 +1,5 @@
 """Constrained text: JSON, a JSON schema, a regular expression or a grammar, through llguidance.
 
-``Grammar`` says what a text may be; ``Grammars`` turns it into the ``Constraint`` that decoding
-follows; it alone needs llguidance (extra ``grammar``).
+``Grammar`` describes the allowed texts. ``Grammars`` turns it into the ``Constraint`` that decoding
+follows; only ``Grammars`` needs llguidance (extra ``grammar``).
 """

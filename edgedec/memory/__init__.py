@@ -1,1 +1,1 @@
-"""Sizes caches to fit in memory."""
+"""Estimates memory, sizes caches to fit in it, and holds decoding to a limit."""

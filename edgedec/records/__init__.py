@@ -1,1 +1,1 @@
-"""Records shared by the rooms: places, profiles, recorded texts, plans."""
+"""Records that the other packages exchange: places, profiles, recorded texts, plans."""

@@ -7,7 +7,7 @@
         def model(self):
             return MyModel(...)
 
-``ConstraintContract`` is what a grammar passes.
+``ConstraintContract`` is the contract that a grammar passes.
 """
 
 from edgedec.testing._committing import Committing

@@ -1,1 +1,1 @@
-"""Fuzzing with damaged inputs for every reader of untrusted files."""
+"""Fuzzes every reader of untrusted files with damaged inputs."""

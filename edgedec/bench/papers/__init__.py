@@ -1,1 +1,1 @@
-"""Compares headline figures of papers with the real engine in virtual time."""
+"""Compares the headline figures of papers with the real engine in virtual time."""

@@ -1,1 +1,1 @@
-"""Sections of ``make bench``: one file a promise that is measured, and what they need."""
+"""Sections of ``make bench``: one file per measured claim, and what they share."""

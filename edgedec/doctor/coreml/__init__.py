@@ -1,8 +1,7 @@
 """The self-check of CoreML programs, for owners of Macs: ``edgedec doctor --coreml``.
 
-The numbers to compare with are not stored in a bundle: the interpreter computes them here, from the
-very file that is checked, so that any bundle can be checked and no stored number can be of another
-file.
+The expected numbers are not stored in a bundle: the interpreter computes them here, from the file
+that is checked. So any bundle can be checked, and no stored number can belong to another file.
 """
 
 from edgedec.doctor.coreml.check import check_bundle, check_sample, programs_of
