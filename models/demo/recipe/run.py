@@ -4,8 +4,8 @@
     python models/demo/recipe/run.py --out models/demo
     python models/demo/recipe/run.py --start models/demo --out build/better --target-tokens 18e6
 
-The second form goes on from a pair that was trained before, with its tokenizers; each model becomes
-the mean of what it was and what it is now, and one whose budget is 0 stays what it is.
+The second form goes on from a pair that was trained before, with its tokenizers. The target becomes
+the mean of what it was and what it is then; a model whose budget is 0 stays what it is.
 Needs torch, tokenizers and safetensors, four to five hours on two quiet AVX-512 cores. Interrupt
 it at any time; the same command resumes from the checkpoints in --scratch. On a machine that does
 other work, OMP_WAIT_POLICY=passive keeps waiting threads from burning the core that works.
@@ -124,23 +124,20 @@ def checkpoint(trainer: Trainer, data: Data) -> None:
     write_folder(trainer.model, data.folder / trainer.name, data.tokenizer_file)
 
 
-def train(
-    trainer: Trainer, data: Data, draw: Draw, loss_of: LossOf, options: argparse.Namespace
-) -> Progress:
-    start: Path | None = options.start
-    if not options.no_compile:
+def train(trainer: Trainer, data: Data, draw: Draw, loss_of: LossOf, compiled: bool) -> Progress:
+    if compiled:
         loss_of = torch.compile(loss_of, dynamic=False)
     trainer.fit(draw, loss_of, partial(checkpoint, trainer, data))
     for weight in trainer.model.parameters():
         weight.requires_grad_(False)
-    if start is not None and trainer.schedule.tokens:
-        average(trainer.model, start / trainer.name / "model.safetensors")
-        checkpoint(trainer, data)
     return trainer.progress
 
 
 def average(model: Decoder, file: Path) -> None:
-    """Set weights to the mean of themselves and those they began as (model soups, 2203.05482)."""
+    """Set weights to the mean of themselves and those they began as (model soups, 2203.05482).
+
+    A draft only loses by it: what it began as was taught by another target.
+    """
     before = load_file(file)
     for name, weight in model.state_dict().items():
         weight.add_(before[name].to(weight.dtype)).div_(2)
@@ -160,7 +157,10 @@ def trainer_of(
 def train_target(options: argparse.Namespace, data: Data) -> Trainer:
     trainer = trainer_of("target", TARGET, 1, options.target_tokens, data, options.start)
     loss_of = partial(cross_entropy, trainer.model)
-    train(trainer, data, data.crops.draw, loss_of, options)
+    train(trainer, data, data.crops.draw, loss_of, not options.no_compile)
+    if options.start is not None and trainer.schedule.tokens:
+        average(trainer.model, options.start / trainer.name / "model.safetensors")
+        checkpoint(trainer, data)
     return trainer
 
 
@@ -170,7 +170,7 @@ def train_draft(
     trainer = trainer_of("draft", DRAFT, 2, options.draft_tokens, data, options.start)
     loss_of = partial(distillation_loss, target, trainer.model)
     draw = mixed_draw(data.crops, samples, OWN_TEXT_SHARE)
-    train(trainer, data, draw, loss_of, options)
+    train(trainer, data, draw, loss_of, not options.no_compile)
     return trainer
 
 
@@ -182,7 +182,7 @@ def train_other_draft(
     trainer = trainer_of(name, OTHER_DRAFT, 3, tokens, data, options.start)
     loss_of = partial(cross_entropy, trainer.model)
     draw = mixed_draw(data.crops, texts, OWN_TEXT_SHARE)
-    train(trainer, data, draw, loss_of, options)
+    train(trainer, data, draw, loss_of, not options.no_compile)
     return trainer
 
 
