@@ -15,8 +15,8 @@ from edgedec._support import kept_folders
 from edgedec.errors import EdgedecError, RuntimeUnavailable
 from edgedec.pipeline import Pipeline
 from edgedec.runtimes._ort import packed
-from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.preparing import prepare
+from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
 from edgedec.runtimes.onnx.streaming.opening import block_sizes
 
 SIZES = {"hidden_size": 256, "intermediate_size": 1024, "max_position_embeddings": 2048}
@@ -89,4 +89,4 @@ def test_blocks_are_written_whole_or_not_at_all(disk: Path, folder: Path, leave:
     assert not shelf.exists() or not [*shelf.iterdir()]
     filling.unlink()
     memory = int(0.7 * sum(block_sizes(folder / "model.onnx")))
-    OnnxModel.load(folder, threads=1, row_invariant=False, weight_memory=memory).close()
+    StreamedOnnxModel.stream(folder, memory, threads=1, row_invariant=False).close()

@@ -18,6 +18,7 @@ from edgedec.pipeline import Pipeline
 from edgedec.runtimes._ort import packed
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.preparing import prepare
+from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
 from edgedec.runtimes.onnx.streaming.opening import block_sizes
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP here")
@@ -150,7 +151,7 @@ def test_while_blocks_are_written(
     left = killed(shelf, CUTS, folder, moment)
     age(shelf)
     memory = int(0.7 * sum(block_sizes(folder / "model.onnx")))
-    streamed = OnnxModel.load(folder, threads=1, row_invariant=False, weight_memory=memory)
+    streamed = StreamedOnnxModel.stream(folder, memory, threads=1, row_invariant=False)
     resident = OnnxModel.load(folder, threads=1, row_invariant=False)
     assert np.array_equal(model_logits(streamed), model_logits(resident))
     assert not left.exists()
