@@ -38,7 +38,7 @@ ROWS = 30
 # The emulated screen is taller than any output: what a real one scrolls away stays to be drawn.
 TALL = 600
 LIMIT_S = 900.0
-PROMPT = "def copy_file(source, target):"
+PROMPT = "def format_date(value):"
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 _ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
