@@ -6,9 +6,9 @@ prompt is decoded by every candidate in turn, and the candidate that goes first 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import mean, median
 from typing import Any, Protocol, TypeVar
 
 from edgedec.bench.records import Recorder, Row
@@ -66,9 +66,8 @@ class Comparison:
         tpot_s: candidate -> seconds per token after the first round, one per prompt.
         identical: candidate -> number of texts equal to the baseline's, token for token.
         prompts: their names, in the same order.
-        joules: candidate -> energy of each of its texts, of the whole machine, prompts included;
+        joules: candidate -> the whole machine's energy a token, one per text, prompts included;
             None where the machine does not tell.
-        tokens: candidate -> emitted tokens of the same texts.
 
     """
 
@@ -77,7 +76,6 @@ class Comparison:
     identical: dict[str, int] = field(default_factory=dict)
     prompts: list[str] = field(default_factory=list)
     joules: dict[str, list[float | None]] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
 
     def add(self, prompt: str, runs: Mapping[str, Sequence[Generation]]) -> None:
         """Add one prompt's runs by candidate; left out if one of them has no TPOT."""
@@ -100,11 +98,10 @@ class Comparison:
         return [plain / other for plain, other in pairs]
 
     def joules_per_token(self, name: str) -> float | None:
-        """Return a candidate's energy a token; None if any text's is unknown."""
-        known = [one for one in self.joules.get(name, ()) if one is not None]
-        if not known or len(known) < len(self.joules[name]):
-            return None
-        return sum(known) / self.tokens[name]
+        """Return the mean over a candidate's texts; None if any text's is unknown."""
+        texts = self.joules.get(name, [])
+        known = [one for one in texts if one is not None]
+        return mean(known) if known and len(known) == len(texts) else None
 
     def losses(self, name: str) -> list[str]:
         """Return prompts that took more than 2% longer than with the baseline."""
@@ -178,14 +175,14 @@ def compare(
         pipeline.generate(prompts[0][1], each[0])
         progress.step()
     for index, ((label, prompt), chosen) in enumerate(zip(prompts, each, strict=True)):
+        runs: dict[str, list[Generation]] = {name: [] for name in names}
         turns = range(index, index + repeats)
-        runs = _in_turn(candidates, prompt, chosen, turns, progress, result)
-        for name, generations in runs.items():
-            used = result.joules[name][-repeats:]
-            for generation, joules in zip(generations, used, strict=True):
-                recorder.add(
-                    kind="run", candidate=name, prompt=label, joules=joules, **facts(generation)
-                )
+        for name, done, joules in _in_turn(candidates, prompt, chosen, turns):
+            runs[name].append(done)
+            used = None if joules is None else joules / done.metrics.emitted
+            result.joules.setdefault(name, []).append(used)
+            recorder.add(kind="run", candidate=name, prompt=label, joules=joules, **facts(done))
+            progress.step()
         result.add(label, runs)
     if not result.tpot_s[names[0]]:
         raise InputError("every text came in one round: nothing to time, let them be longer")
@@ -198,25 +195,18 @@ def _in_turn(
     prompt: Asked,
     options: GenerateOptions,
     turns: range,
-    progress: Progress,
-    result: Comparison,
-) -> dict[str, list[Generation]]:
-    """Decode a prompt with every candidate in each turn; the turn decides which goes first.
+) -> Iterator[tuple[str, Generation, float | None]]:
+    """Decode a prompt with every candidate in each turn, which decides who goes first.
 
-    The energy that each text takes is added to ``result``.
+    Yields candidates, their texts, and the joules of each if the machine tells.
     """
     names, meter = list(candidates), EnergyMeter()
-    runs: dict[str, list[Generation]] = {name: [] for name in names}
     for turn in turns:
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             meter.used()
             done = candidates[name].generate(prompt, options)
-            result.joules.setdefault(name, []).append(meter.used())
-            result.tokens[name] = result.tokens.get(name, 0) + done.metrics.emitted
-            runs[name].append(done)
-            progress.step()
-    return runs
+            yield name, done, meter.used()
 
 
 def facts(generation: Generation) -> dict[str, Any]:

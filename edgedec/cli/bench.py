@@ -63,9 +63,8 @@ def command(
     that does other things as well, only ratios within one run mean anything. A speed-up is plain
     seconds per token over the drafter's, without the first round; worst is the worst prompt's;
     identical counts the prompts with the same tokens as plain decoding without padding (quantised
-    weights may differ at near-ties, see `edgedec verify`). J/token, on Linux where the processor's
-    counters (as root) or a discharging battery tell, is the whole machine's energy over a text,
-    prompt included.
+    weights may differ at near-ties, see `edgedec verify`). J/token is the whole machine's energy,
+    prompts included, if Linux reports it: processors' counters (as root) or a discharging battery.
 
     Lines of --prompts may be Spec-Bench's questions: {"question_id": 1, "category": "math",
     "turns": ["...", "..."]}. Turns are then asked one after the other, through the chat template if
