@@ -119,7 +119,7 @@ def _read(file: Path, main: ModelFile) -> ModelFile:
     """Read a graph beside the main one.
 
     Raises:
-        BundleError: it is missing, damaged, or of another model.
+        BundleError: the file is missing or damaged, or belongs to another model.
 
     """
     stored = read_model_file(file)

@@ -35,24 +35,20 @@ def streaming_peer(suite: Suite, recorder: Recorder) -> list[Row]:
     rows: list[Row] = []
     for share in SHARES:
         limit, held = store.limit(share)
-        ours = store.runs.run("streamed, drafts", limit, held, draft="hybrid")
-        rows.append(
-            {"share": share, "way": "streamed, drafts", "ms_per_token": 1e3 * ours["tpot_s"]}
-        )
+        ours = 1e3 * store.runs.run("streamed, drafts", limit, held, draft="hybrid")["tpot_s"]
+        rows.append({"share": share, "way": "streamed, drafts", "ms_per_token": ours})
         for kind, length in _WAYS:
             row: Row = {"share": share, "way": f"llama.cpp, {kind} of {length}"}
             try:
                 runs = peer.runs(kind, length, limit)
-                row["ms_per_token"] = sum(map(_ms_per_token, runs)) / len(runs)
-                row["slower"] = row["ms_per_token"] / (1e3 * ours["tpot_s"])
             except Failed as error:
-                runs, row["ended"] = [], str(error)
-            rows.append(row)
+                rows.append({**row, "ended": str(error)})
+                continue
             for one in runs:
-                recorder.add(kind="run", share=share, way=row["way"], **_facts(one))
-        for row in rows[-len(_WAYS) - 1 :]:
-            recorder.add(kind="row", limit_bytes=limit, **row)
-    return rows
+                recorder.add(kind="run", limit_bytes=limit, **row, **_facts(one))
+            theirs = sum(map(_ms_per_token, runs)) / len(runs)
+            rows.append({**row, "ms_per_token": theirs, "of_ours": theirs / ours})
+    return recorder.table(rows, "row")
 
 
 class _Peer:
