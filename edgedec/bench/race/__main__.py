@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,7 @@ def _run(chosen: dict[str, Any]) -> None:
             tokenizer.vocab_size, warm,
         )  # fmt: skip
         driver.race(entrants, prompts, rules, results, recorder, _say)
-        _report(entrants, prompts, results, gathering, recorder)
+        _report(entrants, prompts, results, gathering, recorder, tokenizer.encode)
     click.echo(f"raw records in {chosen['out'] / 'peers.jsonl'}")
 
 
@@ -174,8 +174,9 @@ def _report(
     results: driver.Results,
     gathering: Gathering,
     recorder: Recorder,
+    encode: Callable[[str], Sequence[int]],
 ) -> None:
-    report = Report(entrants, results, gathering.models)
+    report = Report(entrants, results, gathering.models, encode)
     for kind in dict.fromkeys(text.kind for text in prompts):
         rows = report.rows(kind)
         click.echo(f"\n== {kind}")

@@ -143,7 +143,10 @@ class ModelMaker:
         return self.shop.checkpoint(role, self._preset(role)).resolve()
 
     def bundle(self, weights: str) -> Path:
-        return self.shop.bundle(weights, target=self.preset).resolve()
+        weights, _, block_size = weights.partition("-")
+        return self.shop.bundle(
+            weights, target=self.preset, block_size=int(block_size) if block_size else None
+        ).resolve()
 
     def gguf(self, role: str, weights: str) -> Path:
         return self.shop.gguf(role, weights, self._preset(role)).resolve()

@@ -46,7 +46,7 @@ class Maker(Protocol):
         ...
 
     def bundle(self, weights: str) -> Path:
-        """Return the pair exported by edgedec."""
+        """Return the pair exported by edgedec; ``int4-128``: plainly rounded in such blocks."""
         ...
 
     def gguf(self, role: str, weights: str) -> Path:

@@ -11,6 +11,7 @@ import numpy as np
 
 from edgedec.bench.race.driver import OK, Results, Run, rate
 from edgedec.bench.race.entrants import Entrant
+from edgedec.bench.showcase import repeated_share
 from edgedec.hardware.contention import BUSY
 
 _RESAMPLES = 10_000
@@ -42,15 +43,21 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 class Report:
-    """The figures of a race; ``models`` are records by peer and weights."""
+    """The figures of a race.
+
+    ``models`` are records by peer and weights; ``encode`` turns the texts of peers that return no
+    tokens into some.
+    """
 
     def __init__(
         self,
         entrants: Sequence[Entrant],
         results: Results,
         models: Mapping[tuple[str, str], Mapping[str, Any]],
+        encode: Callable[[str], Sequence[int]],
     ) -> None:
         self._entrants, self._results, self._models = entrants, results, models
+        self._encode = encode
         measured = (model.get("perplexity") for model in models.values())
         self._best_perplexity = min((one for one in measured if one), default=float("inf"))
 
@@ -78,10 +85,16 @@ class Report:
             "prompt_s": spread([run["prompt_s"] for run in good]),
             "perplexity": model.get("perplexity"),
             "weight_bytes": model.get("weight_bytes"),
+            "repeated_8_grams": median(map(self._repeated, good)) if good else None,
             "same": sum(_same(a, b) for a, b in compared) if drafts else None,
             "compared": len(compared) if drafts else None,
             "notes": self._notes(runs, model),
         }
+
+    def _repeated(self, run: Run) -> float:
+        """Return the share of a text's 8-grams that it repeats: what makes drafting easy."""
+        written = run["written"]
+        return repeated_share(self._encode(written) if isinstance(written, str) else written)
 
     def _plain(self, entrant: Entrant) -> str:
         """Return the plain way with the same weights that differs least in its settings."""
@@ -170,6 +183,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "prompt s": lambda row: _cell(row["prompt_s"]),
     "perplexity": lambda row: _cell(row["perplexity"]),
     "MB": lambda row: _cell(row["weight_bytes"] and row["weight_bytes"] / 1e6),
+    "repeats": lambda row: _cell(row["repeated_8_grams"]),
     "text as plain": lambda row: (
         "" if row["compared"] is None else f"{row['same']} of {row['compared']}"
     ),

@@ -31,6 +31,10 @@ RULES = Rules(8, 1, 64, 1, 30.0, 100, Text("warm", "warm", "warm", (1, 2)))
 SETTINGS = {"tokens": 8}
 
 
+def as_bytes(text: str) -> list[int]:
+    return list(text.encode())
+
+
 def entrants(folder: Path, found: Peer, recorder: Recorder, *, earlier: Any = ()) -> list[Entrant]:
     maker = ModelMaker(Workshop(folder, folder), None, folder, {found.NAME: found})
     gathering = Gathering(maker, folder / "work", recorder, earlier, lambda line: None)
@@ -159,7 +163,7 @@ def test_a_broken_peer_is_reported_and_the_others_run(tmp_path: Path, name: str)
     assert "\n" not in failed[0]["reason"]
     # It has no speed to compete with, so it does not go on; the others do.
     assert len(ran(tmp_path)) == 8
-    rows = Report(some, results, {}).rows("code")
+    rows = Report(some, results, {}, as_bytes).rows("code")
     assert [row["prompts"] for row in rows] == [3, 1, 3, 0]
     assert rows[-1]["notes"][0].startswith(f"{outcome} on 1: ")
 
@@ -186,7 +190,7 @@ def test_what_a_hanging_peer_started_ends_with_it(tmp_path: Path) -> None:
 def test_the_table_has_speed_quality_size_and_equal_text(tmp_path: Path) -> None:
     some, results = race(tmp_path, peer(tmp_path))
     models = {("fake", "int4"): {"perplexity": 7.0, "weight_bytes": 2_000_000}}
-    report = Report(some, results, models)
+    report = Report(some, results, models, as_bytes)
     rows = {row["way"]: row for row in report.rows("code")}
     fast = rows["fake int4 draft seconds=1.0 length=4"]
     assert fast["tokens_per_second"].middle == 8.0
@@ -224,8 +228,10 @@ def test_a_model_whose_perplexity_is_far_off_is_called_garbage(tmp_path: Path) -
     some, results = race(tmp_path, peer(tmp_path), texts=TEXTS[:1])
     good = {("fake", "int4"): {"perplexity": 7.0}, ("other", "int8"): {"perplexity": 6.0}}
     bad = {**good, ("fake", "int4"): {"perplexity": 700.0}}
-    assert not any(row["notes"] for row in Report(some, results, good).rows("code"))
-    assert all("garbage" in row["notes"][0] for row in Report(some, results, bad).rows("code"))
+    assert not any(row["notes"] for row in Report(some, results, good, as_bytes).rows("code"))
+    assert all(
+        "garbage" in row["notes"][0] for row in Report(some, results, bad, as_bytes).rows("code")
+    )
 
 
 def test_speeds_of_different_sessions_are_not_compared_but_texts_are(tmp_path: Path) -> None:
@@ -233,7 +239,7 @@ def test_speeds_of_different_sessions_are_not_compared_but_texts_are(tmp_path: P
     with pytest.raises(KeyboardInterrupt):
         race(tmp_path, found, stop=3)
     some, results = race(tmp_path, found)
-    report = Report(some, results, {})
+    report = Report(some, results, {}, as_bytes)
     row = report.rows("code")[1]
     # The second text was interrupted between its two ways.
     assert {run["session"] for run in results.runs.values()} == {1, 2}
@@ -266,10 +272,10 @@ def test_what_failed_runs_again_only_if_asked(tmp_path: Path) -> None:
 
 def test_a_prompt_read_as_other_tokens_is_noted(tmp_path: Path) -> None:
     some, results = race(tmp_path, peer(tmp_path, ways=(PLAIN,)), texts=TEXTS[:2])
-    (row,) = Report(some, results, {}).rows("code")
+    (row,) = Report(some, results, {}, as_bytes).rows("code")
     assert row["notes"] == []
     next(iter(results.runs.values()))["prompt_tokens"] = 4
-    (row,) = Report(some, results, {}).rows("code")
+    (row,) = Report(some, results, {}, as_bytes).rows("code")
     assert row["notes"] == ["read 1 prompts as another number of tokens"]
 
 
@@ -281,9 +287,22 @@ def test_texts_of_programs_are_equal_up_to_the_end_of_the_shorter(
     written = f"'one two,' if request['kind'] == 'plain' else {text!r}"
     found = peer(tmp_path, before=f"return {{'text': {written}, {times}}}", ways=(PLAIN, FAST))
     some, results = race(tmp_path, found, texts=TEXTS[:1])
-    plain, fast = Report(some, results, {}).rows("code")
+    plain, fast = Report(some, results, {}, as_bytes).rows("code")
     assert (plain["prompts"], fast["prompts"]) == (1, 1)
     assert (fast["same"], fast["compared"]) == (same, 1)
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_what_a_text_repeats_is_counted_in_tokens(tmp_path: Path, tokens: bool) -> None:
+    # Seven bytes, and the same again: of seven 8-grams none is there twice; a third time repeats 7.
+    text = "abcdefg" * 3
+    written = f"'ids': {as_bytes(text)}" if tokens else f"'text': {text!r}"
+    times = f"'times': {{'prompt_s': 1, 'decode_s': 1, 'decoded': {len(text)}}}"
+    found = peer(tmp_path, before=f"return {{{written}, {times}}}", ways=(PLAIN,))
+    rules = replace(RULES, tokens=len(text), vocab_size=128)
+    some, results = race(tmp_path, found, rules, texts=TEXTS[:1])
+    (row,) = Report(some, results, {}, as_bytes).rows("code")
+    assert row["repeated_8_grams"] == 7 / 14
 
 
 def test_an_answer_replaces_nothing_that_is_known_of_a_run(tmp_path: Path) -> None:
@@ -318,7 +337,7 @@ def test_an_interrupt_ends_what_runs(tmp_path: Path) -> None:
 
 def test_a_machine_that_is_busy_otherwise_is_said(tmp_path: Path) -> None:
     some, results = race(tmp_path, peer(tmp_path, ways=(PLAIN,)))
-    report, runs = Report(some, results, {}), list(results.runs.values())
+    report, runs = Report(some, results, {}, as_bytes), list(results.runs.values())
     assert all("others" in run for run in runs)
     for run, share in zip(runs, (0.05, None, 0.02), strict=True):
         run["others"] = share
