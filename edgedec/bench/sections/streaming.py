@@ -36,9 +36,9 @@ SHARES = (0.6, 0.35)
 _TARGETS = {GROWN: None, "target-1b": 128}
 MOST_PROMPTS = 3
 _PLAIN_TOKENS, TOKENS = 12, 96
-# Programs and libraries, and what reading a prompt takes for a moment: the least, found by trying,
-# with which no run is ended by the system.
-_PROGRAMS = {GROWN: 110 << 20, "target-1b": 180 << 20}
+# Programs and libraries, and what reading a prompt takes for a moment: about the least, found by
+# trying, with which the system ends no run.
+_PROGRAMS = {GROWN: 128 << 20, "target-1b": 192 << 20}
 
 
 def streaming(suite: Suite, recorder: Recorder) -> list[Row]:
