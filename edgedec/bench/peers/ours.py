@@ -12,8 +12,8 @@ NAME = "edgedec"
 TITLE = "edgedec"
 ENVIRONMENT = NAME
 REQUIREMENTS: tuple[str, ...] | None = None
-# Plainly rounded in blocks of 128, as peers round: near the text that they write, so that speeds
-# compare. Calibrated weights repeat themselves less, and a draft guesses less of such a text.
+# int4-128 is rounded plainly, as peers round: calibrated weights write another text, and a draft
+# may guess more or less of it.
 WEIGHTS = ("int4", "int4-128", "gguf-q4_0")
 KINDS: Kinds = (("plain", {}), ("auto", {}))
 _GGUF = "gguf-"

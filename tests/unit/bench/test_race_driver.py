@@ -294,7 +294,7 @@ def test_texts_of_programs_are_equal_up_to_the_end_of_the_shorter(
 
 @pytest.mark.parametrize("tokens", [False, True])
 def test_what_a_text_repeats_is_counted_in_tokens(tmp_path: Path, tokens: bool) -> None:
-    # Seven bytes, and the same again: of seven 8-grams none is there twice; a third time repeats 7.
+    # Of its fourteen 8-grams the last seven are the first seven again.
     text = "abcdefg" * 3
     written = f"'ids': {as_bytes(text)}" if tokens else f"'text': {text!r}"
     times = f"'times': {{'prompt_s': 1, 'decode_s': 1, 'decoded': {len(text)}}}"
