@@ -294,15 +294,16 @@ def test_texts_of_programs_are_equal_up_to_the_end_of_the_shorter(
 
 @pytest.mark.parametrize("tokens", [False, True])
 def test_what_a_text_repeats_is_counted_in_tokens(tmp_path: Path, tokens: bool) -> None:
-    # Of its fourteen 8-grams the last seven are the first seven again.
-    text = "abcdefg" * 3
-    written = f"'ids': {as_bytes(text)}" if tokens else f"'text': {text!r}"
-    times = f"'times': {{'prompt_s': 1, 'decode_s': 1, 'decoded': {len(text)}}}"
+    # Seven letters of two bytes each: of 35 8-grams of bytes 14 are new, of 14 of letters 7.
+    text = "äöüßéàè" * 3
+    ids = as_bytes(text)
+    written = f"'ids': {ids}" if tokens else f"'text': {text!r}"
+    times = f"'times': {{'prompt_s': 1, 'decode_s': 1, 'decoded': {len(ids)}}}"
     found = peer(tmp_path, before=f"return {{{written}, {times}}}", ways=(PLAIN,))
-    rules = replace(RULES, tokens=len(text), vocab_size=128)
+    rules = replace(RULES, tokens=len(ids), vocab_size=256)
     some, results = race(tmp_path, found, rules, texts=TEXTS[:1])
     (row,) = Report(some, results, {}, as_bytes).rows("code")
-    assert row["repeated_8_grams"] == 7 / 14
+    assert row["repeated_8_grams"] == pytest.approx(21 / 35)
 
 
 def test_an_answer_replaces_nothing_that_is_known_of_a_run(tmp_path: Path) -> None:
