@@ -231,7 +231,7 @@ def load_options(options: OpenOptions, chosen: dict[str, Any]) -> OpenOptions:
     added = {name: given.pop(name) for name in [*given] if name not in fields}
     options = dataclasses.replace(options, **given, runtime_options=added)
     draft = _of_draft(chosen)
-    load = options.of_target(None).changed(**draft) if draft else None
+    load = options.shared().changed(**draft) if draft else None
     return dataclasses.replace(options, draft_load=load)
 
 

@@ -187,8 +187,16 @@ class OpenOptions:
     def of_draft(self) -> LoadOptions:
         """Return the draft's load options; never row-invariant: it does not decide the text."""
         of_target = [name for name, option in registry.options().items() if option.target_only]
-        draft = self.draft_load or self.of_target(None)
+        draft = self.draft_load or self.shared()
         return draft.changed(row_invariant=False, **dict.fromkeys(of_target))
+
+    def shared(self) -> LoadOptions:
+        """Return the target's load options that the draft takes over."""
+        places = {place for info in registry.infos().values() for place in info.target_places}
+        return self.of_target(None).changed(
+            device=None if self.device in places else self.device,
+            providers=tuple(name for name in self.providers if name not in places),
+        )
 
     @property
     def given_for_draft(self) -> list[str]:

@@ -92,6 +92,7 @@ class AdapterInfo:
         options: options beyond those of every runtime.
         providers: whether it has execution providers, of which ``LoadOptions`` may name some.
         processor: whether it computes on the processor where no device is named.
+        target_places: devices and providers that the draft does not take over from the target.
 
     """
 
@@ -105,6 +106,7 @@ class AdapterInfo:
     options: tuple[LoadOption, ...] = ()
     providers: bool = False
     processor: bool = True
+    target_places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import onnxruntime as ort
 
-from edgedec.decoding.session_base import check_interrupt, closed
+from edgedec.decoding.session_base import Stop, check_interrupt, closed
 from edgedec.errors import Interrupted, PassFailed
 
 Run = Callable[[ort.IOBinding, ort.RunOptions], None]
@@ -34,27 +34,22 @@ class Terminate:
 
 
 class Runner(ABC):
-    """Runs an inference session for one sequence, one pass at a time.
+    """Runs one sequence's passes, one at a time, until it is closed.
 
     Args:
-        inference: computes all passes; None where a subclass's ``_pass`` chooses.
+        stop: stops a pass.
+        maker: of the library that computes, for messages.
 
     Attributes:
-        options: of every pass.
-        stop: stops a pass.
+        stop: as given.
 
     """
 
-    def __init__(self, inference: ort.InferenceSession | None = None) -> None:
-        self.options = ort.RunOptions()
-        self.stop = Terminate(self.options)
-        self.options.log_severity_level = 4  # an interrupted pass should not be logged
-        # Explicitly "no graph capture": looking up a missing entry throws inside onnxruntime's
-        # Python, which costs 35 microseconds a pass.
-        self.options.add_run_config_entry("gpu_graph_id", "-1")
+    def __init__(self, stop: Stop, maker: str) -> None:
+        self.stop = stop
+        self._maker = maker
         self._closed = False
         self._busy = threading.Lock()
-        self._run: Run | None = None if inference is None else inference.run_with_iobinding
 
     def close(self) -> None:
         """Stop a pass that another thread runs; release the bindings and the weights."""
@@ -62,7 +57,6 @@ class Runner(ABC):
         with self._busy:  # the cache must not be freed while a pass writes to it
             if not self._closed:
                 self._closed = True
-                self._run = None
                 self._release()
 
     @abstractmethod
@@ -73,17 +67,55 @@ class Runner(ABC):
         if self._closed:
             raise closed()
 
+    def _attempt(self, compute: Callable[[], None]) -> None:
+        """Compute a pass.
+
+        Raises:
+            Interrupted: ``stop`` was set.
+            PassFailed: it failed.
+
+        """
+        try:
+            compute()
+        except (PassFailed, Interrupted):
+            check_interrupt(self.stop)
+            raise
+        except Exception as error:  # these libraries' own errors share no public base
+            check_interrupt(self.stop)
+            reason = self._reason(error)
+            raise PassFailed(f"{self._maker} could not run a pass: {reason}") from error
+
+    def _reason(self, error: Exception) -> str:
+        """Return the line of an error's text that says what is wrong."""
+        return str(error).strip().splitlines()[0]
+
+
+class OrtRunner(Runner):
+    """Runs passes of an inference session.
+
+    Args:
+        inference: computes all passes; None where a subclass's ``_pass`` chooses.
+
+    Attributes:
+        options: of every pass.
+
+    """
+
+    def __init__(self, inference: ort.InferenceSession | None = None) -> None:
+        self.options = ort.RunOptions()
+        super().__init__(Terminate(self.options), "ONNX Runtime")
+        self.options.log_severity_level = 4  # an interrupted pass should not be logged
+        # Explicitly "no graph capture": looking up a missing entry throws inside onnxruntime's
+        # Python, which costs 35 microseconds a pass.
+        self.options.add_run_config_entry("gpu_graph_id", "-1")
+        self._run: Run | None = None if inference is None else inference.run_with_iobinding
+
+    def _release(self) -> None:
+        self._run = None
+
     def _pass(self, binding: ort.IOBinding) -> None:
         assert self._run is not None
         self._run(binding, self.options)
 
     def _execute(self, binding: ort.IOBinding) -> None:
-        try:
-            self._pass(binding)
-        except (PassFailed, Interrupted):
-            check_interrupt(self.stop)
-            raise
-        except Exception as error:  # ONNX Runtime's own errors share no public base
-            check_interrupt(self.stop)
-            reason = str(error).strip().splitlines()[0]
-            raise PassFailed(f"ONNX Runtime could not run a pass: {reason}") from error
+        self._attempt(lambda: self._pass(binding))

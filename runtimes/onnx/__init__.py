@@ -8,8 +8,10 @@ INFO = AdapterInfo(
     module=f"{__name__}.adapter",
     formats=("onnx",),
     order=1,
-    packages=_ort.PACKAGES,
+    packages=(*_ort.PACKAGES, "openvino"),
     providers=True,
+    # OpenVINO starts a pass too slowly for a model of a few megabytes.
+    target_places=("openvino", "OpenVINO"),
     options=(
         LoadOption(
             "weight_memory", int, "most of the target's weights in memory at once; the rest is read"

@@ -8,8 +8,10 @@ from edgedec.bundle.onnx_file import check_listed as admit
 from edgedec.hardware.device import Device, Speed
 from edgedec.records.adapter import Prepared
 from edgedec.records.load import LoadOptions
-from edgedec.runtimes._ort.devices import find_devices, problems
+from edgedec.runtimes._ort import devices as of_onnxruntime
+from edgedec.runtimes._ort.devices import problems
 from edgedec.runtimes.onnx.model import OnnxModel
+from edgedec.runtimes.onnx.openvino import places as openvino
 
 __all__ = ["admit", "devices", "load", "measure", "prepare", "problems"]
 
@@ -17,6 +19,10 @@ __all__ = ["admit", "devices", "load", "measure", "prepare", "problems"]
 def load(path: Path, options: LoadOptions) -> OnnxModel:
     """See ``edgedec.runtimes.registry.Adapter``."""
     threads, providers, invariant = options.threads, options.providers, options.row_invariant
+    if openvino.wanted(options):
+        from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
+
+        return OpenVinoModel.load(path, threads=threads)
     memory = options.own.get("weight_memory")
     if memory is not None:
         from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
@@ -35,11 +41,15 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
 
 def devices() -> list[Device]:
     """See ``edgedec.runtimes.registry.Adapter``."""
-    return find_devices("onnx")
+    return [*of_onnxruntime.find_devices("onnx"), *openvino.find_devices()]
 
 
 def measure(device: Device, threads: int) -> Speed:
     """See ``edgedec.runtimes.registry.Adapter``."""
+    if device.provider == openvino.PROVIDER:
+        from edgedec.runtimes.onnx.openvino import speed as of_openvino
+
+        return of_openvino.measure(device, threads)
     from edgedec.runtimes._ort import speed
 
     return speed.measure(device, threads)

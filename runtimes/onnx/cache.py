@@ -32,6 +32,10 @@ class KvCache:
         buffer = self._map if self._map is not None else np.zeros(size, np.uint8)
         self.rows: Rows = np.frombuffer(buffer, dtype).reshape(shape)
 
+    def put(self, rows: Rows, at: int) -> None:
+        """Write tokens, ``[2 * layers, kv_heads, tokens, width]``, into slot ``at`` and more."""
+        self.rows[:, :, at : at + rows.shape[2]] = rows
+
     def move(self, sources: Sequence[int], to: int) -> None:
         """Move the tokens of these slots, in ascending order, to ``to`` and following."""
         in_place = 0
@@ -46,7 +50,7 @@ class KvCache:
 
     def copy_from(self, other: KvCache, length: int) -> None:
         """Copy the first ``length`` tokens of another cache."""
-        self.rows[:, :, :length] = other.rows[:, :, :length]
+        self.put(other.rows[:, :, :length], 0)
 
     def trim(self, length: int) -> None:
         """Give back the memory of all slots but the first ``length``."""

@@ -31,6 +31,7 @@ class GraphFacts:
     max_context: int
     eos_ids: tuple[int, ...]
     top_k: int
+    block_size: int | None = None
 
     @classmethod
     def parse(cls, metadata: dict[str, str], where: str) -> GraphFacts:
@@ -44,7 +45,9 @@ class GraphFacts:
         try:
             sizes = {key: positive(found[key]) for key in _SIZES}
             eos_ids = tuple(int(token) for token in found["eos_ids"])
-            return cls(name=str(found["name"]), eos_ids=eos_ids, **sizes)
+            block = found.get("block_size")
+            block = None if block is None else positive(block)
+            return cls(name=str(found["name"]), eos_ids=eos_ids, block_size=block, **sizes)
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(where) from error
 
@@ -57,7 +60,7 @@ class Graph:
     """An inference session and the facts of its graph; shared by all sessions of a model.
 
     Attributes:
-        inference: the session.
+        inference: the session of what computes it.
         facts: from the metadata.
         kv_dtype, kv_width: of the cache.
         own_rows: attention computes the rows given by ``attention_rows``, so it alone can be
@@ -65,7 +68,7 @@ class Graph:
 
     """
 
-    inference: ort.InferenceSession
+    inference: Any
     facts: GraphFacts
     kv_dtype: np.dtype[Any]
     kv_width: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from edgedec.decoding.tree import FloatArray, IntArray
-from edgedec.runtimes._ort.runner import Runner
+from edgedec.runtimes._ort.runner import OrtRunner, Runner
 from edgedec.runtimes.onnx.cache import KvCache
 from edgedec.runtimes.onnx.graph import Graph
 
@@ -21,7 +22,55 @@ _MAX_BINDINGS = 64
 _LEAST_ROWS = 0 if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 31) else 1
 
 
-class Passes(Runner):
+class GraphPasses(Runner):
+    """Passes of one session over a cache, whatever computes them.
+
+    Attributes:
+        logits, top_logits, top_ids: of the last pass with a head, a row a token; the next pass
+            may write over them.
+
+    """
+
+    logits: FloatArray
+    top_logits: FloatArray
+    top_ids: IntArray
+
+    @abstractmethod
+    def run(
+        self,
+        tokens: Sequence[int],
+        past: int,
+        *,
+        head: bool,
+        positions: Sequence[int] | None = None,
+        mask: tuple[int, FloatArray] | None = None,
+        rows: int = 0,
+    ) -> None:
+        """Compute these tokens into slots ``past`` and following.
+
+        Args:
+            tokens: one a row.
+            past: slots before that they may see.
+            head: compute logits, which then stand in the first rows of the outputs.
+            positions: one a row; None is the slot.
+            mask: what the rows see from a slot on, ``(slot, [rows, columns])``: 0 or -inf.
+                Rows it lacks, and None, see all slots up to their own.
+            rows: that attention computes at least, the last one repeated; more than ``tokens``
+                only where the graph's attention has rows of its own.
+
+        Raises:
+            Interrupted: ``stop`` was set.
+            StateError: closed meanwhile.
+            PassFailed: it cannot be computed.
+
+        """
+
+    @abstractmethod
+    def trim(self) -> None:
+        """Give back the memory of wide passes, which is allocated again when needed."""
+
+
+class Passes(OrtRunner, GraphPasses):
     """Runs passes over one cache, with inputs and outputs in memory that is bound once.
 
     A binding is kept for each number of rows; between passes only the shape of the attention bias
@@ -51,23 +100,6 @@ class Passes(Runner):
         mask: tuple[int, FloatArray] | None = None,
         rows: int = 0,
     ) -> None:
-        """Compute these tokens into slots ``past`` and following.
-
-        Args:
-            tokens: one a row.
-            past: slots before that they may see.
-            head: compute logits, which then stand in the first rows of the outputs.
-            positions: one a row; None is the slot.
-            mask: what the rows see from a slot on, ``(slot, [rows, columns])``: 0 or -inf.
-                Rows it lacks, and None, see all slots up to their own.
-            rows: that attention computes at least, the last one repeated; more than ``tokens``
-                only where the graph's attention has rows of its own.
-
-        Raises:
-            Interrupted: ``stop`` was set.
-            StateError: closed meanwhile.
-
-        """
         with self._busy:
             self._check_open()
             self._locked_run(tokens, past, head, positions, mask, max(rows, len(tokens)))
@@ -110,12 +142,12 @@ class Passes(Runner):
             shown[...] = 0  # chains rely on a bias of zeros
 
     def trim(self) -> None:
-        """Give back the memory of wide passes, which is allocated again when needed."""
         with self._busy:
             self._bias, self._bias_at = np.zeros(0, np.float32), 0
             self._make_outputs(1)
 
     def _release(self) -> None:
+        super()._release()
         self._bindings.clear()
         del self._graph, self._cache
 
@@ -129,7 +161,7 @@ class Passes(Runner):
         facts = self._graph.facts
         self.logits = np.empty((rows, facts.vocab_size), np.float32)
         self.top_logits = np.empty((rows, facts.top_k), np.float32)
-        self.top_ids: IntArray = np.empty((rows, facts.top_k), np.int64)
+        self.top_ids = np.empty((rows, facts.top_k), np.int64)
 
     def _bind(self, count: int, rows: int, head: bool) -> ort.IOBinding:
         """Bind all but the attention bias for these numbers of rows and of attention rows."""

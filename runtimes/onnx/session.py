@@ -6,7 +6,7 @@ accepted chain is already in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from edgedec.runtimes._ort.saved import Rows
 from edgedec.runtimes._ort.session import OrtModel, OrtSession
 from edgedec.runtimes.onnx.graph import Graph
 from edgedec.runtimes.onnx.padding import Padding
-from edgedec.runtimes.onnx.passes import Passes
+from edgedec.runtimes.onnx.passes import GraphPasses, Passes
 
 
 class OnnxSession(OrtSession):
@@ -33,7 +33,7 @@ class OnnxSession(OrtSession):
     """
 
     runtime = "onnx"
-    passes = Passes
+    passes: Callable[[Any, Any], GraphPasses] = Passes
 
     def __init__(self, model: OrtModel[Graph], capacity: int, padding: Padding) -> None:
         self._model = model
@@ -151,7 +151,7 @@ class OnnxSession(OrtSession):
         return [self._cache.rows]
 
     def _take_over(self, rows: Sequence[Rows], length: int) -> None:
-        self._cache.rows[:, :, :length] = rows[0]
+        self._cache.put(rows[0], 0)
 
     def _give_back(self) -> None:
         self._cache.close()

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from edgedec.decoding.session_base import Stop
 from edgedec.runtimes._fixed.executor import Array, Feeds
 from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.memory import give_back, reserve
-from edgedec.runtimes._ort.runner import Run, Runner, Terminate
+from edgedec.runtimes._ort.runner import OrtRunner, Run
 from edgedec.runtimes.onnx_static.facts import StaticFacts
 
 # Given to a pass along with its inputs: the slots that get its rows.
@@ -53,7 +54,7 @@ class StaticExecutor:
     def new_state(self) -> StaticPasses:
         return StaticPasses(self._facts)
 
-    def stop_of(self, state: StaticPasses) -> Terminate:
+    def stop_of(self, state: StaticPasses) -> Stop:
         return state.stop
 
     def predict(
@@ -101,7 +102,7 @@ class _Bound:
     rows: Array
 
 
-class StaticPasses(Runner):
+class StaticPasses(OrtRunner):
     """One sequence's cache, and its passes.
 
     Args:
@@ -171,6 +172,7 @@ class StaticPasses(Runner):
         return bound
 
     def _release(self) -> None:
+        super()._release()
         self._bound.clear()
         self.cache = np.zeros((0, 0, 0, 0), np.float32)
         if self._map is not None:

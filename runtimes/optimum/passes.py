@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from edgedec.decoding.tree import FloatArray
-from edgedec.runtimes._ort.runner import Runner
+from edgedec.runtimes._ort.runner import OrtRunner
 from edgedec.runtimes.optimum.cache import PastCache
 from edgedec.runtimes.optimum.graph import POSITIONS, PastGraph
 
 _FIRST_ROWS = 16
 
 
-class PastPasses(Runner):
+class PastPasses(OrtRunner):
     """Runs passes over one cache; shapes and addresses are bound anew each time."""
 
     def __init__(self, graph: PastGraph, cache: PastCache, slots: int) -> None:
@@ -58,6 +58,7 @@ class PastPasses(Runner):
             self._cache.written(past + count)
 
     def _release(self) -> None:
+        super()._release()
         self._bindings.clear()
         del self._graph, self._cache
 

@@ -14,9 +14,11 @@ ENVIRONMENT = NAME
 REQUIREMENTS: tuple[str, ...] | None = None
 # int4-128 is rounded plainly, as peers round: calibrated weights write another text, and a draft
 # may guess more or less of it.
-WEIGHTS = ("int4", "int4-128", "gguf-q4_0")
+WEIGHTS = ("int4", "int4-128", "int4-openvino", "gguf-q4_0")
 KINDS: Kinds = (("plain", {}), ("auto", {}))
 _GGUF = "gguf-"
+# The same bundle, the target on OpenVINO's kernels.
+_OPENVINO = "-openvino"
 _DRAFT_WEIGHTS = "q8_0"
 
 
@@ -25,7 +27,7 @@ def models(maker: Maker, weights: str) -> Models:
     if weights.startswith(_GGUF):
         target = str(maker.gguf("target", weights.removeprefix(_GGUF)))
         return {"open": target, "target": target, "draft": str(maker.gguf("draft", _DRAFT_WEIGHTS))}
-    bundle = maker.bundle(weights)
+    bundle = maker.bundle(weights.removesuffix(_OPENVINO))
     return {"open": str(bundle), "target": str(bundle / "target"), "draft": str(bundle / "draft")}
 
 
@@ -67,6 +69,7 @@ def _open(request: Request) -> Any:
             draft="none" if plain else "auto",
             row_invariant=False if plain else None,
             draft_model=None if plain or Path(opened).is_dir() else Path(draft),
+            providers=("OpenVINO",) if request["weights"].endswith(_OPENVINO) else (),
             threads=request["threads"],
             max_context=request.get("context", 1024),
         ),

@@ -1,0 +1,51 @@
+"""The keys and values of one sequence, in memory that grows with it."""
+
+from __future__ import annotations
+
+import numpy.typing as npt
+
+from edgedec.runtimes.onnx.cache import KvCache, Rows
+
+# A pass reads all slots there are, used or not, and OpenVINO compiles its products anew for each
+# number of them: few sizes, and not too many slots.
+_STEP, _SHARE = 256, 8
+
+
+class GrowingCache(KvCache):
+    """A cache of few slots, which takes larger memory when they are used up.
+
+    OpenVINO reads a cache's tensors whole, so each has to be as short as its text.
+
+    Args:
+        shape: as of ``KvCache``; its slots are the most that there will be.
+        dtype: of keys and values.
+
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int], dtype: npt.DTypeLike) -> None:
+        entries, heads, self._most, width = shape
+        super().__init__((entries, heads, min(_STEP, self._most), width), dtype)
+
+    def fit(self, slots: int) -> None:
+        """Have at least so many slots; what the present ones hold stays."""
+        held = self.rows.shape[2]
+        if slots > held:
+            wanted = slots + slots // _SHARE
+            self._replace(min(-(-wanted // _STEP) * _STEP, self._most), held)
+
+    def _replace(self, slots: int, kept: int) -> None:
+        entries, heads, _, width = self.rows.shape
+        other = KvCache((entries, heads, slots, width), self.rows.dtype)
+        other.put(self.rows[:, :, :kept], 0)
+        self._map, other._map = other._map, self._map
+        self.rows, other.rows = other.rows, self.rows
+        other.close()
+
+    def put(self, rows: Rows, at: int) -> None:
+        """See ``KvCache``."""
+        self.fit(at + rows.shape[2])
+        super().put(rows, at)
+
+    def trim(self, length: int) -> None:
+        """See ``KvCache``."""
+        self._replace(max(1, min(length, self.rows.shape[2])), length)

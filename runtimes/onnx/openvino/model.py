@@ -1,0 +1,88 @@
+"""Weights on OpenVINO, loaded once and shared by all sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edgedec.bundle.onnx_file import read_model_file
+from edgedec.decoding.session import OnChunk
+from edgedec.runtimes._ort.opening import default_threads, model_file
+from edgedec.runtimes.onnx.graph import GraphFacts
+from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
+from edgedec.runtimes.onnx.openvino.opening import OpenVinoGraph, open_graph
+from edgedec.runtimes.onnx.openvino.passes import OpenVinoPasses
+from edgedec.runtimes.onnx.session import OnnxSession
+
+# Bytes of all layers' attention scores in a pass over a prompt: OpenVINO keeps those of each layer.
+_SCORE_BYTES = 64 << 20
+_LEAST_ROWS = 8
+_FIRST_WIDTHS = (1, 2, 4, 6, 8, 12, 16, 24)
+
+
+class OpenVinoSession(OnnxSession):
+    """Implements ``edgedec.decoding.session.Session``; made by ``OpenVinoModel.open``."""
+
+    passes = OpenVinoPasses
+    _model: OpenVinoModel
+    # Wider passes are no faster, and their activations take more memory.
+    prefill_chunk = 64
+
+    def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
+        for chunk in self._chunks(tokens, on_chunk):
+            start = 0
+            while start < len(chunk):
+                past = self._length + start
+                rows = self._rows_at(past)
+                self._run(chunk[start : start + rows], past, head=False)
+                start += rows
+
+    def _rows_at(self, past: int) -> int:
+        """Return how many rows of a prompt a pass computes after ``past`` tokens."""
+        scores = 2 * self._model.graph.query_heads * (past + self.prefill_chunk) * 4
+        return max(_LEAST_ROWS, min(self.prefill_chunk, _SCORE_BYTES // scores))
+
+
+class OpenVinoModel(OnnxModel):
+    """A model on OpenVINO; made by ``OpenVinoModel.load``."""
+
+    session = OpenVinoSession
+
+    @property
+    def graph(self) -> OpenVinoGraph:
+        """See ``OrtModel``."""
+        found = super().graph
+        assert isinstance(found, OpenVinoGraph)
+        return found
+
+    @classmethod
+    def load(cls, path: Path | str, *, threads: int | None = None, **_: Any) -> OpenVinoModel:
+        """Load a graph that ``edgedec export`` wrote.
+
+        Args:
+            path: ``model.onnx``, or its folder.
+            threads: for one pass; see ``OnnxModel.load``.
+
+        Raises:
+            BundleError: the file is missing, damaged, or not one of edgedec's.
+            RuntimeUnavailable: OpenVINO cannot run it.
+
+        """
+        file = model_file(path, MODEL_FILE)
+        stored = read_model_file(file)
+        facts = GraphFacts.parse(stored.metadata, str(file))
+        threads = threads or default_threads(stored.weight_bytes)
+        graph = open_graph(file, stored, facts, threads)
+        model = cls(file, graph, stored.weight_bytes, None, threads)
+        model._compile_widths()
+        return model
+
+    def _compile_widths(self) -> None:
+        """Let OpenVINO compile what rounds compute, which would slow down the first text."""
+        cache = self.graph.new_cache(self.info.max_context)
+        passes = OpenVinoPasses(self.graph, cache)
+        for width in (one for one in _FIRST_WIDTHS if one <= self.info.max_context):
+            passes.run([0] * width, 0, head=True)
+        passes.close()
+        cache.close()

@@ -1,0 +1,185 @@
+"""Opens an exported graph on OpenVINO: translation, threads, number formats."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+from openvino import opset13 as op
+from openvino.frontend.onnx import ConversionExtension
+
+from edgedec._support.watched import Watched
+from edgedec.bundle.onnx_file import ModelFile
+from edgedec.errors import BundleError, RuntimeUnavailable
+from edgedec.runtimes._ort.saved import locations
+from edgedec.runtimes.onnx.graph import Graph, GraphFacts
+from edgedec.runtimes.onnx.openvino import attention, products
+from edgedec.runtimes.onnx.openvino.cache import GrowingCache
+
+DEVICE = "CPU"
+OUTPUTS = ("logits", "top_logits", "top_ids")
+# Inputs that only ONNX Runtime's attention needs: its cache tells no length.
+_LENGTHS = {"seqlens_k", "total_sequence_length"}
+# What sliding windows compare with positions; in ONNX Runtime's cache it is the slots' numbers.
+_SLOTS = "window.slots"
+# Beginnings of lines of an error that say where it was raised.
+_SOURCES = ("Exception from", "Check '", "FrontEnd API", "Summary", "Model wasn't")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenVinoGraph(Graph):
+    """A compiled graph; shared by all sessions of a model.
+
+    Attributes:
+        inference: the graph.
+        inputs: names of what each pass is given.
+        cache_names: of the cache's tensors, as the rows of ``GrowingCache``.
+        query_heads: of all layers together.
+        files, weights: where the weights are, which the compiled graph reads in place.
+
+    """
+
+    inputs: tuple[str, ...]
+    cache_names: tuple[str, ...]
+    query_heads: int
+    files: Watched
+    weights: tuple[npt.NDArray[Any], ...]
+
+    def new_cache(self, slots: int) -> GrowingCache:
+        """Return an empty cache."""
+        facts = self.facts
+        shape = (2 * facts.layers, facts.kv_heads, slots, self.kv_width)
+        return GrowingCache(shape, self.kv_dtype)
+
+
+def open_graph(file: Path, stored: ModelFile, facts: GraphFacts, threads: int) -> OpenVinoGraph:
+    """Load a graph. Its external data must have been checked: see ``edgedec.bundle.onnx_file``.
+
+    Args:
+        file: the graph's.
+        stored: its contents, from ``read_model_file``.
+        facts: from its metadata.
+        threads: for one pass.
+
+    Raises:
+        BundleError: its inputs or outputs are not those of an exported graph.
+        RuntimeUnavailable: OpenVINO cannot translate or compile it.
+
+    """
+    try:
+        files = Watched([file.parent / name for name in locations(stored)])
+    except OSError as error:
+        raise BundleError(f"{file}: its weights cannot be read: {error}") from None
+    try:
+        with products.taken() as weights:
+            model = _reading_only(_core().read_model(file), facts, str(file))
+        mixed = [_width(model, f"layers.{layer}.attention") for layer in range(facts.layers)]
+        compiled = _core().compile_model(model, DEVICE, properties(threads, facts.block_size))
+    except (BundleError, RuntimeUnavailable):
+        raise
+    except Exception as error:  # OpenVINO's own errors share no public base
+        raise RuntimeUnavailable(f"{file}: OpenVINO cannot run it: {reason(error)}") from error
+    names = [port.any_name for port in compiled.inputs]
+    heads = sum(width // facts.head_dim for width in mixed)
+    caches = _cache_names(facts, "past")
+    return OpenVinoGraph(
+        inference=compiled,
+        facts=facts,
+        kv_dtype=np.dtype(np.float32),
+        kv_width=facts.head_dim,
+        inputs=tuple(name for name in names if name not in caches),
+        cache_names=tuple(caches),
+        query_heads=heads,
+        files=files,
+        weights=tuple(weights),
+    )
+
+
+@functools.cache
+def _core() -> ov.Core:
+    """Return OpenVINO with our translations of operators."""
+    core = ov.Core()
+    for operator, translate in {**attention.TRANSLATIONS, **products.TRANSLATIONS}.items():
+        core.add_extension(ConversionExtension(operator, attention.DOMAIN, translate))
+    return core
+
+
+def properties(threads: int, block: int | None) -> dict[str, str | int | bool]:
+    """Return how models are compiled here, whose weights share scales in blocks of this length."""
+    return {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+        # The draft may run beside it, and threads are pinned by ``LoadOptions.cores`` alone.
+        "ENABLE_CPU_PINNING": False,
+        # Its default on some processors is bfloat16.
+        "INFERENCE_PRECISION_HINT": "f32",
+        # Blocks of activations as long as those of the weights: others take twice as long.
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": block or 0,
+    }
+
+
+def _reading_only(model: ov.Model, facts: GraphFacts, where: str) -> ov.Model:
+    """Return a graph whose new keys and values are one output, ``[2 * layers, kv_heads, n, dim]``.
+
+    Raises:
+        BundleError: it has other inputs or outputs than an exported graph.
+
+    """
+    results = {name: result for result in model.get_results() for name in _names(result)}
+    written = _cache_names(facts, "present")
+    inputs = {name: each for each in model.get_parameters() for name in each.output(0).get_names()}
+    if not {*OUTPUTS, *written} <= set(results) or not set(_cache_names(facts, "past")) <= set(
+        inputs
+    ):
+        raise BundleError(f"{where}: unexpected inputs or outputs: export it again")
+    for name in written:
+        model.remove_result(results[name])
+    rows = op.concat([results[name].input_value(0) for name in written], axis=0)
+    rows.output(0).set_names({"written"})
+    model.add_results([op.result(rows)])
+    slots = next((each for each in model.get_ops() if _SLOTS in _names(each)), None)
+    if slots is not None:
+        given = op.parameter([-1], np.int64, name="slots")
+        given.output(0).set_names({"slots"})
+        for target in list(slots.output(0).get_target_inputs()):
+            target.replace_source_output(given.output(0))
+        model.add_parameters([given])
+    for name in _LENGTHS & set(inputs):
+        model.remove_parameter(inputs[name])
+    model.validate_nodes_and_infer_types()
+    return model
+
+
+def _width(model: ov.Model, name: str) -> int:
+    """Return the last dimension of a tensor, or of its rows where attention has rows of its own."""
+    found = next(each for each in model.get_ops() if {name, f"{name}.rows"} & _names(each))
+    width: int = found.output(0).get_partial_shape()[-1].get_length()
+    return width
+
+
+def _names(node: ov.Node) -> set[str]:
+    """Return the names of what a node computes; of a result's, those of what it returns."""
+    values = [node.output(0)] if node.get_output_size() else []
+    values += [node.input_value(0)] if node.get_type_name() == "Result" else []
+    return {name for value in values for name in value.get_names()}
+
+
+def _cache_names(facts: GraphFacts, time: str) -> list[str]:
+    parts = ("key", "value")
+    return [f"{time}_{part}_{layer}" for layer in range(facts.layers) for part in parts]
+
+
+def reason(error: Exception) -> str:
+    """Return the line of an OpenVINO error that says what is wrong, without its sources."""
+    lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines()]
+    for line in lines:
+        before, found, after = line.partition("ValueError: ")
+        if found or "No conversion rule" in line:
+            return after or before
+    told = [line for line in lines if line and not line.startswith(_SOURCES)]
+    return told[0] if told else type(error).__name__

@@ -1,0 +1,155 @@
+"""One session's passes on OpenVINO over a cache that the graph only reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from edgedec.decoding.session_base import check_interrupt
+from edgedec.decoding.tree import FloatArray, IntArray
+from edgedec.runtimes.onnx.openvino.cache import GrowingCache
+from edgedec.runtimes.onnx.openvino.opening import OUTPUTS, OpenVinoGraph, reason
+from edgedec.runtimes.onnx.passes import GraphPasses
+
+_HIDDEN = np.float32(-np.inf)
+# Rows of a pass, padding included. OpenVINO compiles its products for each number of rows that it
+# meets, which takes as long as half a pass; up to eight rows one more takes next to nothing.
+WIDTHS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+class Cancel:
+    """Cancels a request's pass, with the methods of an event."""
+
+    def __init__(self, request: ov.InferRequest) -> None:
+        self._request = request
+        self._asked = threading.Event()
+
+    def set(self) -> None:
+        """Stop the running pass, or the next one."""
+        self._asked.set()
+        self._request.cancel()
+
+    def clear(self) -> None:
+        """Let passes run again."""
+        self._asked.clear()
+
+    def is_set(self) -> bool:
+        """Return whether a stop is requested."""
+        return self._asked.is_set()
+
+
+class OpenVinoPasses(GraphPasses):
+    """Runs passes; what they compute of keys and values is put into the cache after them."""
+
+    def __init__(self, graph: OpenVinoGraph, cache: GrowingCache) -> None:
+        self._request = graph.inference.create_infer_request()
+        super().__init__(Cancel(self._request), "OpenVINO")
+        self._graph, self._cache = graph, cache
+        self._given: npt.NDArray[Any] | None = None
+
+    def run(
+        self,
+        tokens: Sequence[int],
+        past: int,
+        *,
+        head: bool,
+        positions: Sequence[int] | None = None,
+        mask: tuple[int, FloatArray] | None = None,
+        rows: int = 0,
+    ) -> None:
+        with self._busy:
+            self._check_open()
+            self._graph.files.check()
+            self._cache.fit(past + len(tokens))
+            self._give_cache()
+            for name, values in self._inputs(tokens, positions, past, head, mask).items():
+                if name in self._graph.inputs:
+                    self._request.set_tensor(name, ov.Tensor(values))
+            self._attempt(self._request.infer)
+            check_interrupt(self.stop)  # one that came too late to cancel this pass
+            count = len(tokens)
+            self._keep(self._request.get_tensor("written").data[:, :, :count], past)
+            if head:
+                found = (self._request.get_tensor(name).data[:count] for name in OUTPUTS)
+                self.logits, top_logits, top_ids = found
+                self.top_logits, self.top_ids = ranked(top_logits, top_ids)
+
+    def trim(self) -> None:
+        """Do nothing: OpenVINO keeps the memory of its widest pass."""
+
+    def _reason(self, error: Exception) -> str:
+        return reason(error)
+
+    def _release(self) -> None:
+        self._given = None
+        del self._request, self._graph, self._cache
+
+    def _give_cache(self) -> None:
+        """Name the cache's tensors as inputs, once for each memory that they have."""
+        cache = self._cache.rows
+        if cache is self._given:
+            return
+        for entry, name in enumerate(self._graph.cache_names):
+            self._request.set_tensor(name, ov.Tensor(cache[entry][None], shared_memory=True))
+        self._given = cache
+
+    def _keep(self, written: npt.NDArray[Any], past: int) -> None:
+        """Put what a pass computed of keys and values into the cache."""
+        self._cache.put(written, past)
+
+    def _inputs(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int] | None,
+        past: int,
+        head: bool,
+        mask: tuple[int, FloatArray] | None,
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return a pass's other inputs; rows beyond ``tokens`` repeat the last one."""
+        count, slots = len(tokens), self._cache.rows.shape[2]
+        width = padded(count)
+        index = np.arange(width)
+        real = np.minimum(index, count - 1)
+        where = past + real if positions is None else np.array(positions)[real]
+        return {
+            "input_ids": np.array(tokens, np.int64)[real][None],
+            "position_ids": where[None],
+            "attention_bias": self._seen(count, past, slots, mask)[real][None, None],
+            "rows": index if head else index[:0],
+            "slots": np.concatenate([np.arange(slots), where]),
+            "attention_rows": index,
+            "computed_rows": index,
+        }
+
+    def _seen(
+        self, count: int, past: int, slots: int, mask: tuple[int, FloatArray] | None
+    ) -> FloatArray:
+        """Return what is added to scores: the cache's slots first, then those of the pass."""
+        bias = np.zeros((count, slots + padded(count)), np.float32)
+        bias[:, past:] = _HIDDEN
+        own = bias[:, slots : slots + count]
+        if mask is None:
+            own[np.tril_indices(count)] = 0
+        else:
+            first, values = mask
+            bias[:, first:past] = values[:, : past - first]
+            own[...] = values[:, past - first :]
+        return bias
+
+
+def padded(count: int) -> int:
+    """Return the rows of a pass over ``count`` tokens, padding included."""
+    return next((width for width in WIDTHS if width >= count), count)
+
+
+def ranked(logits: FloatArray, ids: IntArray) -> tuple[FloatArray, IntArray]:
+    """Return the largest logits with equal ones in the order of their ids, as sessions promise."""
+    if (logits[:, 1:] < logits[:, :-1]).all():
+        return logits, ids
+    order = np.lexsort((ids, -logits), axis=-1)
+    return np.take_along_axis(logits, order, -1), np.take_along_axis(ids, order, -1)

@@ -1,0 +1,50 @@
+"""Where OpenVINO computes, told without importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib import metadata
+
+from edgedec._support import installation
+from edgedec.errors import InputError, RuntimeUnavailable
+from edgedec.hardware.device import Device
+from edgedec.hardware.machine import cpu_name
+from edgedec.records.load import LoadOptions
+
+EXTRA = PACKAGE = DEVICE = "openvino"
+# Beside the names of ONNX Runtime's execution providers.
+PROVIDER = "OpenVINO"
+
+
+def find_devices() -> list[Device]:
+    """Return the processor with OpenVINO's kernels, if it is installed."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        return []
+    text = f"{cpu_name()} (OpenVINO {metadata.version(PACKAGE)})"
+    return [Device("onnx", DEVICE, "cpu", text, PROVIDER)]
+
+
+def wanted(options: LoadOptions) -> bool:
+    """Return whether these options name OpenVINO.
+
+    Raises:
+        InputError: they name something else as well.
+        RuntimeUnavailable: it is not installed, or cannot do what they ask for.
+
+    """
+    named = {*options.providers, *([options.device] if options.device else ())}
+    if not named & {DEVICE, PROVIDER}:
+        return False
+    others = sorted(named - {DEVICE, PROVIDER})
+    if others or options.own:
+        other = next(iter([*others, *options.own]))
+        raise InputError(f"{other} is not a choice of OpenVINO's kernels: leave one of them out")
+    if options.row_invariant:
+        raise RuntimeUnavailable(
+            "OpenVINO's kernels have no row invariance: leave out --row-invariant, or them"
+        )
+    if not find_devices():
+        raise RuntimeUnavailable(
+            f"the device {DEVICE!r} needs the package openvino: {installation.install(extra=EXTRA)}"
+        )
+    return True
