@@ -12,13 +12,13 @@ from edgedec.runtimes._ort.opening import default_threads, model_file
 from edgedec.runtimes.onnx.graph import GraphFacts
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
 from edgedec.runtimes.onnx.openvino.opening import OpenVinoGraph, open_graph
-from edgedec.runtimes.onnx.openvino.passes import OpenVinoPasses
+from edgedec.runtimes.onnx.openvino.passes import WIDTHS, OpenVinoPasses
 from edgedec.runtimes.onnx.session import OnnxSession
 
 # Bytes of all layers' attention scores in a pass over a prompt: OpenVINO keeps those of each layer.
 _SCORE_BYTES = 64 << 20
 _LEAST_ROWS = 8
-_FIRST_WIDTHS = (1, 2, 4, 6, 8, 12, 16, 24)
+_FIRST_WIDTHS = tuple(width for width in WIDTHS if width <= 17)
 
 
 class OpenVinoSession(OnnxSession):

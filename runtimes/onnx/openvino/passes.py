@@ -19,7 +19,7 @@ from edgedec.runtimes.onnx.passes import GraphPasses
 _HIDDEN = np.float32(-np.inf)
 # Rows of a pass, padding included. OpenVINO compiles its products for each number of rows that it
 # meets, which takes as long as half a pass; up to eight rows one more takes next to nothing.
-WIDTHS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+WIDTHS = (1, 2, 4, 6, 8, 10, 12, 14, 17, 24, 32, 48, 64)
 
 
 class Cancel:
