@@ -21,6 +21,7 @@ from edgedec.bench.sections.exact import exact, lone_rows
 from edgedec.bench.sections.first_token import first_token
 from edgedec.bench.sections.fixed_shapes import fixed_shapes
 from edgedec.bench.sections.grammar import grammar
+from edgedec.bench.sections.kernels import kernels
 from edgedec.bench.sections.kv_types import kv_types
 from edgedec.bench.sections.limits import limits
 from edgedec.bench.sections.loading import loading
@@ -120,6 +121,7 @@ _SECTIONS = (
     grammar,
     serve,
     fixed_shapes,
+    kernels,
 )
 SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
 

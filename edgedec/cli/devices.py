@@ -38,8 +38,9 @@ def command(model: str | None, measure: bool, as_json: bool) -> None:
     a product with many rows computes, as prefill does. Both are taken through the runtime
     itself, with plain weights and with weights of four bits, in a second or two for each device.
 
-    Packages such as onnxruntime-ep-openvino bring ONNX Runtime more devices. llama.cpp has
-    those of its build, and one more if GGML_BACKEND_PATH names a backend's library.
+    Packages such as onnxruntime-ep-openvino bring ONNX Runtime more devices; the extra openvino
+    brings other kernels for the processor. llama.cpp has the devices of its build, and one more if
+    GGML_BACKEND_PATH names a backend's library.
 
     The bundles that a device takes are tried as well: a tiny decoder is loaded on it in each
     form of ONNX, with a cache of any size (onnx) and of fixed shape (onnx-static).

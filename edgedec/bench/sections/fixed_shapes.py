@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from edgedec.bench.pass_times import pass_times
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.workloads import heldout_tokens
 from edgedec.bench.workshop import GROWN, Suite, digest
 from edgedec.bundle.manifest import SCHEMA_VERSION
-from edgedec.decoding.session import Model, Want
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.session import Model
 from edgedec.hardware.resident import release_free, resident_bytes
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
@@ -168,17 +168,4 @@ def _times(
 ) -> dict[str, dict[int, list[float]]]:
     """Return seconds of passes by form and rows."""
     sessions = {form: stack.enter_context(closing(m.open(256))) for form, m in models.items()}
-    for session in sessions.values():
-        session.prefill(tokens[:_READ])
-    found: dict[str, dict[int, list[float]]] = {
-        form: {rows: [] for rows in _ROWS} for form in models
-    }
-    for _ in range(turns):
-        for rows in _ROWS:
-            tree = TokenTree.chain(tokens[_READ : _READ + rows])
-            for form, session in sessions.items():
-                begin = perf_counter()
-                session.forward(tree, want=Want.TOP)
-                found[form][rows].append(perf_counter() - begin)
-                session.rollback(_READ)
-    return found
+    return pass_times(sessions, tokens, _READ, _ROWS, turns)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -33,8 +34,12 @@ def prefill(suite: Suite, recorder: Recorder) -> list[Row]:
     found: dict[str, list[float]] = {}
     with ExitStack() as stack:
         sessions: dict[str, Session] = {}
-        for name, path in {"onnx": suite.shop.bundle("int4", target=GROWN), "gguf": gguf}.items():
-            pipeline = stack.enter_context(Pipeline.open(path, suite.plain()))
+        bundle, plain = suite.shop.bundle("int4", target=GROWN), suite.plain()
+        opened = {"onnx": (bundle, plain), "gguf": (gguf, plain)}
+        if find_spec("openvino"):
+            opened["openvino"] = (bundle, suite.options(draft="none", providers=("OpenVINO",)))
+        for name, (path, options) in opened.items():
+            pipeline = stack.enter_context(Pipeline.open(path, options))
             sessions[name] = stack.enter_context(closing(pipeline.target.open(_TOKENS + 64)))
             tokens = heldout_tokens(pipeline.tokenizer, _TOKENS)
         for turn in range(_TURNS):
@@ -51,7 +56,11 @@ def _turn(
     sessions: dict[str, Session], tokens: list[int], work: Path, gguf: Path, threads: int
 ) -> dict[str, float]:
     """Return the seconds of each way, in turn."""
-    seconds = {"gguf": _first_token_s(sessions["gguf"], tokens)}
+    seconds = {
+        name: _first_token_s(session, tokens)
+        for name, session in sessions.items()
+        if name != "onnx"
+    }
     for chunk in _CHUNKS:
         sessions["onnx"].prefill_chunk = chunk  # type: ignore[attr-defined]
         seconds[f"onnx, chunks of {chunk}"] = _first_token_s(sessions["onnx"], tokens)

@@ -8,7 +8,7 @@ from edgedec.runtimes.onnx.cache import KvCache, Rows
 
 # A pass reads all slots there are, used or not, and OpenVINO compiles its products anew for each
 # number of them: few sizes, and not too many slots.
-_STEP, _SHARE = 256, 8
+STEP, _SHARE = 256, 8
 
 
 class GrowingCache(KvCache):
@@ -24,14 +24,14 @@ class GrowingCache(KvCache):
 
     def __init__(self, shape: tuple[int, int, int, int], dtype: npt.DTypeLike) -> None:
         entries, heads, self._most, width = shape
-        super().__init__((entries, heads, min(_STEP, self._most), width), dtype)
+        super().__init__((entries, heads, min(STEP, self._most), width), dtype)
 
     def fit(self, slots: int) -> None:
         """Have at least so many slots; what the present ones hold stays."""
         held = self.rows.shape[2]
         if slots > held:
             wanted = slots + slots // _SHARE
-            self._replace(min(-(-wanted // _STEP) * _STEP, self._most), held)
+            self._replace(min(-(-wanted // STEP) * STEP, self._most), held)
 
     def _replace(self, slots: int, kept: int) -> None:
         entries, heads, _, width = self.rows.shape

@@ -11,6 +11,7 @@ from edgedec.decoding.session import OnChunk
 from edgedec.runtimes._ort.opening import default_threads, model_file
 from edgedec.runtimes.onnx.graph import GraphFacts
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
+from edgedec.runtimes.onnx.openvino.cache import STEP
 from edgedec.runtimes.onnx.openvino.opening import OpenVinoGraph, open_graph
 from edgedec.runtimes.onnx.openvino.passes import WIDTHS, OpenVinoPasses
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -18,6 +19,8 @@ from edgedec.runtimes.onnx.session import OnnxSession
 # Bytes of all layers' attention scores in a pass over a prompt: OpenVINO keeps those of each layer.
 _SCORE_BYTES = 64 << 20
 _LEAST_ROWS = 8
+# What is compiled at load: rows of a round, behind a short text and one that takes a larger cache.
+_FIRST_PASTS = (0, STEP)
 _FIRST_WIDTHS = tuple(width for width in WIDTHS if width <= 17)
 
 
@@ -82,7 +85,9 @@ class OpenVinoModel(OnnxModel):
         """Let OpenVINO compile what rounds compute, which would slow down the first text."""
         cache = self.graph.new_cache(self.info.max_context)
         passes = OpenVinoPasses(self.graph, cache)
-        for width in (one for one in _FIRST_WIDTHS if one <= self.info.max_context):
-            passes.run([0] * width, 0, head=True)
+        for past in _FIRST_PASTS:
+            for width in _FIRST_WIDTHS:
+                if past + width <= self.info.max_context:
+                    passes.run([0] * width, past, head=True)
         passes.close()
         cache.close()

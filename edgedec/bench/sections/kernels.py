@@ -1,0 +1,87 @@
+"""Compares ONNX Runtime's kernels with OpenVINO's on the same bundle and the same processor."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from statistics import median
+
+from edgedec.bench.bundle import race
+from edgedec.bench.pass_times import pass_times
+from edgedec.bench.records import Recorder, Row
+from edgedec.bench.workloads import heldout_tokens
+from edgedec.bench.workshop import GROWN, Suite
+from edgedec.decoding.sampling.params import SamplingParams
+from edgedec.decoding.session import Model
+from edgedec.hardware.resident import release_free, resident_bytes
+from edgedec.loading.build import OpenOptions
+from edgedec.pipeline import GenerateOptions, Pipeline
+
+_OPENVINO = {"providers": ("OpenVINO",)}
+_ROWS = (1, 2, 4, 6, 8, 12, 17)
+_CONTEXTS = (128, 1000)
+_TURNS, _TOKENS = 15, 128
+
+
+def kernels(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Compare the costs of passes, and the speed of texts, plain and drafted."""
+    rows: list[Row] = []
+    for weights, preset in (("int4", GROWN), ("int8", GROWN), ("int4", None)):
+        rows += _costs(suite, recorder, weights, preset)
+    for sampling in (SamplingParams(), SamplingParams(temperature=0.8, seed=0)):
+        rows += _speeds(suite, recorder, sampling)
+    return rows
+
+
+def _costs(suite: Suite, recorder: Recorder, weights: str, preset: str | None) -> list[Row]:
+    """Measure passes by their rows behind short and long texts, with either's kernels in turn."""
+    bundle = suite.shop.bundle(weights, target=preset)
+    about: Row = {"weights": weights, "model": preset or "as it ships"}
+    with ExitStack() as stack:
+        models: dict[str, Model] = {}
+        held: dict[str, int] = {}
+        ways = {"onnxruntime": suite.plain(), "openvino": _on_openvino(suite, "none")}
+        for name, options in ways.items():
+            release_free()
+            before = resident_bytes()
+            pipeline = stack.enter_context(Pipeline.open(bundle, options))
+            models[name] = pipeline.target
+            tokens = heldout_tokens(pipeline.tokenizer, _CONTEXTS[-1] + _ROWS[-1])
+            _passes(stack, {name: models[name]}, tokens, _CONTEXTS[0], 1)  # allocates what it needs
+            held[name] = resident_bytes() - before
+        rows = []
+        for context in _CONTEXTS:
+            found = _passes(stack, models, tokens, context, _TURNS)
+            for name, seconds in found.items():
+                recorder.add(kind="passes", **about, context=context, way=name, seconds=seconds)
+                costs = {f"T({width})_s": median(seconds[width]) for width in _ROWS}
+                rows.append(
+                    {**about, "context": context, "way": name, "held_bytes": held[name], **costs}
+                )
+    return recorder.table(rows, "costs")
+
+
+def _passes(
+    stack: ExitStack, models: dict[str, Model], tokens: list[int], context: int, turns: int
+) -> dict[str, dict[int, list[float]]]:
+    room = context + _ROWS[-1]
+    sessions = {name: stack.enter_context(closing(m.open(room))) for name, m in models.items()}
+    return pass_times(sessions, tokens, context, _ROWS, turns)
+
+
+def _speeds(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Row]:
+    """Race plain and drafted decoding with either's kernels, interleaved."""
+    entrants = {
+        "openvino plain": _on_openvino(suite, "none"),
+        "openvino auto": _on_openvino(suite, "auto"),
+        "onnxruntime plain": suite.plain(),
+        "onnxruntime auto": suite.options(draft="auto"),
+    }
+    asked = GenerateOptions(_TOKENS, sampling, ignore_eos=True)
+    bundle = suite.shop.bundle("int4", target=GROWN)
+    found = race(bundle, entrants, suite.code(), asked, recorder)
+    rows: list[Row] = [{"temperature": sampling.temperature, **row} for row in found.rows()]
+    return recorder.table(rows, "speeds")
+
+
+def _on_openvino(suite: Suite, draft: str) -> OpenOptions:
+    return suite.options(draft=draft, **_OPENVINO)
