@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from threading import Event
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -143,7 +143,7 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
         parts.append(f"vocabularies: {plan['vocabulary']}")
     if metrics.emitted and "drafter" in plan:
         drafted_by = "plain decoding" if plain else f"drafter {plan['drafter']}"
-        parts.append(f"{drafted_by} on {plan['format']}" if "format" in plan else drafted_by)
+        parts.append(drafted_by + _place(plan))
     parts += _exact(plan)
     if metrics.emitted and plan.get("plan"):
         parts.append(f"plan {plan['plan']}")
@@ -152,6 +152,14 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
     if sampled:
         parts.append(f"seed {result.seed}")
     return parts
+
+
+def _place(plan: Mapping[str, Any]) -> str:
+    """Return where the target ran, as far as that was chosen: `` on onnx (openvino)``."""
+    if "format" not in plan:
+        return ""
+    named = plan.get("provider") or plan.get("device")
+    return f" on {plan['format']} ({named})" if named else f" on {plan['format']}"
 
 
 def _accepted(metrics: Metrics) -> list[str]:

@@ -291,6 +291,7 @@ def _describe(
         "threads": target.info.threads,
         "cores": options.cores,
         "provider": next(iter(options.providers), None),
+        "device": options.device,
         "max_context": caches.capacity,
         "kv_bytes": caches.kv_bytes,
     }

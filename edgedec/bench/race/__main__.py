@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 _GROWN, _AS_IT_IS = "target-0.5b", "none"
 _CONTEXT = 1024
 _PERPLEXITY_TOKENS = 4096
-_OURS = "edgedec int4 auto"
+_OURS = ("edgedec int4 auto", "edgedec int4-openvino auto")
 _WARM = "import os\n\n\ndef list_files(folder):\n    "
 
 
@@ -181,10 +182,10 @@ def _report(
         rows = report.rows(kind)
         click.echo(f"\n== {kind}")
         click.echo("\n".join(table(rows)))
-        for row in report.best(rows):
-            ratio = report.ratio(kind, _OURS, row["way"])
-            if ratio is not None and row["way"] != _OURS:
-                click.echo(f"{_OURS} is {ratio} times as fast as {row['way']}")
+        for ours, row in itertools.product(_OURS, report.best(rows)):
+            ratio = report.ratio(kind, ours, row["way"])
+            if ratio is not None and row["way"] != ours:
+                click.echo(f"{ours} is {ratio} times as fast as {row['way']}")
         warning = report.disturbed(kind)
         if warning is not None:
             click.echo(f"warning: {warning}")

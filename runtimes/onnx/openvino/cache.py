@@ -8,7 +8,7 @@ from edgedec.runtimes.onnx.cache import KvCache, Rows
 
 # A pass reads all slots there are, used or not, and OpenVINO compiles its products anew for each
 # number of them: few sizes, and not too many slots.
-STEP, _SHARE = 256, 8
+STEP, SHARE = 256, 8
 
 
 class GrowingCache(KvCache):
@@ -30,7 +30,7 @@ class GrowingCache(KvCache):
         """Have at least so many slots; what the present ones hold stays."""
         held = self.rows.shape[2]
         if slots > held:
-            wanted = slots + slots // _SHARE
+            wanted = slots + slots // SHARE
             self._replace(min(-(-wanted // STEP) * STEP, self._most), held)
 
     def _replace(self, slots: int, kept: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,13 @@ from edgedec.decoding.session import OnChunk
 from edgedec.runtimes._ort.opening import default_threads, model_file
 from edgedec.runtimes.onnx.graph import GraphFacts
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
-from edgedec.runtimes.onnx.openvino.cache import STEP
+from edgedec.runtimes.onnx.openvino.cache import SHARE, STEP
 from edgedec.runtimes.onnx.openvino.opening import OpenVinoGraph, open_graph
 from edgedec.runtimes.onnx.openvino.passes import WIDTHS, OpenVinoPasses
 from edgedec.runtimes.onnx.session import OnnxSession
 
 # Bytes of all layers' attention scores in a pass over a prompt: OpenVINO keeps those of each layer.
-_SCORE_BYTES = 64 << 20
+_SCORE_BYTES = 32 << 20
 _LEAST_ROWS = 8
 # What is compiled at load: rows of a round, behind a short text and one that takes a larger cache.
 _FIRST_PASTS = (0, STEP)
@@ -78,8 +79,18 @@ class OpenVinoModel(OnnxModel):
         threads = threads or default_threads(stored.weight_bytes)
         graph = open_graph(file, stored, facts, threads)
         model = cls(file, graph, stored.weight_bytes, None, threads)
+        model._count_memory()
         model._compile_widths()
         return model
+
+    def _count_memory(self) -> None:
+        """Count a cache's spare slots, its copy while it grows, and scores of long texts."""
+        held = self.info.kv_bytes_per_token
+        held += held // SHARE
+        scores = 2 * self.graph.query_heads * _LEAST_ROWS * 4
+        self.info = dataclasses.replace(
+            self.info, kv_bytes_per_token=held, scratch_bytes_per_token=held + scores
+        )
 
     def _compile_widths(self) -> None:
         """Let OpenVINO compile what rounds compute, which would slow down the first text."""
