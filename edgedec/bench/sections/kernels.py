@@ -25,7 +25,7 @@ _TURNS, _TOKENS = 15, 128
 def kernels(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare the costs of passes, and the speed of texts, plain and drafted."""
     rows: list[Row] = []
-    for weights, preset in (("int4", GROWN), ("int8", GROWN), ("int4", None)):
+    for weights, preset in (("int4", GROWN), ("int4", None)):
         rows += _costs(suite, recorder, weights, preset)
     for sampling in (SamplingParams(), SamplingParams(temperature=0.8, seed=0)):
         rows += _speeds(suite, recorder, sampling)
