@@ -7,8 +7,9 @@ import numpy.typing as npt
 from edgedec.runtimes.onnx.cache import KvCache, Rows
 
 # A pass reads all slots there are, used or not, and OpenVINO compiles its products anew for each
-# number of them: few sizes, and not too many slots.
-STEP, SHARE = 256, 8
+# number of them: few sizes, and not too many slots. With another number it adds in another order,
+# whole blocks of unused slots apart: so a text's bits do not depend on what a session has room for.
+STEP = 256
 
 
 class GrowingCache(KvCache):
@@ -17,25 +18,25 @@ class GrowingCache(KvCache):
     OpenVINO reads a cache's tensors whole, so each has to be as short as its text.
 
     Args:
-        shape: as of ``KvCache``; its slots are the most that there will be.
+        shape: as of ``KvCache``, but for the number of slots.
         dtype: of keys and values.
 
     """
 
     def __init__(self, shape: tuple[int, int, int, int], dtype: npt.DTypeLike) -> None:
-        entries, heads, self._most, width = shape
-        super().__init__((entries, heads, min(STEP, self._most), width), dtype)
+        entries, heads, _, width = shape
+        super().__init__((entries, heads, STEP, width), dtype)
 
     def fit(self, slots: int) -> None:
         """Have at least so many slots; what the present ones hold stays."""
         held = self.rows.shape[2]
         if slots > held:
-            wanted = slots + slots // SHARE
-            self._replace(min(-(-wanted // STEP) * STEP, self._most), held)
+            self._replace(slots, held)
 
     def _replace(self, slots: int, kept: int) -> None:
         entries, heads, _, width = self.rows.shape
-        other = KvCache((entries, heads, slots, width), self.rows.dtype)
+        whole = max(1, -(-slots // STEP)) * STEP
+        other = KvCache((entries, heads, whole, width), self.rows.dtype)
         other.put(self.rows[:, :, :kept], 0)
         self._map, other._map = other._map, self._map
         self.rows, other.rows = other.rows, self.rows
@@ -48,4 +49,4 @@ class GrowingCache(KvCache):
 
     def trim(self, length: int) -> None:
         """See ``KvCache``."""
-        self._replace(max(1, min(length, self.rows.shape[2])), length)
+        self._replace(length, length)

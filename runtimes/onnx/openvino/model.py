@@ -12,7 +12,7 @@ from edgedec.decoding.session import OnChunk
 from edgedec.runtimes._ort.opening import default_threads, model_file
 from edgedec.runtimes.onnx.graph import GraphFacts
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
-from edgedec.runtimes.onnx.openvino.cache import SHARE, STEP
+from edgedec.runtimes.onnx.openvino.cache import STEP
 from edgedec.runtimes.onnx.openvino.opening import OpenVinoGraph, open_graph
 from edgedec.runtimes.onnx.openvino.passes import WIDTHS, OpenVinoPasses
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -84,13 +84,10 @@ class OpenVinoModel(OnnxModel):
         return model
 
     def _count_memory(self) -> None:
-        """Count a cache's spare slots, its copy while it grows, and scores of long texts."""
-        held = self.info.kv_bytes_per_token
-        held += held // SHARE
+        """Count a cache's copy while it grows, and scores of long texts."""
         scores = 2 * self.graph.query_heads * _LEAST_ROWS * 4
-        self.info = dataclasses.replace(
-            self.info, kv_bytes_per_token=held, scratch_bytes_per_token=held + scores
-        )
+        scratch = self.info.kv_bytes_per_token + scores
+        self.info = dataclasses.replace(self.info, scratch_bytes_per_token=scratch)
 
     def _compile_widths(self) -> None:
         """Let OpenVINO compile what rounds compute, which would slow down the first text."""
