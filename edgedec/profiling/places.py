@@ -72,8 +72,9 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
             if wanted.formats and source.format not in wanted.formats:
                 continue
             try:
-                adapter = registry.adapter(registry.of_format(source.format).name)
-                devices = _devices(source.format, adapter, cores)
+                info = registry.of_format(source.format)
+                left = info.target_places if role != TARGET else ()
+                devices = _devices(source.format, registry.adapter(info.name), cores, left)
             except EdgedecError as error:
                 left_out.append(f"{role} as {source.format}: {error}")
                 continue
@@ -109,13 +110,17 @@ def _named(place: Place, labels: Iterable[str]) -> bool:
     return not labels or any(label in place.label for label in labels)
 
 
-def _devices(format: str, adapter: registry.Adapter, cores: int) -> list[Place]:
+def _devices(
+    format: str, adapter: registry.Adapter, cores: int, left_out: Sequence[str]
+) -> list[Place]:
     """Return all places but the processor with the runtime's own kernels.
 
     A provider that also computes on the processor shares its cores with all others.
     """
     found = []
     for device in adapter.devices():
+        if device.name in left_out:
+            continue
         if device.kind != CPU:
             found.append(Place(format, device.name, provider=device.provider))
         elif device.name != CPU and device.provider is not None:

@@ -249,7 +249,7 @@ def test_devices(run) -> None:
     """A few seconds: the speeds are real."""
     shown = run("devices").stdout
     assert "GFLOP/s" in shown
-    (line,) = (line for line in shown.splitlines() if line.startswith("onnx ") and " f32 " in line)
+    (line,) = (line for line in shown.splitlines() if re.match(r"onnx +cpu .* f32 ", line))
     rates = [float(word) for word in line.split(" f32 ")[1].split()]
     assert len(rates) == 4
     assert all(rate > 0 for rate in rates)

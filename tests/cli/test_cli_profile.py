@@ -18,6 +18,7 @@ from edgedec.models.registry import spec_for
 from edgedec.profiling import children, measuring, store
 from edgedec.records.profile import Profile
 from edgedec.runtimes import registry
+from edgedec.runtimes.onnx.openvino import places
 
 ONE = ("--threads", "1")
 needs_pinning = pytest.mark.skipif(
@@ -48,6 +49,27 @@ def never(*args: object, **more: object) -> None:
 @pytest.fixture
 def no_children(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(children, "measure", never)
+
+
+@pytest.fixture(autouse=True)
+def without_openvino(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A place more where it is installed; call the result to have it."""
+    found = places.find_devices
+    monkeypatch.setattr(places, "find_devices", list)
+    return lambda: monkeypatch.setattr(places, "find_devices", found)
+
+
+def test_openvino_is_a_place_of_the_target(
+    run: Callable, bundle: Path, without_openvino: Callable[[], None]
+) -> None:
+    pytest.importorskip("openvino")
+    without_openvino()
+    found = measured(run, bundle, *ONE)
+    labels = [(one.role, one.place.label) for one in found.measured if one.parity.usable]
+    assert [label for _, label in labels].count("onnx cpu x1") == 2
+    ((role, label),) = [one for one in labels if "OpenVINO" in one[1]]
+    assert role == "target"
+    assert label.startswith("onnx OpenVINO x")
 
 
 def test_a_pair_is_measured_kept_and_read_again(

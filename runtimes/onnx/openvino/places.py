@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from importlib import metadata
 
-from edgedec._support import installation
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.hardware.device import Device
 from edgedec.hardware.machine import cpu_name
@@ -20,6 +18,8 @@ def find_devices() -> list[Device]:
     """Return the processor with OpenVINO's kernels, if it is installed."""
     if importlib.util.find_spec(PACKAGE) is None:
         return []
+    from importlib import metadata  # takes as long to import as a tenth of this package
+
     text = f"{cpu_name()} (OpenVINO {metadata.version(PACKAGE)})"
     return [Device("onnx", DEVICE, "cpu", text, PROVIDER)]
 
@@ -44,6 +44,8 @@ def wanted(options: LoadOptions) -> bool:
             "OpenVINO's kernels have no row invariance: leave out --row-invariant, or them"
         )
     if not find_devices():
+        from edgedec._support import installation
+
         raise RuntimeUnavailable(
             f"the device {DEVICE!r} needs the package openvino: {installation.install(extra=EXTRA)}"
         )
