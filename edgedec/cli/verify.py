@@ -210,9 +210,12 @@ def _verdict(found: Verification) -> str:
     if not found.holds:
         return "INCONCLUSIVE: nothing was drafted"
     if near:
+        plan = found.plan
+        elsewhere = plan.get("format") != "onnx" or plan.get("provider") or plan.get("device")
         return (
             f"holds up to near-ties: {same} of {texts} texts are plain decoding's; where two "
-            f"tokens are nearly tied, {near} took the other one (--row-invariant avoids that)"
+            f"tokens are nearly tied, {near} took the other one"
+            + ("" if elsewhere else " (--row-invariant avoids that)")
         )
     return f"holds: all {texts} texts are plain decoding's"
 
