@@ -35,7 +35,6 @@ class GraphPasses(Runner):
     top_logits: FloatArray
     top_ids: IntArray
 
-    @abstractmethod
     def run(
         self,
         tokens: Sequence[int],
@@ -64,6 +63,21 @@ class GraphPasses(Runner):
             PassFailed: it cannot be computed.
 
         """
+        with self._busy:
+            self._check_open()
+            self._locked_run(tokens, past, head, positions, mask, max(rows, len(tokens)))
+
+    @abstractmethod
+    def _locked_run(
+        self,
+        tokens: Sequence[int],
+        past: int,
+        head: bool,
+        positions: Sequence[int] | None,
+        mask: tuple[int, FloatArray] | None,
+        rows: int,
+    ) -> None:
+        """Compute a pass, see ``run``, that no other thread runs beside."""
 
     @abstractmethod
     def trim(self) -> None:
@@ -89,20 +103,6 @@ class Passes(OrtRunner, GraphPasses):
         self._bias_at = 0
         self._make_inputs(_FIRST_ROWS)
         self._make_outputs(_FIRST_HEAD_ROWS)
-
-    def run(
-        self,
-        tokens: Sequence[int],
-        past: int,
-        *,
-        head: bool,
-        positions: Sequence[int] | None = None,
-        mask: tuple[int, FloatArray] | None = None,
-        rows: int = 0,
-    ) -> None:
-        with self._busy:
-            self._check_open()
-            self._locked_run(tokens, past, head, positions, mask, max(rows, len(tokens)))
 
     def _locked_run(
         self,

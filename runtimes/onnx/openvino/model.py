@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.session import OnChunk
@@ -30,7 +29,7 @@ class OpenVinoSession(OnnxSession):
 
     passes = OpenVinoPasses
     _model: OpenVinoModel
-    # Wider passes are no faster, and their activations take more memory.
+    # A wider pass reads a prompt no faster and needs more memory.
     prefill_chunk = 64
 
     def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
@@ -49,7 +48,7 @@ class OpenVinoSession(OnnxSession):
 
 
 class OpenVinoModel(OnnxModel):
-    """A model on OpenVINO; made by ``OpenVinoModel.load``."""
+    """A model on OpenVINO; made by ``OpenVinoModel.compile``."""
 
     session = OpenVinoSession
 
@@ -61,7 +60,7 @@ class OpenVinoModel(OnnxModel):
         return found
 
     @classmethod
-    def load(cls, path: Path | str, *, threads: int | None = None, **_: Any) -> OpenVinoModel:
+    def compile(cls, path: Path | str, *, threads: int | None = None) -> OpenVinoModel:
         """Load a graph that ``edgedec export`` wrote.
 
         Args:

@@ -52,32 +52,28 @@ class OpenVinoPasses(GraphPasses):
         self._graph, self._cache = graph, cache
         self._given: npt.NDArray[Any] | None = None
 
-    def run(
+    def _locked_run(
         self,
         tokens: Sequence[int],
         past: int,
-        *,
         head: bool,
-        positions: Sequence[int] | None = None,
-        mask: tuple[int, FloatArray] | None = None,
-        rows: int = 0,
+        positions: Sequence[int] | None,
+        mask: tuple[int, FloatArray] | None,
+        rows: int,
     ) -> None:
-        with self._busy:
-            self._check_open()
-            self._graph.files.check()
-            self._cache.fit(past + len(tokens))
-            self._give_cache()
-            for name, values in self._inputs(tokens, positions, past, head, mask).items():
-                if name in self._graph.inputs:
-                    self._request.set_tensor(name, ov.Tensor(values))
-            self._attempt(self._request.infer)
-            check_interrupt(self.stop)  # one that came too late to cancel this pass
-            count = len(tokens)
-            self._keep(self._request.get_tensor("written").data[:, :, :count], past)
-            if head:
-                found = (self._request.get_tensor(name).data[:count] for name in OUTPUTS)
-                self.logits, top_logits, top_ids = found
-                self.top_logits, self.top_ids = ranked(top_logits, top_ids)
+        count = len(tokens)
+        self._graph.files.check()
+        self._cache.fit(past + count)
+        self._give_cache()
+        for name, values in self._inputs(tokens, positions, past, head, mask).items():
+            self._request.set_tensor(name, ov.Tensor(values))
+        self._attempt(self._request.infer)
+        check_interrupt(self.stop)  # one that came too late to cancel this pass
+        self._keep(self._request.get_tensor("written").data[:, :, :count], past)
+        if head:
+            found = (self._request.get_tensor(name).data[:count] for name in OUTPUTS)
+            self.logits, top_logits, top_ids = found
+            self.top_logits, self.top_ids = ranked(top_logits, top_ids)
 
     def trim(self) -> None:
         """Do nothing: OpenVINO keeps the memory of its widest pass."""
@@ -116,15 +112,17 @@ class OpenVinoPasses(GraphPasses):
         index = np.arange(width)
         real = np.minimum(index, count - 1)
         where = past + real if positions is None else np.array(positions)[real]
-        return {
+        feeds: dict[str, npt.NDArray[Any]] = {
             "input_ids": np.array(tokens, np.int64)[real][None],
             "position_ids": where[None],
             "attention_bias": self._seen(count, past, slots, mask)[real][None, None],
             "rows": index if head else index[:0],
-            "slots": np.concatenate([np.arange(slots), where]),
-            "attention_rows": index,
-            "computed_rows": index,
         }
+        if "slots" in self._graph.inputs:
+            feeds["slots"] = np.concatenate([np.arange(slots), where])
+        if "attention_rows" in self._graph.inputs:
+            feeds["attention_rows"] = feeds["computed_rows"] = index
+        return feeds
 
     def _seen(
         self, count: int, past: int, slots: int, mask: tuple[int, FloatArray] | None

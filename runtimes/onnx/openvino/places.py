@@ -1,4 +1,4 @@
-"""Where OpenVINO computes, told without importing it."""
+"""Lists OpenVINO as a device, and recognises when it is asked for, without importing it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ def wanted(options: LoadOptions) -> bool:
     others = sorted(named - {DEVICE, PROVIDER})
     if others or options.own:
         other = next(iter([*others, *options.own]))
-        raise InputError(f"{other} is not a choice of OpenVINO's kernels: leave one of them out")
+        raise InputError(
+            f"{other} cannot be combined with OpenVINO's kernels: leave one of the two out"
+        )
     if options.row_invariant:
         raise RuntimeUnavailable(
-            "OpenVINO's kernels have no row invariance: leave out --row-invariant, or them"
+            "OpenVINO's kernels have no row invariance: leave out --row-invariant or --device"
         )
     if not find_devices():
         from edgedec._support import installation
