@@ -31,6 +31,8 @@ _GROWN, _AS_IT_IS = "target-0.5b", "none"
 _CONTEXT = 1024
 _PERPLEXITY_TOKENS = 4096
 _OURS = ("edgedec int4 auto", "edgedec int4-openvino auto")
+# Plain decoding at its fastest.
+_PLAIN = "edgedec int4 plain"
 _WARM = "import os\n\n\ndef list_files(folder):\n    "
 
 
@@ -182,10 +184,11 @@ def _report(
         rows = report.rows(kind)
         click.echo(f"\n== {kind}")
         click.echo("\n".join(table(rows)))
-        for ours, row in itertools.product(_OURS, report.best(rows)):
-            ratio = report.ratio(kind, ours, row["way"])
-            if ratio is not None and row["way"] != ours:
-                click.echo(f"{ours} is {ratio} times as fast as {row['way']}")
+        others = [row["way"] for row in report.best(rows)]
+        for ours, other in itertools.product(_OURS, dict.fromkeys([*others, *_OURS, _PLAIN])):
+            ratio = report.ratio(kind, ours, other)
+            if ratio is not None and other != ours:
+                click.echo(f"{ours} is {ratio} times as fast as {other}")
         warning = report.disturbed(kind)
         if warning is not None:
             click.echo(f"warning: {warning}")
