@@ -51,6 +51,10 @@ class OnnxSession(OrtSession):
         for chunk in self._chunks(tokens, on_chunk):
             self._run(chunk, self._length, head=False)
 
+    def _rows_at(self, past: int) -> int:
+        """Return how many rows of a prompt a pass computes after ``past`` tokens."""
+        return self.prefill_chunk
+
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
         passes, count = self._passes, len(tree)
         if start == 0:
@@ -129,7 +133,7 @@ class OnnxSession(OrtSession):
         """See ``Rehearsing``: earlier slots are read as zeros, which take no memory."""
         self.rollback(0)
         vocab_size = self._vocab_size
-        read = min(self.prefill_chunk, length - rows)
+        read = min(self._rows_at(length), length - rows)
         # All kinds of tokens, since the rows of mapped embeddings are read as they are needed.
         tokens = [token * vocab_size // (read + rows) for token in range(read + rows)]
         self._run(tokens[:read], length - rows - read, head=False)

@@ -42,7 +42,6 @@ class OpenVinoSession(OnnxSession):
                 start += rows
 
     def _rows_at(self, past: int) -> int:
-        """Return how many rows of a prompt a pass computes after ``past`` tokens."""
         scores = 2 * self._model.graph.query_heads * (past + self.prefill_chunk) * 4
         return max(_LEAST_ROWS, min(self.prefill_chunk, _SCORE_BYTES // scores))
 

@@ -22,6 +22,7 @@ from edgedec.runtimes.onnx.openvino import places
 
 pytest.importorskip("openvino", reason="needs the extra openvino")
 
+from edgedec.runtimes.onnx.openvino import model as of_openvino
 from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
 from edgedec.runtimes.onnx.openvino.passes import WIDTHS, padded, ranked
 from edgedec.runtimes.onnx.openvino.products import mat_mul_n_bits
@@ -155,3 +156,22 @@ def test_it_is_listed_and_measured() -> None:
     speed = adapter.measure(device, 1)  # type: ignore[attr-defined]
     assert speed.bytes_per_second > 0
     assert speed.int4_flops is not None
+
+
+def test_rehearsing_a_long_text_computes_as_many_rows_as_reading_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_openvino, "_SCORE_BYTES", 1 << 16)
+    session = OpenVinoModel.compile(folder, threads=1).open(256)
+    rows: list[int] = []
+    run = session._passes.run
+    monkeypatch.setattr(
+        session._passes,
+        "run",
+        lambda tokens, *a, **k: (rows.append(len(tokens)), run(tokens, *a, **k)),
+    )
+    session.prefill(range(1, 90))
+    read, rows[:] = rows[-2], []
+    session.rollback(0)
+    session.rehearse(200, 2)
+    assert rows[0] <= read < 64
