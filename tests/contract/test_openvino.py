@@ -19,7 +19,7 @@ pytest.importorskip("openvino", reason="needs the extra openvino")
 
 from edgedec.runtimes.onnx.cache import KvCache
 from edgedec.runtimes.onnx.model import OnnxModel
-from edgedec.runtimes.onnx.openvino import opening
+from edgedec.runtimes.onnx.openvino import opening, products
 from edgedec.runtimes.onnx.openvino.cache import GrowingCache
 from edgedec.runtimes.onnx.openvino.model import OpenVinoModel, OpenVinoSession
 from edgedec.runtimes.onnx.openvino.passes import OpenVinoPasses
@@ -97,6 +97,20 @@ def test_every_kind_of_decoder_computes_what_it_does_on_onnx_runtime(
     np.testing.assert_allclose(
         logits(OpenVinoModel.compile(tmp_path, threads=1)), expected, atol=1e-3
     )
+
+
+@pytest.mark.parametrize("weights", ["int4", "int8"])
+def test_quantised_weights_are_those_of_onnx_runtime(
+    weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tiny_model(tmp_path, weights)
+    expected = logits(OnnxModel.load(tmp_path, threads=1, row_invariant=False))
+    error = np.abs(logits(OpenVinoModel.compile(tmp_path, threads=1)) - expected).mean()
+    moved = {bits: middle - 1 for bits, middle in products._MIDDLES.items()}
+    monkeypatch.setattr(products, "_MIDDLES", moved)
+    broken = np.abs(logits(OpenVinoModel.compile(tmp_path, threads=1)) - expected).mean()
+    assert error < 1e-3
+    assert broken > 1e-2
 
 
 @pytest.mark.parametrize("name", EXPERTS)
