@@ -126,7 +126,13 @@ _NEEDED = {
         "high_freq_factor",
         "original_max_position_embeddings",
     ),
-    "yarn": ("factor",),
+    "yarn": (
+        "factor",
+        "beta_fast",
+        "beta_slow",
+        "original_max_position_embeddings",
+        "attention_factor",
+    ),
     "longrope": ("original_max_position_embeddings", "attention_factor"),
 }
 
@@ -165,6 +171,8 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
         value = numbers.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise CheckpointError(f"config.json: {name} of the rope is {value!r}, expected > 0")
+    if kind == "yarn" and theta <= 1:
+        raise CheckpointError(f"config.json: rope_theta of the rope is {theta!r}, expected > 1")
     if kind == "llama3" and not numbers["low_freq_factor"] < numbers["high_freq_factor"]:
         raise CheckpointError("config.json: low_freq_factor is not below high_freq_factor")
     kept = {k: float(v) for k, v in numbers.items() if isinstance(v, int | float)}
@@ -173,7 +181,8 @@ def read_rope(config: Mapping[str, Any], default_theta: float, dim: int) -> Rope
 
 
 def _yarn_numbers(scaling: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    numbers = {"beta_fast": 32.0, "beta_slow": 1.0, **scaling}
+    stated = {name: value for name, value in scaling.items() if value is not None}
+    numbers = {"beta_fast": 32.0, "beta_slow": 1.0, **stated}
     numbers.setdefault("original_max_position_embeddings", config.get("max_position_embeddings"))
     if numbers.get("attention_factor") is None:
         factor = numbers.get("factor")

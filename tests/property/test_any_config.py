@@ -64,6 +64,12 @@ def configs(draw):
     return config
 
 
+def yarn(**numbers):
+    """A config whose rope is stretched by YaRN."""
+    rope = {"rope_type": "yarn", "factor": 2, **numbers}
+    return {**CONFIGS[0], "rope_parameters": rope}
+
+
 def decoder(config):
     """The spec, or None where one line said what is wrong."""
     try:
@@ -77,6 +83,11 @@ def decoder(config):
 @settings(max_examples=400, deadline=None)
 @given(configs())
 @example({**CONFIGS[0], "num_attention_heads": 10**9})
+@example(yarn(beta_slow=None))
+@example(yarn(beta_fast=False))
+@example(yarn(beta_fast=0))
+@example(yarn(attention_factor="1"))
+@example(yarn(rope_theta=1))
 def test_a_decoder_or_one_line(config):
     spec = decoder(config)
     if spec is None:
