@@ -22,7 +22,7 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
     if openvino.wanted(options):
         from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
 
-        return OpenVinoModel.compile(path, threads=threads)
+        return OpenVinoModel.compile(path, threads=threads, row_invariant=invariant)
     memory = options.own.get("weight_memory")
     if memory is not None:
         from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel

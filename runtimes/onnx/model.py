@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 
 from edgedec.bundle.onnx_file import ModelFile, read_model_file
 from edgedec.decoding.session import Capabilities, ModelInfo
@@ -28,6 +29,7 @@ from edgedec.runtimes.onnx.padding import (
     Padding,
     Rows,
     find_padding,
+    require,
 )
 from edgedec.runtimes.onnx.passes import Passes
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -147,17 +149,14 @@ def _padding(
     if row_invariant is False:
         return None
     providers = graph.inference.get_providers()
-    known = KnownPaddings(file, stored, threads, providers)
+    on_processor = set(providers) == {CPU}
+    kernels = f"{ort.__version__} {ort.get_build_info()}" if on_processor else None
+    known = KnownPaddings(file, stored, threads, kernels)
     # On an accelerator trees, which no padding makes invariant, are worth more.
-    large = stored.weight_bytes >= LARGE_BYTES and set(providers) == {CPU}
+    large = stored.weight_bytes >= LARGE_BYTES and on_processor
     paddings = PADDINGS if row_invariant or large else CHEAP_PADDINGS
     padding = known.get(paddings, lambda: _find_padding(graph, paddings))
-    if row_invariant and padding is None:
-        raise RuntimeUnavailable(
-            f"{file}: no padding makes rows independent of each other on this machine: "
-            "load it without row_invariant (--no-row-invariant)"
-        )
-    return padding
+    return require(padding, file) if row_invariant else padding
 
 
 def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:

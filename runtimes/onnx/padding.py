@@ -19,26 +19,41 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime as ort
 
 from edgedec._support.vetted import Vetted
 from edgedec._version import __version__
 from edgedec.bundle.onnx_file import ModelFile
 from edgedec.decoding.tree import FloatArray
+from edgedec.errors import RuntimeUnavailable
 from edgedec.hardware.machine import cpu_fields, cpu_name
-from edgedec.runtimes._ort.devices import CPU
 from edgedec.runtimes._ort.saved import fingerprint
 
-_PROMPT_TOKENS = 11
-# Parts of a text of this many tokens, ``(start, width)``, that are compared with the whole. Where
-# each of them agrees, so does every text that is cut into such parts. A part overwrites the cache
-# from its start on, so they come from the end; a lone row, the likeliest failure, comes first.
-_TEXT_TOKENS = 9
-_PARTS = ((8, 1), (6, 3), (5, 1), (4, 1), (4, 5), (3, 1), (2, 1), (2, 7), (1, 1), (0, 1), (0, 2),
-          (0, 4), (0, 8))  # fmt: skip
 PROBE_SLOTS = 32
 
 Rows = tuple[FloatArray, npt.NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A text that is computed whole and in parts.
+
+    Attributes:
+        prompt: tokens before it.
+        text: its tokens.
+        parts: of it, ``(start, width)``, that are compared with the whole. Where each of them
+            agrees, so does every text that is cut into such parts. A part overwrites the cache
+            from its start on, so they come from the end; a lone row, the likeliest failure,
+            comes first.
+
+    """
+
+    prompt: int
+    text: int
+    parts: tuple[tuple[int, int], ...]
+
+
+PROBE = Probe(11, 9, ((8, 1), (6, 3), (5, 1), (4, 1), (4, 5), (3, 1), (2, 1), (2, 7), (1, 1),
+                      (0, 1), (0, 2), (0, 4), (0, 8)))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +111,7 @@ Run = Callable[[Padding, Sequence[int], int], Rows]
 
 
 def find_padding(
-    run: Run, vocab_size: int, paddings: Sequence[Padding] = PADDINGS
+    run: Run, vocab_size: int, paddings: Sequence[Padding] = PADDINGS, probe: Probe = PROBE
 ) -> Padding | None:
     """Return the first padding under which the same tokens give the same bits, however cut.
 
@@ -105,27 +120,24 @@ def find_padding(
             logits and what was written to the cache, a row a token.
         vocab_size: of the model.
         paddings: to try, cheapest first.
+        probe: what is computed.
 
     """
     rng = np.random.default_rng(0)
-    prompt = [int(t) for t in rng.integers(0, vocab_size, _PROMPT_TOKENS)]
-    text = [int(t) for t in rng.integers(0, vocab_size, _TEXT_TOKENS)]
+    prompt = [int(t) for t in rng.integers(0, vocab_size, probe.prompt)]
+    text = [int(t) for t in rng.integers(0, vocab_size, probe.text)]
     run(NO_PADDING, prompt, 0)
+
+    def agrees(padding: Padding, whole: Rows, start: int, width: int) -> bool:
+        part = slice(start, start + width)
+        rows = run(padding, text[part], probe.prompt + start)
+        return all(np.array_equal(a, b[part]) for a, b in zip(rows, whole, strict=True))
+
     for padding in paddings:
-        whole = run(padding, text, _PROMPT_TOKENS)
-        if all(_agrees(run, padding, text, whole, part) for part in _PARTS):
+        whole = run(padding, text, probe.prompt)
+        if all(agrees(padding, whole, *part) for part in probe.parts):
             return padding
     return None
-
-
-def _agrees(
-    run: Run, padding: Padding, text: Sequence[int], whole: Rows, part: tuple[int, int]
-) -> bool:
-    start, end = part[0], sum(part)
-    rows = run(padding, text[start:end], _PROMPT_TOKENS + start)
-    return all(
-        np.array_equal(got, expected[start:end]) for got, expected in zip(rows, whole, strict=True)
-    )
 
 
 # -- which padding is known to suffice on this machine ------------------------------------------
@@ -146,15 +158,14 @@ class KnownPaddings:
         file: the graph's.
         stored: what ``read_model_file`` found in it.
         threads: for one pass.
-        providers: of the session.
+        kernels: their name and version; None if that is not known, as with a provider's whose
+            kernels change with its driver.
 
     """
 
-    def __init__(
-        self, file: Path, stored: ModelFile, threads: int, providers: Sequence[str]
-    ) -> None:
-        # Another provider's kernels change with its driver, which is not known here.
-        self._facts = _facts(file, stored, threads) if set(providers) == {CPU} else None
+    def __init__(self, file: Path, stored: ModelFile, threads: int, kernels: str | None) -> None:
+        self._kernels = kernels or ""
+        self._facts = _facts(file, stored, threads, kernels) if kernels else None
 
     def get(
         self, paddings: Sequence[Padding], search: Callable[[], Padding | None]
@@ -162,7 +173,7 @@ class KnownPaddings:
         """Return the first of these paddings that holds, searched for unless it is known."""
         if self._facts is None:
             return search()
-        vetted = Vetted(_KIND, ort.__version__)
+        vetted = Vetted(_KIND, self._kernels)
         asked = f"{self._facts}|{'|'.join(padding.name for padding in paddings)}"
         for outcome in (*paddings, None):
             if vetted.opened(_digest(asked, outcome)):
@@ -173,12 +184,27 @@ class KnownPaddings:
         return found
 
 
+def require(padding: Padding | None, file: Path) -> Padding:
+    """Return a padding that was asked for.
+
+    Raises:
+        RuntimeUnavailable: none makes rows independent of each other.
+
+    """
+    if padding is None:
+        raise RuntimeUnavailable(
+            f"{file}: no padding makes rows independent of each other on this machine: "
+            "load it without row_invariant (--no-row-invariant)"
+        )
+    return padding
+
+
 def _digest(asked: str, outcome: Padding | None) -> str:
     name = outcome.name if outcome else _NONE
     return hashlib.sha256(f"{asked}||{name}".encode()).hexdigest()
 
 
-def _facts(file: Path, stored: ModelFile, threads: int) -> str | None:
+def _facts(file: Path, stored: ModelFile, threads: int, kernels: str) -> str | None:
     fields = cpu_fields()
     try:
         locations = sorted({location for location, _, _ in stored.stored})
@@ -186,7 +212,7 @@ def _facts(file: Path, stored: ModelFile, threads: int) -> str | None:
         return json.dumps([
             fingerprint(file, stored),
             [(one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino) for one in states],
-            __version__, threads, ort.get_build_info(), cpu_name(),
+            __version__, threads, kernels, cpu_name(),
             fields.get("flags") or fields.get("features"),
         ])  # fmt: skip
     except OSError:

@@ -1,9 +1,12 @@
 """Translates an exported graph's attention and rotation for OpenVINO.
 
 The kernel ``GroupQueryAttention`` writes new keys and values into the cache that it is given. Here
-the cache is only read: attention is the softmax over two products, one with the cache and one with
-the pass's own keys, which are outputs of the graph. The query heads of a group are rows of one
-product, so the cache is read once for all of them.
+the cache is only read, and the pass's own keys and values are outputs of the graph. They are
+computed as if they were in their slots, so that a row adds the same numbers in the same order
+whether an earlier pass or its own computed them: scores with the own keys are put in the places of
+those slots, and values are summed up in blocks of slots, of which those with own values are
+computed from copies that have them. The query heads of a group are rows of one product, so the
+cache is read once for all of them.
 
 OpenVINO's own translation of a rotation of a part of each head rotates the wrong numbers.
 """
@@ -18,9 +21,13 @@ from openvino import Node, Output
 from openvino import opset13 as op
 from openvino.frontend import NodeContext
 
+from edgedec.runtimes.onnx.openvino.cache import BLOCK
+
 DOMAIN = "com.microsoft"
 # Inputs of attention.
 _QUERY, _KEY, _VALUE, _PAST_KEY, _PAST_VALUE = range(5)
+# Lengths for ONNX Runtime; here the slot of each row, and the blocks that those slots are in.
+_PLACES, _BLOCKS = range(5, 7)
 _COS, _SIN, _POSITIONS, _BIAS = range(7, 11)
 
 
@@ -60,19 +67,14 @@ def group_query_attention(node: NodeContext) -> list[Output]:
     query = op.reshape(query, _ints(0, kv_heads, -1, width), special_zero=True)
     seen = op.matmul(query, past_key, transpose_a=False, transpose_b=True)
     own = op.matmul(query, key, transpose_a=False, transpose_b=True)
-    scores = op.concat([seen, own], axis=-1)
+    places = op.reshape(node.get_input(_PLACES), _ints(-1), special_zero=False)
+    blocks = op.reshape(node.get_input(_BLOCKS), _ints(-1), special_zero=False)
+    scores = op.scatter_update(seen, places, own, _ints(3))
     cap = node.get_attribute("softcap") if node.has_attribute("softcap") else 0.0
     if cap:
         scores = op.multiply(op.tanh(op.divide(scores, _float(cap))), _float(cap))
     chances = op.softmax(_biased(scores, node.get_input(_BIAS), heads, kv_heads), axis=-1)
-    slots = op.gather(op.shape_of(past_key), _ints(2), _ints(0))
-    of_seen, of_own = op.variadic_split(
-        chances, _ints(-1), op.concat([slots, _ints(-1)], axis=0)
-    ).outputs()
-    mixed = op.add(
-        op.matmul(of_seen, past_value, transpose_a=False, transpose_b=False),
-        op.matmul(of_own, value, transpose_a=False, transpose_b=False),
-    )
+    mixed = _mixed(chances, past_value, value, places, blocks)
     mixed = op.reshape(mixed, _ints(1, heads, -1, width), special_zero=False)
     mixed = op.transpose(mixed, _ints(0, 2, 1, 3))
     rows = op.reshape(mixed, _ints(0, 0, heads * width), special_zero=True)
@@ -132,6 +134,28 @@ def _biased(scores: Node, bias: Output, heads: int, kv_heads: int) -> Node:
     together = op.concat([_ints(1, kv_heads, -1), slots], axis=0)
     split = op.add(op.reshape(scores, apart, special_zero=False), bias)
     return op.reshape(split, together, special_zero=False)
+
+
+def _mixed(chances: Node, past: Output, own: Output | Node, places: Node, blocks: Node) -> Node:
+    """Return the values' sum weighted by chances, ``[1, kv_heads, group * rows, width]``."""
+    width = past.get_partial_shape()[3].get_length()
+    apart = op.reshape(chances, _ints(0, 0, 0, -1, BLOCK), special_zero=True)
+    apart = op.transpose(apart, _ints(0, 1, 3, 2, 4))
+    values = op.reshape(past, _ints(0, 0, -1, BLOCK, width), special_zero=True)
+    sums = op.matmul(apart, values, transpose_a=False, transpose_b=False)
+    touched = op.reshape(
+        op.gather(values, blocks, _ints(2)), _ints(0, 0, -1, width), special_zero=True
+    )
+    first = op.gather(blocks, _ints(0), _ints(0))
+    start = op.multiply(first, op.constant(np.array([BLOCK], np.int32)))
+    touched = op.scatter_update(touched, op.subtract(places, start), own, _ints(2))
+    touched = op.reshape(touched, _ints(0, 0, -1, BLOCK, width), special_zero=True)
+    with_own = op.matmul(
+        op.gather(apart, blocks, _ints(2)), touched, transpose_a=False, transpose_b=False
+    )
+    return op.reduce_sum(
+        op.scatter_update(sums, blocks, with_own, _ints(2)), _ints(2), keep_dims=False
+    )
 
 
 def _ints(*values: int) -> Node:

@@ -9,7 +9,8 @@ from edgedec.runtimes.onnx.cache import KvCache, Rows
 # A pass reads all slots there are, used or not, and OpenVINO compiles its products anew for each
 # number of them: few sizes, and not too many slots. With another number it adds in another order,
 # whole blocks of unused slots apart: so a text's bits do not depend on what a session has room for.
-STEP = 256
+BLOCK = 128
+STEP = 2 * BLOCK
 
 
 class GrowingCache(KvCache):

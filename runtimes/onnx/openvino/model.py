@@ -12,13 +12,11 @@ from edgedec.runtimes._ort.opening import default_threads, model_file
 from edgedec.runtimes.onnx.graph import GraphFacts
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
 from edgedec.runtimes.onnx.openvino.cache import STEP
-from edgedec.runtimes.onnx.openvino.opening import OpenVinoGraph, open_graph
+from edgedec.runtimes.onnx.openvino.invariance import padding_of
+from edgedec.runtimes.onnx.openvino.opening import LEAST_ROWS, WIDEST, OpenVinoGraph, open_graph
 from edgedec.runtimes.onnx.openvino.passes import WIDTHS, OpenVinoPasses
 from edgedec.runtimes.onnx.session import OnnxSession
 
-# Bytes of all layers' attention scores in a pass over a prompt: OpenVINO keeps those of each layer.
-_SCORE_BYTES = 32 << 20
-_LEAST_ROWS = 8
 # What is compiled at load: rows of a round, behind a short text and one that takes a larger cache.
 _FIRST_PASTS = (0, STEP)
 _FIRST_WIDTHS = tuple(width for width in WIDTHS if width <= 17)
@@ -29,8 +27,7 @@ class OpenVinoSession(OnnxSession):
 
     passes = OpenVinoPasses
     _model: OpenVinoModel
-    # A wider pass reads a prompt no faster and needs more memory.
-    prefill_chunk = 64
+    prefill_chunk = WIDEST
 
     def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
         for chunk in self._chunks(tokens, on_chunk):
@@ -42,8 +39,7 @@ class OpenVinoSession(OnnxSession):
                 start += rows
 
     def _rows_at(self, past: int) -> int:
-        scores = 2 * self._model.graph.query_heads * (past + self.prefill_chunk) * 4
-        return max(_LEAST_ROWS, min(self.prefill_chunk, _SCORE_BYTES // scores))
+        return self._model.graph.rows_at(past)
 
 
 class OpenVinoModel(OnnxModel):
@@ -59,16 +55,22 @@ class OpenVinoModel(OnnxModel):
         return found
 
     @classmethod
-    def compile(cls, path: Path | str, *, threads: int | None = None) -> OpenVinoModel:
+    def compile(
+        cls, path: Path | str, *, threads: int | None = None, row_invariant: bool | None = None
+    ) -> OpenVinoModel:
         """Load a graph that ``edgedec export`` wrote.
 
         Args:
             path: ``model.onnx``, or its folder.
             threads: for one pass; see ``OnnxModel.load``.
+            row_invariant: whether a row's bits may not depend on how many rows are computed
+                with it, for chains. It takes no padding here: None claims it where a test finds
+                it, True requires it; with False it is not tested, and trees are verified.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
-            RuntimeUnavailable: OpenVINO cannot run it.
+            RuntimeUnavailable: OpenVINO cannot run it, or row invariance was asked for and the
+                test does not find it.
 
         """
         file = model_file(path, MODEL_FILE)
@@ -76,15 +78,15 @@ class OpenVinoModel(OnnxModel):
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
         graph = open_graph(file, stored, facts, threads)
-        model = cls(file, graph, stored.weight_bytes, None, threads)
+        padding = padding_of(file, stored, graph, threads, row_invariant)
+        model = cls(file, graph, stored.weight_bytes, padding, threads)
         model._count_memory()
         model._compile_widths()
         return model
 
     def _count_memory(self) -> None:
         """Count a cache's copy while it grows, and scores of long texts."""
-        scores = 2 * self.graph.query_heads * _LEAST_ROWS * 4
-        scratch = self.info.kv_bytes_per_token + scores
+        scratch = self.info.kv_bytes_per_token + LEAST_ROWS * self.graph.score_bytes
         self.info = dataclasses.replace(self.info, scratch_bytes_per_token=scratch)
 
     def _compile_widths(self) -> None:

@@ -23,8 +23,12 @@ from edgedec.runtimes.onnx.openvino.cache import GrowingCache
 
 DEVICE = "CPU"
 OUTPUTS = ("logits", "top_logits", "top_ids")
-# Inputs that only ONNX Runtime's attention needs: its cache tells no length.
-_LENGTHS = {"seqlens_k", "total_sequence_length"}
+# Rows of a pass over a prompt. A wider one reads it no faster and needs more memory.
+LEAST_ROWS, WIDEST = 8, 64
+# Of attention scores in such a pass.
+_SCORE_BYTES = 32 << 20
+# Inputs that are lengths for ONNX Runtime's attention, and what they are here.
+_LENGTHS = {"seqlens_k": "places", "total_sequence_length": "blocks"}
 # What sliding windows compare with positions; in ONNX Runtime's cache it is the slots' numbers.
 _SLOTS = "window.slots"
 # Beginnings of lines of an error that say where it was raised.
@@ -49,6 +53,15 @@ class OpenVinoGraph(Graph):
     query_heads: int
     files: Watched
     weights: tuple[npt.NDArray[Any], ...]
+
+    @property
+    def score_bytes(self) -> int:
+        """Bytes of a row's attention scores per slot, in all layers: OpenVINO keeps each one's."""
+        return 2 * self.query_heads * 4
+
+    def rows_at(self, past: int) -> int:
+        """Return how many rows of a prompt a pass computes after ``past`` tokens."""
+        return max(LEAST_ROWS, min(WIDEST, _SCORE_BYTES // (self.score_bytes * (past + WIDEST))))
 
     def new_cache(self, slots: int) -> GrowingCache:
         """Return an empty cache."""
@@ -149,8 +162,10 @@ def _reading_only(model: ov.Model, facts: GraphFacts, where: str) -> ov.Model:
         for target in list(slots.output(0).get_target_inputs()):
             target.replace_source_output(given.output(0))
         model.add_parameters([given])
-    for name in _LENGTHS & set(inputs):
-        model.remove_parameter(inputs[name])
+    for name, other in _LENGTHS.items():
+        if name in inputs:
+            inputs[name].set_partial_shape(ov.PartialShape([-1]))
+            inputs[name].output(0).set_names({other})
     model.validate_nodes_and_infer_types()
     return model
 

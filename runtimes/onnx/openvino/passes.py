@@ -12,14 +12,15 @@ import openvino as ov
 
 from edgedec.decoding.session_base import check_interrupt
 from edgedec.decoding.tree import FloatArray, IntArray
-from edgedec.runtimes.onnx.openvino.cache import GrowingCache
+from edgedec.runtimes.onnx.openvino.cache import BLOCK, GrowingCache
 from edgedec.runtimes.onnx.openvino.opening import OUTPUTS, OpenVinoGraph, reason
 from edgedec.runtimes.onnx.passes import GraphPasses
 
 _HIDDEN = np.float32(-np.inf)
 # Rows of a pass, padding included. OpenVINO compiles its products for each number of rows that it
-# meets, which takes as long as half a pass; up to eight rows one more takes next to nothing.
-WIDTHS = (1, 2, 4, 6, 8, 10, 12, 14, 17, 24, 32, 48, 64)
+# meets, which takes as long as half a pass; up to eight rows one more takes next to nothing. The
+# product with a lone key adds in another order than others.
+WIDTHS = (2, 4, 6, 8, 10, 12, 14, 17, 24, 32, 48, 64)
 
 
 class Cancel:
@@ -111,15 +112,22 @@ class OpenVinoPasses(GraphPasses):
         width = padded(count)
         index = np.arange(width)
         real = np.minimum(index, count - 1)
-        where = past + real if positions is None else np.array(positions)[real]
+        places = past + real
+        where = places if positions is None else np.array(positions)[real]
+        # At least two, so that what is compiled for a width serves all its places.
+        block = min(past // BLOCK, slots // BLOCK - 2)
+        blocks = np.arange(block, max(block + 2, -(-(past + count) // BLOCK)))
         feeds: dict[str, npt.NDArray[Any]] = {
             "input_ids": np.array(tokens, np.int64)[real][None],
             "position_ids": where[None],
             "attention_bias": self._seen(count, past, slots, mask)[real][None, None],
             "rows": index if head else index[:0],
+            "places": places.astype(np.int32),
+            "blocks": blocks.astype(np.int32),
         }
         if "slots" in self._graph.inputs:
-            feeds["slots"] = np.concatenate([np.arange(slots), where])
+            feeds["slots"] = np.arange(slots)
+            feeds["slots"][places] = where
         if "attention_rows" in self._graph.inputs:
             feeds["attention_rows"] = feeds["computed_rows"] = index
         return feeds
@@ -127,16 +135,14 @@ class OpenVinoPasses(GraphPasses):
     def _seen(
         self, count: int, past: int, slots: int, mask: tuple[int, FloatArray] | None
     ) -> FloatArray:
-        """Return what is added to scores: the cache's slots first, then those of the pass."""
-        bias = np.zeros((count, slots + padded(count)), np.float32)
+        """Return what is added to scores, ``[count, slots]``."""
+        bias = np.zeros((count, slots), np.float32)
         bias[:, past:] = _HIDDEN
-        own = bias[:, slots : slots + count]
         if mask is None:
-            own[np.tril_indices(count)] = 0
+            bias[:, past : past + count][np.tril_indices(count)] = 0
         else:
             first, values = mask
-            bias[:, first:past] = values[:, : past - first]
-            own[...] = values[:, past - first :]
+            bias[:, first : past + count] = values
         return bias
 
 

@@ -29,7 +29,7 @@ def wanted(options: LoadOptions) -> bool:
 
     Raises:
         InputError: they name something else as well.
-        RuntimeUnavailable: it is not installed, or cannot do what they ask for.
+        RuntimeUnavailable: it is not installed.
 
     """
     named = {*options.providers, *([options.device] if options.device else ())}
@@ -40,10 +40,6 @@ def wanted(options: LoadOptions) -> bool:
         other = next(iter([*others, *options.own]))
         raise InputError(
             f"{other} cannot be combined with OpenVINO's kernels: leave one of the two out"
-        )
-    if options.row_invariant:
-        raise RuntimeUnavailable(
-            "OpenVINO's kernels have no row invariance: leave out --row-invariant or --device"
         )
     if not find_devices():
         from edgedec._support import installation

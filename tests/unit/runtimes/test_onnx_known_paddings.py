@@ -83,7 +83,7 @@ def test_other_threads_kernels_and_questions(
     monkeypatch.setattr(padding, "cpu_fields", lambda: {"flags": "fpu"})
     OnnxModel.load(folder, threads=1)
     assert len(searches) == 4
-    monkeypatch.setattr(padding.ort, "__version__", "9.9")
+    monkeypatch.setattr(onnx_model.ort, "__version__", "9.9")
     OnnxModel.load(folder, threads=1)
     assert len(searches) == 5
 

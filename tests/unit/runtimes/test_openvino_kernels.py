@@ -22,7 +22,7 @@ from edgedec.runtimes.onnx.openvino import places
 
 pytest.importorskip("openvino", reason="needs the extra openvino")
 
-from edgedec.runtimes.onnx.openvino import model as of_openvino
+from edgedec.runtimes.onnx.openvino import opening
 from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
 from edgedec.runtimes.onnx.openvino.passes import WIDTHS, padded, ranked
 from edgedec.runtimes.onnx.openvino.products import mat_mul_n_bits
@@ -48,12 +48,7 @@ def test_it_computes_where_it_is_named(folder: Path, named: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("named", "error", "said"),
     [
-        ({"row_invariant": True}, RuntimeUnavailable, "no row invariance"),
-        (
-            {"weight_memory": 1 << 20},
-            InputError,
-            "weight_memory cannot be combined",
-        ),
+        ({"weight_memory": 1 << 20}, InputError, "weight_memory cannot be combined"),
         (
             {"providers": ("CPUExecutionProvider",)},
             InputError,
@@ -137,7 +132,7 @@ def test_weights_of_an_unknown_form_are_refused() -> None:
 
 
 def test_passes_are_padded_to_few_widths() -> None:
-    assert [padded(count) for count in (1, 3, 9, 17, 33, 65)] == [1, 4, 10, 17, 48, 65]
+    assert [padded(count) for count in (1, 3, 9, 17, 33, 65)] == [2, 4, 10, 17, 48, 65]
     assert all(padded(width) == width for width in WIDTHS)
 
 
@@ -161,7 +156,7 @@ def test_it_is_listed_and_measured() -> None:
 def test_rehearsing_a_long_text_computes_as_many_rows_as_reading_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_openvino, "_SCORE_BYTES", 1 << 16)
+    monkeypatch.setattr(opening, "_SCORE_BYTES", 1 << 16)
     session = OpenVinoModel.compile(folder, threads=1).open(256)
     rows: list[int] = []
     run = session._passes.run

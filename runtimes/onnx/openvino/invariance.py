@@ -1,0 +1,76 @@
+"""Tests whether a row's bits on OpenVINO depend on the other rows of its pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+
+from edgedec.bundle.onnx_file import ModelFile
+from edgedec.runtimes.onnx.openvino.cache import STEP
+from edgedec.runtimes.onnx.openvino.opening import OpenVinoGraph
+from edgedec.runtimes.onnx.openvino.passes import OpenVinoPasses
+from edgedec.runtimes.onnx.padding import (
+    NO_PADDING,
+    KnownPaddings,
+    Padding,
+    Probe,
+    Rows,
+    find_padding,
+    require,
+)
+
+# Parts of all widths that rounds have, across the slot where the cache grows.
+PROBE = Probe(STEP - 6, 24, ((23, 1), (22, 1), (20, 3), (16, 6), (14, 8), (12, 10), (11, 12),
+                             (10, 14), (7, 17), (6, 1), (5, 1), (4, 2), (0, 1), (0, 4),
+                             (0, 17)))  # fmt: skip
+
+
+def padding_of(
+    file: Path, stored: ModelFile, graph: OpenVinoGraph, threads: int, row_invariant: bool | None
+) -> Padding | None:
+    """Return a padding if rows are independent of each other without any, else None.
+
+    Args:
+        file, stored: the graph's, and what ``read_model_file`` found in it.
+        graph: compiled.
+        threads: for one pass.
+        row_invariant: None tests it, True requires it.
+
+    Raises:
+        RuntimeUnavailable: it is required, and rows depend on each other.
+
+    """
+    if row_invariant is False:
+        return None
+    known = KnownPaddings(file, stored, threads, f"OpenVINO {ov.get_version()}")
+    padding = known.get((NO_PADDING,), lambda: _search(graph))
+    return require(padding, file) if row_invariant else padding
+
+
+def _search(graph: OpenVinoGraph) -> Padding | None:
+    room = graph.facts.max_context - PROBE.text
+    if room < 1:
+        return None
+    probe = dataclasses.replace(PROBE, prompt=min(PROBE.prompt, room))
+    cache = graph.new_cache(STEP)
+    passes = OpenVinoPasses(graph, cache)
+
+    def run(_: Padding, tokens: Sequence[int], past: int) -> Rows:
+        logits, at = [], 0
+        while at < len(tokens):
+            part = tokens[at : at + graph.rows_at(past + at)]
+            passes.run(part, past + at, head=True)
+            logits.append(passes.logits.copy())
+            at += len(part)
+        written = cache.rows[:, :, past : past + len(tokens)]
+        return np.concatenate(logits), np.moveaxis(written, 2, 0).copy()
+
+    try:
+        return find_padding(run, graph.facts.vocab_size, (NO_PADDING,), probe)
+    finally:
+        passes.close()
+        cache.close()
