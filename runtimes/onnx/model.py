@@ -25,10 +25,10 @@ from edgedec.runtimes.onnx.padding import (
     NO_PADDING,
     PADDINGS,
     PROBE_SLOTS,
-    KnownPaddings,
     Padding,
     Rows,
     find_padding,
+    known_padding,
     require,
 )
 from edgedec.runtimes.onnx.passes import Passes
@@ -151,11 +151,12 @@ def _padding(
     providers = graph.inference.get_providers()
     on_processor = set(providers) == {CPU}
     kernels = f"{ort.__version__} {ort.get_build_info()}" if on_processor else None
-    known = KnownPaddings(file, stored, threads, kernels)
     # On an accelerator trees, which no padding makes invariant, are worth more.
     large = stored.weight_bytes >= LARGE_BYTES and on_processor
     paddings = PADDINGS if row_invariant or large else CHEAP_PADDINGS
-    padding = known.get(paddings, lambda: _find_padding(graph, paddings))
+    padding = known_padding(
+        (file, stored, threads), kernels, paddings, lambda: _find_padding(graph, paddings)
+    )
     return require(padding, file) if row_invariant else padding
 
 

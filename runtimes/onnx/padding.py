@@ -11,8 +11,6 @@ have in the text, and the softmax over them adds in another order.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +18,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edgedec._support.vetted import Vetted
-from edgedec._version import __version__
 from edgedec.bundle.onnx_file import ModelFile
 from edgedec.decoding.tree import FloatArray
 from edgedec.errors import RuntimeUnavailable
-from edgedec.hardware.machine import cpu_fields, cpu_name
-from edgedec.runtimes._ort.saved import fingerprint
+from edgedec.runtimes.onnx.known import KnownOutcomes
 
 PROBE_SLOTS = 32
 
@@ -140,50 +135,6 @@ def find_padding(
     return None
 
 
-# -- which padding is known to suffice on this machine ------------------------------------------
-#
-# The search takes some twenty passes of a large model, more than its loading. Its outcome is kept
-# for one graph, its files as they are on the disk, these kernels, this number of threads and this
-# search, that is this version of edgedec; when any of them changes it is searched again. Where
-# nothing can be kept it is searched at every load.
-
-_KIND = "paddings"
-_NONE = "nothing holds"
-
-
-class KnownPaddings:
-    """The remembered outcomes for one graph.
-
-    Args:
-        file: the graph's.
-        stored: what ``read_model_file`` found in it.
-        threads: for one pass.
-        kernels: their name and version; None if that is not known, as with a provider's whose
-            kernels change with its driver.
-
-    """
-
-    def __init__(self, file: Path, stored: ModelFile, threads: int, kernels: str | None) -> None:
-        self._kernels = kernels or ""
-        self._facts = _facts(file, stored, threads, kernels) if kernels else None
-
-    def get(
-        self, paddings: Sequence[Padding], search: Callable[[], Padding | None]
-    ) -> Padding | None:
-        """Return the first of these paddings that holds, searched for unless it is known."""
-        if self._facts is None:
-            return search()
-        vetted = Vetted(_KIND, self._kernels)
-        asked = f"{self._facts}|{'|'.join(padding.name for padding in paddings)}"
-        for outcome in (*paddings, None):
-            if vetted.opened(_digest(asked, outcome)):
-                return outcome
-        found = search()
-        vetted.remember(_digest(asked, found))
-        vetted.save()
-        return found
-
-
 def require(padding: Padding | None, file: Path) -> Padding:
     """Return a padding that was asked for.
 
@@ -199,21 +150,28 @@ def require(padding: Padding | None, file: Path) -> Padding:
     return padding
 
 
-def _digest(asked: str, outcome: Padding | None) -> str:
-    name = outcome.name if outcome else _NONE
-    return hashlib.sha256(f"{asked}||{name}".encode()).hexdigest()
+_KIND = "paddings"
+_NONE = "nothing holds"
 
 
-def _facts(file: Path, stored: ModelFile, threads: int, kernels: str) -> str | None:
-    fields = cpu_fields()
-    try:
-        locations = sorted({location for location, _, _ in stored.stored})
-        states = [path.stat() for path in (file, *(file.parent / name for name in locations))]
-        return json.dumps([
-            fingerprint(file, stored),
-            [(one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino) for one in states],
-            __version__, threads, kernels, cpu_name(),
-            fields.get("flags") or fields.get("features"),
-        ])  # fmt: skip
-    except OSError:
-        return None
+def known_padding(
+    model: tuple[Path, ModelFile, int],
+    kernels: str | None,
+    paddings: Sequence[Padding],
+    search: Callable[[], Padding | None],
+) -> Padding | None:
+    """Return the first of these paddings that holds, searched for unless it is known.
+
+    Args:
+        model, kernels: see ``KnownOutcomes``.
+        paddings: cheapest first.
+        search: finds it.
+
+    """
+
+    def name() -> str:
+        found = search()
+        return found.name if found else _NONE
+
+    named = {padding.name: padding for padding in paddings}
+    return named.get(KnownOutcomes(_KIND, *model, kernels).get([*named, _NONE], name))

@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import openvino as ov
 
 from edgedec.bundle.onnx_file import ModelFile
 from edgedec.runtimes.onnx.openvino.cache import STEP
-from edgedec.runtimes.onnx.openvino.opening import OpenVinoGraph
+from edgedec.runtimes.onnx.openvino.opening import KERNELS, OpenVinoGraph
 from edgedec.runtimes.onnx.openvino.passes import OpenVinoPasses
 from edgedec.runtimes.onnx.padding import (
     NO_PADDING,
-    KnownPaddings,
     Padding,
     Probe,
     Rows,
     find_padding,
+    known_padding,
     require,
 )
 
@@ -46,8 +45,7 @@ def padding_of(
     """
     if row_invariant is False:
         return None
-    known = KnownPaddings(file, stored, threads, f"OpenVINO {ov.get_version()}")
-    padding = known.get((NO_PADDING,), lambda: _search(graph))
+    padding = known_padding((file, stored, threads), KERNELS, (NO_PADDING,), lambda: _search(graph))
     return require(padding, file) if row_invariant else padding
 
 

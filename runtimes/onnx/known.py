@@ -1,0 +1,73 @@
+"""Remembers what was found out about one graph on this machine.
+
+Finding it out takes more passes of a large model than its loading. An outcome is kept for one
+graph, its files as they are on the disk, these kernels, this number of threads and this version of
+edgedec; when any of them changes it is found out again. Where nothing can be kept that happens at
+every load.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from edgedec._support.vetted import Vetted
+from edgedec._version import __version__
+from edgedec.bundle.onnx_file import ModelFile
+from edgedec.hardware.machine import cpu_fields, cpu_name
+from edgedec.runtimes._ort.saved import fingerprint
+
+
+class KnownOutcomes:
+    """The remembered outcomes for one graph.
+
+    Args:
+        kind: of outcome: its file's name in the user's cache folder.
+        file: the graph's.
+        stored: what ``read_model_file`` found in it.
+        threads: for one pass.
+        kernels: their name and version; None if that is not known, as with a provider's whose
+            kernels change with its driver.
+
+    """
+
+    def __init__(
+        self, kind: str, file: Path, stored: ModelFile, threads: int, kernels: str | None
+    ) -> None:
+        self._kind, self._kernels = kind, kernels or ""
+        self._facts = _facts(file, stored, threads, kernels) if kernels else None
+
+    def get(self, outcomes: Sequence[str], search: Callable[[], str]) -> str:
+        """Return which of these outcomes was found, searched for unless it is known."""
+        if self._facts is None:
+            return search()
+        vetted = Vetted(self._kind, self._kernels)
+        asked = f"{self._facts}|{'|'.join(outcomes)}"
+        for outcome in outcomes:
+            if vetted.opened(_digest(asked, outcome)):
+                return outcome
+        found = search()
+        vetted.remember(_digest(asked, found))
+        vetted.save()
+        return found
+
+
+def _digest(asked: str, outcome: str) -> str:
+    return hashlib.sha256(f"{asked}||{outcome}".encode()).hexdigest()
+
+
+def _facts(file: Path, stored: ModelFile, threads: int, kernels: str) -> str | None:
+    fields = cpu_fields()
+    try:
+        locations = sorted({location for location, _, _ in stored.stored})
+        states = [path.stat() for path in (file, *(file.parent / name for name in locations))]
+        return json.dumps([
+            fingerprint(file, stored),
+            [(one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino) for one in states],
+            __version__, threads, kernels, cpu_name(),
+            fields.get("flags") or fields.get("features"),
+        ])  # fmt: skip
+    except OSError:
+        return None
