@@ -38,12 +38,13 @@ GROUP = "edgedec.runtimes"
 class Adapter(Protocol):
     """The interface of a runtime's module.
 
-    It may have four more functions. ``problems() -> list[str]`` lists installed device packages
+    It may have five more functions. ``problems() -> list[str]`` lists installed device packages
     that do not load, a line each. ``admit(path, files)`` raises a BundleError if the main file of
     an untrusted model is damaged, or names files outside ``files``. ``measure(device, threads) ->
     Speed`` measures a device in about a second, and raises RuntimeUnavailable if it is gone or
     cannot compute a product. ``prepare(path) -> Prepared`` writes what makes a model load faster on
-    this machine.
+    this machine. ``quickest(path, options) -> str | None`` names the device that computes a target
+    fastest, if it is another than ``load`` takes where none is named.
     """
 
     def load(self, path: Path, options: LoadOptions) -> Model:
@@ -224,6 +225,24 @@ def prepare(format: str, path: Path) -> Prepared | None:
     """
     write = getattr(adapter(of_format(format).name), "prepare", None)
     found: Prepared | None = None if write is None else write(path)
+    return found
+
+
+def quickest(format: str, path: Path, options: LoadOptions) -> str | None:
+    """Return the device that computes a target fastest; None is the one that ``load`` takes.
+
+    Args:
+        format: of the target.
+        path: its main file.
+        options: that name no device.
+
+    Raises:
+        BundleError: the model is damaged.
+        RuntimeUnavailable: the runtime is not installed.
+
+    """
+    find = getattr(adapter(of_format(format).name), "quickest", None)
+    found: str | None = None if find is None else find(path, options)
     return found
 
 

@@ -1,8 +1,4 @@
-"""Ways to open a bundle, most wanted first: when one fails, the next takes over.
-
-The text does not depend on the way, near-ties of quantised arithmetic aside: the target's tokens
-are drawn with the same noise at the same positions, whichever drafter runs and wherever.
-"""
+"""Opens a bundle in the first way that works; when one fails, the next takes over."""
 
 from __future__ import annotations
 
@@ -12,10 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edgedec._support.fields import one_line, printable
-from edgedec.decoding import drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import (
     BundleError,
@@ -28,8 +22,9 @@ from edgedec.loading import build
 from edgedec.loading.build import OpenOptions, Parts
 from edgedec.memory.grant import granting
 from edgedec.planning import remembered
-from edgedec.records.place import CPU
-from edgedec.records.plan import SEQUENTIAL, Decision, Plan
+from edgedec.planning.quickest import on_quickest
+from edgedec.planning.ways import Named, planned_ways, ways_without_plan
+from edgedec.records.plan import Decision
 from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
 
@@ -44,8 +39,6 @@ _NAMED = {"providers": "--provider", "draft_load": "draft_load", "cores": "cores
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(OpenOptions)}
 # Errors of a place that cannot be used, at load or in the middle of a text.
 FAILURES = (RuntimeUnavailable, BundleError, PassFailed)
-# A way to decode: its name in messages, and the options that open it.
-Named = tuple[str, OpenOptions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,59 +46,6 @@ class NoPlan:
     """Why no plan is followed, in a few words."""
 
     reason: str
-
-
-def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenOptions:
-    """Return ``options`` with models where a plan puts them.
-
-    If a rule's text depends on the drafts, or texts take turns, they are made sequentially.
-    """
-    target = plan.target
-    together = options.accept in (None, "coupling", "match") and options.parallel == 1
-    return dataclasses.replace(
-        options,
-        threads=target.threads or None,
-        cores=target.cores,
-        providers=target.load_options().providers,
-        device=target.load_options().device,
-        weight_memory=target.weight_memory,
-        format=target.format,
-        draft=plan.drafter,
-        draft_length="auto" if plan.draft_length is None else plan.draft_length,
-        draft_depth=plan.depth,
-        draft_load=None if plan.draft is None else plan.draft.load_options(),
-        draft_format=None if plan.draft is None else plan.draft.format,
-        schedule=plan.schedule if together else SEQUENTIAL,
-        context_limit=context_limit,
-    )
-
-
-def planned_ways(decision: Decision, options: OpenOptions) -> list[Named]:
-    """Return a decision's plan, then its fallbacks; all plain if the options ask for that."""
-    plans = [decision.chosen.plan, *decision.fallbacks]
-    if options.draft == PLAIN:
-        plans = list(dict.fromkeys(Plan(plan.target) for plan in plans))
-    if options.row_invariant:
-        # Row invariance is guaranteed for chains only, and these drafters draft trees.
-        plans = [plan for plan in plans if not drafting.info(plan.drafter).branches]
-    return [(plan.label, placed(options, plan, decision.max_context)) for plan in plans]
-
-
-def ways_without_plan(options: OpenOptions) -> list[Named]:
-    """Return the way asked for, then it without a draft model, then plain on the processor."""
-    ways = [("what was asked for", options)]
-    # A drafter that needs no model stays.
-    alone: dict[str, Any] = {"draft_model": None, "draft_load": None, "draft_format": None}
-    if drafting.info(options.draft).needs_model or options.draft == "auto":
-        drafter = drafting.default(with_model=False)
-        changed = dataclasses.replace(options, draft=drafter, schedule=SEQUENTIAL, **alone)
-        ways.append(("what needs no draft model", changed))
-    on_device = options.device is not None or options.gpu_layers is not None
-    plain = dataclasses.replace(
-        options, draft=PLAIN, draft_length="auto", schedule=SEQUENTIAL, **alone,
-        providers=(), device=CPU if on_device else None, gpu_layers=None, cores=None,
-    )  # fmt: skip
-    return [*ways, ("plain decoding on the processor", plain)]
 
 
 def opener(bundle: str | Path, options: OpenOptions) -> Opener:
@@ -118,12 +58,22 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
     """
     found = _decision(bundle, options)
     if isinstance(found, NoPlan):
-        return Opener(bundle, ways_without_plan(options), planned=False, no_plan=found.reason)
+        return _without_plan(bundle, options, found.reason)
     ways = planned_ways(found, options)
     if not ways:
         reason = "--row-invariant takes chains, and the plan drafts trees"
-        return Opener(bundle, ways_without_plan(options), planned=False, no_plan=reason)
+        return _without_plan(bundle, options, reason)
     return Opener(bundle, ways, planned=True, made_on=found.texts)
+
+
+def _without_plan(bundle: str | Path, options: OpenOptions, reason: str) -> Opener:
+    """Return an opener of what was asked for, on the device that computes the target fastest."""
+    ways = ways_without_plan(options)
+    quickest = on_quickest(bundle, options)
+    if quickest is options:
+        return Opener(bundle, ways, planned=False, no_plan=reason)
+    ways.insert(0, (f"the target on {quickest.device}", quickest))
+    return Opener(bundle, ways, planned=False, no_plan=reason, chosen=True)
 
 
 def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
@@ -221,6 +171,7 @@ class Opener:
         bundle: as ``Pipeline.open`` takes it.
         ways: most wanted first.
         planned: whether a planner chose them; the user's own choice must load.
+        chosen: whether the first way is another than the user's, though no planner's.
         made_on: the texts that the plan was made on, by name.
         no_plan: why there is no plan, in a few words.
 
@@ -238,13 +189,14 @@ class Opener:
         planned: bool,
         made_on: str = "",
         no_plan: str = "",
+        chosen: bool = False,
     ) -> None:
         self.notes: list[str] = []
         self._bundle = bundle
         self._in_force = planned
         self._made_on = printable(made_on)
         self._no_plan = no_plan
-        self._planned = planned
+        self._replaceable = planned or chosen
         self._ways: Iterator[Named] = iter(ways)
         self._name, self._options = next(self._ways)
 
@@ -259,7 +211,7 @@ class Opener:
             try:
                 parts = build.assemble(self._bundle, self._options)
             except FAILURES as error:
-                if not self._planned:
+                if not self._replaceable:
                     raise
                 self._give_way(error)
             else:
@@ -285,7 +237,7 @@ class Opener:
         self.notes += parts.notes
         self._give_way(error)
         # From here on the options differ from those that the user gave.
-        self._planned = True
+        self._replaceable = True
         return self.open()
 
     def _give_way(self, error: EdgedecError) -> None:

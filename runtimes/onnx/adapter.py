@@ -13,7 +13,7 @@ from edgedec.runtimes._ort.devices import problems
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.openvino import places as openvino
 
-__all__ = ["admit", "devices", "load", "measure", "prepare", "problems"]
+__all__ = ["admit", "devices", "load", "measure", "prepare", "problems", "quickest"]
 
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:
@@ -37,6 +37,15 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
         device=options.device,
         row_invariant=invariant,
     )
+
+
+def quickest(path: Path, options: LoadOptions) -> str | None:
+    """See ``edgedec.runtimes.registry.Adapter``."""
+    if openvino.version() is None:
+        return None
+    from edgedec.runtimes.onnx.openvino import choice
+
+    return choice.quickest(path, options)
 
 
 def devices() -> list[Device]:

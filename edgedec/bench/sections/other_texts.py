@@ -15,9 +15,9 @@ from edgedec.loading.sources import every_format
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
-from edgedec.planning.fallback import placed
 from edgedec.planning.predict import predict
 from edgedec.planning.spread import LEVEL, WeighedCandidate, between_texts
+from edgedec.planning.ways import placed
 from edgedec.profiling import run
 from edgedec.profiling.places import Wanted
 from edgedec.profiling.prompts import CalibrationPrompt

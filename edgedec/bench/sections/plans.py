@@ -17,8 +17,8 @@ from edgedec.loading.build import OpenOptions
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
-from edgedec.planning.fallback import placed
 from edgedec.planning.predict import predict
+from edgedec.planning.ways import placed
 from edgedec.profiling import run
 from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.profiling.run import ProfileOptions

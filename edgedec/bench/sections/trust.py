@@ -18,8 +18,8 @@ from edgedec.loading.engine import build_engine, planned_policy
 from edgedec.loading.sources import every_format
 from edgedec.overlap.clock import WallClock
 from edgedec.pipeline import GenerateOptions, Pipeline
-from edgedec.planning.fallback import placed
 from edgedec.planning.predict import contention, tokens_per_second
+from edgedec.planning.ways import placed
 from edgedec.profiling import run
 from edgedec.profiling.opened import opened
 from edgedec.profiling.prompts import CalibrationPrompt

@@ -10,8 +10,9 @@ import numpy as np
 
 from edgedec.bundle.onnx_file import ModelFile
 from edgedec.runtimes.onnx.openvino.cache import STEP
-from edgedec.runtimes.onnx.openvino.opening import KERNELS, OpenVinoGraph
+from edgedec.runtimes.onnx.openvino.opening import OpenVinoGraph
 from edgedec.runtimes.onnx.openvino.passes import OpenVinoPasses
+from edgedec.runtimes.onnx.openvino.places import version
 from edgedec.runtimes.onnx.padding import (
     NO_PADDING,
     Padding,
@@ -45,7 +46,9 @@ def padding_of(
     """
     if row_invariant is False:
         return None
-    padding = known_padding((file, stored, threads), KERNELS, (NO_PADDING,), lambda: _search(graph))
+    padding = known_padding(
+        (file, stored, threads), version(), (NO_PADDING,), lambda: _search(graph)
+    )
     return require(padding, file) if row_invariant else padding
 
 

@@ -22,7 +22,6 @@ from edgedec.runtimes.onnx.openvino import attention, products
 from edgedec.runtimes.onnx.openvino.cache import GrowingCache
 
 DEVICE = "CPU"
-KERNELS = f"OpenVINO {ov.get_version()}"
 OUTPUTS = ("logits", "top_logits", "top_ids")
 # Rows of a pass over a prompt. A wider one reads it no faster and needs more memory.
 LEAST_ROWS, WIDEST = 8, 64

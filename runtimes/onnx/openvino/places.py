@@ -16,12 +16,19 @@ PROVIDER = "OpenVINO"
 
 def find_devices() -> list[Device]:
     """Return the processor with OpenVINO's kernels, if it is installed."""
-    if importlib.util.find_spec(PACKAGE) is None:
+    found = version()
+    if found is None:
         return []
+    return [Device("onnx", DEVICE, "cpu", f"{cpu_name()} ({found})", PROVIDER)]
+
+
+def version() -> str | None:
+    """Return the name and version of the kernels; None if they are not installed."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        return None
     from importlib import metadata  # takes as long to import as a tenth of this package
 
-    text = f"{cpu_name()} (OpenVINO {metadata.version(PACKAGE)})"
-    return [Device("onnx", DEVICE, "cpu", text, PROVIDER)]
+    return f"OpenVINO {metadata.version(PACKAGE)}"
 
 
 def wanted(options: LoadOptions) -> bool:

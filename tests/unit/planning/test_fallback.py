@@ -10,7 +10,8 @@ from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.decoding.engine import Engine
 from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
-from edgedec.planning.fallback import Opener, placed, ways_without_plan
+from edgedec.planning.fallback import Opener
+from edgedec.planning.ways import placed, ways_without_plan
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
 from edgedec.runtimes.onnx.session import OnnxSession
