@@ -76,8 +76,9 @@ SETTINGS = [
                  help="Pad passes so that a seed's text is the same whatever was drafted, "
                  "near-ties included; refused where no padding achieves that. Default: for ONNX "
                  "with 200 MB of weights or more on the processor, where padding achieves it, "
-                 "except with --draft tree, and for bundles exported with it; a smaller target "
-                 "would lose more time than it gains. fp32 weights hardly need it."),
+                 "except with --draft tree, on openvino, which needs no padding, and for bundles "
+                 "exported with it; a smaller target would lose more time than it gains. fp32 "
+                 "weights hardly need it."),
 ]  # fmt: skip
 
 OPEN = [DRAFT, *SETTINGS]
@@ -86,7 +87,10 @@ LOAD = [
     click.option("--format", type=_values.formats("auto"), default="auto", show_default=True,
                  help="Which of a bundle's formats; auto takes the fastest that can run here."),
     click.option("--device", metavar="NAME",
-                 help="A device of `edgedec devices`; for both models."),
+                 help="A device of `edgedec devices`; for both models, but openvino for the target "
+                 "alone. Without it, and without a plan or a limit on memory, a target of 200 MB "
+                 "or more in ONNX takes openvino where that is installed and measured to be "
+                 "faster."),
     click.option("--draft-device", metavar="NAME", help="A device for the draft alone."),
     click.option("-v", "--verbose", is_flag=True, help="Let the runtime's own log through."),
 ]  # fmt: skip

@@ -175,7 +175,10 @@ def choose(device: str | None, providers: Sequence[str]) -> list[OrtDevice]:
     if not providers:
         named = [offer for offer in here if offer.device.name == device]
         if not named:
-            raise RuntimeUnavailable(f"no device {device!r} in this onnxruntime: {_list(here)}")
+            raise RuntimeUnavailable(
+                f"no device {device!r} in this onnxruntime: {_list(here)};"
+                " `edgedec devices` lists those of all runtimes"
+            )
         return named
     chosen: list[OrtDevice] = []
     for provider in providers:
