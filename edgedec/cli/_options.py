@@ -76,8 +76,8 @@ SETTINGS = [
                  help="Pad passes so that a seed's text is the same whatever was drafted, "
                  "near-ties included; refused where no padding achieves that. Default: for ONNX "
                  "with 200 MB of weights or more on the processor, where padding achieves it, "
-                 "except with --draft tree, on openvino, which needs no padding, and for bundles "
-                 "exported with it; a smaller target would lose more time than it gains. fp32 "
+                 "for bundles exported with it, and on openvino, which needs no padding; never "
+                 "with --draft tree. A smaller target would lose more time than it gains. fp32 "
                  "weights hardly need it."),
 ]  # fmt: skip
 
@@ -89,7 +89,7 @@ LOAD = [
     click.option("--device", metavar="NAME",
                  help="A device of `edgedec devices`; for both models, but openvino for the target "
                  "alone. Without it, and without a plan or a limit on memory, a target of 200 MB "
-                 "or more in ONNX takes openvino where that is installed and measured to be "
+                 "or more in ONNX takes openvino where that is installed and computes its rounds "
                  "faster."),
     click.option("--draft-device", metavar="NAME", help="A device for the draft alone."),
     click.option("-v", "--verbose", is_flag=True, help="Let the runtime's own log through."),

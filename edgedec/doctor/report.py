@@ -26,7 +26,7 @@ OTHERS = {
         ("optimum", "optimum-onnx", "torch", "transformers"),
         "exports architectures without a spec, by way of torch",
     ),
-    "openvino": (("openvino",), "other kernels for ONNX targets, faster for large ones"),
+    "openvino": (("openvino",), "other kernels for ONNX targets: may check drafts faster"),
     "hub": (("huggingface_hub",), "fetches models from a hub, for `edgedec run` and `pull`"),
     "grammar": (("llguidance",), "holds texts to JSON, schemas, expressions and grammars"),
     "serve": (("prometheus_client", "starlette", "uvicorn"), "serves models: `edgedec serve`"),

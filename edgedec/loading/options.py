@@ -77,8 +77,8 @@ class OpenOptions:
         accept: an acceptance rule's name; None is the Gumbel coupling, with which a seed gives the
             text of plain decoding, near-ties aside (see below).
         plan: the plan of ``edgedec plan`` to follow: ``auto`` is the last one, unless an option
-            here is one that plans decide, and without one the device that computes the target
-            fastest, unless an option places it; or a file that it wrote; or ``none``.
+            here is one that plans decide, and without one the device on which rounds of the target
+            take the least time, unless an option places it; or a file that it wrote; or ``none``.
         memory: bytes for all that the process holds, or ``auto`` for what it holds and what is
             free, less a margin. Unless ``plan`` is ``none``, a plan that fits is made, after
             measuring the models if needed; the limit is held while texts are decoded. None sets no
@@ -89,8 +89,8 @@ class OpenOptions:
     keeps drafters from branching; where no padding of passes achieves that, opening fails. None
     does so, where padding achieves it, for targets in ONNX with 200 MB of weights or more on the
     CPU (but not with the drafter ``tree``), for bundles exported with ``row_invariant``, and where
-    it costs nothing (fp32, OpenVINO's kernels); of a smaller target it would make rounds without a draft noticeably
-    slower. Without it, quantised weights round differently in passes of different
+    it costs nothing (fp32, OpenVINO's kernels); of a smaller target it would make rounds without a
+    draft noticeably slower. Without it, quantised weights round differently in passes of different
     widths: where two tokens are nearly tied, a drafted text may diverge from the plain one, and two
     runs of one seed from each other, since draft lengths follow measured time. Each token is still
     drawn from the target's distribution.

@@ -196,7 +196,7 @@ class Opener:
         self._in_force = planned
         self._made_on = printable(made_on)
         self._no_plan = no_plan
-        self._replaceable = planned or chosen
+        self._replaceable, self._chosen = planned, chosen
         self._ways: Iterator[Named] = iter(ways)
         self._name, self._options = next(self._ways)
 
@@ -211,8 +211,9 @@ class Opener:
             try:
                 parts = build.assemble(self._bundle, self._options)
             except FAILURES as error:
-                if not self._replaceable:
+                if not self._replaceable and not self._chosen:
                     raise
+                self._chosen = False
                 self._give_way(error)
             else:
                 parts.plan.update(self._plan_facts())

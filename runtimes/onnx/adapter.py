@@ -20,9 +20,7 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
     """See ``edgedec.runtimes.registry.Adapter``."""
     threads, providers, invariant = options.threads, options.providers, options.row_invariant
     if openvino.wanted(options):
-        from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
-
-        return OpenVinoModel.compile(path, threads=threads, row_invariant=invariant)
+        return openvino.model_class().compile(path, threads=threads, row_invariant=invariant)
     memory = options.own.get("weight_memory")
     if memory is not None:
         from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel

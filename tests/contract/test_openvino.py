@@ -13,6 +13,7 @@ from tiny_models import write_tiny_model
 
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import RuntimeUnavailable
+from edgedec.hardware.machine import cpu_fields
 from edgedec.testing import SessionContract
 
 pytest.importorskip("openvino", reason="needs the extra openvino")
@@ -112,8 +113,9 @@ def test_rows_do_not_depend_on_how_a_text_is_cut(
 ) -> None:
     write_tiny_model(tmp_path, weights, max_position_embeddings=1024)
     model = OpenVinoModel.compile(tmp_path, threads=1)
-    if not model.capabilities.row_invariant:
+    if not model.capabilities.row_invariant and "avx512f" not in cpu_fields().get("flags", ""):
         pytest.skip("this processor's products depend on the number of rows")
+    assert model.capabilities.row_invariant
     logits, held = in_parts(model, (24,))
     for widths in WAYS:
         other_logits, other_held = in_parts(model, widths)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
+
+import onnxruntime as ort
 
 from edgedec.bundle.onnx_file import read_model_file
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import EdgedecError
+from edgedec.errors import EdgedecError, RuntimeUnavailable
 from edgedec.hardware.machine import memory
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort.opening import default_threads, model_file
 from edgedec.runtimes.onnx.known import KnownOutcomes
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
-from edgedec.runtimes.onnx.openvino.places import DEVICE, version
+from edgedec.runtimes.onnx.openvino.places import DEVICE, model_class, version
 from edgedec.runtimes.onnx.padding import LARGE_BYTES
 
 _log = logging.getLogger("edgedec")
 _KIND = "kernels"
 _OURS = "onnxruntime"
-# OpenVINO takes more memory, and longer to load: it must gain this much.
-_GAIN = 1.1
+# OpenVINO takes more memory, and longer to load: it must gain this much in all widths together, and
+# may lose no more than this in the first, which a text that nothing is drafted for consists of.
+_GAIN, _MOST_LOSS = 1.1, 1.2
 # Bytes free for each byte of weights, below which nothing is tried.
 _ROOM = 4
 # Passes of a text that speculation serves badly, and well.
@@ -32,10 +34,10 @@ _REPEATS = 4
 
 
 def quickest(path: Path, options: LoadOptions) -> str | None:
-    """Return OpenVINO's device if it computes this target faster, which is measured once.
+    """Return OpenVINO's device if it computes this target's rounds faster, measured once.
 
-    None of a small model, where too little memory is free to load it there, and where OpenVINO
-    cannot run it.
+    None of a small model, where OpenVINO cannot run it or would cost it its row invariance, and,
+    until it is measured, where too little memory is free to load it there.
 
     Args:
         path: ``model.onnx``, or its folder.
@@ -49,36 +51,46 @@ def quickest(path: Path, options: LoadOptions) -> str | None:
         return None
     file = model_file(path, MODEL_FILE)
     stored = read_model_file(file)
-    free = memory().free
-    small = stored.weight_bytes < LARGE_BYTES
-    if small or (free is not None and free < _ROOM * stored.weight_bytes):
+    if stored.weight_bytes < LARGE_BYTES:
         return None
     threads = options.threads or default_threads(stored.weight_bytes)
-    known = KnownOutcomes(_KIND, file, stored, threads, version())
-    found = known.get((_OURS, DEVICE), lambda: _faster(file, threads))
+    kernels = f"{version()}, onnxruntime {ort.__version__}"
+    known = KnownOutcomes(_KIND, file, stored, threads, kernels)
+
+    def search() -> str:
+        free = memory().free
+        if free is not None and free < _ROOM * stored.weight_bytes:
+            raise RuntimeUnavailable("too little memory is free")
+        return _faster(file, threads)
+
+    try:
+        found = known.get((_OURS, DEVICE), search)
+    except EdgedecError:  # nothing was found out, and it may be another time
+        return None
     return DEVICE if found == DEVICE else None
 
 
 def _faster(file: Path, threads: int) -> str:
-    from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
-
     _log.warning("measuring which kernels compute %s faster here, once: some seconds", file.parent)
     try:
-        # One after the other, so that not both are in memory.
-        theirs = _seconds(lambda: OpenVinoModel.compile(file, threads=threads))
-        ours = _seconds(lambda: OnnxModel.load(file, threads=threads))
-    except EdgedecError:
+        model = model_class().compile(file, threads=threads)
+    except RuntimeUnavailable:
         return _OURS
-    return DEVICE if theirs * _GAIN < ours else _OURS
+    # One after the other, so that not both are in memory.
+    invariant, theirs = model.capabilities.row_invariant, _seconds(model)
+    other = OnnxModel.load(file, threads=threads)
+    ours = _seconds(other)
+    gains = sum(theirs) * _GAIN < sum(ours) and theirs[0] < _MOST_LOSS * ours[0]
+    loses_exactness = other.capabilities.row_invariant and not invariant
+    return DEVICE if gains and not loses_exactness else _OURS
 
 
-def _seconds(load: Callable[[], OnnxModel]) -> float:
-    """Return the time of one pass of each width, at its best."""
-    model = load()
+def _seconds(model: OnnxModel) -> list[float]:
+    """Return the time of a pass of each width, at its best; the model is closed."""
     try:
         session = model.open(min(model.info.max_context, _PROMPT + max(_WIDTHS)))
         session.prefill(range(session.capacity - max(_WIDTHS)))
-        length, total = session.length, 0.0
+        length, found = session.length, []
         for width in _WIDTHS:
             times = []
             for _ in range(_REPEATS):
@@ -86,8 +98,8 @@ def _seconds(load: Callable[[], OnnxModel]) -> float:
                 session.forward(TokenTree.chain(range(width)))
                 times.append(time.perf_counter() - began)
                 session.rollback(length)
-            total += min(times)
+            found.append(min(times))
         session.close()
-        return total
+        return found
     finally:
         model.close()

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgedec.bundle.onnx_file import ModelFile
 from edgedec.runtimes.onnx.openvino.cache import STEP
-from edgedec.runtimes.onnx.openvino.opening import OpenVinoGraph
+from edgedec.runtimes.onnx.openvino.opening import LEAST_ROWS, OpenVinoGraph
 from edgedec.runtimes.onnx.openvino.passes import OpenVinoPasses
 from edgedec.runtimes.onnx.openvino.places import version
 from edgedec.runtimes.onnx.padding import (
@@ -23,7 +23,7 @@ from edgedec.runtimes.onnx.padding import (
     require,
 )
 
-# Parts of all widths that rounds have, across the slot where the cache grows.
+# Parts of all widths that rounds have, before and after the slot where the cache grows.
 PROBE = Probe(STEP - 6, 24, ((23, 1), (22, 1), (20, 3), (16, 6), (14, 8), (12, 10), (11, 12),
                              (10, 14), (7, 17), (6, 1), (5, 1), (4, 2), (0, 1), (0, 4),
                              (0, 17)))  # fmt: skip
@@ -61,14 +61,16 @@ def _search(graph: OpenVinoGraph) -> Padding | None:
     passes = OpenVinoPasses(graph, cache)
 
     def run(_: Padding, tokens: Sequence[int], past: int) -> Rows:
-        logits, at = [], 0
-        while at < len(tokens):
-            part = tokens[at : at + graph.rows_at(past + at)]
-            passes.run(part, past + at, head=True)
-            logits.append(passes.logits.copy())
-            at += len(part)
-        written = cache.rows[:, :, past : past + len(tokens)]
-        return np.concatenate(logits), np.moveaxis(written, 2, 0).copy()
+        count = len(tokens)
+        if past == 0:  # the prompt, of which nothing is compared
+            for at in range(0, count, LEAST_ROWS):
+                passes.run(tokens[at : at + LEAST_ROWS], at, head=False)
+            return np.zeros((count, 0), np.float32), np.zeros((count, 0))
+        # With as many slots as a text of this length has.
+        cache.trim(past)
+        passes.run(tokens, past, head=True)
+        written = cache.rows[:, :, past : past + count]
+        return passes.logits[:count].copy(), np.moveaxis(written, 2, 0).copy()
 
     try:
         return find_padding(run, graph.facts.vocab_size, (NO_PADDING,), probe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,11 @@ import pytest
 from edgedec import GenerateOptions, Pipeline
 from edgedec.errors import PassFailed, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
+from edgedec.planning import remembered
+from edgedec.planning.quickest import on_quickest
+from edgedec.records.load import LoadOptions
+from edgedec.records.place import Place
+from edgedec.records.plan import Plan
 
 pytest.importorskip("openvino", reason="needs the extra openvino")
 
@@ -71,6 +77,35 @@ def test_where_it_does_not_load_what_was_asked_for_takes_over(
         assert "the target on openvino failed (its library is gone)" in note
     with pytest.raises(RuntimeUnavailable, match="its library is gone"):
         opened(device=DEVICE)
+
+
+def test_a_draft_that_does_not_load_is_still_an_error() -> None:
+    with pytest.raises(RuntimeUnavailable, match="no device 'nowhere'"):
+        opened(draft="model", draft_load=LoadOptions(device="nowhere"))
+
+
+@pytest.mark.parametrize(
+    "placed",
+    [{"gpu_layers": 1}, {"cores": (0,)}, {"weight_memory": 1 << 20}, {"memory": 1 << 30}],
+)
+def test_an_option_that_places_the_target_decides(placed: dict[str, Any]) -> None:
+    options = OpenOptions(**placed)
+    assert on_quickest("demo", options) is options
+    assert on_quickest("demo", OpenOptions()).device == DEVICE
+
+
+def test_where_a_plan_is_not_followed_its_kernels_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(place: Place) -> None:
+        chosen = SimpleNamespace(plan=Plan(place))
+        monkeypatch.setattr(remembered, "any_there", lambda: True)
+        monkeypatch.setattr(remembered, "recall", lambda *_: SimpleNamespace(chosen=chosen))
+
+    plan(Place("onnx", "openvino"))
+    monkeypatch.setattr(choice, "_faster", lambda *_: "onnxruntime")
+    assert on_quickest("demo", OpenOptions(draft_length=3)).device == DEVICE
+    plan(Place("onnx"))
+    monkeypatch.setattr(choice, "_faster", lambda *_: DEVICE)
+    assert on_quickest("demo", OpenOptions(draft_length=3)).device is None
 
 
 def test_a_pass_that_fails_is_computed_by_what_was_asked_for(
