@@ -20,7 +20,9 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
     """See ``edgedec.runtimes.registry.Adapter``."""
     threads, providers, invariant = options.threads, options.providers, options.row_invariant
     if openvino.wanted(options):
-        return openvino.model_class().compile(path, threads=threads, row_invariant=invariant)
+        from edgedec.runtimes.onnx.openvino.importing import model_class
+
+        return model_class().compile(path, threads=threads, row_invariant=invariant)
     memory = options.own.get("weight_memory")
     if memory is not None:
         from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
@@ -39,7 +41,7 @@ def load(path: Path, options: LoadOptions) -> OnnxModel:
 
 def quickest(path: Path, options: LoadOptions) -> str | None:
     """See ``edgedec.runtimes.registry.Adapter``."""
-    if openvino.version() is None:
+    if not openvino.is_there():
         return None
     from edgedec.runtimes.onnx.openvino import choice
 

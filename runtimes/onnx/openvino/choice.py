@@ -16,7 +16,8 @@ from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort.opening import default_threads, model_file
 from edgedec.runtimes.onnx.known import KnownOutcomes
 from edgedec.runtimes.onnx.model import MODEL_FILE, OnnxModel
-from edgedec.runtimes.onnx.openvino.places import DEVICE, model_class, version
+from edgedec.runtimes.onnx.openvino.importing import model_class
+from edgedec.runtimes.onnx.openvino.places import DEVICE, version
 from edgedec.runtimes.onnx.padding import LARGE_BYTES
 
 _log = logging.getLogger("edgedec")
@@ -51,7 +52,7 @@ def quickest(path: Path, options: LoadOptions) -> str | None:
         return None
     file = model_file(path, MODEL_FILE)
     stored = read_model_file(file)
-    if stored.weight_bytes < LARGE_BYTES:
+    if stored.weight_bytes < LARGE_BYTES or version() is None:
         return None
     threads = options.threads or default_threads(stored.weight_bytes)
     kernels = f"{version()}, onnxruntime {ort.__version__}"

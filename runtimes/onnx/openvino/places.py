@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
 
-from edgedec._support.fields import one_line
 from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.hardware.device import Device
 from edgedec.hardware.machine import cpu_name
 from edgedec.records.load import LoadOptions
-
-if TYPE_CHECKING:
-    from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
 
 EXTRA = PACKAGE = DEVICE = "openvino"
 # Beside the names of ONNX Runtime's execution providers.
@@ -27,9 +22,14 @@ def find_devices() -> list[Device]:
     return [Device("onnx", DEVICE, "cpu", f"{cpu_name()} ({found})", PROVIDER)]
 
 
+def is_there() -> bool:
+    """Return whether something of the package's name can be imported; ``version`` takes longer."""
+    return importlib.util.find_spec(PACKAGE) is not None
+
+
 def version() -> str | None:
     """Return the name and version of the kernels; None if they are not installed."""
-    if importlib.util.find_spec(PACKAGE) is None:
+    if not is_there():
         return None
     from importlib import metadata  # takes as long to import as a tenth of this package
 
@@ -37,20 +37,6 @@ def version() -> str | None:
         return f"OpenVINO {metadata.version(PACKAGE)}"
     except metadata.PackageNotFoundError:  # another folder of this name
         return None
-
-
-def model_class() -> type[OpenVinoModel]:
-    """Return the class of models on OpenVINO.
-
-    Raises:
-        RuntimeUnavailable: the package does not load.
-
-    """
-    try:
-        from edgedec.runtimes.onnx.openvino.model import OpenVinoModel
-    except (ImportError, OSError) as error:
-        raise RuntimeUnavailable(f"openvino does not load: {one_line(str(error))}") from error
-    return OpenVinoModel
 
 
 def wanted(options: LoadOptions) -> bool:
