@@ -22,7 +22,7 @@ from edgedec.loading import build
 from edgedec.loading.build import OpenOptions, Parts
 from edgedec.memory.grant import granting
 from edgedec.planning import remembered
-from edgedec.planning.quickest import on_quickest
+from edgedec.planning.quickest import is_placed, on_quickest
 from edgedec.planning.ways import Named, planned_ways, ways_without_plan
 from edgedec.records.plan import Decision
 from edgedec.records.workload import Workload
@@ -43,9 +43,10 @@ FAILURES = (RuntimeUnavailable, BundleError, PassFailed)
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:
-    """Why no plan is followed, in a few words."""
+    """Why no plan is followed, in a few words, and the one that would be."""
 
     reason: str
+    left: Decision | None = None
 
 
 def opener(bundle: str | Path, options: OpenOptions) -> Opener:
@@ -58,22 +59,21 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
     """
     found = _decision(bundle, options)
     if isinstance(found, NoPlan):
-        return _without_plan(bundle, options, found.reason)
+        return _without_plan(bundle, options, found)
     ways = planned_ways(found, options)
     if not ways:
         reason = "--row-invariant takes chains, and the plan drafts trees"
-        return _without_plan(bundle, options, reason)
-    return Opener(bundle, ways, planned=True, made_on=found.texts)
+        return _without_plan(bundle, options, NoPlan(reason, found))
+    return Opener(bundle, ways, made_on=found.texts)
 
 
-def _without_plan(bundle: str | Path, options: OpenOptions, reason: str) -> Opener:
-    """Return an opener of what was asked for, on the device that computes the target fastest."""
+def _without_plan(bundle: str | Path, options: OpenOptions, why: NoPlan) -> Opener:
+    """Return an opener of what was asked for, on the device that computes rounds fastest."""
     ways = ways_without_plan(options)
-    quickest = on_quickest(bundle, options)
-    if quickest is options:
-        return Opener(bundle, ways, planned=False, no_plan=reason)
-    ways.insert(0, (f"the target on {quickest.device}", quickest))
-    return Opener(bundle, ways, planned=False, no_plan=reason, chosen=True)
+    quickest = on_quickest(bundle, options, why.left)
+    if quickest is not options:
+        ways.insert(0, (f"the target on {quickest.device}", quickest))
+    return Opener(bundle, ways, asked=options, no_plan=why.reason)
 
 
 def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
@@ -85,7 +85,7 @@ def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
     if plan == "none":
         return NoPlan("--plan none")
     if plan == "auto" and not limited and chosen:
-        return NoPlan(f"{chosen} given")
+        return NoPlan(f"{chosen} given", None if is_placed(options) else _last(bundle, options))
     if chosen:
         other = "add --plan none to keep to --memory without one" if limited else "leave --plan out"
         raise InputError(f"a plan decides {chosen}: leave it out, or {other}")
@@ -170,8 +170,7 @@ class Opener:
     Args:
         bundle: as ``Pipeline.open`` takes it.
         ways: most wanted first.
-        planned: whether a planner chose them; the user's own choice must load.
-        chosen: whether the first way is another than the user's, though no planner's.
+        asked: the way that the user asked for, which must load; None is a planner's choice.
         made_on: the texts that the plan was made on, by name.
         no_plan: why there is no plan, in a few words.
 
@@ -186,22 +185,21 @@ class Opener:
         bundle: str | Path,
         ways: Sequence[Named],
         *,
-        planned: bool,
+        asked: OpenOptions | None = None,
         made_on: str = "",
         no_plan: str = "",
-        chosen: bool = False,
     ) -> None:
         self.notes: list[str] = []
         self._bundle = bundle
-        self._in_force = planned
+        self._asked = asked
+        self._in_force = asked is None
         self._made_on = printable(made_on)
         self._no_plan = no_plan
-        self._replaceable, self._chosen = planned, chosen
         self._ways: Iterator[Named] = iter(ways)
         self._name, self._options = next(self._ways)
 
     def open(self) -> Parts:
-        """Open the current way; if a planned one cannot be loaded, open the next.
+        """Open the current way; if one that was not asked for cannot be loaded, open the next.
 
         Raises:
             EdgedecError: the requested way cannot be opened, or no way is left.
@@ -211,9 +209,8 @@ class Opener:
             try:
                 parts = build.assemble(self._bundle, self._options)
             except FAILURES as error:
-                if not self._replaceable and not self._chosen:
+                if self._options is self._asked:
                     raise
-                self._chosen = False
                 self._give_way(error)
             else:
                 parts.plan.update(self._plan_facts())
@@ -237,8 +234,8 @@ class Opener:
             parts.close()
         self.notes += parts.notes
         self._give_way(error)
-        # From here on the options differ from those that the user gave.
-        self._replaceable = True
+        # A text has begun: from here on any way will do.
+        self._asked = None
         return self.open()
 
     def _give_way(self, error: EdgedecError) -> None:

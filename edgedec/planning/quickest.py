@@ -7,41 +7,41 @@ from pathlib import Path
 
 from edgedec.loading import build
 from edgedec.loading.build import OpenOptions
-from edgedec.planning import remembered
 from edgedec.records.plan import Decision
 from edgedec.runtimes import registry
 
-# Options that say where a target computes. What is drafted does not matter here: plain decoding
-# must write the same text.
 _PLACING = ("providers", "device", "gpu_layers", "cores", "weight_memory", "memory")
 
 
-def on_quickest(bundle: str | Path, options: OpenOptions) -> OpenOptions:
-    """Return the options with the device that computes the target fastest, if another one does.
+def is_placed(options: OpenOptions) -> bool:
+    """Return whether the user says where the target computes, or in how much memory."""
+    return any(getattr(options, name) not in (None, ()) for name in _PLACING)
+
+
+def on_quickest(bundle: str | Path, options: OpenOptions, left: Decision | None) -> OpenOptions:
+    """Return the options with the device that computes the target's rounds fastest.
+
+    What is drafted does not matter: plain decoding must write the same text.
 
     Args:
         bundle: as ``Pipeline.open`` takes it.
-        options: with ``plan="none"``, or a place for the target, they stay.
+        options: they stay if no other device is faster, with ``plan="none"``, and where the user
+            places the target.
+        left: a plan for this bundle that is not followed, since the user chose what is drafted: its
+            device is taken, with which plain decoding follows it.
 
     Raises:
         BundleError, InputError, RuntimeUnavailable: the target is damaged, or cannot run here.
 
     """
-    placed = [name for name in _PLACING if getattr(options, name) not in (None, ())]
-    if options.plan == "none" or placed:
+    if options.plan == "none" or is_placed(options):
         return options
-    plan = remembered.recall(bundle, options.draft_model) if remembered.any_there() else None
-    if plan is not None:  # not followed, since the user chose what is drafted
-        return _as_planned(plan, options)
-    target = build.find_pair(bundle, options).target
-    target.admit()
-    device = registry.quickest(target.format, target.path, options.of_target(None))
-    return options if device is None else dataclasses.replace(options, device=device)
-
-
-def _as_planned(decision: Decision, options: OpenOptions) -> OpenOptions:
-    """Return the options with the plan's kernels for the target, if they change its text."""
-    place = decision.chosen.plan.target
-    own = registry.of_format(place.format).target_places
-    device = next((name for name in (place.device, place.provider) if name in own), None)
+    if left is not None:
+        place = left.chosen.plan.target
+        own = registry.of_format(place.format).target_places
+        device = next((name for name in (place.device, place.provider) if name in own), None)
+    else:
+        target = build.find_pair(bundle, options).target
+        target.admit()
+        device = registry.quickest(target.format, target.path, options.of_target(None))
     return options if device is None else dataclasses.replace(options, device=device)

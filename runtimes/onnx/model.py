@@ -19,8 +19,10 @@ from edgedec.runtimes._ort.opening import default_threads, model_file, open_infe
 from edgedec.runtimes._ort.packed import open_kept
 from edgedec.runtimes._ort.session import OrtModel
 from edgedec.runtimes.onnx.graph import Graph, GraphFacts
+from edgedec.runtimes.onnx.known import KnownOutcomes
 from edgedec.runtimes.onnx.padding import (
     CHEAP_PADDINGS,
+    KIND,
     LARGE_BYTES,
     NO_PADDING,
     PADDINGS,
@@ -154,9 +156,8 @@ def _padding(
     # On an accelerator trees, which no padding makes invariant, are worth more.
     large = stored.weight_bytes >= LARGE_BYTES and on_processor
     paddings = PADDINGS if row_invariant or large else CHEAP_PADDINGS
-    padding = known_padding(
-        (file, stored, threads), kernels, paddings, lambda: _find_padding(graph, paddings)
-    )
+    known = KnownOutcomes(KIND, file, stored, threads, kernels)
+    padding = known_padding(known, paddings, lambda: _find_padding(graph, paddings))
     return require(padding, file) if row_invariant else padding
 
 

@@ -18,12 +18,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.bundle.onnx_file import ModelFile
 from edgedec.decoding.tree import FloatArray
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes.onnx.known import KnownOutcomes
 
 PROBE_SLOTS = 32
+# As ``KnownOutcomes`` has them.
+KIND = "paddings"
+_NONE = "nothing holds"
 
 Rows = tuple[FloatArray, npt.NDArray[np.generic]]
 
@@ -150,28 +152,14 @@ def require(padding: Padding | None, file: Path) -> Padding:
     return padding
 
 
-_KIND = "paddings"
-_NONE = "nothing holds"
-
-
 def known_padding(
-    model: tuple[Path, ModelFile, int],
-    kernels: str | None,
-    paddings: Sequence[Padding],
-    search: Callable[[], Padding | None],
+    known: KnownOutcomes, paddings: Sequence[Padding], search: Callable[[], Padding | None]
 ) -> Padding | None:
-    """Return the first of these paddings that holds, searched for unless it is known.
-
-    Args:
-        model, kernels: see ``KnownOutcomes``.
-        paddings: cheapest first.
-        search: finds it.
-
-    """
+    """Return the first of these paddings that holds, searched for unless it is known."""
 
     def name() -> str:
         found = search()
         return found.name if found else _NONE
 
     named = {padding.name: padding for padding in paddings}
-    return named.get(KnownOutcomes(_KIND, *model, kernels).get([*named, _NONE], name))
+    return named.get(known.get([*named, _NONE], name))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from statistics import median
 
@@ -19,6 +21,11 @@ from edgedec.pipeline import GenerateOptions, Pipeline
 _OPENVINO = {"providers": ("OpenVINO",)}
 _ROWS = (1, 2, 4, 6, 8, 12, 17)
 _CONTEXTS = (128, 1000)
+# Kernels may take longer where a pass has another number of rows than the one before.
+_ORDERS: dict[str, Sequence[Sequence[int]]] = {
+    "in turn": [_ROWS],
+    "as many again": [(rows,) for rows in _ROWS],
+}
 _TURNS, _TOKENS = 15, 128
 
 
@@ -49,23 +56,32 @@ def _costs(suite: Suite, recorder: Recorder, weights: str, preset: str | None) -
             _passes(stack, {name: models[name]}, tokens, _CONTEXTS[0], 1)  # allocates what it needs
             held[name] = resident_bytes() - before
         rows = []
-        for context in _CONTEXTS:
-            found = _passes(stack, models, tokens, context, _TURNS)
+        for context, order in itertools.product(_CONTEXTS, _ORDERS):
+            found = _passes(stack, models, tokens, context, _TURNS, _ORDERS[order])
             for name, seconds in found.items():
-                recorder.add(kind="passes", **about, context=context, way=name, seconds=seconds)
+                passes = {**about, "context": context, "order": order, "way": name}
+                recorder.add(kind="passes", **passes, seconds=seconds)
                 costs = {f"T({width})_s": median(seconds[width]) for width in _ROWS}
-                rows.append(
-                    {**about, "context": context, "way": name, "held_bytes": held[name], **costs}
-                )
+                rows.append({**passes, "held_bytes": held[name], **costs})
     return recorder.table(rows, "costs")
 
 
 def _passes(
-    stack: ExitStack, models: dict[str, Model], tokens: list[int], context: int, turns: int
+    stack: ExitStack,
+    models: dict[str, Model],
+    tokens: list[int],
+    context: int,
+    turns: int,
+    groups: Sequence[Sequence[int]] = (_ROWS,),
 ) -> dict[str, dict[int, list[float]]]:
+    """Return seconds by kernels and rows; numbers of rows of one group take turns."""
+    found: dict[str, dict[int, list[float]]] = {name: {} for name in models}
     room = context + _ROWS[-1]
-    sessions = {name: stack.enter_context(closing(m.open(room))) for name, m in models.items()}
-    return pass_times(sessions, tokens, context, _ROWS, turns)
+    for group in groups:
+        sessions = {name: stack.enter_context(closing(m.open(room))) for name, m in models.items()}
+        for name, seconds in pass_times(sessions, tokens, context, group, turns).items():
+            found[name] |= seconds
+    return found
 
 
 def _speeds(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Row]:

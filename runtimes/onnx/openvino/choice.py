@@ -52,10 +52,13 @@ def quickest(path: Path, options: LoadOptions) -> str | None:
         return None
     file = model_file(path, MODEL_FILE)
     stored = read_model_file(file)
-    if stored.weight_bytes < LARGE_BYTES or version() is None:
+    if stored.weight_bytes < LARGE_BYTES:
+        return None
+    theirs = version()
+    if theirs is None:
         return None
     threads = options.threads or default_threads(stored.weight_bytes)
-    kernels = f"{version()}, onnxruntime {ort.__version__}"
+    kernels = f"{theirs}, onnxruntime {ort.__version__}"
     known = KnownOutcomes(_KIND, file, stored, threads, kernels)
 
     def search() -> str:

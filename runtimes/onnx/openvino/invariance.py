@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from edgedec.bundle.onnx_file import ModelFile
+from edgedec.runtimes.onnx.known import KnownOutcomes
 from edgedec.runtimes.onnx.openvino.cache import STEP
 from edgedec.runtimes.onnx.openvino.opening import LEAST_ROWS, OpenVinoGraph
 from edgedec.runtimes.onnx.openvino.passes import OpenVinoPasses
 from edgedec.runtimes.onnx.openvino.places import version
 from edgedec.runtimes.onnx.padding import (
+    KIND,
     NO_PADDING,
     Padding,
     Probe,
@@ -46,9 +48,8 @@ def padding_of(
     """
     if row_invariant is False:
         return None
-    padding = known_padding(
-        (file, stored, threads), version(), (NO_PADDING,), lambda: _search(graph)
-    )
+    known = KnownOutcomes(KIND, file, stored, threads, version())
+    padding = known_padding(known, (NO_PADDING,), lambda: _search(graph))
     return require(padding, file) if row_invariant else padding
 
 

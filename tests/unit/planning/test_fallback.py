@@ -105,7 +105,7 @@ def test_an_abandoned_text_after_a_failure_leaves_the_pipeline_usable(expected, 
 def test_a_planned_place_that_cannot_be_loaded_gives_way(caplog):
     gone = replace(OPEN, providers=("NoSuchProvider",))
     ways = [("a plan", gone), ("the next plan", replace(OPEN, draft="lookup"))]
-    pipeline = Pipeline(Opener("demo", ways, planned=True))
+    pipeline = Pipeline(Opener("demo", ways))
     with pipeline:
         assert pipeline.plan["drafter"] == "lookup"
         assert "NoSuchProvider" in pipeline.notes[0]
@@ -120,7 +120,7 @@ def test_what_the_user_asked_for_does_not_give_way():
 def test_a_mistake_is_no_failure_of_a_place():
     ways = [("a", replace(OPEN, draft="nonsense")), ("b", OPEN)]
     with pytest.raises(InputError, match="nonsense"):
-        Pipeline(Opener("demo", ways, planned=True))
+        Pipeline(Opener("demo", ways))
 
 
 def test_a_plan_puts_models_in_their_places():
@@ -143,7 +143,7 @@ def test_a_plan_puts_models_in_their_places():
 
 def test_a_planned_draft_of_another_runtime_decodes_the_same_text(expected):
     plan = Plan(Place("onnx", threads=1), Place("onnx", threads=1), "model", draft_length=2)
-    with Pipeline(Opener("demo", [("a plan", placed(OPEN, plan, 256))], planned=True)) as pipeline:
+    with Pipeline(Opener("demo", [("a plan", placed(OPEN, plan, 256))])) as pipeline:
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
         assert pipeline.plan["draft_length"] == 2
 

@@ -90,22 +90,21 @@ def test_a_draft_that_does_not_load_is_still_an_error() -> None:
 )
 def test_an_option_that_places_the_target_decides(placed: dict[str, Any]) -> None:
     options = OpenOptions(**placed)
-    assert on_quickest("demo", options) is options
-    assert on_quickest("demo", OpenOptions()).device == DEVICE
+    assert on_quickest("demo", options, None) is options
+    assert on_quickest("demo", OpenOptions(), None).device == DEVICE
 
 
-def test_where_a_plan_is_not_followed_its_kernels_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plan(place: Place) -> None:
-        chosen = SimpleNamespace(plan=Plan(place))
-        monkeypatch.setattr(remembered, "any_there", lambda: True)
-        monkeypatch.setattr(remembered, "recall", lambda *_: SimpleNamespace(chosen=chosen))
-
-    plan(Place("onnx", "openvino"))
-    monkeypatch.setattr(choice, "_faster", lambda *_: "onnxruntime")
-    assert on_quickest("demo", OpenOptions(draft_length=3)).device == DEVICE
-    plan(Place("onnx"))
-    monkeypatch.setattr(choice, "_faster", lambda *_: DEVICE)
-    assert on_quickest("demo", OpenOptions(draft_length=3)).device is None
+@pytest.mark.parametrize(("device", "found"), [("openvino", DEVICE), ("cpu", None)])
+def test_where_a_plan_is_not_followed_its_kernels_are(
+    device: str, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "onnxruntime" if found else DEVICE
+    monkeypatch.setattr(choice, "_faster", lambda *_: other)
+    plan = SimpleNamespace(plan=Plan(Place("onnx", device)))
+    monkeypatch.setattr(remembered, "any_there", lambda: True)
+    monkeypatch.setattr(remembered, "recall", lambda *_: SimpleNamespace(chosen=plan))
+    with opened(draft_length=3) as pipeline:
+        assert pipeline.generate(PROMPT, OPTIONS).plan["device"] == found
 
 
 def test_a_pass_that_fails_is_computed_by_what_was_asked_for(
