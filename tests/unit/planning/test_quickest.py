@@ -19,6 +19,7 @@ from edgedec.records.plan import Plan
 
 pytest.importorskip("openvino", reason="needs the extra openvino")
 
+from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.openvino import choice
 from edgedec.runtimes.onnx.openvino.model import OpenVinoModel, OpenVinoSession
 from edgedec.runtimes.onnx.openvino.places import DEVICE
@@ -117,3 +118,23 @@ def test_a_pass_that_fails_is_computed_by_what_was_asked_for(
         monkeypatch.setattr(OpenVinoSession, "forward", fail)
         assert len(pipeline.generate(PROMPT, OPTIONS).token_ids) == 24
         assert not on_openvino(pipeline)
+
+
+def test_in_mid_text_even_what_was_asked_for_may_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, refusals = OnnxModel.load, ["no memory"]
+
+    def load(*args: Any, **named: Any) -> OnnxModel:
+        if refusals:
+            raise RuntimeUnavailable(refusals.pop())
+        return honest(*args, **named)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise PassFailed("the device is gone")
+
+    with opened(draft="model") as pipeline:
+        monkeypatch.setattr(OpenVinoSession, "forward", fail)
+        monkeypatch.setattr(OnnxModel, "load", load)
+        result = pipeline.generate(PROMPT, OPTIONS)
+        assert len(result.token_ids) == 24
+        assert result.plan["drafter"] == "text"
+        assert len(pipeline.notes) == 2
