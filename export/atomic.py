@@ -54,7 +54,7 @@ def appearing(out: Path, *, overwrite: bool) -> Iterator[Path]:
             sync(folder)
             folder.chmod(0o777 & ~_umask())
             check_free(out, overwrite=overwrite)
-            _put(folder, out)
+            _put(folder, out, overwrite=overwrite)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -72,10 +72,11 @@ def _plainly(out: Path) -> Iterator[None]:
         raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
 
 
-def _put(folder: Path, out: Path) -> None:
-    """Rename into place; an existing folder is set aside first and restored on failure."""
+def _put(folder: Path, out: Path, *, overwrite: bool) -> None:
+    """Rename into place; a folder to replace is set aside first and restored on failure."""
     aside = None
-    if out.exists():
+    # One that has only just appeared is another export's.
+    if overwrite and out.exists():
         aside = folder.with_suffix(".replaced")
         out.rename(aside)
     try:

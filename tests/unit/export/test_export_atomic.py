@@ -12,7 +12,7 @@ from tiny_models import leftovers, tiny_checkpoint
 from edgedec.bundle import Bundle
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import ExportError, InputError
-from edgedec.export import ExportOptions, export_bundle
+from edgedec.export import ExportOptions, atomic, export_bundle
 from edgedec.export.atomic import appearing, check_free
 
 
@@ -186,6 +186,22 @@ def test_a_failed_swap_brings_the_old_one_back(target, out, monkeypatch, failure
     with pytest.raises(seen):
         export_bundle(ExportOptions(target, out, parity=False, overwrite=True))
     assert Bundle.open(out, verify=True).target.variant("onnx").weights == "int8"
+    assert not leftovers(out)
+
+
+def test_a_folder_that_appears_at_the_last_moment_stays(out, monkeypatch):
+    def another_appears(*_, **__):
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "theirs").write_text("theirs")
+
+    def write():
+        with appearing(out, overwrite=False) as folder:
+            (folder / "ours").write_text("ours")
+            monkeypatch.setattr(atomic, "check_free", another_appears)
+
+    with pytest.raises(InputError, match="appeared while this export ran"):
+        write()
+    assert [path.name for path in out.iterdir()] == ["theirs"]
     assert not leftovers(out)
 
 
