@@ -208,6 +208,7 @@ def _search(
 def _timed(
     pipeline: Pipeline, prompt: Prompt, options: GenerateOptions
 ) -> tuple[float, Generation]:
+    pipeline.forget()  # else a setting would profit from the prompt that the one before it read
     begin = time.process_time()
     done = pipeline.generate(prompt, options)
     return time.process_time() - begin, done
