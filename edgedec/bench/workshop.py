@@ -164,3 +164,7 @@ class Suite:
     def plain(self) -> OpenOptions:
         """Return the baseline's options: plain decoding without padding, its fastest form."""
         return self.options(draft="none", row_invariant=False)
+
+    def on_openvino(self, draft: str) -> OpenOptions:
+        """Return options with the target on OpenVINO's kernels."""
+        return self.options(draft=draft, providers=("OpenVINO",))

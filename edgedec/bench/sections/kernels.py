@@ -15,10 +15,8 @@ from edgedec.bench.workshop import GROWN, Suite
 from edgedec.decoding.sampling.params import SamplingParams
 from edgedec.decoding.session import Model
 from edgedec.hardware.resident import release_free, resident_bytes
-from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 
-_OPENVINO = {"providers": ("OpenVINO",)}
 _ROWS = (1, 2, 4, 6, 8, 12, 17)
 _CONTEXTS = (128, 1000)
 # Kernels may take longer where a pass has another number of rows than the one before.
@@ -46,7 +44,7 @@ def _costs(suite: Suite, recorder: Recorder, weights: str, preset: str | None) -
     with ExitStack() as stack:
         models: dict[str, Model] = {}
         held: dict[str, int] = {}
-        ways = {"onnxruntime": suite.plain(), "openvino": _on_openvino(suite, "none")}
+        ways = {"onnxruntime": suite.plain(), "openvino": suite.on_openvino("none")}
         for name, options in ways.items():
             release_free()
             before = resident_bytes()
@@ -87,8 +85,8 @@ def _passes(
 def _speeds(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Row]:
     """Race plain and drafted decoding with either's kernels, interleaved."""
     entrants = {
-        "openvino plain": _on_openvino(suite, "none"),
-        "openvino auto": _on_openvino(suite, "auto"),
+        "openvino plain": suite.on_openvino("none"),
+        "openvino auto": suite.on_openvino("auto"),
         "onnxruntime plain": suite.plain(),
         "onnxruntime auto": suite.options(draft="auto"),
     }
@@ -97,7 +95,3 @@ def _speeds(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[
     found = race(bundle, entrants, suite.code(), asked, recorder)
     rows: list[Row] = [{"temperature": sampling.temperature, **row} for row in found.rows()]
     return recorder.table(rows, "speeds")
-
-
-def _on_openvino(suite: Suite, draft: str) -> OpenOptions:
-    return suite.options(draft=draft, **_OPENVINO)

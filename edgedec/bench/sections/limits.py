@@ -3,8 +3,8 @@
 A target's pass over n rows takes at least ``max(weight bytes / bandwidth, n * operations / peak)``
 (the roofline: Williams, Waterman and Patterson, 2009). Both rates are measured here, beside the
 decoding: bandwidth by scalar products of vectors as long as the weights, which read and write
-nothing; the peak by the fastest products met. The share of the limit is the sum of these least
-times over the time of the rounds.
+nothing; the peak by the fastest products met, OpenVINO's included where it is installed. The share
+of the limit is the sum of these least times over the time of the rounds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import tempfile
 import timeit
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -24,7 +25,10 @@ from time import perf_counter
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from edgedec.bench.bundle import opened
+from edgedec.bench.pass_times import pass_times
 from edgedec.bench.records import Recorder, Row
+from edgedec.bench.workloads import heldout_tokens
 from edgedec.bench.workshop import GROWN, Suite
 from edgedec.hardware.device import available_cores
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline
@@ -36,6 +40,9 @@ _WIDTHS, _CONTEXT, _PASSES = (1, 4, 8), 100, 20
 # Rows and columns of a product whose arithmetic hides its reading.
 _SIDE, _CHUNK = 2048, 256
 _ATTENTION, _PRODUCT = "GroupQueryAttention", "MatMulNBits"
+# OpenVINO reads prompts by passes of so many rows.
+_WIDEST = 64
+_ON_OPENVINO = {"none": "plain on OpenVINO", "auto": "auto on OpenVINO"}
 _KINDS = ("layers", "head", "attention", "other")
 
 
@@ -70,11 +77,10 @@ def limits(suite: Suite, recorder: Recorder) -> list[Row]:
     bundle = suite.shop.bundle("int4", target=GROWN)
     threads = suite.threads or available_cores()
     options = GenerateOptions(_TOKENS, ignore_eos=True)
-    with ExitStack() as stack:
-        pipelines = {
-            "plain": stack.enter_context(Pipeline.open(bundle, suite.plain())),
-            "auto": stack.enter_context(Pipeline.open(bundle, suite.options())),
-        }
+    ways = {"plain": suite.plain(), "auto": suite.options()}
+    if find_spec("openvino"):
+        ways |= {_ON_OPENVINO[draft]: suite.on_openvino(draft) for draft in _ON_OPENVINO}
+    with opened(bundle, ways) as pipelines:
         target = pipelines["plain"].pair.target.path
         checkpoint = suite.shop.checkpoint("target", GROWN)
         work = _work(checkpoint, pipelines["plain"].target.info.weight_bytes)
@@ -86,7 +92,10 @@ def limits(suite: Suite, recorder: Recorder) -> list[Row]:
                 found = pipeline.generate(prompt, options)
                 texts.append({"way": way, "prompt": name, **_times(found)})
                 recorder.add(kind="run", bandwidth=rates[-1], **texts[-1])
-    machine = Machine(median(rates), peak(target, threads, work.operations))
+        most = peak(target, threads, work.operations)
+        if _ON_OPENVINO["none"] in pipelines:
+            most = max(most, _reached(pipelines[_ON_OPENVINO["none"]], work.operations))
+    machine = Machine(median(rates), most)
     recorder.add(kind="limits", threads=threads, bandwidth=machine.bandwidth, peak=machine.peak,
                  weight_bytes=work.weight_bytes, operations=work.operations)  # fmt: skip
     rows = [_share(way, texts, work, machine) for way in pipelines]
@@ -117,6 +126,14 @@ def peak(target: Path, threads: int, operations: float) -> float:
     _, spent = _profiled(target, _CHUNK, threads)
     own_s = spent["layers"] + spent["head"]
     return max(2.0 * _SIDE**3 / blas_s, _CHUNK * operations / own_s)
+
+
+def _reached(pipeline: Pipeline, operations: float) -> float:
+    """Return the operations per second of a target's passes over a part of a prompt, at most."""
+    tokens = heldout_tokens(pipeline.tokenizer, _CONTEXT + _WIDEST)
+    with closing(pipeline.target.open(len(tokens))) as session:
+        seconds = pass_times({"target": session}, tokens, _CONTEXT, (_WIDEST,), _TURNS)
+    return _WIDEST * operations / min(seconds["target"][_WIDEST])
 
 
 def _work(checkpoint: Path, weight_bytes: int) -> Work:

@@ -37,7 +37,7 @@ def prefill(suite: Suite, recorder: Recorder) -> list[Row]:
         bundle, plain = suite.shop.bundle("int4", target=GROWN), suite.plain()
         opened = {"onnx": (bundle, plain), "gguf": (gguf, plain)}
         if find_spec("openvino"):
-            opened["openvino"] = (bundle, suite.options(draft="none", providers=("OpenVINO",)))
+            opened["openvino"] = (bundle, suite.on_openvino("none"))
         for name, (path, options) in opened.items():
             pipeline = stack.enter_context(Pipeline.open(path, options))
             sessions[name] = stack.enter_context(closing(pipeline.target.open(_TOKENS + 64)))
