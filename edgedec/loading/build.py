@@ -39,14 +39,18 @@ from edgedec.text.vocabulary_map import translate
 __all__ = ["OpenOptions", "Parts", "assemble", "find_pair"]
 
 
-def assemble(where: str | Path, options: OpenOptions) -> Parts:
+def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) -> Parts:
     """Load the models and build the engine; a step that fails closes what was opened before.
+
+    Args:
+        where, options: as ``Pipeline.open`` takes them.
+        pair: what ``find_pair`` returned for them; None finds it.
 
     Raises:
         BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
     """
     rule = acceptance.rule(options.accept or "coupling")
-    pair = find_pair(where, options)
+    pair = pair or find_pair(where, options)
     if pair.target.max_context is not None:
         check_context(options.max_context, pair.target.max_context, "the target")
     drafter = _drafter_name(pair, options)

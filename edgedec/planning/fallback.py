@@ -20,6 +20,7 @@ from edgedec.errors import (
 )
 from edgedec.loading import build
 from edgedec.loading.build import OpenOptions, Parts
+from edgedec.loading.sources import Pair
 from edgedec.memory.grant import granting
 from edgedec.planning import remembered
 from edgedec.planning.quickest import is_placed, on_quickest
@@ -70,10 +71,11 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
 def _without_plan(bundle: str | Path, options: OpenOptions, why: NoPlan) -> Opener:
     """Return an opener of what was asked for, on the device that computes rounds fastest."""
     ways = ways_without_plan(options)
-    quickest = on_quickest(bundle, options, why.left)
+    pair = build.find_pair(bundle, options)
+    quickest = on_quickest(pair, options, why.left)
     if quickest is not options:
         ways.insert(0, (f"the target on {quickest.device}", quickest))
-    return Opener(bundle, ways, asked=options, no_plan=why.reason)
+    return Opener(bundle, ways, asked=options, no_plan=why.reason, pair=pair)
 
 
 def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
@@ -173,6 +175,7 @@ class Opener:
         asked: the way that the user asked for, which must load; None is a planner's choice.
         made_on: the texts that the plan was made on, by name.
         no_plan: why there is no plan, in a few words.
+        pair: the models of the first way, where they have been found.
 
     Attributes:
         notes: why earlier ways were given up, one line each; each was also logged once, as a
@@ -188,6 +191,7 @@ class Opener:
         asked: OpenOptions | None = None,
         made_on: str = "",
         no_plan: str = "",
+        pair: Pair | None = None,
     ) -> None:
         self.notes: list[str] = []
         self._bundle = bundle
@@ -195,6 +199,7 @@ class Opener:
         self._in_force = asked is None
         self._made_on = printable(made_on)
         self._no_plan = no_plan
+        self._pair = pair
         self._ways: Iterator[Named] = iter(ways)
         self._name, self._options = next(self._ways)
 
@@ -206,8 +211,9 @@ class Opener:
 
         """
         while True:
+            pair, self._pair = self._pair, None
             try:
-                parts = build.assemble(self._bundle, self._options)
+                parts = build.assemble(self._bundle, self._options, pair)
             except FAILURES as error:
                 if self._options is self._asked:
                     raise

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
-from edgedec.loading import build
 from edgedec.loading.build import OpenOptions
+from edgedec.loading.sources import Pair
 from edgedec.records.plan import Decision
 from edgedec.runtimes import registry
 
@@ -18,20 +17,20 @@ def is_placed(options: OpenOptions) -> bool:
     return any(getattr(options, name) not in (None, ()) for name in _PLACING)
 
 
-def on_quickest(bundle: str | Path, options: OpenOptions, left: Decision | None) -> OpenOptions:
+def on_quickest(pair: Pair, options: OpenOptions, left: Decision | None) -> OpenOptions:
     """Return the options with the device that computes the target's rounds fastest.
 
     What is drafted does not matter: plain decoding must write the same text.
 
     Args:
-        bundle: as ``Pipeline.open`` takes it.
+        pair: the models that these options load.
         options: they stay if no other device is faster, with ``plan="none"``, and where the user
             places the target.
         left: a plan for this bundle that is not followed, since the user chose what is drafted: its
             device is taken, with which plain decoding follows it.
 
     Raises:
-        BundleError, InputError, RuntimeUnavailable: the target is damaged, or cannot run here.
+        BundleError, RuntimeUnavailable: the target is damaged, or cannot run here.
 
     """
     if options.plan == "none" or is_placed(options):
@@ -41,7 +40,7 @@ def on_quickest(bundle: str | Path, options: OpenOptions, left: Decision | None)
         own = registry.of_format(place.format).target_places
         device = next((name for name in (place.device, place.provider) if name in own), None)
     else:
-        target = build.find_pair(bundle, options).target
+        target = pair.target
         target.admit()
         device = registry.quickest(target.format, target.path, options.of_target(None))
     return options if device is None else dataclasses.replace(options, device=device)

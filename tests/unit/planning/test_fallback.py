@@ -1,12 +1,14 @@
 """A device that fails in the middle of a text, or at load: the text goes on, and is the same."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
+from edgedec.bundle import manifest
 from edgedec.decoding.engine import Engine
 from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
@@ -43,6 +45,20 @@ class Failing:
             return honest(session, *args, **named)
 
         patch.setattr(OnnxSession, "forward", forward)
+
+
+def test_a_bundle_is_read_and_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    honest = manifest.sha256_of_stream
+
+    def counted(stream: BinaryIO) -> str:
+        read.append(os.fstat(stream.fileno()).st_ino)
+        return honest(stream)
+
+    monkeypatch.setattr(manifest, "sha256_of_stream", counted)
+    with Pipeline.open("demo", draft="none"):
+        assert read
+        assert len(read) == len(set(read))
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 7, 12])

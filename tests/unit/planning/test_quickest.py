@@ -10,7 +10,7 @@ import pytest
 
 from edgedec import GenerateOptions, Pipeline
 from edgedec.errors import PassFailed, RuntimeUnavailable
-from edgedec.loading.build import OpenOptions
+from edgedec.loading.build import OpenOptions, find_pair
 from edgedec.planning import remembered
 from edgedec.planning.quickest import on_quickest
 from edgedec.records.load import LoadOptions
@@ -91,8 +91,9 @@ def test_a_draft_that_does_not_load_is_still_an_error() -> None:
 )
 def test_an_option_that_places_the_target_decides(placed: dict[str, Any]) -> None:
     options = OpenOptions(**placed)
-    assert on_quickest("demo", options, None) is options
-    assert on_quickest("demo", OpenOptions(), None).device == DEVICE
+    pair = find_pair("demo", options)
+    assert on_quickest(pair, options, None) is options
+    assert on_quickest(pair, OpenOptions(), None).device == DEVICE
 
 
 @pytest.mark.parametrize(("device", "found"), [("openvino", DEVICE), ("cpu", None)])
