@@ -116,11 +116,10 @@ def memory(bundle: Path, recorder: Recorder) -> list[Row]:
 
 
 def whole(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure whole commands: export of the grown target, memory of decoding."""
-    return [
-        export(suite.shop, suite.shop.checkpoint("target", GROWN), recorder).row,
-        *memory(suite.shop.bundle("int4", target=GROWN), recorder),
-    ]
+    """Measure whole commands: exports of the target grown to two sizes, memory of decoding."""
+    sources = [suite.shop.checkpoint("target", preset) for preset in (GROWN, "target-1b")]
+    exports = [export(suite.shop, source, recorder).row for source in sources]
+    return [*exports, *memory(suite.shop.bundle("int4", target=GROWN), recorder)]
 
 
 def gguf_export(suite: Suite, recorder: Recorder) -> list[Row]:
