@@ -32,7 +32,7 @@ from edgedec.runtimes.onnx.streaming.opening import block_sizes
 from edgedec.runtimes.onnx.streaming.prepared import prepared
 
 SHARES = (0.6, 0.35)
-# Block sizes: the larger one is rounded plainly, since calibrating it takes a quarter of an hour.
+# Block sizes: the larger one is rounded plainly, since calibrating it takes six minutes.
 _TARGETS = {GROWN: None, "target-1b": 128}
 MOST_PROMPTS = 3
 _PLAIN_TOKENS, TOKENS = 12, 96
