@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgedec._support.telemetry import switch_off
+from edgedec._support.telemetry import switch_off as _switch_off
 from edgedec._version import __version__
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgedec.loading.build import OpenOptions
     from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
-switch_off()  # before any library that would report is imported
+_switch_off()  # before any library that would report is imported
 
 # Imported when first used: `edgedec --help` needs none of them.
 _HOMES = {
