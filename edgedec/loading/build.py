@@ -43,8 +43,7 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
     """Load the models and build the engine; a step that fails closes what was opened before.
 
     Args:
-        where, options: as ``Pipeline.open`` takes them.
-        pair: what ``find_pair`` returned for them; None finds it.
+        pair: what ``find_pair`` returned for the others; None finds it.
 
     Raises:
         BundleError, RuntimeUnavailable, MemoryBudgetError, InputError.
