@@ -22,6 +22,7 @@ from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import Prompt
 
 GROWN = "target-0.5b"
+LARGER = "target-1b"
 
 
 @dataclass(frozen=True, slots=True)

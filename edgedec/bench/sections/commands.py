@@ -11,7 +11,7 @@ from typing import Any
 
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.sections.coreml_spread import spread
-from edgedec.bench.workshop import GROWN, Suite, Workshop
+from edgedec.bench.workshop import GROWN, LARGER, Suite, Workshop
 from edgedec.errors import InputError
 from edgedec.models.demo.heldout import heldout_files
 
@@ -23,7 +23,7 @@ _COREML = (
     (None, ("--weights", "int4")),
     (None, ("--weights", "lut4")),
     (GROWN, _ROUNDED_PLAINLY),
-    ("target-1b", _ROUNDED_PLAINLY),
+    (LARGER, _ROUNDED_PLAINLY),
 )
 _PLAIN = ("--calibration", "none", "--block-size")
 _ROUNDINGS: dict[str, tuple[str, ...]] = {
@@ -117,7 +117,7 @@ def memory(bundle: Path, recorder: Recorder) -> list[Row]:
 
 def whole(suite: Suite, recorder: Recorder) -> list[Row]:
     """Measure whole commands: exports of the target grown to two sizes, memory of decoding."""
-    sources = [suite.shop.checkpoint("target", preset) for preset in (GROWN, "target-1b")]
+    sources = [suite.shop.checkpoint("target", preset) for preset in (GROWN, LARGER)]
     exports = [export(suite.shop, source, recorder).row for source in sources]
     return [*exports, *memory(suite.shop.bundle("int4", target=GROWN), recorder)]
 

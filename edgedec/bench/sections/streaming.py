@@ -20,7 +20,7 @@ from typing import Any
 
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.sections.control_group import limited, run
-from edgedec.bench.workshop import GROWN, Suite
+from edgedec.bench.workshop import GROWN, LARGER, Suite
 from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
 from edgedec.loading.sources import every_format
@@ -33,12 +33,12 @@ from edgedec.runtimes.onnx.streaming.prepared import prepared
 
 SHARES = (0.6, 0.35)
 # Block sizes: the larger one is rounded plainly, since calibrating it takes six minutes.
-_TARGETS = {GROWN: None, "target-1b": 128}
+_TARGETS = {GROWN: None, LARGER: 128}
 MOST_PROMPTS = 3
 _PLAIN_TOKENS, TOKENS = 12, 96
 # Programs and libraries, and what reading a prompt takes for a moment: about the least, found by
 # trying, with which the system ends no run.
-_PROGRAMS = {GROWN: 128 << 20, "target-1b": 192 << 20}
+_PROGRAMS = {GROWN: 128 << 20, LARGER: 192 << 20}
 # The same for llama.cpp, which reads a prompt in less memory.
 _MAPPED_PROGRAMS = 32 << 20
 
