@@ -82,7 +82,7 @@ def _print(found: dict[str, Any], folder: Path) -> None:
             ("verdict", verdict["word"]),
             ("texts", f"{verdict['texts']}: {counts}"),
             ("prompts", f"{found['prompts']} ({found['prompts_from']})"),
-            ("runtimes", ", ".join(found["formats"])),
+            ("compared", ", ".join(found["compared"])),
             ("written", f"{folder / PAGE} and {JSON} beside it"),
         ]
     )

@@ -39,8 +39,9 @@ _VALUE = 20
     "--certificate",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Compare every drafter, rule, runtime and schedule on many prompts, run the matrix and "
-    "the test of distributions, and write one page into this folder, as JSON and Markdown; "
+    help="Compare every drafter, rule, schedule and installed runtime (OpenVINO's kernels "
+    "included, unless --device or --provider places the target) on many prompts, run the matrix "
+    "and the test of distributions, and write one page into this folder, as JSON and Markdown; "
     f"{CERTIFICATE_PROMPTS} prompts and {CERTIFICATE_TOKENS} tokens unless --count and "
     "--max-new-tokens say otherwise. An interrupted run goes on where it was.",
 )

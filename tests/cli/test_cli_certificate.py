@@ -16,6 +16,7 @@ from edgedec.bench.verification.results import Verification, VerificationRow
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling
 from edgedec.decoding.stopping import StopRule
+from edgedec.errors import RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
 from edgedec.overlap.engine import OverlappedEngine
 from tests.broken_rules import accepts_one_more
@@ -46,10 +47,12 @@ def prompts(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ask(run, bundle, prompts, tmp_path):
-    def call(*more: object) -> Any:
+    def call(*more: object, everywhere: bool = False) -> Any:
         size = ["--max-new-tokens", 16, "--threads", 1]
+        place = [] if everywhere else ["--device", "cpu"]
+        folder = tmp_path / "out"
         return run(
-            "verify", bundle, "--prompts", prompts, "--certificate", tmp_path / "out", *size, *more
+            "verify", bundle, "--prompts", prompts, "--certificate", folder, *size, *place, *more
         )
 
     return call
@@ -97,6 +100,38 @@ def test_it_holds_and_says_for_what_and_what_was_run(ask, tmp_path: Path, bundle
     able = set(drafting.names()) - {"none", "hybrid", "strings"}
     others = {"auto, lengths by cost", "--accept match", "--accept speculative", "overlapped"}
     assert counts == dict.fromkeys({"auto", *able, *others}, 5)
+
+
+@pytest.mark.usefixtures("no_matrix")
+def test_it_goes_through_the_devices_of_a_runtime_as_well(ask, tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed: extra openvino")
+    result = ask(everywhere=True)
+    assert result.exit_code == 0, result.output
+    found, page = read(tmp_path)
+    assert found["compared"] == ["onnx", "onnx on openvino"] == list(found["runtimes"])
+    assert "openvino" in found["versions"]
+    there = found["runtimes"]["onnx on openvino"]
+    assert there["control"]["flagged"]
+    assert {row["way"].split(TURN)[0] for row in there["texts"]["rows"]} >= {"auto", "overlapped"}
+    assert "## onnx on openvino: drafters, rules, schedules" in page
+
+
+@pytest.mark.usefixtures("no_matrix")
+def test_a_device_that_cannot_load_the_target_is_left_out_with_a_note(
+    ask, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    openvino = pytest.importorskip("edgedec.runtimes.onnx.openvino.model")
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeUnavailable("OpenVINO cannot run it")
+
+    monkeypatch.setattr(openvino.OpenVinoModel, "compile", refuse)
+    result = ask(everywhere=True)
+    assert result.exit_code == 0, result.output
+    found, page = read(tmp_path)
+    assert found["compared"] == ["onnx"]
+    assert found["left_out"] == ["onnx on openvino: left out, OpenVINO cannot run it"]
+    assert found["left_out"][0] in page
 
 
 def test_prompts_are_dealt_in_turn_whatever_the_chunk() -> None:
@@ -253,7 +288,7 @@ def test_a_target_alone_is_compared_with_the_drafters_it_can_run(
     run, plain_bundle, prompts, tmp_path
 ) -> None:
     out = tmp_path / "out"
-    size = ["--max-new-tokens", 16, "--threads", 1, "--row-invariant"]
+    size = ["--max-new-tokens", 16, "--threads", 1, "--row-invariant", "--device", "cpu"]
     result = run(
         "verify", plain_bundle, "--prompts", prompts, "--certificate", out, *size, "--json"
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,23 +17,67 @@ from edgedec._support.model_path import is_gguf
 from edgedec._version import __version__
 from edgedec.bundle import Bundle
 from edgedec.bundle.manifest import MANIFEST, sha256_of
+from edgedec.decoding.drafting import PLAIN
 from edgedec.doctor.report import cpu
+from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.hardware.machine import memory
+from edgedec.loading.build import OpenOptions
 from edgedec.loading.sources import every_format
+from edgedec.pipeline import Pipeline
+from edgedec.records.adapter import AdapterInfo
 from edgedec.runtimes import registry
 
 
-def formats(bundle: str, draft: Path | None, wanted: str) -> tuple[list[str], list[str]]:
-    """Return the target's formats that can run here, and a note on each of the other ``wanted``."""
-    there = {source.format for source in every_format(bundle, draft)["target"]}
-    names = [name for name in registry.formats() if name in there and wanted in ("auto", name)]
-    usable = [name for name in names if registry.installed(registry.of_format(name).name)]
-    notes = [
-        f"{name}: left out, the runtime {registry.of_format(name).name} is not installed"
-        for name in names
-        if name not in usable
-    ]
-    return usable, notes
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """What a certificate compares: every runtime that can decode the model here.
+
+    Attributes:
+        options: load options of each, by its name: a format, or a format and the device beside its
+            default one.
+        left_out: a note on each that cannot decode it.
+
+    """
+
+    options: dict[str, OpenOptions]
+    left_out: list[str]
+
+
+def subjects(bundle: str, options: OpenOptions) -> Subjects:
+    """Return each usable format of the target, on each device for targets alone as well.
+
+    Such devices (``AdapterInfo.target_places``) are left out where the options place the target.
+    """
+    there = {source.format for source in every_format(bundle, options.draft_model)["target"]}
+    found = Subjects({}, [])
+    for name in registry.formats():
+        if name not in there or options.format not in ("auto", name):
+            continue
+        info = registry.of_format(name)
+        if not registry.installed(info.name):
+            note = f"{name}: left out, the runtime {info.name} is not installed"
+            found.left_out.append(note)
+            continue
+        own = replace(options, format=name)
+        found.options[name] = own
+        if options.device is None and not options.providers:
+            _add_devices(found, bundle, own, info)
+    return found
+
+
+def _add_devices(found: Subjects, bundle: str, options: OpenOptions, info: AdapterInfo) -> None:
+    """Add the devices on which the target alone can run, if they can load it."""
+    for device in registry.adapter(info.name).devices():
+        if device.name not in info.target_places:
+            continue
+        name = f"{options.format} on {device.name}"
+        there = replace(options, device=device.name)
+        try:
+            Pipeline.open(bundle, replace(there, draft=PLAIN)).close()
+        except (InputError, RuntimeUnavailable) as error:
+            found.left_out.append(f"{name}: left out, {error}")
+        else:
+            found.options[name] = there
 
 
 def files(bundle: str, draft: Path | None) -> dict[str, str]:
@@ -49,11 +96,14 @@ def _files(path: str) -> dict[str, str]:
     return own | {name: fact.sha256 for name, fact in sorted(opened.files.items())}
 
 
-def versions(formats: list[str]) -> dict[str, str]:
-    """Return the versions of edgedec, Python and the runtimes."""
+def versions(formats: Iterable[str]) -> dict[str, str]:
+    """Return the versions of edgedec, Python and the installed packages of the runtimes."""
     found = {"edgedec": __version__, "python": platform.python_version()}
-    needed = {registry.of_format(name).packages[0] for name in formats}
-    return found | {name: metadata.version(name) for name in sorted({"numpy", *needed})}
+    needed = {package for name in formats for package in registry.of_format(name).packages}
+    for name in sorted({"numpy", *needed}):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def program() -> str:

@@ -71,7 +71,7 @@ def _facts(certificate: Facts) -> Iterator[str]:
     rows = [
         ("issued", certificate["issued"]),
         *certificate["models"].items(),
-        ("formats", ", ".join(certificate["formats"])),
+        ("compared", ", ".join(certificate["compared"])),
         ("options", options or "none: everything is the default"),
         ("prompts", f"{certificate['prompts']} ({certificate['prompts_from']})"),
         ("machine", f"{cpu['name']}, {cpu['cores']} cores, {machine['system']}"),
@@ -88,8 +88,8 @@ def _what_was_run(certificate: Facts) -> Iterator[str]:
     yield "## What was run"
     yield ""
     yield (
-        f"- With each format, each of {count} prompts was decoded plainly twice: greedily, and at"
-        f" temperature {certificate['temperature']:g} with a seed of its own"
+        f"- With each format and device, each of {count} prompts was decoded plainly twice:"
+        f" greedily, and at temperature {certificate['temperature']:g} with a seed of its own"
         f" ({certificate['seed']} to {last}). Every text has {tokens} tokens and runs on past an"
         " end-of-text token."
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
 
-SCHEMA = 1
+SCHEMA = 2
 JSON, PAGE, PARTS = "certificate.json", "certificate.md", "unfinished.jsonl"
 # Prompts and tokens of the matrix, which decodes some fifty texts for each prompt.
 MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
@@ -89,13 +89,14 @@ def certify(
     """
     if not job.prompts:
         raise InputError("no prompts to verify with: give at least one")
-    about = _about(job)
+    subjects = facts.subjects(job.bundle, job.options)
+    about = _about(job, subjects)
     folder.mkdir(parents=True, exist_ok=True)
     parts = Parts(folder / PARTS, about)
     if len(parts):
         on_note(f"going on with the {len(parts)} finished parts in {folder / PARTS}")
     found = {}
-    for stage in _stages(job, about["formats"]):
+    for stage in _stages(job, subjects.options):
         for number, (name, find) in enumerate(stage.parts.items()):
             progress = Progress(stage.listener(number, on_stage))
             found[name] = parts.get(name, partial(find, progress))
@@ -113,43 +114,42 @@ def write(certificate: dict[str, Any], folder: Path) -> None:
         text.write(page.markdown(certificate).encode())
 
 
-def _about(job: Job) -> dict[str, Any]:
+def _about(job: Job, subjects: facts.Subjects) -> dict[str, Any]:
     """Return everything that affects the result of a part."""
-    draft = job.options.draft_model
-    usable, notes = facts.formats(job.bundle, draft, job.options.format)
-    if not usable:
+    notes = subjects.left_out
+    if not subjects.options:
         raise InputError(f"{job.bundle}: nothing to compare: {'; '.join(notes) or 'no format'}")
+    formats = dict.fromkeys(options.format for options in subjects.options.values())
     return {
         **job.settings(),
-        "formats": usable,
+        "compared": list(subjects.options),
         "left_out": notes,
-        "files": facts.files(job.bundle, draft),
+        "files": facts.files(job.bundle, job.options.draft_model),
         "program": facts.program(),
-        "versions": facts.versions(usable),
+        "versions": facts.versions(formats),
         "machine": facts.machine(),
     }
 
 
-def _stages(job: Job, formats: list[str]) -> Iterator[_Stage]:
-    for format in formats:
-        options = replace(job.options, format=format)
+def _stages(job: Job, subjects: Mapping[str, OpenOptions]) -> Iterator[_Stage]:
+    for subject, options in subjects.items():
         yield _Stage(
-            f"{format}: texts",
+            f"{subject}: texts",
             {
-                _texts(format, places): partial(_chunk, job, options, places)
+                _texts(subject, places): partial(_chunk, job, options, places)
                 for places in job.chunks()
             },
         )
         for name, part in (("control", broken_rule), ("matrix", _options)):
-            yield _Stage(f"{format}: {name}", {f"{format}: {name}": partial(part, job, options)})
+            yield _Stage(f"{subject}: {name}", {f"{subject}: {name}": partial(part, job, options)})
     yield _Stage("distribution", {_DISTRIBUTION: distribution.tested})
 
 
 _DISTRIBUTION = "distribution"
 
 
-def _texts(format: str, places: range) -> str:
-    return f"{format}: prompts {places.start + 1} to {places.stop}"
+def _texts(subject: str, places: range) -> str:
+    return f"{subject}: prompts {places.start + 1} to {places.stop}"
 
 
 def _chunk(job: Job, options: OpenOptions, places: range, progress: Progress) -> dict[str, Any]:
@@ -166,12 +166,12 @@ def _options(job: Job, options: OpenOptions, progress: Progress) -> dict[str, An
 def _certificate(job: Job, about: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """Return everything that was found, with the verdict first."""
     runtimes = {}
-    for format in about["formats"]:
-        chunks = [Verification.from_json(found[_texts(format, one)]) for one in job.chunks()]
-        runtimes[format] = {
+    for subject in about["compared"]:
+        chunks = [Verification.from_json(found[_texts(subject, one)]) for one in job.chunks()]
+        runtimes[subject] = {
             "texts": Verification.merged(chunks).to_json(),
-            "matrix": found[f"{format}: matrix"],
-            "control": found[f"{format}: control"],
+            "matrix": found[f"{subject}: matrix"],
+            "control": found[f"{subject}: control"],
         }
     rows = found[_DISTRIBUTION]
     return {

@@ -52,14 +52,14 @@ def _unexplained(part: Mapping[str, Any]) -> int:
 
 
 def _wrong_texts(runtimes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    for format, found in runtimes.items():
+    for subject, found in runtimes.items():
         for part in ("texts", "matrix"):
             worst = [one for one in found[part]["divergences"] if not one["near_tie"]]
             if worst:
                 first = worst[0]
                 where = ", ".join(filter(None, (first["way"], first["case"])))
                 yield (
-                    f"{format}: {len(worst)} of {found[part]['texts']} texts differ by more than a"
+                    f"{subject}: {len(worst)} of {found[part]['texts']} texts differ by more than a"
                     f" near-tie, the first with {where}"
                 )
 
@@ -74,12 +74,12 @@ def _wrong_distributions(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _shows_nothing(runtimes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    for format, found in runtimes.items():
+    for subject, found in runtimes.items():
         for part in ("texts", "matrix"):
             if not found[part]["drafted_tokens"]:
-                yield f"{format}: nothing was drafted, so nothing was compared"
+                yield f"{subject}: nothing was drafted, so nothing was compared"
         if not found["control"]["flagged"]:
-            yield f"{format}: {found['control']['control']} went unnoticed"
+            yield f"{subject}: {found['control']['control']} went unnoticed"
 
 
 def _unnoticed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
