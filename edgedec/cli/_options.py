@@ -77,8 +77,9 @@ SETTINGS = [
                  "near-ties included; refused where no padding achieves that. Default: for ONNX "
                  "with 200 MB of weights or more on the processor, where padding achieves it, "
                  "for bundles exported with it, and on openvino, which needs no padding; never "
-                 "with --draft tree. A smaller target would lose more time than it gains. fp32 "
-                 "weights hardly need it."),
+                 "with --draft tree, or with a rule for --accept that does not give a seed's text. "
+                 "A smaller target would lose more time than it gains. fp32 weights hardly need "
+                 "it."),
 ]  # fmt: skip
 
 OPEN = [DRAFT, *SETTINGS]

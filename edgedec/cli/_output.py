@@ -117,10 +117,6 @@ def finished(stream: Stream) -> Generation:
     return result
 
 
-# Rules that give a seed's own text.
-_SEEDS_OWN = ("coupling", "match")
-
-
 def _figures(result: Generation, *, sampled: bool) -> list[str]:
     """Return short clauses on how the text was decoded, the seed if it had an effect."""
     metrics, plan = result.metrics, result.plan
@@ -189,8 +185,11 @@ def _memory(metrics: Metrics) -> list[str]:
 
 def _exact(plan: Mapping[str, object]) -> list[str]:
     """Return a clause if the text equals plain decoding's to the last token, near-ties included."""
+    from edgedec.decoding.acceptance import RULES
+
+    rule = RULES.get(str(plan.get("accept")))
     drafts = plan.get("drafter") != PLAIN
-    exact = plan.get("row_invariant") and plan.get("accept") in _SEEDS_OWN
+    exact = plan.get("row_invariant") and rule is not None and rule.seeds_text
     return ["its text exactly that of plain decoding"] if exact and drafts else []
 
 

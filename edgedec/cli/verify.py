@@ -86,8 +86,8 @@ def command(
 
     Exit code 0: every text is plain decoding's own, or leaves it at a near-tie, where two tokens
     are so close that a pass over several tokens rounds to the other one. Near-ties are counted and
-    listed; --row-invariant, the default of large ONNX targets, leaves none, and fp32 weights hardly
-    any. Exit code 1: some text differs
+    listed; --row-invariant, the default of large ONNX targets (but not with --draft tree or
+    --accept speculative), leaves none, and fp32 weights hardly any. Exit code 1: some text differs
     by more, or nothing was drafted. Texts run on past an end-of-text token unless --respect-eos.
 
     \b

@@ -54,6 +54,8 @@ class AcceptanceRule(Protocol):
     Attributes:
         name: for reports and the command line.
         lossless: the text has the target's own distribution.
+        seeds_text: a seed gives plain decoding's text, sampled as well as greedy, whatever is
+            drafted, if the target's logits do not depend on how many tokens a pass computes.
         coupled: the draft must draw with the target's noise (see ``Streams``).
         want: what it needs of a pass in addition to what the sampler needs.
 
@@ -61,6 +63,7 @@ class AcceptanceRule(Protocol):
 
     name: str
     lossless: bool
+    seeds_text: bool
     coupled: bool
     want: Want
 
@@ -79,6 +82,7 @@ class GumbelCoupling:
 
     name = "coupling"
     lossless = True
+    seeds_text = True
     coupled = True
     want = Want.TOP
 
@@ -115,6 +119,7 @@ class SpeculativeSampling:
 
     name = "speculative"
     lossless = True
+    seeds_text = False
     coupled = False
     want = Want.TOP
 
@@ -200,6 +205,7 @@ class Typical:
 
     name = "typical"
     lossless = False
+    seeds_text = False
     coupled = False
     want = Want.TOP
 
@@ -231,6 +237,7 @@ class BigLittle:
 
     name = "bild"
     lossless = False
+    seeds_text = False
     coupled = False
     want = Want.LOGITS
 

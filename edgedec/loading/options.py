@@ -74,8 +74,8 @@ class OpenOptions:
         parallel: texts that may be decoded by turns, round by round, each with caches of its own;
             then there are at least as many ``conversations``, and drafts are made between the
             target's passes.
-        accept: an acceptance rule's name; None is the Gumbel coupling, with which a seed gives the
-            text of plain decoding, near-ties aside (see below).
+        accept: an acceptance rule's name; None is the Gumbel coupling, with which, as with
+            ``match``, a seed gives the text of plain decoding, near-ties aside (see below).
         plan: the plan of ``edgedec plan`` to follow: ``auto`` is the last one, unless an option
             here is one that plans decide, and without one the device on which rounds of the target
             take the least time, unless an option places it; or a file that it wrote; or ``none``.
@@ -88,9 +88,10 @@ class OpenOptions:
     ``row_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
     keeps drafters from branching; where no padding of passes achieves that, opening fails. None
     does so, where padding achieves it, for targets in ONNX with 200 MB of weights or more on the
-    CPU (but not with the drafter ``tree``), for bundles exported with ``row_invariant``, and where
-    it costs nothing (fp32, OpenVINO's kernels); of a smaller target it would make rounds without a
-    draft noticeably slower. Without it, quantised weights round differently in passes of different
+    CPU, for bundles exported with ``row_invariant``, and where it costs nothing (fp32, OpenVINO's
+    kernels), but not with the drafter ``tree`` or with a rule that does not give a seed's text (see
+    ``AcceptanceRule.seeds_text``); of a smaller target it would make rounds without a draft
+    noticeably slower. Without it, quantised weights round differently in passes of different
     widths: where two tokens are nearly tied, a drafted text may diverge from the plain one, and two
     runs of one seed from each other, since draft lengths follow measured time. Each token is still
     drawn from the target's distribution.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from edgedec._support.fields import printable
-from edgedec.decoding.acceptance import AcceptanceRule, GumbelCoupling
+from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting.base import (
     Drafter,
     DraftLimits,
@@ -255,7 +255,7 @@ class OverlappedEngine(PinnedEngine):
         cores: Sequence[int] | None = None,
         apart: bool = True,
     ) -> None:
-        if not isinstance(rule, GumbelCoupling):
+        if not rule.seeds_text:
             raise InputError(
                 f"overlapped drafting with --accept {rule.name}: the text would depend on time;"
                 " expected coupling or match"

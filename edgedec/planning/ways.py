@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from edgedec.decoding import drafting
+from edgedec.decoding import acceptance, drafting
 from edgedec.decoding.drafting import PLAIN
 from edgedec.loading.build import OpenOptions
 from edgedec.records.place import CPU
@@ -25,7 +25,7 @@ def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenO
     If a rule's text depends on the drafts, or texts take turns, they are made sequentially.
     """
     target = plan.target
-    together = options.accept in (None, "coupling", "match") and options.parallel == 1
+    together = acceptance.rule(options.accept or "coupling").seeds_text and options.parallel == 1
     return dataclasses.replace(
         options,
         threads=target.threads or None,

@@ -144,7 +144,7 @@ class Watched:
     def __init__(self, rule: AcceptanceRule) -> None:
         self._rule = rule
         self.name, self.lossless = rule.name, rule.lossless
-        self.coupled, self.want = rule.coupled, rule.want
+        self.seeds_text, self.coupled, self.want = rule.seeds_text, rule.coupled, rule.want
         self._began = perf_counter()
         self.rounds: list[tuple[float, int, Draft, Verdict]] = []
 

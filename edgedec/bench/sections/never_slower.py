@@ -5,7 +5,9 @@ that other load hardly matters. A request's whole time counts, including both mo
 prompt.
 
 Plain decoding uses the same bundle at its fastest, without padding: where ``auto`` pads passes for
-exact text, that is part of its loss.
+exact text, that is part of its loss. Where draft and target draw independently and a seed gives a
+text all the same (``match``), plain decoding that is padded likewise is measured as well, which
+tells the two apart.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from edgedec.bench.compare import facts
 from edgedec.bench.records import Recorder, Row
 from edgedec.bench.workloads import random_prompts
 from edgedec.bench.workshop import GROWN, Suite
+from edgedec.decoding import acceptance
 from edgedec.decoding.policy import Fixed
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
 
 AUTO = "auto"
+_SAME_TEXT = "plain, padded as auto"
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 _TOKENS = 128
 _REPEATS = 3
@@ -63,6 +67,8 @@ def never_slower(suite: Suite, recorder: Recorder) -> list[Row]:
         for work in unpredictable(suite.prompts):
             extra = {} if work.accept is None else {"accept": work.accept}
             ways = {PLAIN: suite.plain(), AUTO: suite.options(**extra)}
+            if work.accept is not None and acceptance.rule(work.accept).seeds_text:
+                ways[_SAME_TEXT] = suite.options(draft="none", **extra)
             rows.append({"pair": pair, **_race(bundle, ways, work, recorder, pair)})
     return rows
 
@@ -93,6 +99,8 @@ def unpredictable(count: int) -> list[PromptSet]:
         PromptSet("another language, temperature 1.6", elsewhere, hot),
         # Draft and target draw independently: the draft is hardly ever right.
         PromptSet("another language, temperature 1.6, uncoupled", elsewhere, hot, "match"),
+        # Nor does a seed give a text, so that passes are not padded by default.
+        PromptSet("another language, temperature 1.6, speculative", elsewhere, hot, "speculative"),
     ]
 
 
@@ -124,6 +132,9 @@ def _race(
         "upper_95": upper,
         "prompts": len(work.prompts),
     }
+    if _SAME_TEXT in spent:
+        lost, upper = loss(spent[_SAME_TEXT], spent[AUTO])
+        row |= {"loss_over_same_text": lost, "upper_95_over_same_text": upper}
     recorder.add(kind="summary", pair=pair, **row)
     return row
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_models import tiny_checkpoint
 
+from edgedec.decoding.acceptance import RULES, SampleAndMatch
 from edgedec.errors import InputError, MemoryBudgetError
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.loading import build
 from edgedec.models.demo import heldout
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.profiling._child import measure
@@ -40,8 +43,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def text(bundle: Path, draft: str, sampling: str) -> tuple[Text, dict[str, object]]:
-    with Pipeline.open(bundle, draft=draft, plan="none") as pipeline:
+def text(bundle: Path, draft: str, sampling: str, **opened: Any) -> tuple[Text, dict[str, object]]:
+    with Pipeline.open(bundle, draft=draft, plan="none", **opened) as pipeline:
         options = GenerateOptions(64, ignore_eos=True, logprobs=1)
         stream = pipeline.stream(PROMPT, options, **SAMPLINGS[sampling])
         found = [(event.token, event.logprob) for event in stream]
@@ -118,6 +121,47 @@ def test_a_claim_of_exactness_that_does_not_hold_is_noticed(
     monkeypatch.setattr(onnx_model, "find_padding", lambda *_: NO_PADDING)
     with pytest.raises(AssertionError, match="|".join(DRAFTERS)):
         test_a_large_target_writes_plain_decodings_text_by_default("greedy", tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every target counts as large, and what is known is not searched for."""
+    monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(
+    rule: str, large: None
+) -> None:
+    for draft in ("none", "model"):
+        for asked, expected in ((None, RULES[rule].seeds_text), (True, True), (False, False)):
+            opened = {"accept": rule, "row_invariant": asked}
+            with Pipeline.open("demo", draft=draft, plan="none", **opened) as pipeline:
+                assert pipeline.plan["row_invariant"] is expected
+                assert (pipeline.target.padding is NO_PADDING) is not expected
+
+
+def test_padding_whatever_the_rule_is_noticed(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_row_invariant", lambda options, *_: options.row_invariant)
+    with pytest.raises(AssertionError):
+        test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(
+            "speculative", large
+        )
+
+
+def test_a_draft_with_noise_of_its_own_gives_a_seeds_text_to_the_last_token(large: None) -> None:
+    plain, _ = text(DEMO / "bundle", "none", "seeded")
+    for drafter in ("model", "recycle"):
+        # Rounds of measured lengths may draft nothing, and so compare nothing.
+        drafted, _ = text(DEMO / "bundle", drafter, "seeded", accept="match", draft_length=3)
+        assert drafted == plain, drafter
+
+
+def test_it_would_not_without_padding(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SampleAndMatch, "seeds_text", False)
+    with pytest.raises(AssertionError, match="model"):
+        test_a_draft_with_noise_of_its_own_gives_a_seeds_text_to_the_last_token(large)
 
 
 def test_a_tree_is_drafted_for_a_large_target_where_it_is_asked_for(

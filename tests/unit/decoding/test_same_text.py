@@ -124,6 +124,19 @@ def test_the_same_for_a_draft_with_noise_of_its_own(drafter: str, sampler: str) 
         assert decode(drafter, params, end, rule="match")[0] == plain
 
 
+@pytest.mark.parametrize("rule", acceptance.RULES)
+def test_a_rule_says_whether_it_keeps_a_seeds_text(rule: str) -> None:
+    same = [decode("model", params, end, rule=rule)[0] == plain
+            for params, end, plain in settings("temperature")]  # fmt: skip
+    assert all(same) is acceptance.rule(rule).seeds_text
+
+
+def test_a_rule_that_promises_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance.SpeculativeSampling, "seeds_text", True)
+    with pytest.raises(AssertionError):
+        test_a_rule_says_whether_it_keeps_a_seeds_text("speculative")
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_logprobs_change_nothing_but_themselves(sampler: str) -> None:
     kinds = zip(*(settings(sampler, logprobs) for logprobs in LOGPROBS), strict=True)
