@@ -11,7 +11,7 @@ from edgedec.bench.distribution import distribution
 from edgedec.bench.fuzzing.attacks import untrusted
 from edgedec.bench.papers.claims import papers
 from edgedec.bench.records import Recorder, Row, recording
-from edgedec.bench.sections import commands, formats, identity, never_slower, pair
+from edgedec.bench.sections import commands, fidelity, formats, identity, never_slower, pair
 from edgedec.bench.sections.busy import busy
 from edgedec.bench.sections.conversations import conversations
 from edgedec.bench.sections.draft_context import draft_context
@@ -106,6 +106,7 @@ _SECTIONS = (
     lone_rows,
     busy,
     *formats.SECTIONS,
+    *fidelity.SECTIONS,
     estimate,
     conversations,
     draft_context,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
 
 from edgedec.bench.race._child import WINDOW, Tools
 from edgedec.decoding.session import Model
@@ -48,6 +50,19 @@ def heldout_tokens(tokenizer: Tokenizer, count: int) -> list[int]:
 
 def perplexity(model: Model, tokens: Sequence[int]) -> float:
     """Return a model's perplexity, see ``Tools.perplexity``; some rows at a time are in memory."""
+    with _reading(model) as rows:
+        return Tools().perplexity(tokens, rows)
+
+
+def divergence(model: Model, tokens: Sequence[int], source: Path) -> dict[str, Any]:
+    """Return a model's divergence from its source, see ``Tools.divergence``."""
+    with _reading(model) as rows:
+        return Tools().divergence(tokens, source, rows)
+
+
+@contextmanager
+def _reading(model: Model) -> Iterator[Callable[[Sequence[int]], Iterator[FloatArray]]]:
+    """Open a session; what it gives reads a window from an empty cache and yields its rows."""
 
     def rows(part: Sequence[int]) -> Iterator[FloatArray]:
         session.rollback(0)
@@ -59,4 +74,4 @@ def perplexity(model: Model, tokens: Sequence[int]) -> float:
             session.commit(list(range(len(tree))))
 
     with closing(model.open(WINDOW)) as session:
-        return Tools().perplexity(tokens, rows)
+        yield rows

@@ -92,35 +92,45 @@ class Workshop:
         preset: str | None = None,
         *,
         block_size: int | None = None,
+        calibration: str | None = None,
     ) -> Path:
-        """Return a bundle with a single role's model; ``block_size`` is as in ``bundle``."""
+        """Return a bundle with a single role's model.
+
+        ``block_size`` is as in ``bundle``, unless ``calibration`` says how to round.
+        """
         source = self.checkpoint(role, preset)
-        kind = f"{weights}-{block_size or 'auto'}"
+        kind = f"{weights}-{block_size or 'auto'}{f'-{calibration}' if calibration else ''}"
         return self._exported(
             f"{format}-{role}-{kind}-{preset or 'asis'}-{digest(source)}",
             target=source,
             formats=(format,),
             weights=weights,
             block_size=block_size,
+            calibration=calibration,
         )
 
-    def _exported(self, name: str, *, block_size: int | None, **chosen: Any) -> Path:
+    def _exported(
+        self, name: str, *, block_size: int | None, calibration: str | None = None, **chosen: Any
+    ) -> Path:
         """Return the bundle of this name, exported so unless it is there."""
         from edgedec.export import ExportOptions, export_bundle
 
         # Named by schema, since bundles of another version of edgedec cannot be opened.
         out = self.work / f"schema-{SCHEMA_VERSION}" / name
         if not (out / "manifest.json").is_file():
-            calibration = "self" if block_size is None else "none"
+            calibration = calibration or ("self" if block_size is None else "none")
             options = ExportOptions(
                 out=out, block_size=block_size, parity=False, calibration=calibration, **chosen
             )
             export_bundle(options)
         return out
 
-    def gguf(self, role: str, weights: str, preset: str | None = None) -> Path:
+    def gguf(
+        self, role: str, weights: str, preset: str | None = None, calibration: str | None = None
+    ) -> Path:
         """Return a role's model as a GGUF file."""
-        (file,) = (self.alone("gguf", role, weights, preset) / "target").glob("*.gguf")
+        made = self.alone("gguf", role, weights, preset, calibration=calibration)
+        (file,) = (made / "target").glob("*.gguf")
         return file
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,14 +112,34 @@ def _settings(request: Request, genai: Any, count: int) -> Any:
 
 
 def perplexity(request: Request, tools: Tools) -> dict[str, Any]:
-    """Measure with the exported model itself, whose state is emptied for each window."""
+    """Measure with the exported model itself."""
+    return {"perplexity": tools.perplexity(request["ids"], _reader(request))}
+
+
+def divergence(request: Request, tools: Tools) -> dict[str, Any]:
+    """Measure the exported model's divergence from ``request["source"]``.
+
+    With the setting ``accurate`` nothing but its weights is rounded; else activations, keys and
+    values are, as they are by default.
+    """
+    return tools.divergence(request["ids"], request["source"], _reader(request))
+
+
+def _reader(request: Request) -> Callable[[list[int]], Any]:
+    """Return a function of a window's tokens that gives its logits; the state is emptied first."""
     import numpy as np
     import openvino
 
     core = openvino.Core()
-    threads = {"INFERENCE_NUM_THREADS": request["threads"]}
+    options: dict[str, Any] = {"INFERENCE_NUM_THREADS": request["threads"]}
+    if request["settings"].get("accurate"):
+        options |= {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "KV_CACHE_PRECISION": "f32",
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        }
     file = Path(request["models"]["target"], "openvino_model.xml")
-    compiled = core.compile_model(file, "CPU", threads)
+    compiled = core.compile_model(file, "CPU", options)
     asked = compiled.create_infer_request()
     names = {name for port in compiled.inputs for name in port.get_names()}
 
@@ -133,4 +154,4 @@ def perplexity(request: Request, tools: Tools) -> dict[str, Any]:
         given = {name: value for name, value in inputs.items() if name in names}
         return asked.infer(given)["logits"][0]
 
-    return {"perplexity": tools.perplexity(request["ids"], logits)}
+    return logits

@@ -13,7 +13,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,17 +50,58 @@ class Tools:
 
         ``logits`` reads a window from an empty cache and gives its rows, [tokens, vocab].
         """
+        losses = [-float(logs[token]) for _, logs, token in _predictions(ids, logits)]
+        return math.exp(sum(losses) / len(losses))
+
+    def divergence(
+        self, ids: Sequence[int], source: str | Path, logits: Callable[[list[int]], Any]
+    ) -> dict[str, Any]:
+        """Return how far a model's next-token distributions are from its source's.
+
+        ``kl_nats`` is the mean KL(source || model), also for each window in ``kl_of_windows``;
+        ``top1`` the share of positions where both have the same best token. ``perplexity`` is the
+        model's. Ids and logits are as in ``perplexity``; logits beyond the source's columns count
+        as impossible.
+
+        Args:
+            source: an ``.npy`` file with the source's log-probabilities after every token but
+                each window's last, ``[predictions, tokens of the vocabulary]``.
+
+        """
         import numpy as np
 
-        losses: list[float] = []
-        for start in range(0, len(ids) - 1, WINDOW):
-            part = list(ids[start : start + WINDOW])
-            # Row by row: in double precision a window of a large vocabulary takes gigabytes.
-            for row, token in zip(logits(part), part[1:], strict=False):
-                wide = np.asarray(row, np.float64)
-                best = wide.max()
-                losses.append(float(np.log(np.exp(wide - best).sum()) + best - wide[token]))
-        return math.exp(sum(losses) / len(losses))
+        expected = np.load(source, mmap_mode="r")
+        windows: list[list[float]] = []
+        losses, same = [], 0
+        found = _predictions(ids, logits, expected.shape[1])
+        for wide, (window, logs, token) in zip(expected, found, strict=True):
+            if window == len(windows):
+                windows.append([])
+            own = wide.astype(np.float64)
+            windows[-1].append(float((np.exp(own) * (own - logs)).sum()))
+            losses.append(-float(logs[token]))
+            same += int(own.argmax() == logs.argmax())
+        return {
+            "kl_nats": sum(map(sum, windows)) / len(losses),
+            "top1": same / len(losses),
+            "perplexity": math.exp(sum(losses) / len(losses)),
+            "kl_of_windows": [sum(part) / len(part) for part in windows],
+        }
+
+
+def _predictions(
+    ids: Sequence[int], logits: Callable[[list[int]], Any], columns: int | None = None
+) -> Iterator[tuple[int, Any, int]]:
+    """Yield each prediction's window, log-probabilities and the token that came."""
+    import numpy as np
+
+    for window, start in enumerate(range(0, len(ids) - 1, WINDOW)):
+        part = list(ids[start : start + WINDOW])
+        # Row by row: in double precision a window of a large vocabulary takes gigabytes.
+        for row, token in zip(logits(part), part[1:], strict=False):
+            wide = np.asarray(row, np.float64)[:columns]
+            wide = wide - wide.max()
+            yield window, wide - np.log(np.exp(wide).sum()), token
 
 
 def versions() -> list[str]:

@@ -77,6 +77,8 @@ class Peer(Protocol):
     checkpoint ``request["checkpoint"]`` in ``request["weights"]`` to folder ``request["out"]``. One
     that needs more than packages has ``build(request, tools)``, which finishes the environment in
     ``request["folder"]``; ``request["pip"]`` is the beginning of a command that installs there.
+    OpenVINO's also has ``divergence(request, tools)``, for the section ``fidelity``: it returns
+    ``tools.divergence`` of ``request["ids"]`` and ``request["source"]``.
     """
 
     @property
