@@ -14,8 +14,13 @@ _Grid = npt.NDArray[np.float64]
 _POINTS, _LEAST = 32, 0.005
 # Grid of chances that the drafted path is accepted so far, in steps of 19%.
 _REACH: _Grid = np.geomspace(_LEAST, 1.0, _POINTS)
+_NOTHING: _Grid = np.zeros(_POINTS)
 _STEP = -math.log(_LEAST) / (_POINTS - 1)
-_ROWS = np.arange(_POINTS)
+# For the mean over the next token: which shift of the grid leads from a point to another, the one
+# past the last where none does. All that falls below the grid is put at its first point.
+_SHIFTS = np.arange(_POINTS)[:, None] - np.arange(_POINTS)
+_SHIFTS[_SHIFTS < 0] = _POINTS
+_BETWEEN = math.expm1(_STEP)
 _LOOKAHEAD = 4
 
 
@@ -55,16 +60,23 @@ def chain(
         look: tokens that a look costs.
 
     """
-    mean = _mean(np.array(chances), np.array(met) / sum(met))
-    drawn = np.empty((len(steps), _POINTS))
-    looked = np.empty_like(drawn)
+    depth = len(steps)
+    mean = _mean(chances, met, look)
+    gains = _REACH - np.array(steps)[:, None]
+    worth = np.empty((2, depth, _POINTS))
+    looked, drawn = worth
     value: _Grid = np.zeros(_POINTS)
-    for k in range(len(steps) - 1, -1, -1):
-        np.add(value, _REACH - steps[k], out=drawn[k])
-        np.subtract(mean @ np.maximum(drawn[k], 0), look, out=looked[k])
-        value = np.maximum(looked[k], 0)
+    # The one more is for the look.
+    paid = np.ones(_POINTS + 1)
+    positive = paid[:_POINTS]
+    for gain, draw, look_at in zip(gains[::-1], drawn[::-1], looked[::-1], strict=True):
+        np.add(value, gain, out=draw)
+        np.maximum(draw, _NOTHING, out=positive)
+        mean.dot(paid, look_at)
+        np.maximum(look_at, _NOTHING, out=value)
+    crossings = _crossings(worth.reshape(2 * depth, _POINTS))
     first = np.interp(chances, _REACH, drawn[0])
-    return Chain(_crossings(looked), _crossings(drawn), float(looked[0, -1]), first.tolist())
+    return Chain(crossings[:depth], crossings[depth:], float(looked[0, -1]), first.tolist())
 
 
 def tree(steps: Sequence[float]) -> list[float]:
@@ -75,19 +87,26 @@ def tree(steps: Sequence[float]) -> list[float]:
     ]
 
 
-def _mean(chances: _Grid, weights: _Grid) -> _Grid:
-    """Return the matrix that maps values by reach to their mean after one more token."""
-    below = np.log(np.maximum(chances, 1e-9)) / _STEP
-    whole = np.floor(below)
-    # On a geometric grid a product is a shift, so a bin's share between points is one number.
-    share = np.expm1((below - whole) * _STEP) / np.expm1(_STEP)
-    left = _ROWS[:, None] + whole.astype(np.int64)
-    share = np.where(left < 0, 0.0, share)
-    row = _ROWS[:, None] * _POINTS
-    cells = np.concatenate([row + np.maximum(left, 0), row + np.clip(left + 1, 0, _POINTS - 1)])
-    parts = np.concatenate([weights * (1 - share), weights * share])
-    mean = np.bincount(cells.ravel(), parts.ravel(), _POINTS * _POINTS)
-    return mean.astype(np.float64).reshape(_POINTS, _POINTS)
+def _mean(chances: Sequence[float], met: Sequence[float], look: float) -> _Grid:
+    """Return the matrix that maps values by reach, and a 1 after them, to their mean after one more
+    token, less the look: ``[points, points + 1]``.
+    """
+    shifts, whole = [0.0] * (_POINTS + 1), sum(met)
+    for chance, count in zip(chances, met, strict=True):
+        # On a geometric grid a product is a shift, so a bin's share between points is one number.
+        shift = -math.log(max(chance, 1e-9)) / _STEP
+        up = math.ceil(shift)
+        share = math.expm1((up - shift) * _STEP) / _BETWEEN
+        weight = count / whole
+        shifts[min(up, _POINTS)] += weight * (1 - share)
+        shifts[min(up - 1, _POINTS)] += weight * share
+    mean = np.empty((_POINTS, _POINTS + 1))
+    weights = np.array(shifts)
+    mean[:, 0] = weights[::-1].cumsum()[:0:-1]
+    weights[_POINTS] = 0.0
+    mean[:, 1:_POINTS] = weights[_SHIFTS[:, 1:]]
+    mean[:, _POINTS] = -look
+    return mean
 
 
 def _crossings(worth: _Grid) -> list[float]:
