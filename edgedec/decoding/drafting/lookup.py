@@ -26,8 +26,9 @@ class NgramIndex:
     """Index of where each n-gram of a growing text last occurred with a continuation.
 
     An n-gram is a number in base ``vocab_size + 1`` with digits token + 1, so n-grams of all
-    lengths share one dictionary without collisions. A token costs one entry per length, and a query
-    as many look-ups, however long the text.
+    lengths share one dictionary without collisions. A longer n-gram is entered once its shorter
+    tail has occurred twice, so a token of a text that does not repeat itself costs one entry. A
+    query costs as many look-ups as there are lengths, however long the text.
     """
 
     def __init__(self, vocab_size: int, shortest: int = SHORTEST, longest: int = LONGEST) -> None:
@@ -67,20 +68,32 @@ class NgramIndex:
         key = 0
         for length in range(1, min(self._longest, follower) + 1):
             key = key * base + text[follower - length] + 1
-            if length >= self._shortest:
-                after[key] = follower
+            if length < self._shortest:
+                continue
+            before = after.get(key)
+            after[key] = follower
+            if before is None:
+                break  # the only one of its kind: ``_match`` reads on in the text
+            if before > length < self._longest:
+                after.setdefault(key * base + text[before - length - 1] + 1, before)
 
     def _match(self, end: int) -> tuple[int, int]:
         text, base = self._text, self._base
-        key, best = 0, (0, 0)
-        for length in range(1, min(self._longest, end + 1) + 1):
+        key, found, matched = 0, 0, 0
+        most = min(self._longest, end + 1)
+        for length in range(1, most + 1):
             key = key * base + text[end + 1 - length] + 1
             if length >= self._shortest:
                 follower = self._after.get(key)
                 if follower is None:
-                    break  # no longer n-gram can match either
-                best = follower, length
-        return best
+                    break  # no longer n-gram is entered
+                found, matched = follower, length
+        if not matched:
+            return 0, 0
+        most = min(most, found)
+        while matched < most and text[found - matched - 1] == text[end - matched]:
+            matched += 1
+        return found, matched
 
 
 class LookupDrafter:
