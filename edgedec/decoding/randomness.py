@@ -35,16 +35,24 @@ _ROUNDS = (
 )
 _LAST_SHIFT = np.uint64(31)
 _LOWEST = np.uint64(12)
+# The same for numbers of Python.
+_COUNT, _FIRST_FACTOR, _SECOND_FACTOR = int(_GOLDEN), int(_ROUNDS[0][1]), int(_ROUNDS[1][1])
 _CACHED_ROWS = 32
 # A token's noise is among the large ones with this probability, which exceed that quantile.
 _LARGE = 2.0**-8
 LARGE_FROM = -math.log(-math.log1p(-_LARGE))
 _SMALL_STEP = 2.0**-52 * (1 - _LARGE)
+_LARGE_STEP = -(2.0**-52) * _LARGE
+# How far noise in float32 may be from what Python's logarithms say, with room to spare.
+CLOSE = 1e-5
 # The counters of the gaps, beyond those of any token.
 _GAPS = 1 << 40
+# Tokens up to which numbers of Python are faster than arrays.
+_FEW = 10
 # Positions whose large noise is drawn in one go.
-_AT_ONCE = 8
+_AT_ONCE = 16
 _WORD = (1 << 64) - 1
+_PAST = np.uint64(1 << 52)
 # Up to this vocabulary, making the noise of all tokens is as fast as finding those that can win,
 # and draft and target share it.
 SMALL_VOCABULARY = 8192
@@ -117,24 +125,75 @@ def noise_bytes(vocab_size: int) -> int:
     All tokens' where a vocabulary is small or a distribution flat, else that of the large ones.
     """
     every = vocab_size <= SMALL_VOCABULARY
-    of_position = 4 * vocab_size if every else 12 * (int(vocab_size * _LARGE * 1.4) + 4)
+    of_position = 4 * vocab_size if every else 20 * (int(vocab_size * _LARGE * 1.2) + 4)
     # The counters are made once, for all texts.
     return _CACHED_ROWS * of_position + (8 * vocab_size if every else 0)
+
+
+class _LargeNoise:
+    """The noise of several positions' tokens of large noise, made when it is first asked for.
+
+    Args:
+        bits: the random numbers, 52 bits each, ``[positions, n]``: the smaller, the more noise.
+
+    """
+
+    def __init__(self, bits: Words) -> None:
+        self.bits = bits
+        self._noise: FloatArray | None = None
+
+    def noise(self) -> FloatArray:
+        """Return it, ``[positions, n]`` float32."""
+        if self._noise is None:
+            logs = _spread(self.bits, _LARGE_STEP)
+            self._noise = _gumbel(np.log1p(logs, out=logs))
+        return self._noise
+
+    def about(self, row: int, place: int) -> float:
+        """Return one of them, to ``CLOSE``."""
+        return _large_about(self.bits.item(row, place))
 
 
 class Noise:
     """Standard Gumbel noise for every token at one position.
 
+    Args:
+        key: of the position.
+        vocab_size: the number of tokens.
+        large_ids: see below.
+        large: the noise of these, in a row of several positions'.
+        row: which.
+        most: see below.
+
     Attributes:
         large_ids: the tokens whose noise is ``LARGE_FROM`` or more, ascending, int64.
-        large: their noise, float32.
+        most: the most noise of any token, to ``CLOSE``.
 
     """
 
-    def __init__(self, key: int, vocab_size: int, large_ids: IntArray, large: FloatArray) -> None:
+    def __init__(
+        self,
+        key: int,
+        vocab_size: int,
+        large_ids: IntArray,
+        large: _LargeNoise,
+        row: int,
+        most: float,
+    ) -> None:
         self._key, self._vocab_size = key, vocab_size
-        self.large_ids, self.large = large_ids, large
+        self.large_ids, self.most = large_ids, most
+        self._large, self._row = large, row
         self._all: FloatArray | None = None
+        self._about: dict[int, float] = {}
+
+    @property
+    def large(self) -> FloatArray:
+        """The noise of ``large_ids``, float32."""
+        return self._large.noise()[self._row, : len(self.large_ids)]
+
+    def large_about(self, place: int) -> float:
+        """The noise of ``large_ids[place]``, to ``CLOSE``."""
+        return self._large.about(self._row, place)
 
     def of(self, ids: IntArray) -> FloatArray:
         """The noise of these token ids, ``[len(ids)]`` float32."""
@@ -150,15 +209,28 @@ class Noise:
         """The noise of token ids that are not among ``large_ids``, ``[len(ids)]`` float32."""
         return _small(_counters(ids) + np.uint64(self._key))
 
-    def at_least(self, token: int) -> float:
-        """A bound below one token's noise, and mostly close to it."""
-        word = (self._key + (token + 1) * int(_GOLDEN)) & _WORD
-        for shift, factor in _ROUNDS:
-            word = ((word ^ (word >> int(shift))) * int(factor)) & _WORD
-        word ^= word >> int(_LAST_SHIFT)
-        number = ((word >> int(_LOWEST)) + 0.5) * _SMALL_STEP
-        # Another logarithm than numpy's: they may differ in a last bit, before rounding.
-        return -math.log(-math.log(number)) - 1e-5
+    def about(self, token: int) -> float:
+        """One token's noise, to ``CLOSE``; of one with large noise a bound below it.
+
+        In Python, where a token takes a microsecond and thirty calls of numpy take ten. It is kept,
+        since draft and target ask for the same tokens.
+        """
+        known = self._about.get(token)
+        if known is None:
+            word = (self._key + (token + 1) * _COUNT) & _WORD
+            word = ((word ^ (word >> 30)) * _FIRST_FACTOR) & _WORD
+            word = ((word ^ (word >> 27)) * _SECOND_FACTOR) & _WORD
+            number = (((word ^ (word >> 31)) >> 12) + 0.5) * _SMALL_STEP
+            known = self._about[token] = -math.log(-math.log(number))
+        return known
+
+    def about_all(self, tokens: Sequence[int]) -> list[float]:
+        """``about`` of each token."""
+        known = self._about
+        new = [token for token in tokens if token not in known]
+        if len(new) > _FEW:
+            known.update(zip(new, self.small(np.array(new)).tolist(), strict=True))
+        return [self.about(token) for token in tokens]
 
     def all(self) -> FloatArray:
         """The noise of every token, ``[vocab_size]`` float32; read-only and kept."""
@@ -178,11 +250,13 @@ def _noise(keys: Sequence[int], vocab_size: int) -> list[Noise]:
     """The noise of several positions, by their keys."""
     columns = np.array(keys, np.uint64)[:, None]
     ids = _large_ids(columns, vocab_size)
-    logs = _uniforms(_counters(ids) + columns, 2.0**-52 * -_LARGE)
-    large = _gumbel(np.log1p(logs, out=logs))
-    counts = np.count_nonzero(ids < vocab_size, axis=1).tolist()
+    bits = _bits(_counters(ids) + columns)
+    within = ids < vocab_size
+    counts = np.count_nonzero(within, axis=1).tolist()
+    least = bits.min(axis=1, where=within, initial=_PAST).tolist()
+    large = _LargeNoise(bits)
     return [
-        Noise(key, vocab_size, ids[row, :count], large[row, :count])
+        Noise(key, vocab_size, ids[row, :count], large, row, _large_about(least[row]))
         for row, (key, count) in enumerate(zip(keys, counts, strict=True))
     ]
 
@@ -196,8 +270,8 @@ def _large_ids(keys: Words, vocab_size: int) -> IntArray:
 
     """
     expected = vocab_size * _LARGE
-    # Six standard deviations more, and a few for a small vocabulary: rarely not enough.
-    count = int(expected + 6 * math.sqrt(expected)) + 4
+    # Four standard deviations more, and a few for a small vocabulary: rarely not enough.
+    count = int(expected + 4 * math.sqrt(expected)) + 4
     ids = _walked(keys, count)
     while ids[:, -1].min() < vocab_size:
         count *= 2
@@ -244,15 +318,28 @@ def _gumbel(logs: Doubles) -> FloatArray:
     return np.negative(logs, out=logs).astype(np.float32)
 
 
+def _large_about(bits: int) -> float:
+    return -math.log(-math.log1p((bits + 0.5) * _LARGE_STEP))
+
+
 def _uniforms(words: Words, step: float) -> Doubles:
-    """Multiples of ``step``, up to 2 ** 52 times, one for each keyed counter; overwrites them.
+    """Multiples of ``step``, up to 2 ** 52 times, one for each keyed counter; overwrites them."""
+    return _spread(_bits(words), step)
+
+
+def _spread(bits: Words, step: float) -> Doubles:
+    """``step`` times each number and a half.
 
     52 bits and a half: never 0 and never the last, as fine at the one end as at the other.
     """
-    _mix(words, np.empty_like(words))
-    np.right_shift(words, _LOWEST, out=words)
-    numbers: Doubles = np.add(words.view(np.int64), 0.5)
+    numbers: Doubles = np.add(bits.view(np.int64), 0.5)
     return np.multiply(numbers, step, out=numbers)
+
+
+def _bits(words: Words) -> Words:
+    """52 random bits for each keyed counter; overwrites them."""
+    _mix(words, np.empty_like(words))
+    return np.right_shift(words, _LOWEST, out=words)
 
 
 def _mix(z: Words, scratch: Words) -> None:

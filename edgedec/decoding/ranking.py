@@ -64,6 +64,14 @@ class Scored(Pass):
         logit = self._rows.item
         return ids, [logit(row, column) for row, column in enumerate(ids)]
 
+    def leading(self, row: int) -> tuple[list[int], list[float]]:
+        """See ``Pass``; the most likely one alone while the others are not known."""
+        if self._top is not None:
+            return super().leading(row)
+        logits = self._rows[row]
+        best = int(logits.argmax())
+        return [best], [logits.item(best)]
+
     def _best(self) -> tuple[IntArray, FloatArray]:
         if self._top is None:
             ids = np.empty((len(self._rows), self._count), np.int64)

@@ -145,6 +145,13 @@ class Pass:
         best = [first if total == total else total for first, total in totals]
         return self.top_ids[:, 0].tolist(), best
 
+    def leading(self, row: int) -> tuple[list[int], list[float]]:
+        """Return the most likely ids of a row, best first, and their logits: at least one of each.
+
+        A logit is NaN if the row contains a NaN. As many as are known without further work.
+        """
+        return self.top_ids[row].tolist(), self.top_logits[row].tolist()
+
     def below(self, depth: int) -> Pass:
         """Return the pass as seen from node ``depth`` of a chain, which becomes node 0."""
         if not depth:

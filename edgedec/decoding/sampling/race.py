@@ -4,6 +4,9 @@ A token wins by a large score, by large noise or by both. Tokens of large noise 
 (``Noise.large_ids``); any other can only win with a score that is at most ``LARGE_FROM`` below the
 best sum known so far. Omitted tokens cannot win, so the winner is the same, bit for bit, as with
 every token's noise.
+
+Mostly a handful of tokens can win and one of them wins clearly: ``winner`` finds it in Python, by
+sums that are exact to ``_ROUNDING``. ``race`` decides the other cases by the exact sums.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgedec.decoding.randomness import LARGE_FROM, SMALL_VOCABULARY, Noise
+from edgedec.decoding.randomness import CLOSE, LARGE_FROM, SMALL_VOCABULARY, Noise
 from edgedec.decoding.tree import FloatArray, IntArray
 
 # With more contenders than this share of the vocabulary the whole row is as fast, and it is kept
@@ -21,6 +24,85 @@ from edgedec.decoding.tree import FloatArray, IntArray
 _FEW = 0.1
 # Bounds the relative difference between float32 sums and exact ones, with room to spare.
 _ROUNDING = 1e-5
+# Contenders beyond which numpy is faster than Python; and a bound on scores that float32 holds.
+_MANY, _HUGE = 64, 1e30
+# How far below the best logit the last contender may be, relative to the last of eight leading
+# ones: logits fall about with the logarithm of the rank, so that beyond this there are too many.
+_FURTHEST = math.log(_MANY) / math.log(8)
+
+
+def winner(
+    row: FloatArray, scale: np.float32, noise: Noise, ids: Sequence[int], logits: Sequence[float]
+) -> int | None:
+    """Return the token with the largest score with noise, or None: then ``race`` has to tell.
+
+    Args:
+        row: logits, ``[vocab]`` float32.
+        scale: the inverse temperature.
+        noise: of the position.
+        ids: of the row's largest logits, best first, at least one.
+        logits: of these.
+
+    """
+    factor, about, last = float(scale), noise.about, logits[-1]
+    sums = {}
+    for token, logit in zip(ids[:2], logits, strict=False):
+        sums[token] = logit * factor + about(token)
+    bar = _needed(sums, LARGE_FROM) / factor
+    if last < bar and not math.isnan(sum(logits)):
+        for token, logit in zip(ids[2:], logits[2:], strict=True):
+            if logit < bar:
+                break
+            sums[token] = logit * factor + about(token)
+    else:
+        near = len(ids) == 1 or logits[0] - bar < _FURTHEST * (logits[0] - last)
+        if not (near and -_HUGE < bar < _HUGE):  # NaN is neither
+            return None
+        tokens = _not_below(bar, row)
+        if tokens is None:
+            return None
+        for token, drawn in zip(tokens, noise.about_all(tokens), strict=True):
+            sums[token] = row.item(token) * factor + drawn
+    places = _not_below(_needed(sums, noise.most) / factor, row[noise.large_ids])
+    if places is None:
+        return None
+    for place in places:
+        token = noise.large_ids.item(place)
+        sums[token] = row.item(token) * factor + noise.large_about(place)
+    return _clear_winner(sums)
+
+
+def _needed(sums: dict[int, float], noise: float) -> float:
+    """Return the least score that may win with so much noise, given the sums known so far."""
+    least = max(sums.values())
+    return least - noise - _margin(least)
+
+
+def _margin(total: float) -> float:
+    """Return how far a sum of this size may be from that in float32, with room to spare."""
+    return _ROUNDING * (abs(total) + LARGE_FROM + 1)
+
+
+def _not_below(bar: float, scores: FloatArray) -> list[int] | None:
+    """Return the places of scores that are not below ``bar``, or NaN; None if there are many."""
+    below = np.less(scores, bar).tobytes()  # in which a byte is found sooner than in an array
+    places: list[int] = []
+    place = below.find(0)
+    while place >= 0:
+        if len(places) == _MANY:
+            return None
+        places.append(place)
+        place = below.find(0, place + 1)
+    return places
+
+
+def _clear_winner(sums: dict[int, float]) -> int | None:
+    """Return the token of the largest sum; None if rounding might decide, or a sum is NaN."""
+    if math.isnan(sum(sums.values())):
+        return None
+    token = max(sums, key=sums.__getitem__)
+    first = sums.pop(token)
+    return token if first - max(sums.values(), default=-math.inf) > 2 * _margin(first) else None
 
 
 def race(
@@ -45,7 +127,7 @@ def race(
     ids = noise.large_ids
     large = row[ids] * scale + noise.large
     least = max(_least(large, count), _least_of_likely(row, scale, noise, likely, count))
-    least -= _ROUNDING * (abs(least) + LARGE_FROM + 1)
+    least -= _margin(least)
     hopeless = row < (least - LARGE_FROM) / float(scale)
     may_win = np.logical_not(hopeless, out=hopeless)  # so that NaN may win
     may_win[ids] = False
@@ -78,5 +160,5 @@ def _least_of_likely(
     tried = [int(token) for token in likely[: count + 1]]
     if len(tried) < count:
         return -math.inf
-    sums = [float(row[token] * scale) + noise.at_least(token) for token in tried]
+    sums = [float(row[token] * scale) + noise.about(token) - CLOSE for token in tried]
     return sorted(sums)[-count]

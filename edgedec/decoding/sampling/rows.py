@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgedec.decoding.randomness import Purpose
+from edgedec.decoding.randomness import SMALL_VOCABULARY, Noise, Purpose
 from edgedec.decoding.sampling import filters
-from edgedec.decoding.sampling.race import race
+from edgedec.decoding.sampling.race import race, winner
 from edgedec.decoding.sampling.state import SamplingState
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
@@ -15,6 +15,8 @@ from edgedec.errors import SessionError, StateError
 # exp(-80) is still a normal float32; -inf would make 0 * inf in the entropy.
 _NEGLIGIBLE = np.float32(-80)
 _NEVER = np.float32(-np.inf)
+# Rows without a clear winner mostly come in a row: for so many it is not looked for.
+_FLAT_ROWS = 6
 
 
 class Rows:
@@ -50,7 +52,7 @@ class Rows:
             return first
         token = self._drawn.get(node)
         if token is None:
-            token = self._allowed_best(node)
+            token = self._allowed_best(node) if self._sampler.params.greedy else self._won(node)
         if token is None:
             ids, sums = self._race(node, 1)
             place = int(sums.argmax())
@@ -125,11 +127,28 @@ class Rows:
     def _allowed_best(self, node: int) -> int | None:
         """Return the model's own best token if it is certain to be drawn; no mask is computed."""
         sampler = self._sampler
-        if not sampler.params.greedy or sampler.penalties is not None:
+        if sampler.penalties is not None:
             return None
         best, logit = self._most_likely(node)
         # NaN or -inf: left to the row, which says so.
         return best if logit > -np.inf and self.permits(node, best) else None
+
+    def _won(self, node: int) -> int | None:
+        """Return the token that wins clearly; None: all rows but those of the model's own scores,
+        and those that rounding may decide.
+        """
+        sampler, scored = self._sampler, self._scored
+        if sampler.shaped or scored.logits is None or sampler.vocab_size <= SMALL_VOCABULARY:
+            return None
+        if sampler.flat:
+            sampler.flat -= 1
+            return None
+        row = node - scored.start
+        logits, scale = scored.logits[row], sampler.inverse_temperature
+        token = winner(logits, scale, self._noise(node), *scored.leading(row))
+        if token is None:
+            sampler.flat = _FLAT_ROWS
+        return token
 
     def _most_likely(self, node: int) -> tuple[int, float]:
         """Return the model's own best token and its logit, NaN if the row contains one."""
@@ -203,18 +222,22 @@ class Rows:
         params = sampler.params
         if params.greedy:
             return self._scores(node)
-        # Siblings of an uncoupled draft need noise of their own: how far one of them is
-        # expanded may depend on what another drew.
-        index = 0
-        if self._purpose is Purpose.DRAFT and not sampler.streams.coupled:
-            index = 1 + (self._position << 24) + node
-        noise = sampler.streams.noise(self.position(node), sampler.vocab_size, self._purpose, index)
+        noise = self._noise(node)
         if params.filtered:
             ids, scores = self._scores(node)
             return ids, scores + (noise.all() if ids is None else noise.of(ids))
         row = self._shaped(node)
         likely = self._scored.top_ids[node - self._scored.start]
         return race(row, sampler.inverse_temperature, noise, likely, count)
+
+    def _noise(self, node: int) -> Noise:
+        """Return the noise of a node's position."""
+        sampler, purpose, index = self._sampler, self._purpose, 0
+        # Siblings of an uncoupled draft need noise of their own: how far one of them is
+        # expanded may depend on what another drew.
+        if purpose is Purpose.DRAFT and not sampler.streams.coupled:
+            index = 1 + (self._position << 24) + node
+        return sampler.streams.noise(self.position(node), sampler.vocab_size, purpose, index)
 
     def _refuse_nan(self, row: FloatArray) -> None:
         """Refuse a row with a NaN, which a filter or a mask would hide."""

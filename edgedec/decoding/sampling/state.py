@@ -30,6 +30,7 @@ class SamplingState:
     Attributes:
         history: all tokens, prompt and text; the last one is the current root.
         streams: all random numbers of the request.
+        flat: rows that are expected to have no clear winner (see ``race.winner``).
 
     Raises:
         InputError: an empty prompt, or a token id outside the vocabulary.
@@ -58,6 +59,9 @@ class SamplingState:
         if params.penalised or params.logit_bias:
             self.penalties = Penalties(params, prompt)
         self.constraint = constraint
+        self.flat = 0
+        # Whether rows differ from the model's by more than the temperature.
+        self.shaped = params.filtered or self.penalties is not None or constraint is not None
         self.plain_greedy = params.greedy and self.penalties is None and constraint is None
         self.inverse_temperature = np.float32(1 if params.greedy else 1 / params.temperature)
 

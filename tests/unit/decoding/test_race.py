@@ -1,4 +1,4 @@
-"""The race of a few tokens has the winners of the race of all."""
+"""The race of a few tokens has the winners of the race of all, and so has its short form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgedec.decoding.randomness import Noise, Purpose, Streams
+from edgedec.decoding.randomness import LARGE_FROM, Noise, Purpose, Streams, _LargeNoise
 from edgedec.decoding.sampling import filters, race
 from edgedec.decoding.tree import FloatArray
 
@@ -41,6 +41,9 @@ def check(seed: int, size: int, spread: float, count: int, scale: float, *, ties
     ids, sums = race.race(row, factor, noise, likely, count)
     whole = row * factor + noise_of(seed, size).all()
     assert winners(ids, sums, count) == winners(None, whole, count)
+    for leading in (likely, likely[:1]):
+        won = race.winner(row, factor, noise_of(seed, size), leading, row[leading].tolist())
+        assert won is None or won == whole.argmax()
     return size if ids is None else len(ids)
 
 
@@ -75,8 +78,9 @@ def no_large(honest: Callable[..., object]) -> Callable[..., object]:
     """Leaves out tokens that win by their noise."""
 
     def twin(row: FloatArray, scale: np.float32, noise: Noise, *more: object) -> object:
-        none = noise.large_ids[:0]
-        return honest(row, scale, Noise(noise._key, len(row), none, none.astype("f4")), *more)
+        none = _LargeNoise(np.zeros((1, 0), np.uint64))
+        ids = noise.large_ids[:0]
+        return honest(row, scale, Noise(noise._key, len(row), ids, none, 0, LARGE_FROM), *more)
 
     return twin
 
@@ -87,6 +91,64 @@ def test_a_race_without_the_tokens_of_large_noise_is_noticed(
     monkeypatch.setattr(race, "race", no_large(race.race))
     with pytest.raises(AssertionError):
         check_many()
+
+
+def check_winners(spread: float = 8.0) -> float:
+    """Compare winners with every token's sum; return the share that was clear."""
+    clear, runs = 0, 200
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        row, noise = row_of(rng, 20_000, spread, ties=False), noise_of(seed, 20_000)
+        likely = np.argsort(-row)[:8].tolist()
+        won = race.winner(row, np.float32(1), noise, likely, row[likely].tolist())
+        clear += won is not None
+        assert won is None or won == (row + noise.all()).argmax()
+    return clear / runs
+
+
+def test_a_peaked_row_has_a_clear_winner_and_a_flat_one_none() -> None:
+    assert check_winners(spread=12.0) > 0.9
+    assert check_winners(spread=0.3) == 0
+
+
+def test_a_winner_without_the_tokens_of_large_noise_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(race, "winner", no_large(race.winner))
+    with pytest.raises(AssertionError):
+        check_winners()
+
+
+@pytest.mark.parametrize("bound", [1.0, 3.0])
+def test_a_winner_among_too_few_is_noticed(bound: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "LARGE_FROM", bound)
+    with pytest.raises(AssertionError):
+        check_winners()
+
+
+def test_rounding_decides_no_clear_winner() -> None:
+    """Two sums that float32 rounds to the same number: the lower id wins, which it cannot tell."""
+    noise = noise_of(3, 20_000)
+    first, second = (token for token in (40, 50) if token not in noise.large_ids)
+    row = np.full(20_000, -100, np.float32)
+    row[first] = 30
+    row[second] = 30 + noise.all()[first] - noise.all()[second]
+    likely = [int(token) for token in np.argsort(-row)[:8]]
+    assert race.winner(row, np.float32(1), noise, likely, row[likely].tolist()) is None
+    row[first] += 1
+    assert race.winner(row, np.float32(1), noise, likely, row[likely].tolist()) == first
+
+
+@pytest.mark.parametrize("token", [0, 5000, 19_999, "large", "first"])
+def test_a_row_with_a_nan_has_no_clear_winner(token: int | str) -> None:
+    """With only the best token known, as of a pass that ranks when asked; NaN leads others."""
+    row, noise = row_of(np.random.default_rng(1), 20_000, 4.0, ties=False), noise_of(1, 20_000)
+    best = int(row.argmax())
+    place = {"large": int(noise.large_ids[5]), "first": best}.get(str(token), token)
+    row[place] = np.nan
+    assert race.winner(row, np.float32(1), noise, [best], [row[best].item()]) is None
+    leading = [int(row.argmax()), best]
+    assert race.winner(row, np.float32(1), noise, leading, row[leading].tolist()) is None
 
 
 @pytest.mark.parametrize("bound", [1.0, 3.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgedec.decoding import randomness
-from edgedec.decoding.randomness import LARGE_FROM, Purpose, Streams
+from edgedec.decoding.randomness import CLOSE, LARGE_FROM, Purpose, Streams
 
 IDS = [0, 1, 2, 31_999]  # and the first of large noise
 FROZEN = [
@@ -80,13 +80,31 @@ def test_a_walk_that_ends_too_soon_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_array_equal(found, whole)
 
 
-def test_a_bound_is_below_the_noise_and_close() -> None:
+def test_what_noise_is_about_is_close_to_it() -> None:
     noise = Streams(5).noise(3, 3000, Purpose.TARGET)
     row, large = noise.all(), set(noise.large_ids.tolist())
     for token in range(3000):
-        bound = noise.at_least(token)
-        assert bound < row[token]
-        assert token in large or bound > row[token] - 1e-4
+        about = noise.about(token)
+        assert about < row[token] + CLOSE
+        assert token in large or about > row[token] - CLOSE
+    few, fresh = [7, 4, 900, 4], Streams(5).noise(3, 3000, Purpose.TARGET)
+    assert fresh.about_all(few) == [noise.about(token) for token in few]
+    many = [token for token in range(40) if token not in large]
+    assert fresh.about_all(many) == pytest.approx(row[many].tolist(), abs=CLOSE)
+
+
+def test_what_large_noise_is_about_is_close_to_it() -> None:
+    for position in range(5):
+        noise = Streams(6).noise(position, 30_000, Purpose.TARGET)
+        abouts = [noise.large_about(place) for place in range(len(noise.large_ids))]
+        assert abouts == pytest.approx(noise.large.tolist(), abs=CLOSE)
+        assert noise.most == max(abouts)
+
+
+def test_without_large_noise_the_most_is_where_it_begins() -> None:
+    noise = Streams(2).noise(1, 3, Purpose.TARGET)
+    assert not len(noise.large_ids)
+    assert noise.most == pytest.approx(LARGE_FROM)
 
 
 def test_everything_in_the_key_matters() -> None:
