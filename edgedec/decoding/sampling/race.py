@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgedec.decoding.randomness import CLOSE, LARGE_FROM, SMALL_VOCABULARY, Noise
+from edgedec.decoding.noise import CLOSE, LARGE_FROM, SMALL_VOCABULARY, Noise
 from edgedec.decoding.tree import FloatArray, IntArray
 
 # With more contenders than this share of the vocabulary the whole row is as fast, and it is kept

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgedec.decoding.randomness import SMALL_VOCABULARY, Noise, Purpose
+from edgedec.decoding.noise import SMALL_VOCABULARY, Noise
+from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import filters
 from edgedec.decoding.sampling.race import race, winner
 from edgedec.decoding.sampling.state import SamplingState

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from edgedec.decoding.randomness import Purpose, noise_bytes
+from edgedec.decoding.noise import noise_bytes
+from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling.rows import Rows
 from edgedec.decoding.sampling.state import SamplingState
 from edgedec.decoding.session import Pass

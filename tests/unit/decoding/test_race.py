@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgedec.decoding.randomness import LARGE_FROM, Noise, Purpose, Streams, _LargeNoise
+from edgedec.decoding.noise import LARGE_FROM, Noise, _LargeNoise
+from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import filters, race
 from edgedec.decoding.tree import FloatArray
 

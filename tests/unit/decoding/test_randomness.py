@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgedec.decoding import randomness
-from edgedec.decoding.randomness import CLOSE, LARGE_FROM, Purpose, Streams
+from edgedec.decoding import noise as noises
+from edgedec.decoding.noise import CLOSE, LARGE_FROM
+from edgedec.decoding.randomness import Purpose, Streams
 
 IDS = [0, 1, 2, 31_999]  # and the first of large noise
 FROZEN = [
@@ -67,14 +68,14 @@ def test_the_tokens_of_large_noise_are_all_listed() -> None:
 
 def test_a_walk_that_ends_too_soon_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Streams(1).noise(0, 100_000, Purpose.TARGET).large_ids
-    honest = randomness._walked
+    honest = noises._walked
     lengths: list[int] = []
 
-    def short(keys: randomness.Words, count: int) -> randomness.IntArray:
+    def short(keys: noises.Words, count: int) -> noises.IntArray:
         lengths.append(count)
         return honest(keys, count if len(lengths) > 3 else 2 + len(lengths))
 
-    monkeypatch.setattr(randomness, "_walked", short)
+    monkeypatch.setattr(noises, "_walked", short)
     found = Streams(1).noise(0, 100_000, Purpose.TARGET).large_ids
     assert len(lengths) == 4
     np.testing.assert_array_equal(found, whole)

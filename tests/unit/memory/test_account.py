@@ -12,7 +12,8 @@ import pytest
 from edgedec.decoding.drafting.lookup import NgramIndex
 from edgedec.decoding.drafting.recycle import RecycleDrafter
 from edgedec.decoding.emission import Emission
-from edgedec.decoding.randomness import Purpose, Streams, noise_bytes
+from edgedec.decoding.noise import noise_bytes
+from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.memory import account as module
 from edgedec.memory.account import Account, ModelCosts, Shape, account, remembered
 
