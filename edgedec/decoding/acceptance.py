@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,8 +27,7 @@ from edgedec.decoding.tree import Draft, FloatArray
 from edgedec.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """A rule's decision.
 
     Attributes:

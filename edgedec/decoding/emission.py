@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.sampling import Rows
@@ -11,8 +11,7 @@ from edgedec.decoding.sampling import Rows
 TopLogprobs = list[tuple[int, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Emission:
+class Emission(NamedTuple):
     """One emitted token.
 
     Attributes:
@@ -48,12 +47,12 @@ def emissions_of(
 
     """
     accepted = verdict.accepted
+    if logprobs is None:
+        sources = ["draft"] * accepted + ["target"] + ["forced"] * len(kept)
+        return [Emission(*one) for one in zip(kept, texts, sources, strict=False)]
     emissions = []
     for i, (token, text) in enumerate(zip(kept, texts, strict=True)):
-        source = "draft" if i < accepted else "target" if i == accepted else "forced"
-        if logprobs is None:
-            emissions.append(Emission(token, text, source))
-            continue
+        source = "draft" if i < accepted else "target"
         node = verdict.path[i]
         best = rows.top_logprobs(node, logprobs)
         emissions.append(Emission(token, text, source, rows.logprob(node, token), best))

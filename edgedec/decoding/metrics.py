@@ -252,12 +252,14 @@ class RoundLog:
     def end(self, draft: Draft, verdict: Verdict, kept: Sequence[int], ahead: int) -> None:
         """Record a round whose pass also computed ``ahead`` tokens that were emitted before."""
         now, begin = self._clock(), self._begin
+        tree = draft.tree
+        nodes = len(tree.tokens)
         record = RoundRecord(
-            drafted=draft.drafted,
-            depth=max(draft.tree.depths),
+            drafted=nodes - 1,
+            depth=nodes - 1 if tree.is_chain else max(tree.depths),
             accepted=min(verdict.accepted, len(kept)),
             emitted=len(kept),
-            rows=ahead + len(draft.tree),
+            rows=ahead + nodes,
             draft_s=self._drafted - begin,
             target_s=self._verified - self._drafted,
             total_s=now - begin,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from edgedec.decoding.tree import FloatArray, IntArray, TokenTree
@@ -141,8 +142,7 @@ class Pass:
         The logit is NaN if the row contains a NaN. A runtime may know these before the others.
         """
         # In Python, since a numpy call takes a microsecond; one NaN makes the sum NaN.
-        totals = ((row[0], sum(row)) for row in self.top_logits.tolist())
-        best = [first if total == total else total for first, total in totals]
+        best = [total if isnan(total := sum(row)) else row[0] for row in self.top_logits.tolist()]
         return self.top_ids[:, 0].tolist(), best
 
     def leading(self, row: int) -> tuple[list[int], list[float]]:

@@ -38,13 +38,15 @@ class TokenTree:
 
     def add(self, token: int, parent: int) -> int:
         """Append a child of ``parent``; return the new node's index."""
-        node = len(self.tokens)
+        depths = self.depths
+        node = len(depths)
         if not 0 <= parent < node:
             raise ValueError(f"parent {parent} is not a node of a tree of {node}")
-        self._chain = self._chain and parent == node - 1
+        if parent != node - 1:
+            self._chain = False
         self.tokens.append(token)
         self.parents.append(parent)
-        self.depths.append(self.depths[parent] + 1)
+        depths.append(depths[parent] + 1)
         return node
 
     def under(self, tokens: Sequence[int]) -> TokenTree:
@@ -94,7 +96,8 @@ class TokenTree:
 
     def tokens_on(self, path: Iterable[int]) -> list[int]:
         """Return the tokens of these nodes."""
-        return [self.tokens[i] for i in path]
+        tokens = self.tokens
+        return [tokens[i] for i in path]
 
     def is_path(self, path: Sequence[int]) -> bool:
         """Return whether ``path`` starts at the root and goes from parent to child."""
@@ -130,4 +133,4 @@ class Draft:
     @property
     def drafted(self) -> int:
         """Number of drafted tokens: every node but the root."""
-        return len(self.tree) - 1
+        return len(self.tree.tokens) - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from edgedec.decoding.emission import Emission
@@ -64,5 +64,5 @@ def request(
 def decode(engine: Engine, asked: Request, metrics: Metrics | None = None) -> Outcome:
     """Run a request to its end; records figures in ``metrics``."""
     rounds = engine.run(asked, Metrics() if metrics is None else metrics)
-    events = [replace(event, source="") for block in rounds for event in block]
+    events = [event._replace(source="") for block in rounds for event in block]
     return Outcome(events, asked.stop.finish(), asked.stop.reason)

@@ -145,14 +145,16 @@ class Follower:
         """
         if tree is not self._tree:
             self._open(tree)
-        if self._rows is None or self._pending - self._lag < len(tree):
-            self._rows = self._forward(tree)
-        return self._rows
+        rows = self._rows
+        if rows is None or self._pending - self._lag < len(tree.tokens):
+            rows = self._rows = self._forward(tree)
+        return rows
 
     def confidence(self, node: int) -> float:
         """Return the probability of the first choice after ``node``, among the last pass's top."""
-        best, *others = self.scores(node)
-        return 1 / (1 + sum([exp(logit - best) for logit in others]))
+        scores = self.scores(node)
+        best = scores[0]  # whose own share is the 1
+        return 1 / sum([exp(logit - best) for logit in scores])
 
     def scores(self, node: int) -> list[float]:
         """Return logits of the last pass's top allowed tokens after ``node``, descending."""

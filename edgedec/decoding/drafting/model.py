@@ -52,15 +52,17 @@ class ModelDrafter:
         if length <= 0:
             return draft
 
+        leaf = 0
+
         def entropy() -> float:
-            return follower.rows(tree).entropy(len(tree) - 1)
+            return follower.rows(tree).entropy(leaf)
 
         def confidence() -> float:
             follower.rows(tree)
-            return follower.confidence(len(tree) - 1)
+            return follower.confidence(leaf)
 
         def token() -> int:
-            return follower.rows(tree).draw(len(tree) - 1)
+            return follower.rows(tree).draw(leaf)
 
         # Only what is asked for is computed: a policy that stops without looking at the next
         # distribution saves its pass.
@@ -69,7 +71,6 @@ class ModelDrafter:
         behind = follower.behind()
         if behind and not (go_on(DraftStep(offer, behind=behind)) and follower.catch_up()):
             return draft
-        leaf = 0
         while leaf < length and go_on(DraftStep(offer, leaf, leaf)):
             rows = follower.rows(tree)
             if not streams.coupled:
