@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -145,8 +145,8 @@ def test_logprobs_change_nothing_but_themselves(sampler: str) -> None:
         assert none.reason == own.reason == best.reason
         for nothing, alone, whole in zip(none.events, own.events, best.events, strict=True):
             assert (nothing.logprob, nothing.top_logprobs) == (None, None)
-            assert alone == replace(whole, top_logprobs=[])
-            assert nothing == replace(alone, logprob=None, top_logprobs=None)
+            assert alone == whole._replace(top_logprobs=[])
+            assert nothing == alone._replace(logprob=None, top_logprobs=None)
             assert len(whole.top_logprobs or ()) == 3
 
 

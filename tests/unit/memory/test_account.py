@@ -68,7 +68,8 @@ def index(text: list[int]) -> NgramIndex:
 @pytest.mark.parametrize("count", [500, 2000, 4000, 6000])
 def test_look_up_keeps_what_it_says(count: int) -> None:
     draw = random.Random(1)
-    text = [draw.randrange(4096) for _ in range(count)]
+    half = [draw.randrange(4096) for _ in range(count // 2)]
+    text = half + half  # of what does not repeat itself, longer n-grams are not kept
     # A dictionary doubles, so that it is up to half empty.
     assert 0.75 < kept(lambda: index(text)) / remembered("lookup", 4096, count) < 1.02
 
@@ -82,7 +83,7 @@ def test_recycling_keeps_what_it_says(columns: int) -> None:
 
 def noise(columns: int) -> Streams:
     streams = Streams(1)
-    for position in range(100):
+    for position in range(112):  # a multiple of those drawn at once
         found = streams.noise(position, columns, Purpose.TARGET)
         if columns <= 8192:
             found.all()
