@@ -32,7 +32,7 @@ def test_by_hand() -> None:
         rows=2 * 4 * 1000,
         bias=4 * 4 * 1004,
         workspace=600 * 1000,
-        drafter=630 * 1000,
+        drafter=320 * 1000,
         sampler=32 * 4 * 1000 + 8 * 1000 + 4 * 4 * 1000,
         text=160 * 1000,
         tokenizer=7,

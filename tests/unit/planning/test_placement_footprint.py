@@ -83,12 +83,12 @@ def test_two_runtimes_are_two_processes_worth():
 def test_drafters_remember():
     lookup = footprint(PAIR, Plan(PLACE, None, "lookup", 3), 1000)
     recycle = footprint(PAIR, Plan(PLACE, None, "recycle", 3), 1000)
-    assert lookup.drafter == 630 * 1000
+    assert lookup.drafter == 320 * 1000
     assert recycle.drafter == 32 * 1000
     # What is made of several keeps what they keep.
-    assert footprint(PAIR, Plan(PLACE, OTHER, "hybrid", 3), 1000).drafter == 630 * 1000
-    assert footprint(PAIR, Plan(PLACE, OTHER, "adaptive", 3), 1000).drafter == 662 * 1000
-    assert footprint(PAIR, Plan(PLACE, None, "text", 3), 1000).drafter == 662 * 1000
+    assert footprint(PAIR, Plan(PLACE, OTHER, "hybrid", 3), 1000).drafter == 320 * 1000
+    assert footprint(PAIR, Plan(PLACE, OTHER, "adaptive", 3), 1000).drafter == 352 * 1000
+    assert footprint(PAIR, Plan(PLACE, None, "text", 3), 1000).drafter == 352 * 1000
 
 
 def test_what_is_decided_each_round_counts_at_its_longest():
