@@ -1,4 +1,4 @@
-r"""The pipeline: opens a bundle with options and decodes texts with it.
+r"""The pipeline: opens a bundle with options and generates text with it.
 
 ::
 
@@ -47,12 +47,12 @@ __all__ = ["GenerateOptions", "Generation", "Message", "Pipeline", "Plan", "Prom
 class Pipeline:
     """A target, a drafter and a tokenizer, ready to decode.
 
-    One text at a time, unless it is opened with ``parallel``: reading a stream while as many
-    others are unfinished raises StateError. Streams are read by turns in one thread. What a prompt
-    shares with a text before it is not computed again, so that the next turn of a conversation
-    reads only what is new.
+    It decodes one stream at a time, or up to ``parallel`` of them by turns in one thread; reading
+    from one more raises StateError until another has ended. The prefix that a prompt shares with an
+    earlier generation stays cached, so that the next turn of a conversation computes only its new
+    tokens.
 
-    If a device fails in the middle of a text, the pipeline opens its models elsewhere, or decodes
+    If a device fails during a generation, the pipeline opens its models elsewhere, or decodes
     without the draft, logs one warning (logger ``edgedec``), and continues the text. Another device
     may round differently, so the continuation can diverge from the first device's at a near-tie.
 
@@ -67,12 +67,12 @@ class Pipeline:
 
     @property
     def notes(self) -> list[str]:
-        """One line for each failure after which the pipeline decoded in another way."""
+        """One line for each failure after which the pipeline changed its configuration."""
         return [*self._opener.notes, *self._parts.notes]
 
     @property
     def engine(self) -> Engine:
-        """The engine that decodes; the first of several with ``parallel``."""
+        """The engine that decodes; the first one if there are several (``parallel``)."""
         return self._parts.engine
 
     @engine.setter
@@ -98,7 +98,7 @@ class Pipeline:
 
         Args:
             bundle: a bundle's folder, ``"demo"`` for the pair that ships, or a GGUF file.
-            options: choices; ``changes`` overrides single ones by name, as in
+            options: how to open it; ``changes`` overrides single options by name, as in
                 ``Pipeline.open("demo", draft="lookup", threads=2)``.
 
         Raises:
@@ -122,22 +122,22 @@ class Pipeline:
         options: GenerateOptions | None = None,
         **changes: Unpack[TextOptions],
     ) -> Stream:
-        """Decode after ``prompt`` (text, or token ids); yields events as they come.
+        """Return a stream that continues ``prompt`` and yields events as they come.
 
-        The events raise StateError while another stream of this pipeline is unfinished, or as many
-        as ``parallel`` allows.
+        Reading an event raises StateError while another stream of this pipeline, or ``parallel`` of
+        them, are unfinished.
 
         Args:
-            prompt: the text to continue.
-            options: choices; ``changes`` overrides single ones by name, those of
-                ``options.sampling`` as well, as in ``max_new_tokens=10, temperature=0.8``.
+            prompt: the text to continue, or its token ids.
+            options: how to generate; ``changes`` overrides single options by name, including those
+                of ``options.sampling``, as in ``max_new_tokens=10, temperature=0.8``.
 
         Raises:
             TypeError: an option is unknown.
             InputError: an empty prompt, an option or a token id out of range, or a grammar that
                 cannot be used.
             RuntimeUnavailable: the extra that a grammar needs is not installed.
-            PromptTooLong: when the prompt does not fit the context.
+            PromptTooLong: the prompt does not fit the context.
 
         """
         options = with_changes(options or GenerateOptions(), changes)
@@ -147,7 +147,7 @@ class Pipeline:
         )
 
     def _request(self, tokens: list[int], options: GenerateOptions) -> Request:
-        """Return the engine's request for a text after these tokens."""
+        """Return the engine's request to continue these tokens."""
         try:
             room = self.engine.room(tokens)
         except PromptTooLong:
@@ -163,13 +163,13 @@ class Pipeline:
         )
         stop = StopRule(
             eos_ids=() if options.ignore_eos else self.target.info.eos_ids,
-            # The end of the context is a limit like any other, at which held-back text is shown.
+            # The end of the context is an ordinary limit, at which held-back text is emitted.
             max_new_tokens=min(options.max_new_tokens, room),
             stop_strings=options.stop,
             stream=self.tokenizer.stream(tokens),
         )
         deadline = perf_counter() + options.timeout_s if options.timeout_s else None
-        by_turns = bool(self._parts.twins)
+        by_turns = bool(self._parts.parallel_engines)
         request = Request(tokens, sampler, stop, options.logprobs, deadline, by_turns=by_turns)
         if options.draft is not None or options.draft_length is not None:
             # A composite drafter's name allows all of its parts.
@@ -181,7 +181,7 @@ class Pipeline:
 
     @property
     def grammars(self) -> Grammars:
-        """Grammars that texts can be held to, compiled for this model."""
+        """Compiler of grammars for this model."""
         if self._grammars is None:
             from edgedec.grammar.grammars import Grammars
 
@@ -195,7 +195,7 @@ class Pipeline:
         options: GenerateOptions | None = None,
         **changes: Unpack[TextOptions],
     ) -> Generation:
-        """Decode to the end; see ``stream``."""
+        """Generate to the end and return the result; see ``stream``."""
         stream = self.stream(prompt, options, **changes)
         for _ in stream:
             pass
@@ -208,7 +208,7 @@ class Pipeline:
         options: GenerateOptions | None = None,
         **changes: Unpack[TextOptions],
     ) -> Stream:
-        """Stream the assistant's next message, by the bundle's chat template; see ``stream``.
+        """Stream the assistant's next message, using the bundle's chat template; see ``stream``.
 
         Raises:
             InputError: the bundle has no chat template, or the messages do not fit it.
@@ -217,18 +217,18 @@ class Pipeline:
         return self.stream(self.tokenizer.encode_chat(messages), options, **changes)
 
     def save(self, path: str | Path, note: Mapping[str, Any] | None = None) -> None:
-        """Write the last text, prompt and answer, to a file, in one move.
+        """Save the state of the last generation, prompt and output, to a file, atomically.
 
-        ``restore`` in a later process then continues it without reading it again: the keys and
-        values of both models, what the drafter keeps and what is known of its acceptance.
+        It contains the keys and values of both models, the drafter's state and its acceptance
+        statistics, so that after ``restore`` a later process continues without prefill.
 
         Args:
             path: replaced if it exists.
-            note: what else to keep, as JSON; ``restore`` returns it.
+            note: the caller's own data, as JSON; ``restore`` returns it.
 
         Raises:
-            StateError: a text is being decoded, or several may be by turns.
-            OSError: the file cannot be written; what was there stays.
+            StateError: a generation is in progress, or the pipeline was opened with ``parallel``.
+            OSError: the file cannot be written; an existing one is unchanged.
 
         """
         self._check_alone("save")
@@ -236,16 +236,16 @@ class Pipeline:
             saved.save(self.engine, file, note or {})
 
     def restore(self, path: str | Path) -> dict[str, Any]:
-        """Continue the text of a file that ``save`` wrote; return its note.
+        """Load the state that ``save`` wrote to a file; return its note.
 
-        The next prompt that begins with that text reads only what follows. The file is untrusted:
-        its bytes are hashed before any reaches a model. That tells damage, and not who wrote it:
-        a file made to deceive can hold the keys and values of another text than it states.
+        The next prompt that begins with the saved text computes only the tokens after it. The file
+        is untrusted: its bytes are hashed before any reaches a model. The hash detects damage but
+        not forgery: a forged file can hold the keys and values of another text than it states.
 
         Raises:
-            SnapshotError: damaged, or of another model, runtime or draft; no text is then held.
-            CapacityExceeded: the text is longer than the context; likewise.
-            StateError: a text is being decoded, or several may be by turns.
+            SnapshotError: damaged, or of another model, runtime or draft; the cache is then empty.
+            CapacityExceeded: the saved text is longer than the context; the cache is then empty.
+            StateError: a generation is in progress, or the pipeline was opened with ``parallel``.
             OSError: the file cannot be read.
 
         """
@@ -254,8 +254,8 @@ class Pipeline:
             return saved.restore(self.engine, file)
 
     def forget(self) -> None:
-        """Read the next prompt from its first token on, whatever it shares with the last text."""
-        self.engine.texts.forget()
+        """Discard the cached tokens, so that the next prompt is computed from its first token."""
+        self.engine.pool.forget()
 
     def close(self) -> None:
         """Release sessions, caches and weights."""
@@ -268,7 +268,7 @@ class Pipeline:
         self.close()
 
     def _rounds(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
-        """Yield an engine's rounds; after a device failure, another engine's for the same text."""
+        """Yield an engine's rounds; after a device failure, go on with another engine."""
         before, began, asked = waiting_times(), perf_counter(), request
         while True:
             parts = self._parts
@@ -277,7 +277,7 @@ class Pipeline:
                 request = parts.within_memory(asked, metrics, engine)
                 for emitted in engine.run(request, metrics):
                     yield emitted
-                    if self._parts is not parts:  # opened elsewhere for a text that took its turn
+                    if self._parts is not parts:  # reopened elsewhere by a parallel stream
                         break
                 else:
                     metrics.waited_s = longest_wait(before, waiting_times())
@@ -289,10 +289,10 @@ class Pipeline:
             asked = dataclasses.replace(asked, prompt=list(request.sampler.history))
 
     def _check_alone(self, call: str) -> None:
-        if self._parts.twins:
+        if self._parts.parallel_engines:
             raise StateError(
-                f"{call}(): expected a pipeline of one text at a time, got one of"
-                f" {1 + len(self._parts.twins)}: open it without parallel"
+                f"{call}(): expected a pipeline for one stream at a time, got one for"
+                f" {1 + len(self._parts.parallel_engines)}: open it without parallel"
             )
 
     def _tokens(self, prompt: Prompt) -> list[int]:

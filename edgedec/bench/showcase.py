@@ -1,4 +1,4 @@
-"""Decodes prompts twice, plainly and speculatively, for people to watch."""
+"""Decodes prompts twice, plainly and speculatively, as a demonstration."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Duel:
 
     @property
     def identical(self) -> bool:
-        """True if both sides wrote the same tokens."""
+        """True if both sides generated the same tokens."""
         return self.plain.token_ids == self.speculative.token_ids
 
     @property
@@ -54,9 +54,9 @@ class Showcase:
 
     Args:
         bundle: a bundle's folder, or ``demo``.
-        options: of the speculative side; the plain side differs in the drafter alone. Both sides
-            are row-invariant if the options and the drafter leave that open and the runtime
-            supports it, so that their tokens are the same even at near-ties.
+        options: options of the speculative side; the plain side differs only in the drafter. Both
+            sides are row-invariant if the options and the drafter allow it and the runtime supports
+            it, so that their tokens are the same even at near-ties.
 
     Raises:
         InputError: no drafter.
@@ -86,12 +86,12 @@ class Showcase:
             self._stack = stack.pop_all()
 
     def warm_up(self, prompt: str) -> None:
-        """Decode a few tokens, unseen, to load code and measure costs."""
+        """Decode a few tokens, without showing them, to load code and measure costs."""
         for pipeline in self._sides.values():
             pipeline.generate(prompt, GenerateOptions(max_new_tokens=WARM_UP_TOKENS))
 
     def write(self, prompt: str, options: GenerateOptions) -> Generation:
-        """Return what both sides will write after a prompt, decoded unseen."""
+        """Return the text that both sides will generate after a prompt, without showing it."""
         return self._sides[SPECULATIVE].generate(prompt, options)
 
     def hold(self, one_row_s: float) -> None:
@@ -174,7 +174,7 @@ def least_repetitive(
 ) -> list[Prompt]:
     """Return the ``count`` prompts whose texts repeat the fewest 4-grams, in their original order.
 
-    Texts that end early come last, however little they repeat.
+    Texts that end early are chosen last.
     """
     found = []
     for place, prompt in enumerate(prompts):
@@ -211,7 +211,7 @@ def hold(pipeline: Pipeline, one_row_s: float) -> None:
     def seconds(rows: int, context: int) -> float:
         return held.at(rows) if rows <= _MOST_ROWS else 0.0
 
-    engine.target = engine.texts.session = PacedSession(
+    engine.target = engine.pool.session = PacedSession(
         PacedModel(pipeline.target, seconds), engine.target
     )
     if isinstance(engine.policy, MeasuredCost):

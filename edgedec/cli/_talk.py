@@ -1,4 +1,4 @@
-"""A chat's lines: commands, which begin with a slash, and messages, which are answered."""
+"""Handles the lines of a chat: commands, which begin with a slash, and messages to answer."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from edgedec.pipeline import GenerateOptions, Pipeline, Stream
 
 _HELP = """\
-/system TEXT        instructions before the first turn; without TEXT none
-/save FILE          keep the conversation, keys and values included; /load FILE goes on from it
-/load FILE          go on from a file of /save or of --session
-/reset              start anew
-/drop [N]           leave out the oldest turn, or the N oldest
+/system TEXT        set the system message, or remove it without TEXT
+/save FILE          save the conversation with its keys and values, for /load FILE
+/load FILE          continue a conversation written by /save or --session
+/reset              start a new conversation
+/drop [N]           drop the oldest turn, or the N oldest
 /draft NAME         none decodes plainly; auto or a drafter's name speculates again
 /temperature NUMBER 0 is greedy
-/tokens N           of an answer at most
-/colours            green for tokens that the draft wrote, or no longer
+/tokens N           most tokens of an answer
+/colours            show accepted draft tokens in green, or stop doing so
 /help               this list
 /quit               end, as /exit and Ctrl-D do; Ctrl-C stops an answer, and twice leaves
 //TEXT              a message that begins with /"""
@@ -37,11 +37,11 @@ class Talk:
     """Handles the lines of a chat.
 
     Args:
-        pipeline: answers.
-        options: of every answer, until commands change them.
-        conversation: what was said.
-        file: where the conversation is kept after each answer, or None.
-        completes: the model has no chat template: a line is continued as text.
+        pipeline: generates the answers.
+        options: options of every answer, until commands change them.
+        conversation: the messages so far.
+        file: where the conversation is saved after each answer, or None.
+        completes: whether each line is continued as text, without a chat template.
 
     Attributes:
         stopped: whether Ctrl-C ended the last answer.
@@ -80,10 +80,10 @@ class Talk:
         return [*self._commands, *ENDS]
 
     def greet(self) -> None:
-        """Say what a restored conversation holds."""
+        """Report what a restored conversation contains."""
         if turns := len(self._conversation):
-            held = len(self._pipeline.engine.held)
-            note(f"going on after {_turns(turns)}: {held} tokens are kept, no need to read them")
+            held = len(self._pipeline.engine.held_tokens)
+            note(f"continuing after {_turns(turns)}; {held} tokens are cached")
 
     def take(self, line: str) -> None:
         """Handle a line; report any error in it, and go on with the conversation."""
@@ -93,7 +93,8 @@ class Talk:
             self._commands[name](rest.strip())
         elif line.startswith("/") and not line.startswith("//"):
             known = ", ".join(self.commands)
-            note(f"no command {name}: there are {known}; a message that begins with / takes //")
+            note(f"no command {name}: expected one of {known};"
+                 " for a message that begins with /, write //")  # fmt: skip
         else:
             self._conversation.waiting = line.removeprefix("/") if line[:2] == "//" else line
             self._answer()
@@ -106,7 +107,7 @@ class Talk:
         return self._pipeline.chat(talk.messages, self._options)
 
     def _answer(self) -> None:
-        """Answer the waiting message; if that is impossible, say why."""
+        """Answer the waiting message, or report why that is impossible."""
         from edgedec.cli import _output
         from edgedec.errors import BundleError, PassFailed, PromptTooLong, SessionError
 
@@ -130,7 +131,7 @@ class Talk:
                 talk.waiting = None
 
     def _write(self) -> None:
-        """Keep the conversation so far; a full disk does not end it."""
+        """Save the conversation so far; a full disk does not end it."""
         if self._file is not None:
             try:
                 self._file.write()
@@ -147,8 +148,8 @@ class Talk:
         tokens = len(pipeline.tokenizer.encode_chat(talk.messages))
         note(
             f"the conversation has {tokens} tokens and the context holds"
-            f" {pipeline.engine.target.capacity}: /drop leaves out the oldest turn and answers,"
-            " /drop 3 the oldest three, /reset starts anew"
+            f" {pipeline.engine.target.capacity}: /drop drops the oldest turn and answers,"
+            " /drop 3 the oldest three, /reset starts a new conversation"
         )
 
     # -- commands ------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ class Talk:
 
     def _system(self, text: str) -> None:
         if self._completes:
-            note("a system message goes with a chat template, which this model does not have")
+            note("a system message needs a chat template, which this model does not have")
             return
         self._conversation.instruct(text or None)
         note("the system message is changed" if text else "no system message from here on")
@@ -197,7 +198,7 @@ class Talk:
     def _drop(self, rest: str) -> None:
         talk = self._conversation
         if rest and (not rest.isdecimal() or int(rest[:9]) < 1):
-            note(f"/drop {rest}: expected how many turns, 1 or more")
+            note(f"/drop {rest}: expected a number of turns, 1 or more")
             return
         dropped = talk.drop(int(rest[:9] or 1))
         note(f"left out {_turns(dropped)}, {len(talk)} kept")
@@ -226,7 +227,7 @@ class Talk:
 
     def _tokens(self, text: str) -> None:
         if not text.isdecimal() or not int(text[:9]) >= 1:
-            note(f"/tokens {text}: expected how many, 1 or more")
+            note(f"/tokens {text}: expected a number, 1 or more")
             return
         self._options = dataclasses.replace(self._options, max_new_tokens=int(text[:9]))
         note(f"answers of at most {int(text[:9])} tokens from here on")
@@ -234,7 +235,7 @@ class Talk:
     def _colours(self, rest: str) -> None:
         self._coloured = not self._coloured
         note(
-            "green: the draft wrote it, and the target agreed; the rest is the target's"
+            "green: drafted tokens that the target accepted; the others are the target's"
             if self._coloured
             else "no colours from here on"
         )

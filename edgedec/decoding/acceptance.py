@@ -4,8 +4,8 @@ A rule is pure: it reads the rows it visits and the random streams, nothing else
 rule the text has the target's own distribution, whatever was drafted:
 
 - ``coupling`` (the default) and ``match`` give exactly plain decoding's text for a seed, provided
-  that the target's logits do not depend on how many tokens a pass computes. Greedy decoding is the
-  case without noise, in the same code.
+  that the target's logits do not depend on how many tokens a pass computes. Greedy decoding runs
+  the same code without noise.
 - ``speculative`` gives the distribution, and the same text for a seed only if drafts have the same
   lengths. It accepts slightly more than ``coupling``.
 
@@ -55,7 +55,7 @@ class AcceptanceRule(Protocol):
         seeds_text: a seed gives plain decoding's text, sampled as well as greedy, whatever is
             drafted, if the target's logits do not depend on how many tokens a pass computes.
         coupled: the draft must draw with the target's noise (see ``Streams``).
-        want: what it needs of a pass in addition to what the sampler needs.
+        want: outputs of a pass that it needs in addition to the sampler's.
 
     """
 
@@ -95,11 +95,10 @@ class GumbelCoupling:
 
 
 class SampleAndMatch(GumbelCoupling):
-    """The same walk for a draft with noise of its own, or none.
+    """The walk of ``GumbelCoupling`` for a draft that samples with independent noise, or none.
 
-    Lossless for any tree, however it was made, and no draft distribution has to cross devices. The
-    text is plain decoding's for the seed, as with ``coupling``, but a sampled draft matches it less
-    often.
+    It is lossless for any tree, and no draft distribution has to cross devices. For a seed the text
+    is plain decoding's, as with ``coupling``, but a sampled draft matches it less often.
     """
 
     name = "match"

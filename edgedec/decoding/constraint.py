@@ -1,4 +1,4 @@
-"""What a text may be, token by token: the protocol of a grammar that follows one text."""
+"""The protocol of a constraint (a grammar) on one generation, token by token."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Constraint(Protocol):
-    """A grammar's state in one text. The prompt is not part of the text.
+    """A grammar's state in one generated text. The prompt is not part of the text.
 
     A ``path`` is a sequence of tokens that may follow the text so far, as the nodes of a drafted
     tree do. What a method returns depends on the text and the path alone, not on earlier calls. An
-    end-of-text token is allowed where the grammar accepts; drafts may go on after it in vain.
+    end-of-text token is allowed where the grammar accepts; a path may go on after it.
     """
 
     def allowed(self, path: Sequence[int]) -> BoolArray | None:
-        """Return which tokens may follow ``path``, ``[vocab]``; at least one, and do not write.
+        """Return which tokens may follow ``path``, ``[vocab]`` bool, read-only; at least one may.
 
         None if the path itself is refused or ends the text, so that what follows does not matter.
 

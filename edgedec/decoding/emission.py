@@ -16,12 +16,13 @@ class Emission(NamedTuple):
 
     Attributes:
         token: its id.
-        text: the text that its arrival released; may be empty, never half a character.
+        text: the text that this token completes; may be empty, never part of a character.
         source: ``"draft"`` when a drafted token was accepted, ``"forced"`` when a constraint left
             no choice and no pass was needed, else ``"target"``.
         logprob: log p of the token under the target's own distribution (temperature 1,
-            before bias and penalties), when asked for.
-        top_logprobs: the most likely tokens of the same row, best first, likewise.
+            before bias and penalties); None unless requested.
+        top_logprobs: the most likely tokens of the same row with their log p, best first; None
+            unless requested.
     """
 
     token: int
@@ -40,10 +41,10 @@ def emissions_of(
 
     Args:
         kept: tokens that belong to the text.
-        texts: the text that each of them releases.
+        texts: the text that each of them completes.
         verdict: of the round.
         rows: the target's.
-        logprobs: as ``Request``; None if tokens were forced, which have no row yet.
+        logprobs: as ``Request.logprobs``; None if tokens were forced, since those have no row yet.
 
     """
     accepted = verdict.accepted

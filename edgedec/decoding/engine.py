@@ -18,8 +18,8 @@ from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.reading import in_turns, read
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.session import Session, Want
+from edgedec.decoding.session_pool import PooledSession, SessionPool
 from edgedec.decoding.stopping import StopRule
-from edgedec.decoding.texts import Held, Texts
 from edgedec.errors import InputError, PassFailed, PromptTooLong, StateError
 
 _NOTHING = nullcontext()
@@ -27,20 +27,20 @@ _NOTHING = nullcontext()
 
 @dataclass(slots=True)
 class Request:
-    """A text to decode, with the sampler and stop rule that hold its state.
+    """A prompt to continue, with the sampler and stop rule that hold the generation's state.
 
     Attributes:
         prompt: at least one token.
         sampler: made with the same prompt.
         stop: likewise.
-        logprobs: None for none; 0 for the token's own; n for the n best as well.
+        logprobs: None for none; 0 for each emitted token's own; n for the n most likely as well.
         deadline: the engine clock's time after which decoding ends with ``"timeout"``.
-        cancelled: set it from any thread, also before the start, to end decoding after the current
+        cancelled: set it from any thread, even before the start, to end decoding after the current
             pass with ``"cancelled"``.
         policy: how much to draft in this request; None is the engine's policy, which learns nothing
-            from a request with its own. ``policy.for_request`` makes one.
-        by_turns: whether other texts wait for their turn: each chunk of the prompt but the last is
-            then a round of its own, which yields no token.
+            from a request that has its own. ``policy.for_request`` makes one.
+        by_turns: whether other requests wait for their turn: each chunk of the prompt but the last
+            is then a round of its own, which yields no token.
 
     """
 
@@ -57,10 +57,10 @@ class Request:
 class Engine:
     """Decodes with a target session and a drafter.
 
-    One request at a time; engines with ``texts`` in common take turns round by round. A request
-    that ends early, by an exception, a closed generator or ``cancelled``, leaves the engine ready
-    for the next. What a prompt shares with a text that the target still holds is not read again. A
-    subclass hooks in through ``around_text`` and ``around_round``.
+    An engine decodes one request at a time; engines that share a ``pool`` take turns round by
+    round. A request that ends early, by an exception, a closed generator or ``cancelled``, leaves
+    the engine ready for the next. The longest prefix of a prompt that the target has cached is not
+    computed again. Subclasses override ``around_request`` and ``around_round``.
 
     Args:
         target: scores drafts.
@@ -70,10 +70,9 @@ class Engine:
         clock: returns seconds; a simulation passes its own.
 
     Attributes:
-        target: the session of the last text, one of those in ``texts``.
-        texts: what the target holds from text to text; its sessions belong to the engines that
-            have it in common.
-        last: the tokens of the last text, of which the drafter may still know much.
+        target: the session of the last request, one of those in ``pool``.
+        pool: the target's sessions, which keep their caches from one request to the next.
+        last_tokens: prompt and output of the last request, which the drafter may still have cached.
 
     """
 
@@ -85,15 +84,15 @@ class Engine:
         rule: AcceptanceRule,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self.texts = Texts(target)
+        self.pool = SessionPool(target)
         self.target = target
         self.drafter = drafter
         self.policy = policy
         self.rule = rule
         self._clock = clock
-        self.last: Sequence[int] = ()
+        self.last_tokens: Sequence[int] = ()
         self._running: Request | None = None
-        self._text: Held | None = None
+        self._pooled: PooledSession | None = None
         self._failure: PassFailed | None = None
 
     def run(self, request: Request, metrics: Metrics) -> Iterator[list[Emission]]:
@@ -113,35 +112,35 @@ class Engine:
         self._running, self._failure = request, None
         left: Sequence[int] = request.sampler.history
         try:
-            with self.around_text(metrics):
+            with self.around_request(metrics):
                 yield from self._rounds(request, metrics)
         except Exception:  # not a closed generator or Ctrl-C, which leave whole tokens
             left = ()
             raise
         finally:
-            if self._text is not None:
-                self._text.end(left)
-            self._running = self._text = None
-            self.last = request.sampler.history
+            if self._pooled is not None:
+                self._pooled.release(left)
+            self._running = self._pooled = None
+            self.last_tokens = request.sampler.history
 
     @property
-    def held(self) -> Sequence[int]:
-        """The tokens that ``target`` holds between texts; StateError in the middle of one."""
+    def held_tokens(self) -> Sequence[int]:
+        """The tokens that ``target`` has cached; StateError during a request."""
         self.check_idle()
-        return self.texts.held
+        return self.pool.held_tokens
 
-    def hold(self, text: Sequence[int]) -> None:
-        """Take these for the tokens of ``target``, into which they were loaded."""
+    def set_held_tokens(self, tokens: Sequence[int]) -> None:
+        """Record the tokens that were loaded into ``target``."""
         self.check_idle()
-        self.texts.hold(text)
+        self.pool.set_held_tokens(tokens)
 
     @property
     def running(self) -> bool:
-        """True while a text is being decoded."""
+        """True while a request is being decoded."""
         return self._running is not None
 
-    def around_text(self, metrics: Metrics) -> AbstractContextManager[None]:
-        """Return a context entered before the prompt is read and left when the text ends."""
+    def around_request(self, metrics: Metrics) -> AbstractContextManager[None]:
+        """Return a context entered before the prompt is read and left when the request ends."""
         return _NOTHING
 
     def around_round(self, metrics: Metrics) -> AbstractContextManager[None]:
@@ -171,7 +170,7 @@ class Engine:
         return room
 
     def check_idle(self) -> None:
-        """Raise StateError in the middle of a text."""
+        """Raise StateError if a request is being decoded."""
         if self._running is not None:
             raise StateError(
                 "another text is being decoded: read its stream to the end or close() it first"
@@ -184,7 +183,7 @@ class Engine:
         want = self._want(request)
         log = RoundLog(self._clock, policy, metrics)
         with self.around_round(metrics):
-            metrics.reused_tokens = self._begin_text(request)
+            metrics.reused_tokens = self._start(request)
         unread = request.prompt[self.target.length : -1]
         metrics.unread_tokens = len(unread)
         for part in in_turns(unread, by_turns=request.by_turns):
@@ -225,7 +224,7 @@ class Engine:
         return want if request.logprobs is None else want | Want.LOGITS
 
     def _commit(self, feedback: RoundFeedback, ahead: int) -> None:
-        """Commit the round's nodes; a device failure is raised after the round's tokens are out."""
+        """Commit the round's nodes; defer a device failure until its tokens have been yielded."""
         path = feedback.verdict.path[: len(feedback.kept)]
         try:
             self.target.commit([*range(ahead), *(node + ahead for node in path)] if ahead else path)
@@ -233,17 +232,17 @@ class Engine:
         except PassFailed as error:
             self._failure = error
 
-    def _begin_text(self, request: Request) -> int:
-        """Return how many tokens of the prompt the target holds from the text before."""
+    def _start(self, request: Request) -> int:
+        """Take a session for the prompt; return how many of its tokens are cached already."""
         prompt = request.prompt
         self.room(prompt)
-        self._text = self.texts.begin(prompt)
-        self.target = self._text.session
+        self._pooled = self.pool.acquire(prompt)
+        self.target = self._pooled.session
         self.drafter.begin(prompt, request.sampler)
         return self.target.length
 
     def _ended(self, request: Request) -> bool:
-        """Return whether the text has ended, by its stop rule, deadline or cancellation.
+        """Return whether the request has ended, by its stop rule, deadline or cancellation.
 
         Raises:
             PassFailed: the last round's commit failed; its tokens were yielded before.

@@ -12,8 +12,8 @@ recovered token           the target's own token after a rejection
 root                      the last emitted token, whose keys and values are not cached yet
 pending                   nodes computed but not committed
 commit, rollback          keep pending nodes; go back to an absolute length
-reused_tokens             first tokens of the prompt that the target held from the text before and
-                          did not compute again; TTFT is that of reading the others
+reused_tokens             first tokens of the prompt that the target had cached from an earlier
+                          request and did not compute again; TTFT covers reading the others
 reuse hit                 a round whose emitted tokens an overlapped draft had precomputed while
                           the target verified; ``reuse_rate`` is their share of all rounds
 TTFT (``ttft_s``)         start of decoding (a stream's first read) to first token, with prefill
@@ -21,7 +21,7 @@ TPOT (``tpot_s``)         seconds per token after the first round, over the toke
 tokens_per_second         1 / TPOT
 waited_s                  the longest time that one thread of the process was ready to run and
                           waited for a core; its share of the time from the first read to the
-                          end (``watched_s``) is how busy the machine was
+                          end (``watched_s``) measures how busy the machine was
 slowdown                  pass time at the end of the text relative to the calibration at opening
 speed-up                  plain TPOT / speculative TPOT: same path, same prompts, tokens counted
                           the same way on both sides
@@ -62,10 +62,10 @@ class MemoryEvent:
 
     Attributes:
         kind: ``retreat`` or ``return``.
-        before, after: what was decoded with, in words.
-        reason: why.
-        bytes: what the process held then, or was expected to hold.
-        emitted: tokens of the text before it.
+        before, after: the memory level before and after, in words.
+        reason: why it changed.
+        bytes: resident memory of the process then, or the amount expected.
+        emitted: tokens emitted before it.
 
     """
 
@@ -79,12 +79,12 @@ class MemoryEvent:
 
 @dataclass(slots=True)
 class MemoryRecord:
-    """Memory of one text that was decoded within a limit.
+    """Memory of one generation that was decoded within a limit.
 
     Attributes:
         granted: bytes that the process may hold.
-        account: bytes that it was expected to hold at most, by part.
-        most: the most it was seen to hold.
+        account: expected peak in bytes, by part.
+        most: measured peak in bytes.
         events: retreats and returns, in order.
 
     """
@@ -95,7 +95,7 @@ class MemoryRecord:
     events: list[MemoryEvent] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the record as a JSON object."""
         return {
             "granted_bytes": self.granted,
             "expected_bytes": sum(self.account.values()),
@@ -111,26 +111,26 @@ class Metrics:
 
     Attributes:
         ttft_s: start of decoding to first token; 0 until there is one.
-        reused_tokens: of the prompt, held from the text before.
-        unread_tokens: of the prompt, left to read; 0 before decoding starts and after the prompt.
-        decode_s: of all rounds but the first, without the time of the stream's reader.
+        reused_tokens: tokens of the prompt that were cached from an earlier request.
+        unread_tokens: tokens of the prompt still to be read; 0 before decoding starts and after
+            prefill.
+        decode_s: time of all rounds but the first, without the time of the stream's reader.
         emitted: tokens emitted in all; ``first_round`` of them in the first round.
-        draft_s, target_s, rounds_s: in the drafter, in target passes, in whole rounds with
-            the policy's work (their difference is the engine's own cost).
+        draft_s, target_s, rounds_s: time in the drafter, in target passes, and in whole rounds with
+            the policy's work; what the rounds add to the first two is the engine's overhead.
         accepted_lengths: number of rounds by accepted length.
-        forced_tokens: emitted without a draft or a pass, since a constraint left no choice.
+        forced_tokens: tokens emitted without a draft or a pass, since a constraint left no choice.
         sources: drafted tokens by the drafter that made them.
-        views: drafted tokens, and how many of them were accepted, by the most tokens of the text
-            that the draft model saw.
+        views: drafted and accepted tokens by the size of the draft model's context window.
         reuse_hits: rounds whose emitted tokens an overlapped draft had precomputed while the target
             verified, so that the next draft was ready at once.
-        ahead_s: seconds of an overlapped draft's passes; ``overlapped_s`` of them during the
-            target's. ``draft_s`` is then the time that rounds waited for drafts.
+        ahead_s: time of an overlapped draft's passes; ``overlapped_s`` of it during the target's
+            passes. ``draft_s`` is then the time that rounds waited for drafts.
         waited_s: longest wait of one thread for a core; None if the system does not count it.
         watched_s: the time over which that was counted, including that of the stream's reader.
         slowdown: pass time relative to calibration; None without calibration.
-        memory: the text's memory, if it was limited; else None.
-        round_times: of the rounds after the first, for ``speedup_estimate``.
+        memory: how memory was used; None without a limit.
+        round_times: times of the rounds after the first, for ``speedup_estimate``.
 
     """
 
@@ -160,7 +160,7 @@ class Metrics:
     round_times: RoundTimes = field(default_factory=RoundTimes, compare=False)
 
     def observe(self, record: RoundRecord, total_s: float, lone_row_s: float | None = None) -> None:
-        """Add one round, whose seconds are ``total_s`` with the policy's share."""
+        """Add one round that took ``total_s`` seconds, including the policy's share."""
         self.round_times.observe(record, total_s, lone_row_s)
         if self.target_passes == 0:
             self.first_round = record.emitted
@@ -210,8 +210,8 @@ class Metrics:
     @property
     def speedup_estimate(self) -> float | None:
         """Estimated speed-up over plain decoding; None if no honest estimate is possible."""
-        # A draft that computes meanwhile slows the target's single-row passes as well, and other
-        # work that occasionally takes the cores affects one width and not the other.
+        # An overlapped draft also slows the target's single-row passes, and other processes that
+        # occasionally take the cores affect one width and not the other.
         rounds_s = self.ttft_s + self.decode_s
         if self.ahead_s or (self.waited_s or 0.0) > _DISTURBED * rounds_s:
             return None
@@ -229,12 +229,12 @@ class Metrics:
 
     @property
     def engine_s(self) -> float:
-        """Seconds of the rounds spent in neither model nor drafter."""
+        """Time of the rounds spent in neither target nor drafter, in seconds."""
         return self.rounds_s - self.draft_s - self.target_s
 
 
 class RoundLog:
-    """Times a text's rounds, and records them for the policy and the metrics."""
+    """Times a request's rounds, and records them for the policy and the metrics."""
 
     def __init__(self, clock: Callable[[], float], policy: DraftPolicy, metrics: Metrics) -> None:
         self._clock, self._policy, self._metrics = clock, policy, metrics

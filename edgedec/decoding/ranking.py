@@ -1,4 +1,4 @@
-"""The most likely tokens of a row, found when they are first asked for.
+"""The most likely tokens of a row of logits, computed on first use.
 
 Sorting a row of 32k columns for its 8 best costs more than a small model's pass. Each of the k best
 is at least the k-th largest of the maxima of disjoint groups, and few other columns are.
@@ -32,7 +32,7 @@ def top(row: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
 
 
 class Scored(Pass):
-    """A pass that finds ``top_ids`` and ``top_logits`` when they are first asked for.
+    """A pass that computes ``top_ids`` and ``top_logits`` on first use.
 
     Args:
         start: the first node.
@@ -59,7 +59,7 @@ class Scored(Pass):
         return self._best()[1]
 
     def first(self) -> tuple[list[int], list[float]]:
-        """See ``Pass``; a tenth of the work of finding the others."""
+        """See ``Pass``; costs a tenth of ``top_ids``."""
         ids = self._rows.argmax(axis=1).tolist()  # the first NaN of a row that contains one
         logit = self._rows.item
         return ids, [logit(row, column) for row, column in enumerate(ids)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from edgedec.decoding.session import Session
 from edgedec.errors import CannotRollback, Interrupted
 
-# Tokens of a prompt that a turn reads: what runtimes compute in one pass.
+# Tokens of a prompt that one turn reads, equal to the chunk that runtimes compute in one pass.
 TURN = 128
 
 
@@ -33,16 +33,16 @@ def go_back(session: Session, length: int) -> int:
 
 
 def in_turns(tokens: Sequence[int], *, by_turns: bool) -> list[Sequence[int]]:
-    """Return what is left of a prompt, in parts of a turn each or as one part."""
+    """Split the rest of a prompt into parts of ``TURN`` tokens, or return it as one part."""
     size = TURN if by_turns else max(1, len(tokens))
     return [tokens[start : start + size] for start in range(0, max(1, len(tokens)), size)]
 
 
 def read(session: Session, tokens: Sequence[int], ended: Callable[[], bool]) -> bool:
-    """Read tokens, or fewer if the text ends meanwhile; return whether all were read.
+    """Prefill tokens until ``ended()`` is true; return whether all were read.
 
     Raises:
-        Interrupted: the session was interrupted, not the text.
+        Interrupted: the session was interrupted although the request has not ended.
 
     """
     if ended():

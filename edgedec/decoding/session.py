@@ -46,12 +46,12 @@ class ModelInfo:
         name: for reports.
         vocab_size: columns of a logits row. Columns that are not tokens hold ``-inf``.
         eos_ids: tokens that end a text.
-        max_context: tokens the model was trained for.
+        max_context: context length the model was trained for, in tokens.
         kv_bytes_per_token: cache bytes per token: all layers, keys and values.
         weight_bytes: bytes of the weights as stored.
         threads: threads of a pass.
-        scratch_bytes_per_token: what reading a chunk of a prompt takes beyond the cache, for each
-            token in the cache; 0 if that does not grow with it.
+        scratch_bytes_per_token: working memory of a prefill chunk beyond the cache, in bytes per
+            cached token; 0 if it does not grow with the cache.
 
     """
 
@@ -75,7 +75,7 @@ class Capabilities:
         row_widths: None if a pass may have any number of rows, else the static widths of compiled
             graphs, ascending; a pass is padded to the next one, and more rows than the widest has
             are computed in several passes.
-        top_k: ids and logits a pass returns per row besides the argmax.
+        top_k: most likely ids and logits that a pass returns per row.
         row_invariant: a row's result does not depend on how many rows its pass had.
         snapshot: whether sessions can be saved and loaded.
         phases: weights are streamed while a pass runs, and its sessions are
@@ -98,7 +98,7 @@ class Capabilities:
 
     @property
     def drafted_branches(self) -> int | None:
-        """Most branches of a drafted tree; row invariance holds for chains only."""
+        """Most branches a drafted tree may have; row invariance holds for chains only."""
         return 1 if self.row_invariant else self.branches
 
     def check_branches(self, tree: TokenTree) -> None:
@@ -139,7 +139,7 @@ class Pass:
     def first(self) -> tuple[list[int], list[float]]:
         """Return the most likely id of each row, and its logit.
 
-        The logit is NaN if the row contains a NaN. A runtime may know these before the others.
+        The logit is NaN if the row contains a NaN. A runtime may have these before the others.
         """
         # In Python, since a numpy call takes a microsecond; one NaN makes the sum NaN.
         best = [total if isnan(total := sum(row)) else row[0] for row in self.top_logits.tolist()]
@@ -232,7 +232,7 @@ class Session(Protocol):
         ...
 
     def save(self, file: BinaryIO) -> None:
-        """Write the committed tokens' state; a pending tree is not part of it.
+        """Write the state of the committed tokens; a pending tree is not part of it.
 
         Raises:
             StateError: the model's sessions cannot be saved (``Capabilities.snapshot``).
@@ -245,7 +245,7 @@ class Session(Protocol):
 
         Raises:
             SnapshotError: the state is damaged or of another model; nothing changes.
-            CapacityExceeded: it is longer than this session; likewise.
+            CapacityExceeded: the state is longer than this session; nothing changes.
             StateError: the model's sessions cannot be saved.
 
         """

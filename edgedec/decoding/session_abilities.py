@@ -30,26 +30,26 @@ class Trimmable(Protocol):
 
 @runtime_checkable
 class Reserving(Protocol):
-    """A session that allocates its cache for a number of tokens at once.
+    """A session that can allocate its cache for a number of tokens at once.
 
     Attributes:
-        allocated: tokens that its memory holds now.
+        allocated: tokens that fit in the memory allocated now.
 
     """
 
     allocated: int
 
     def reserve(self, tokens: int) -> None:
-        """Allocate memory for a text of so many tokens, so that it need not grow; or PassFailed."""
+        """Allocate the cache for this many tokens, so that it need not grow; PassFailed if full."""
         ...
 
 
 @runtime_checkable
 class Rehearsing(Protocol):
-    """A session that can run the largest passes of a long text without one."""
+    """A session that can warm up with the largest passes of a long context."""
 
     def rehearse(self, length: int, rows: int) -> None:
-        """Run a prompt's chunk and a pass of ``rows`` rows as at the end of ``length`` tokens.
+        """Run a prefill chunk and a pass of ``rows`` rows as if after ``length`` tokens.
 
         Afterwards the session is empty, as before, and its cache takes no memory.
         """

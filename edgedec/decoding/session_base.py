@@ -39,7 +39,7 @@ class Stop(Protocol):
 
 
 class SessionBase(ABC):
-    """Implements ``edgedec.decoding.session.Session`` over the methods that a runtime adds.
+    """Implements ``edgedec.decoding.session.Session`` on top of the methods that a runtime adds.
 
     The runtime's methods run after the checks and before ``_length``, ``_tree`` and ``_pending``
     change. If one raises, they stay as they are.
@@ -73,11 +73,11 @@ class SessionBase(ABC):
 
     @abstractmethod
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
-        """Compute ``nodes[start:]``; if it raises, none of them remain."""
+        """Compute ``nodes[start:]``; if it raises, none of them stay pending."""
 
     @abstractmethod
     def _keep(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """Move a path's rows to their committed places, and drop the other nodes."""
+        """Move a path's rows to their committed positions, and drop the other nodes."""
 
     @abstractmethod
     def _copy(self: Self, length: int) -> Self:
@@ -85,7 +85,7 @@ class SessionBase(ABC):
 
     @abstractmethod
     def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
-        """Compute and commit a prompt, as a rule those of ``_chunks`` one after the other."""
+        """Compute and commit a prompt, usually chunk by chunk with ``_chunks``."""
 
     def _cut(self, length: int) -> None:  # noqa: B027 - not every cache has anything to do
         """Drop rows beyond ``length``, unless the next pass overwrites them."""
@@ -112,7 +112,7 @@ class SessionBase(ABC):
         self._read(tokens, on_chunk)
 
     def _chunks(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> Iterator[Sequence[int]]:
-        """Yield a prompt in chunks; each counts as committed when the next one is asked for."""
+        """Yield a prompt in chunks; each counts as committed when the next one is requested."""
         for start in range(0, len(tokens), self.prefill_chunk):
             check_interrupt(self._stop)
             chunk = tokens[start : start + self.prefill_chunk]
@@ -171,7 +171,7 @@ class SessionBase(ABC):
         other._length = length
         return other
 
-    # -- saving: ``SnapshotSession`` does it ----------------------------------------------------
+    # -- saving: implemented by ``SnapshotSession`` ---------------------------------------------
 
     def save(self, file: BinaryIO) -> None:
         raise self._not_saved("save")
@@ -217,7 +217,7 @@ class SessionBase(ABC):
             )
 
     def _not_saved(self, call: str) -> StateError:
-        """Return the error of saving or loading a session that does not keep its state."""
+        """Return the error for saving or loading a session without snapshots."""
         if self._closed:
             return closed()
         return StateError(
@@ -243,5 +243,5 @@ def check_capacity(capacity: int, max_context: int) -> None:
 
 
 def closed() -> StateError:
-    """Return the error of a call to a closed session."""
+    """Return the error for a call to a closed session."""
     return StateError("the session is closed: open a new one")

@@ -11,7 +11,7 @@ from edgedec.errors import CapacityExceeded
 
 
 class SnapshotSession(SessionBase):
-    """Adds ``save`` and ``load``, where the model's ``Capabilities.snapshot`` is true.
+    """Adds ``save`` and ``load`` for models whose ``Capabilities.snapshot`` is true.
 
     Attributes:
         runtime: its name in saved states.
@@ -32,13 +32,13 @@ class SnapshotSession(SessionBase):
 
     @abstractmethod
     def _most_bytes(self) -> int:
-        """Return the most bytes of a state that fits this session."""
+        """Return the size of the largest state that fits this session, in bytes."""
 
     @abstractmethod
     def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
-        """Restore a state of ``length`` tokens from ``_state``; return how many are committed now.
+        """Restore what ``_state`` returned at ``length`` tokens; return how many are committed now.
 
-        ``rest`` is the file after the state, for a session that saves more than one.
+        ``rest`` is the file after the state, for a session that saves several.
         """
 
     # -- saving ---------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def read(file: BinaryIO, *, runtime: str, model: str, most: int) -> tuple[int, b
     Args:
         file: open for reading in binary, at the state's first byte.
         runtime, model: as written.
-        most: most bytes of a payload of this session; more are never read.
+        most: largest payload of this session, in bytes; a longer one is refused unread.
 
     Raises:
         SnapshotError: not a state, or it is damaged, too large, or of another model or runtime.
@@ -119,4 +119,4 @@ def _header(file: BinaryIO) -> dict[str, Any]:
 
 
 def _damaged() -> SnapshotError:
-    return SnapshotError("the saved state is damaged: its bytes are not those that were saved")
+    return SnapshotError("the saved state is damaged: its bytes differ from those that were saved")

@@ -1,4 +1,4 @@
-"""Estimates the speed-up of a text over plain decoding from its own rounds."""
+"""Estimates a generation's speed-up over plain decoding from its own rounds."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from statistics import median
 
 from edgedec.decoding.policy import RoundRecord
 
-# Fewer single-row rounds than this say too little about the cost of plain decoding.
+# Single-row rounds needed for an estimate of the cost of plain decoding.
 _ENOUGH = 5
 
 
 @dataclass(slots=True)
 class RoundTimes:
-    """Seconds of a text's rounds by the rows of their pass, without the first round.
+    """Times of a generation's rounds by the width of their pass, without the first round.
 
-    Rounds of equal width count with their median on both sides of the ratio, so that a pause of the
+    Both sides of the ratio use the median time of rounds of equal width, so that a pause of the
     machine counts neither for nor against speculation.
 
     Attributes:
-        by_rows: seconds of rounds by their rows.
+        by_rows: times of rounds in seconds, by the number of rows in their pass.
 
     """
 
     by_rows: dict[int, list[float]] = field(default_factory=dict)
-    # Single-row rounds without the drafter's share. Those right after a wide pass are slower than
+    # Single-row rounds without the drafter's share. A round right after a wide pass is slower than
     # in plain decoding, so the others are preferred.
     _alone: list[float] = field(default_factory=list)
     _after_wide: list[float] = field(default_factory=list)
-    # Single-row passes as the policy knows them, and the rounds' time outside the models.
+    # Single-row passes as measured by the policy, and the rounds' time outside the models.
     _known: list[float] = field(default_factory=list)
     _outside: list[float] = field(default_factory=list)
     _tokens: int = 0
@@ -40,9 +40,9 @@ class RoundTimes:
 
         Args:
             record: the round.
-            total_s: its seconds, the policy's share included.
-            lone_row_s: seconds of a target's pass over one row as measured by the policy; None if
-                it measures nothing.
+            total_s: its time in seconds, including the policy's share.
+            lone_row_s: time of a single-row target pass as measured by the policy, in seconds;
+                None if it measures none.
 
         """
         wide, self._wide = self._wide, record.rows > 1
@@ -68,7 +68,7 @@ class RoundTimes:
         return plain_s * self._tokens / seconds
 
     def _plain_s(self) -> float | None:
-        """Return seconds of a plain round: from single-row rounds, else as the policy knows."""
+        """Return the time of a plain round, from single-row rounds or else from the policy."""
         for times in (self._alone, self._alone + self._after_wide):
             if len(times) >= _ENOUGH:
                 return median(times)

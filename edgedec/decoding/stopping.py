@@ -12,7 +12,7 @@ class Detokenizer(Protocol):
     """Turns tokens into text one by one."""
 
     def push(self, token: int) -> str:
-        """Return the text this token completes: never part of a character, so possibly nothing."""
+        """Return the text this token completes; empty if that would be part of a character."""
         ...
 
     def flush(self) -> str:
@@ -31,7 +31,7 @@ class NoText:
 
 
 class StopRule:
-    """A rule that ends one text by token, by length or by a string.
+    """A rule that ends one generation at a token, a length or a string.
 
     The token that ends a text is part of it: an EOS token is kept and counted but has no text; the
     token that completes a stop string is kept, and the text is cut right before the string. Of
@@ -39,9 +39,9 @@ class StopRule:
     not depend on its tokenisation. Only the generated text is searched, not the prompt.
 
     Args:
-        eos_ids: tokens that end a text.
+        eos_ids: tokens that end a generation.
         max_new_tokens: limit, at least 1.
-        stop_strings: texts that end the text.
+        stop_strings: strings that end a generation.
         stream: turns tokens into text; needed for stop strings.
 
     Attributes:
@@ -81,7 +81,7 @@ class StopRule:
         return self._left if self.reason is None else 0
 
     def cut(self, tokens: Sequence[int]) -> tuple[list[int], list[str]]:
-        """Return the tokens that still belong to the text, and the text each of them releases.
+        """Return the tokens up to the end of the text, and the text each of them completes.
 
         Sets ``reason`` if the text ends among them. Text that may begin a stop string is held back
         until that is decided.

@@ -1,8 +1,8 @@
-"""Maps between two vocabularies, for a drafter whose model has another one than the target.
+"""Maps between the vocabularies of a target and a draft model that do not share one.
 
 Token-level intersection (TLI, 2502.05202, section 3.3): tokens with the same bytes are the
 same token; the draft's distribution is restricted to them and renormalised, which a softmax
-over columns of ``-inf`` elsewhere does by itself.
+does by itself if the other columns are ``-inf``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Speller(Protocol):
 
         Args:
             tokens: of the target.
-            first: the text begins with them; else they continue one, at a word's start.
+            first: the text begins with them; otherwise they continue a text, from a word start.
 
         Returns:
             The draft's ids, and for every target token how many of them spell the text up to its
@@ -65,12 +65,12 @@ class Translation:
         to_draft: for every column of the target the draft's id of the token with the same bytes,
             ``[target columns]``; ``OUTSIDE`` if there is none. Several target tokens may have the
             same bytes and so the same id.
-        target_ids, draft_ids: the pairs through which the draft's logits pass, one to one,
+        target_ids, draft_ids: the one-to-one pairs by which the draft's logits are mapped,
             ascending in ``target_ids``; ``[common]`` each.
         draft_columns: columns of a logits row of the draft.
         speller: between the tokenizers, for tokens outside the pairs.
-        word_starts: target tokens before which a text may be cut without changing how what
-            follows is tokenised, ``[target columns]`` bool.
+        word_starts: target tokens before which a text may be split without changing how the rest
+            is tokenised, ``[target columns]`` bool.
         blank: a token of the draft that stands for no text at all.
         same: both tokenizers are the same, up to padding and added special tokens.
         level: ``"token"`` or ``"string"``: how ``hybrid`` drafts.
@@ -91,7 +91,7 @@ class Translation:
 
     @classmethod
     def of_ids(cls, to_draft: Sequence[int], draft_columns: int, *, blank: int = 0) -> Translation:
-        """Return the translation of a map of ids; of equal draft ids the first one counts."""
+        """Return a translation from a map of ids; of equal draft ids the first one counts."""
         there = np.asarray(to_draft, dtype=np.int64)
         target_ids, draft_ids = one_to_one(there)
         to_target = np.full(draft_columns, OUTSIDE, dtype=np.int64)
@@ -111,7 +111,7 @@ class Translation:
         return self.same and self.target_columns == self.draft_columns
 
     def common(self, tokens: Sequence[int]) -> float:
-        """Return the share of these target tokens that the draft has, too."""
+        """Return the share of these target tokens that are in the draft's vocabulary as well."""
         return float(np.mean(self.to_draft[list(tokens)] != OUTSIDE)) if len(tokens) else 1.0
 
     @functools.cached_property
@@ -123,7 +123,7 @@ class Translation:
 
     @functools.cached_property
     def columns(self) -> tuple[IntArray, FloatArray]:
-        """Draft columns in the target's order, and 0 if they are valid, else ``-inf``."""
+        """The draft column for each target column, and a mask of 0, or ``-inf`` if it has none."""
         source = np.zeros(self.target_columns, dtype=np.int64)
         source[self.target_ids] = self.draft_ids
         mask = np.full(self.target_columns, -np.inf, dtype=np.float32)
@@ -132,7 +132,7 @@ class Translation:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash of the pairs: a saved session is only valid for one translation."""
+        """Hash of the pairs; a saved session is valid for one translation only."""
         data = np.concatenate([self.to_draft, self.draft_ids]).tobytes()
         return hashlib.sha256(data).hexdigest()[:16]
 

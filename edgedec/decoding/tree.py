@@ -120,7 +120,7 @@ class Draft:
             lookup, Token Recycling).
         source: name of the drafter that made it.
         passes: number of draft model passes it took.
-        view: most tokens of the text that the draft model saw; 0 without one.
+        view: size of the draft model's context window in tokens; 0 without a draft model.
 
     """
 

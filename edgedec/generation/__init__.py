@@ -1,1 +1,1 @@
-"""Options of a text, the stream of its events, and its result."""
+"""Options of a generation, the stream of its events, and its result."""

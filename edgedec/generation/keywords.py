@@ -13,7 +13,7 @@ from edgedec.generation.options import GenerateOptions
 from edgedec.records.load import LoadOptions
 
 T = TypeVar("T")
-# Names that other libraries use for an option.
+# Names of options in other libraries, and what they are called here.
 _ELSEWHERE = {
     "max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "n_predict": "max_new_tokens",
     "do_sample": "temperature", "repeat_penalty": "repetition_penalty", "stop_strings": "stop",
@@ -119,7 +119,7 @@ def replaced(options: T, changes: Mapping[str, Any]) -> T:
 
 
 def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse an unknown name with a TypeError that says which was probably meant."""
+    """Raise TypeError for an unknown name, with the one that was probably meant."""
     for name in given:
         if name in known:
             continue

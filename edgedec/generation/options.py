@@ -1,4 +1,4 @@
-"""Options of one text."""
+"""Options of one generation."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ Message = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
-    """Options of one text.
+    """Options of one generation.
 
     With fp32 weights, or opened with ``row_invariant=True``, equal options and an equal seed
     give the same text with every drafter; ``OpenOptions`` says what holds otherwise.
 
     Attributes:
-        max_new_tokens: tokens at most; the context may end the text earlier.
+        max_new_tokens: most tokens to generate; the context may end the text earlier.
         sampling: how tokens are chosen; the default is greedy.
-        stop: strings that end the text, or a single one; they are not part of it.
-        logprobs: None for none; 0 for each token's own; n for the n best as well.
+        stop: one string or several that end the text; they are not part of it.
+        logprobs: None for none; 0 for each token's own; n for the n most likely as well.
         timeout_s: seconds after which the text ends with ``"timeout"``.
-        ignore_eos: let the text run on past an end-of-text token, for measuring.
-        draft: the only drafter that may draft for this text, of those the pipeline was opened
-            with (``lookup`` or ``model``, say); ``none`` is plain decoding; None is any.
-        draft_length: tokens to draft a round; 0 is plain decoding, None the pipeline's choice.
+        ignore_eos: continue past an end-of-text token, for measuring.
+        draft: the only drafter that may be used, of those the pipeline was opened with
+            (``lookup`` or ``model``, say); ``none`` is plain decoding; None allows all of them.
+        draft_length: tokens to draft per round; 0 is plain decoding, None the pipeline's choice.
         json_mode: constrain the text to a JSON object.
         json_schema: constrain it to JSON of this schema, given as JSON or as the parsed object.
-        regex: make all of it match this regular expression (Rust's syntax).
-        grammar: make it follow this grammar, in Lark's notation or GBNF. At most one of the four;
-            they need the extra ``grammar``. ``max_new_tokens`` may cut such a text, and then the
-            reason is ``length``.
+        regex: constrain all of it to match this regular expression (Rust's syntax).
+        grammar: constrain it to this grammar, in Lark's notation or GBNF. At most one of these four
+            may be given; they need the extra ``grammar``. ``max_new_tokens`` may cut such a text,
+            and then the reason is ``length``.
     """
 
     max_new_tokens: int = 128
@@ -88,7 +88,7 @@ class GenerateOptions:
 
     @property
     def constraint(self) -> Grammar | None:
-        """What the text must follow; None if it is free.
+        """The grammar that constrains the text; None if there is none.
 
         Raises:
             InputError: more than one is given, or it is invalid.
@@ -107,7 +107,7 @@ class GenerateOptions:
 
 
 def token_ids(prompt: Sequence[int]) -> list[int]:
-    """Return a prompt's token ids as plain integers, since numpy's overflow in hashes of n-grams.
+    """Return a prompt's token ids as Python integers (numpy's would overflow in n-gram hashes).
 
     Raises:
         InputError: it is bytes, or not a sequence of integers.
@@ -122,7 +122,7 @@ def token_ids(prompt: Sequence[int]) -> list[int]:
 
 
 def _texts(name: str, given: object) -> tuple[str, ...]:
-    """Return a tuple of texts, given one text or several."""
+    """Return a tuple of strings, given one string or several."""
     if isinstance(given, str):
         return (given,)
     if isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray)):

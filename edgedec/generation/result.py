@@ -1,4 +1,4 @@
-"""A finished text."""
+"""The result of a generation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Plan = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A finished text.
+    """The result of a generation.
 
     Attributes:
-        text: without any stop string.
+        text: the generated text, without any stop string.
         events: every emitted token with its text, source and logprobs.
-        prompt_tokens: tokens of the prompt.
+        prompt_tokens: number of tokens of the prompt.
         finish_reason: ``eos``, ``length``, ``stop``, ``timeout`` or ``cancelled``.
         metrics: see ``edgedec.decoding.metrics``.
-        seed: of the random choices, given or drawn.
+        seed: the random seed, given or drawn.
         plan: how it was decoded: drafter, draft length, threads, provider and so on.
     """
 
@@ -41,7 +41,7 @@ class Generation:
 
 
 def plan_of(opened: Plan, draft: str | None, draft_length: int | None) -> Plan:
-    """Return the plan of one text, which may have its own drafter and draft length.
+    """Return the plan of one generation, which may have its own drafter and draft length.
 
     Args:
         opened: the plan of the pipeline.

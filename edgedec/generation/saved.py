@@ -1,13 +1,13 @@
-"""A text that an engine holds, as a file: it continues later without being read again.
+"""Saves an engine's cached tokens to a file, so that a later process continues without prefill.
 
 ::
 
-    head          tokens, the policy's learning, names of the parts below, and a note of the caller
+    head          tokens, the policy's statistics, names of the parts below, and the caller's note
     target        its keys and values
-    draft, ...    what the drafter keeps, part by part
+    draft, ...    the drafter's states, one part each
 
-Each is an envelope of ``edgedec.decoding.snapshot``, hashed on its own. Not compressed: keys and
-values in float32 hardly shrink, and a disk takes them faster than a compressor does.
+Each is an envelope of ``edgedec.decoding.snapshot``, hashed on its own. The file is not compressed:
+keys and values in float32 hardly shrink, and a disk takes them faster than a compressor does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from edgedec.decoding import snapshot
-from edgedec.decoding.drafting.base import keepers_of
+from edgedec.decoding.drafting.base import states_of
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.policy import Learning
 from edgedec.errors import SnapshotError
@@ -27,44 +27,44 @@ _MOST_HEAD = 1 << 26
 
 
 def save(engine: Engine, file: BinaryIO, note: Mapping[str, Any]) -> None:
-    """Write the text that the engine holds, and a note, as JSON.
+    """Write the engine's cached tokens with their state, and a note, as JSON.
 
     Raises:
-        StateError: a text is being decoded, or a model's sessions cannot be saved.
+        StateError: a request is being decoded, or a model's sessions cannot be saved.
 
     """
-    text = list(engine.held)
-    keepers = {name: one for name, one in keepers_of(engine.drafter).items() if not one.empty}
+    text = list(engine.held_tokens)
+    states = {name: one for name, one in states_of(engine.drafter).items() if not one.empty}
     learned = engine.policy.learned() if isinstance(engine.policy, Learning) else {}
-    head = {"tokens": text, "learned": learned, "parts": list(keepers), "note": dict(note)}
+    head = {"tokens": text, "learned": learned, "parts": list(states), "note": dict(note)}
     payload = json.dumps(head, allow_nan=False).encode()
     snapshot.write(file, runtime=_KIND, model=_FORMAT, length=len(text), payload=[payload])
     engine.target.save(file)
-    for keeper in keepers.values():
-        keeper.save(file)
+    for state in states.values():
+        state.save(file)
 
 
 def restore(engine: Engine, file: BinaryIO) -> dict[str, Any]:
-    """Load a saved text into the engine; return the note.
+    """Load a saved state into the engine; return the note.
 
-    Parts of another drafter than this engine's are left out: they are computed again.
+    Parts of a drafter that this engine does not have are left out; its own are computed again.
 
     Raises:
-        SnapshotError: damaged, or of other models; the engine then holds nothing.
-        CapacityExceeded: the text is longer than the context; likewise.
-        StateError: a text is being decoded.
+        SnapshotError: damaged, or of other models; the engine's cache is then empty.
+        CapacityExceeded: the text is longer than the context; the engine's cache is then empty.
+        StateError: a request is being decoded.
 
     """
-    engine.hold(())
+    engine.set_held_tokens(())
     engine.target.rollback(0)
     head = _head(file)
     try:
         engine.target.load(file)
-        keepers = keepers_of(engine.drafter)
+        states = states_of(engine.drafter)
         for name in head["parts"]:
-            if name not in keepers:
+            if name not in states:
                 break
-            keepers[name].load(file, head["tokens"])
+            states[name].load(file, head["tokens"])
         if engine.target.length != len(head["tokens"]):
             raise damaged()
         if isinstance(engine.policy, Learning):
@@ -72,13 +72,13 @@ def restore(engine: Engine, file: BinaryIO) -> dict[str, Any]:
     except BaseException:
         engine.target.rollback(0)
         raise
-    engine.hold(head["tokens"])
+    engine.set_held_tokens(head["tokens"])
     note: dict[str, Any] = head["note"]
     return note
 
 
 def damaged() -> SnapshotError:
-    """Return the error of a saved text with invalid contents."""
+    """Return the error for a saved text with invalid contents."""
     return SnapshotError("the saved text is damaged: begin anew, or use another file")
 
 

@@ -1,4 +1,4 @@
-"""The stream of a text's events; it holds the result once the text has ended."""
+"""The stream of a generation's events; it has the result once the generation has ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rounds = Callable[[Request, Metrics], Iterator[list[Emission]]]
 
 
 class Stream(Iterator[Emission]):
-    """Events of one text as they come; ``result`` is set when the text has ended.
+    """Events of one generation as they come; ``result`` is set when it has ended.
 
     Decoding starts when the first event is requested; from then on the pipeline is in use until
     the stream ends. ``close`` (or garbage collection) abandons the stream and leaves the pipeline
@@ -45,10 +45,10 @@ class Stream(Iterator[Emission]):
                 self._ready = iter(self._run_round())
 
     def turn(self) -> list[Emission] | None:
-        """Run a round; return its events, or None when the text has ended.
+        """Run a round; return its events, or None when the generation has ended.
 
-        A stream among several that take turns also returns after each chunk of its prompt but the
-        last, with no event; ``metrics.unread_tokens`` says how much of the prompt is left.
+        With ``parallel``, it also returns, without events, after each chunk of the prompt but the
+        last; ``metrics.unread_tokens`` says how much of the prompt is left.
         """
         with self._lock:
             try:
@@ -81,7 +81,7 @@ class Stream(Iterator[Emission]):
             raise
 
     def cancel(self) -> None:
-        """End after the running pass, with reason ``cancelled``."""
+        """End the generation after the current pass, with reason ``cancelled``."""
         self._request.cancelled.set()
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from edgedec.decoding.translation import Translation
 from edgedec.errors import BundleError, InputError
 from edgedec.hardware.pinning import pinned
 from edgedec.hardware.resident import keep_heap_small
-from edgedec.loading.engine import build_engine, twin
+from edgedec.loading.engine import build_engine, parallel_engine
 from edgedec.loading.options import OpenOptions
 from edgedec.loading.parts import Parts
 from edgedec.loading.sessions import Meter, open_sessions
@@ -75,18 +75,18 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
         parts = _drafter_parts(target, draft, opened.draft, translation, options)
         engine = build_engine(plan, opened.target, parts, WallClock(), rule=rule)
         stack.callback(engine.drafter.close)
-        twins = []
+        others = []
         if not target.capabilities.phases:
-            engine.texts.most = options.caches
-            twins = _twins(engine, plan, parts, draft, options.parallel - 1, stack)
-        stack.callback(engine.texts.close)
+            engine.pool.limit = options.caches
+            others = _parallel_engines(engine, plan, parts, draft, options.parallel - 1, stack)
+        stack.callback(engine.pool.close)
         facts = _describe(options, engine, target, opened.caches)
         facts |= {"format": pair.target.format, **(translation.facts if translation else {})}
         unloadable = draft if isinstance(draft, UnloadableModel) else None
-        guard = opened.guard(options, [engine, *twins], unloadable)
+        guard = opened.guard(options, [engine, *others], unloadable)
         bound = _bound(opened.caches, target)
         left = stack.pop_all()
-        return Parts(pair, target, engine, tokenizer, facts, left, bound, guard, twins)
+        return Parts(pair, target, engine, tokenizer, facts, left, bound, guard, others)
 
 
 def find_pair(where: str | Path, options: OpenOptions) -> Pair:
@@ -115,7 +115,7 @@ def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
 
 def _check_turns(target: Model, options: OpenOptions) -> None:
     if target.capabilities.phases and options.parallel > 1:
-        raise InputError("parallel: a target whose weights are streamed decodes one text")
+        raise InputError("parallel: a target with streamed weights decodes one request at a time")
 
 
 def _drafter_parts(
@@ -132,13 +132,13 @@ def _drafter_parts(
         translation=translation,
         draft_branches=draft.capabilities.branches if draft else None,
         choose_view=options.compares_views,
-        # Where texts take turns, others wait while a draft model reads.
+        # With parallel requests, others wait while a draft model reads.
         read_at_once=TURN if options.parallel > 1 else READ_AT_ONCE,
     )
 
 
 def _within(options: OpenOptions, source: Source, target: Model) -> OpenOptions:
-    """Return the options with a stated context that passes can be padded in."""
+    """Return the options with ``max_context`` limited to what the loaded target supports."""
     if options.max_context is None or source.max_context is None:
         return options
     return dataclasses.replace(
@@ -146,7 +146,7 @@ def _within(options: OpenOptions, source: Source, target: Model) -> OpenOptions:
     )
 
 
-def _twins(
+def _parallel_engines(
     engine: Engine,
     plan: Plan,
     parts: DrafterParts,
@@ -155,12 +155,12 @@ def _twins(
     stack: ExitStack,
 ) -> list[Engine]:
     """Return engines that take turns with this one, each with a draft session of its own."""
-    twins = []
+    others = []
     for _ in range(count):
         session = _another(draft, parts.draft, stack)
-        twins.append(twin(engine, plan, dataclasses.replace(parts, draft=session)))
-        stack.callback(twins[-1].drafter.close)
-    return twins
+        others.append(parallel_engine(engine, plan, dataclasses.replace(parts, draft=session)))
+        stack.callback(others[-1].drafter.close)
+    return others
 
 
 def _another(model: Model | None, session: Session | None, stack: ExitStack) -> Session | None:
@@ -173,7 +173,7 @@ def _another(model: Model | None, session: Session | None, stack: ExitStack) -> 
 
 
 def _bound(caches: CachePlan, target: Model) -> str:
-    """Return what limits the context: a plan does so for the memory it was given."""
+    """Return which limit bounds the context; a plan's limit counts as a memory limit."""
     limited = caches.bound == TRAINED and caches.capacity < target.info.max_context
     return MEMORY if limited else caches.bound
 
@@ -206,7 +206,7 @@ def _drafter_name(pair: Pair, options: OpenOptions) -> str:
 
 
 def _drafter_for(target: Model, drafter_name: str, options: OpenOptions) -> str:
-    """Return the drafter; the plain one if the target is recurrent and cannot roll back."""
+    """Return the drafter's name; plain decoding if the target is recurrent and cannot roll back."""
     if drafter_name != PLAIN and options.draft == "auto" and options.draft_model is None:
         return PLAIN if target.capabilities.rollback is Rollback.NONE else drafter_name
     if drafter_name != PLAIN:
@@ -234,7 +234,7 @@ def _load_draft(
             "give one with --draft FILE.gguf, or try --draft lookup"
         )
     load = partial(_loaded, pair.draft, options.of_draft(), options.given_for_draft)
-    # A draft model in a thread of its own may be computing when its memory is needed.
+    # An overlapped draft model may be computing when its memory is needed.
     unloads = options.memory is not None and options.schedule == SEQUENTIAL
     draft: Model = UnloadableModel(load) if unloads else load()
     stack.callback(draft.close)

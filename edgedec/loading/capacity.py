@@ -22,9 +22,9 @@ _SHORTEST = 512
 def check_prompt(
     where: str | Path, options: OpenOptions, prompt: str | Sequence[dict[str, Any]]
 ) -> None:
-    """Refuse a prompt longer than the context can be; loads the tokenizer at most.
+    """Refuse a prompt that exceeds the largest possible context, without loading a model.
 
-    Prompts that fit for any tokenization are accepted at once.
+    Prompts that fit with any tokenizer are accepted without loading the tokenizer either.
 
     Args:
         where, options: as ``Pipeline.open`` takes them.
@@ -41,7 +41,7 @@ def check_prompt(
     target = build.find_pair(where, options).target
     limits = {TRAINED: target.max_context, MAX_CONTEXT: options.max_context}
     if options.kv_memory is not None and options.max_context is None and target.kv_bytes_per_token:
-        # At most: what a draft's cache takes of it is known when both are loaded.
+        # An upper bound: the share of a draft's cache is known when both models are loaded.
         limits[KV_MEMORY] = options.kv_memory // target.kv_bytes_per_token
     known = {name: limit for name, limit in limits.items() if limit is not None}
     if not known:

@@ -33,12 +33,12 @@ def build_engine(
 
     Args:
         plan: drafter, draft length and schedule; under the wall clock, threads stay on its cores.
-        target: the session that scores what is drafted.
+        target: the session that scores drafts.
         parts: what the drafter is built from, such as the draft's session.
         clock: the wall clock, or a replay's.
         policy: how much to draft; None is the plan's policy, with pass times measured now.
-        rule: None is the Gumbel coupling.
-        on_failure: as ``LookaheadDrafter`` takes it; None is its own default.
+        rule: the acceptance rule; None is the Gumbel coupling.
+        on_failure: as for ``LookaheadDrafter``; None is its default.
 
     Raises:
         InputError: no such schedule or drafter, or the schedule does not support the drafter or the
@@ -58,18 +58,18 @@ def build_engine(
     return PinnedEngine(target, drafter, policy, rule, clock.now, cores=cores)
 
 
-def twin(engine: Engine, plan: Plan, parts: DrafterParts) -> Engine:
-    """Return an engine that takes turns with another; both use the same texts of the target.
+def parallel_engine(engine: Engine, plan: Plan, parts: DrafterParts) -> Engine:
+    """Return an engine that takes turns with another and shares its pool of target sessions.
 
     Args:
-        engine: the other; its plan is sequential.
-        plan: likewise.
+        engine: the other engine.
+        plan: the plan of both, which must be sequential.
         parts: what this engine's own drafter is built from.
 
     """
     policy = copy.deepcopy(engine.policy)
     made = build_engine(plan, engine.target, parts, WallClock(), policy=policy, rule=engine.rule)
-    made.texts = engine.texts
+    made.pool = engine.pool
     return made
 
 
@@ -83,7 +83,7 @@ def planned_policy(plan: Plan, target: CostCurve, draft_s: float | None) -> Draf
 def _measured_policy(
     plan: Plan, target: Session, draft: Session | None, clock: Clock
 ) -> DraftPolicy:
-    """Return a plan's draft policy; measures the passes that the policy needs to know."""
+    """Return a plan's draft policy, after measuring the pass times that it needs."""
 
     def measured(session: Session, place: Place | None, widths: Sequence[int]) -> CostCurve:
         with pinned(_cores(place, clock)):
@@ -92,7 +92,7 @@ def _measured_policy(
     if plan.plain or plan.draft_length == 0:
         return Fixed(0)
     if plan.draft_length is not None:
-        # A text that drafts in every round has no single-row pass to compare with.
+        # A generation that drafts in every round has no single-row pass to compare with.
         lone_row_s = measured(target, plan.target, (1,)).at(1)
         return Fixed(plan.draft_length, plan.depth, lone_row_s)
     draft_s = None if draft is None else measured(draft, plan.draft, (1,)).at(1)

@@ -34,7 +34,7 @@ _OWN = (
 
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
-    """Options of opening a pipeline; those of a model apply to target and draft.
+    """Options for opening a pipeline; those of a model apply to target and draft.
 
     Attributes:
         threads, row_invariant, providers, device, cores: see ``LoadOptions``.
@@ -46,8 +46,8 @@ class OpenOptions:
         mlock: keep the weights in memory.
         repack: reorder a GGUF file's weights for the processor's kernels, which is quicker, in a
             copy that the system cannot page out.
-        weight_memory: bytes of the target's weights that are in memory at once; the rest is read
-            from the disk in every pass. None keeps all of them.
+        weight_memory: bytes of the target's weights to keep in memory; the rest is read from the
+            disk in every pass. None keeps all of them.
         draft: a drafter's name; ``auto`` is ``hybrid`` with a draft model, else ``text``; ``none``
             is plain decoding.
         draft_model: a GGUF file, or a bundle whose target drafts; None is the draft that
@@ -59,29 +59,30 @@ class OpenOptions:
             ``auto`` takes the fastest one.
         draft_format: of the draft's files if it differs from the target's.
         schedule: ``sequential``, or ``overlapped``: to draft while the target verifies.
-        max_context: most tokens of a text with its prompt; None is the smaller of the model's limit
-            and ``context_limit``.
+        max_context: most tokens of prompt and output together; None is the smaller of the model's
+            limit and ``context_limit``.
         context_limit: like ``max_context``, but set by a plan.
-        draft_context: most tokens that the draft model sees; of a longer text the first four and
-            the last ones, which is quicker and may be as good a guess. None is its own limit, or
-            the target's context. ``auto`` begins with 512, and while decoding compares that with
-            128 and, unless memory is limited, with 2048; overlapped drafts and those of
-            several texts at a time stay at 512.
+        draft_context: size of the draft model's context window in tokens; of a longer text it sees
+            the first four tokens and the last ones, which is faster and may predict as well. None
+            is the draft model's own limit, or the target's context. ``auto`` starts with 512 and
+            while decoding compares that with 128 and, unless memory is limited, with 2048;
+            overlapped drafts and ``parallel`` requests stay at 512.
         kv_memory: bytes for all key/value caches; None sets no limit.
-        conversations: texts that the target holds at most, each with a cache of its own: a prompt
-            that goes on from one of them, or shares its beginning, reads only what is new. The one
-            used longest ago makes room for another. A target whose weights are streamed holds one.
-        parallel: texts that may be decoded by turns, round by round, each with caches of its own;
-            then there are at least as many ``conversations``, and drafts are made between the
-            target's passes.
+        conversations: most sequences that the target keeps cached, each in a session of its own: a
+            prompt that continues one of them, or shares its prefix, computes only its new tokens.
+            The least recently used one is replaced. A target with streamed weights keeps one.
+        parallel: requests that may be decoded by turns, round by round, each with caches of its
+            own; then there are at least as many ``conversations``, and drafts are not overlapped
+            with the target's passes.
         accept: an acceptance rule's name; None is the Gumbel coupling, with which, as with
             ``match``, a seed gives the text of plain decoding, near-ties aside (see below).
-        plan: the plan of ``edgedec plan`` to follow: ``auto`` is the last one, unless an option
-            here is one that plans decide, and without one the device on which rounds of the target
-            take the least time, unless an option places it; or a file that it wrote; or ``none``.
-        memory: bytes for all that the process holds, or ``auto`` for what it holds and what is
+        plan: which plan of ``edgedec plan`` to follow: ``none``, a file that it wrote, or ``auto``
+            for the last one. With ``auto``, no plan is followed if an option that plans decide is
+            set; without a plan, the target runs on the device that computes its rounds fastest,
+            unless an option places it.
+        memory: most bytes that the process may hold, or ``auto`` for what it holds and what is
             free, less a margin. Unless ``plan`` is ``none``, a plan that fits is made, after
-            measuring the models if needed; the limit is held while texts are decoded. None sets no
+            measuring the models if needed; the limit is enforced while decoding. None sets no
             limit.
         runtime_options: options, by name, that an installed package's runtime declares.
 
@@ -90,11 +91,11 @@ class OpenOptions:
     does so, where padding achieves it, for targets in ONNX with 200 MB of weights or more on the
     CPU, for bundles exported with ``row_invariant``, and where it costs nothing (fp32, OpenVINO's
     kernels), but not with the drafter ``tree`` or with a rule that does not give a seed's text (see
-    ``AcceptanceRule.seeds_text``); of a smaller target it would make rounds without a draft
-    noticeably slower. Without it, quantised weights round differently in passes of different
-    widths: where two tokens are nearly tied, a drafted text may diverge from the plain one, and two
-    runs of one seed from each other, since draft lengths follow measured time. Each token is still
-    drawn from the target's distribution.
+    ``AcceptanceRule.seeds_text``); it would make plain rounds of a smaller target noticeably
+    slower. Without it, quantised weights round differently in passes of different
+    widths: where two tokens are nearly tied, speculative decoding may diverge from plain decoding,
+    and two runs of one seed from each other, since draft lengths follow measured time. Each token
+    is still drawn from the target's distribution.
 
     """
 
@@ -172,7 +173,7 @@ class OpenOptions:
 
     @property
     def caches(self) -> int:
-        """Number of caches that the target has at most."""
+        """Most caches that the target has."""
         return max(self.conversations, self.parallel)
 
     def of_target(self, row_invariant: bool | None) -> LoadOptions:
@@ -187,13 +188,13 @@ class OpenOptions:
         )
 
     def of_draft(self) -> LoadOptions:
-        """Return the draft's load options; never row-invariant: it does not decide the text."""
+        """Return the draft's load options; never row-invariant, which only the text needs."""
         of_target = [name for name, option in registry.options().items() if option.target_only]
         draft = self.draft_load or self.shared()
         return draft.changed(row_invariant=False, **dict.fromkeys(of_target))
 
     def shared(self) -> LoadOptions:
-        """Return the target's load options that the draft takes over."""
+        """Return those of the target's load options that apply to the draft as well."""
         places = {place for info in registry.infos().values() for place in info.target_places}
         return self.of_target(None).changed(
             device=None if self.device in places else self.device,
@@ -211,8 +212,8 @@ class OpenOptions:
 
     @property
     def compares_views(self) -> bool:
-        """True if what the draft model sees of a long text is chosen while decoding."""
-        # With texts in turn, or drafts during a pass, the time of a single view cannot be measured.
+        """True if the size of the draft model's context window is chosen while decoding."""
+        # With parallel requests or overlapped drafts, one view's time cannot be measured.
         alone = self.parallel == 1 and self.schedule == SEQUENTIAL
         return alone and self.draft_context == drafting.AUTO
 
@@ -220,7 +221,7 @@ class OpenOptions:
     def most_drafted_from(self) -> int | None:
         """Most tokens that the draft model's session holds; None is its own limit."""
         if isinstance(self.draft_context, str):
-            # What is planned and granted counts on no more.
+            # Plans and memory limits assume this size.
             limited = self.memory is not None or self.kv_memory is not None
             return DRAFT_CONTEXT if limited or not self.compares_views else LARGEST_VIEW
         return self.draft_context

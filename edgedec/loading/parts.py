@@ -25,10 +25,10 @@ class Parts:
         pair: the files that were loaded.
         plan: facts for reports, as ``--json`` prints them.
         stack: closes sessions and models.
-        twins: engines that take turns with ``engine``.
-        contexts: most tokens of each engine's last text, by the engine's ``id``.
+        parallel_engines: engines that take turns with ``engine``.
+        contexts: most tokens of each engine's last request, by the engine's ``id``.
         bound: the limit on the context; see ``CachePlan``.
-        guard: holds texts to a number of bytes; None without such a limit.
+        guard: enforces the memory limit; None without one.
 
     """
 
@@ -40,29 +40,29 @@ class Parts:
     stack: ExitStack
     bound: str
     guard: MemoryGuard | None = None
-    twins: Sequence[Engine] = ()
+    parallel_engines: Sequence[Engine] = ()
     contexts: dict[int, int] = field(default_factory=dict)
 
     @property
     def notes(self) -> Sequence[str]:
-        """One line for what failed to load after it was unloaded."""
+        """One line if the draft model could not be loaded again after it was unloaded."""
         return () if self.guard is None else self.guard.notes
 
     def idle_engine(self, prompt: Sequence[int]) -> Engine:
-        """Return the engine for a text: of those without one, that whose drafter knows most of it.
+        """Return the idle engine whose drafter has the longest prefix of a prompt cached.
 
-        If all have one, the engine that is returned refuses another.
+        If all are running, return one of them, which refuses the request.
         """
-        engines = [self.engine, *self.twins]
+        engines = [self.engine, *self.parallel_engines]
         idle = [engine for engine in engines if not engine.running]
-        return max(idle or engines, key=lambda engine: shared_length(engine.last, prompt))
+        return max(idle or engines, key=lambda engine: shared_length(engine.last_tokens, prompt))
 
     def within_memory(self, request: Request, metrics: Metrics, engine: Engine) -> Request:
         """Return the request with a policy that keeps it within the memory limit, if there is one.
 
         Raises:
-            MemoryBudgetError: the text does not fit in the limit.
-            StateError: the engine decodes another text, to which the guard belongs.
+            MemoryBudgetError: the request does not fit in the limit.
+            StateError: the engine is decoding another request, to which the guard belongs.
 
         """
         if self.guard is None:
@@ -71,8 +71,10 @@ class Parts:
         # The last token's keys and values are never needed.
         context = min(len(request.prompt) + request.stop.remaining, engine.target.capacity)
         self.contexts[id(engine)] = context
-        # Every text is counted as if it were as long as the longest.
-        others = [self.contexts[id(one)] for one in (self.engine, *self.twins) if one.running]
+        # Every request is counted as if it were as long as the longest.
+        others = [
+            self.contexts[id(one)] for one in (self.engine, *self.parallel_engines) if one.running
+        ]
         sampled, prompt = not request.sampler.params.greedy, len(request.prompt)
         sampled, prompt = sampled or bool(others), max(prompt, *others) if others else prompt
         self.guard.begin(max(context, *others, 0), metrics, sampled=sampled, prompt=prompt)

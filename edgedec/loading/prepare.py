@@ -1,4 +1,4 @@
-"""Writes what makes a pair of models load faster on this machine."""
+"""Writes files that make a pair of models load faster on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def prepare(where: str | Path, options: OpenOptions | None = None) -> list[Prepa
 
     Raises:
         BundleError, InputError: as ``assemble`` raises them.
-        RuntimeUnavailable: what is written cannot be kept here.
+        RuntimeUnavailable: the files cannot be stored here.
 
     """
     pair = find_pair(where, options or OpenOptions())

@@ -1,4 +1,4 @@
-"""Opens the sessions of a pair, with a context that fits in the memory that is granted."""
+"""Opens the sessions of a pair, with a context that fits in the memory limit."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from edgedec.memory.guard import MemoryGuard
 from edgedec.memory.levels import FULL, Costs, Level, Unloadable, levels
 from edgedec.records.plan import OVERLAPPED, Plan
 
-# Drafts are given up before the context falls below the first; below the second it is useless.
+# Below the first, drafting is given up to keep the context; a context below the second is refused.
 _SHORT, _LEAST = 512, 16
 
 
 class Meter:
-    """Counts the memory that the process took since this was made, by name.
+    """Measures how much memory the process gained in each loading step, by name.
 
     Args:
-        counting: False counts nothing, since reading all mappings takes milliseconds.
+        counting: False measures nothing, since reading all mappings takes milliseconds.
 
     Attributes:
-        process: bytes before that.
+        process: resident bytes before the first step.
 
     """
 
@@ -47,7 +47,7 @@ class Meter:
         self._unread: Counter[str] = Counter()
 
     def mark(self, name: str) -> None:
-        """Count what was taken since the last mark."""
+        """Add the memory gained since the last mark to a name."""
         if not self._counting:
             return
         now = resident_bytes()
@@ -73,8 +73,8 @@ class Sessions:
     Attributes:
         target, draft: empty; ``draft`` is None without a draft model.
         caches: their capacity.
-        costs: what the models take, if memory is limited; else None, as is ``meter``, which counts
-            what the engine takes.
+        costs: memory of the models; None if memory is not limited.
+        meter: measures the memory of the engine; None if memory is not limited.
 
     """
 
@@ -93,8 +93,8 @@ class Sessions:
         """Return a guard over engines of these sessions; None if memory is not limited.
 
         Args:
-            options: as the sessions were opened with.
-            engines: those of all texts.
+            options: the options that the sessions were opened with.
+            engines: all engines that use them.
             draft: the draft model; None if there is none, or it stays loaded.
 
         """
@@ -103,20 +103,20 @@ class Sessions:
             return None
         vocab_size, most = self.costs.target.vocab_size, self.costs.drafted
         self.meter.mark("engine")
-        # What its drafter keeps is counted by itself.
+        # The drafter's tables are accounted for separately.
         engine_bytes = self.meter.taken("engine") - remembered(engine.drafter.name, vocab_size, 0)
         costs = replace(self.costs, process=self.costs.process + max(0, engine_bytes))
         steps = levels(
             [one.drafter for one in engines],
-            lambda: engine.texts.sessions,
+            lambda: engine.pool.sessions,
             vocab_size,
             most=most,
             draft=draft,
         )
         fixed: list[tuple[Session, ModelCosts]] = []
-        if options.caches == 1:  # of several, the next text's is not known yet
+        if options.caches == 1:  # of several, it is not known yet which the next request uses
             fixed.append((self.target, self.costs.target))
-        # A draft model in a thread of its own may be computing.
+        # An overlapped draft model may be computing.
         alone = options.schedule != OVERLAPPED and options.parallel == 1
         if self.draft is not None and self.costs.draft and alone:
             fixed.append((self.draft, self.costs.draft))
@@ -133,17 +133,17 @@ def open_sessions(
     meter: Meter,
     stack: ExitStack,
 ) -> Sessions:
-    """Open sessions of the largest context that the options and the granted memory allow.
+    """Open sessions with the largest context that the options and the memory limit allow.
 
     Args:
         target, draft: the models.
         plan: says how much is drafted.
         options: limits of the context and of memory.
-        meter: marked ``tokenizer``, ``target`` and ``draft`` as they were loaded.
+        meter: has measured the steps ``tokenizer``, ``target`` and ``draft``.
         stack: closes the sessions.
 
     Raises:
-        MemoryBudgetError: a limit does not hold what was asked for.
+        MemoryBudgetError: the requested context does not fit in a limit.
 
     """
     found = _opened(target, draft, options, options.context_limit, stack)
@@ -179,7 +179,7 @@ def _opened(
 ) -> Sessions:
     info = replace(
         _at_most(target.info, limit),
-        # There is a cache for each conversation, and one of the draft for each text at a time.
+        # The target has a cache per conversation, the draft one per parallel request.
         kv_bytes_per_token=target.info.kv_bytes_per_token * options.caches,
     )
     drafting = None
@@ -225,7 +225,7 @@ def _costs(
     else:
         session.prefill([0] * read)
         scored = session.forward(_widest(rows, model.capabilities), want=Want.LOGITS)
-        scored.first()  # some runtimes rank tokens only when asked
+        scored.first()  # some runtimes rank tokens on first use only
         session.rollback(0)
         filled = session.allocated if isinstance(session, Reserving) else read + rows
     meter.mark(role)
@@ -254,18 +254,17 @@ def _widest(rows: int, capabilities: Capabilities) -> TokenTree:
 
 
 def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | None) -> int:
-    """Return the tokens of a context that the granted memory holds, at most ``most``.
+    """Return the largest context that fits in the granted memory, at most ``most`` tokens.
 
     Args:
-        costs: of the open models.
+        costs: memory of the open models.
         drafter: its name.
-        granted: bytes.
-        most: tokens.
-        asked: the context that the user asked for, which stays even if little can be drafted.
+        granted: bytes that the process may hold.
+        most: upper bound, in tokens.
+        asked: the context that the user requested, which is kept even if drafts must be shorter.
 
     Raises:
-        MemoryBudgetError: it does not hold what was asked for, or any context; names bytes and
-            options.
+        MemoryBudgetError: the requested context, or any, does not fit; names bytes and options.
 
     """
     room = granted - spare(granted)
@@ -285,6 +284,6 @@ def fitted(costs: Costs, drafter: str, granted: int, most: int, asked: int | Non
         advice += ", or take a smaller model"
     advice += costs.without_draft(needed, granted)
     raise MemoryBudgetError(
-        f"--memory: a context of {least} tokens needs {megabytes(needed)} MB, decoded plainly, and"
-        f" {megabytes(granted)} MB are granted: {advice}"
+        f"--memory: plain decoding with a context of {least} tokens needs {megabytes(needed)} MB,"
+        f" and {megabytes(granted)} MB are granted: {advice}"
     )

@@ -29,7 +29,7 @@ class Source:
         read_tokenizer: reads its tokenizer.
         admit: checks the file before a runtime opens it; raises BundleError.
         stated: sha256 by file from a bundle's manifest; empty without one.
-        max_context: tokens it was trained for; None if its file does not say.
+        max_context: context length it was trained for; None if its file does not say.
         kv_bytes_per_token: a lower bound; None if it is unknown until the model is loaded.
 
     """
@@ -54,7 +54,7 @@ class Pair:
     """A target and its draft, as files.
 
     Attributes:
-        where: what the user gave, for messages.
+        where: the path that the user gave, for messages.
         target, draft: the models; the draft may be None.
         bundle: the bundle that holds the target, or None.
         shared_tokenizer: True if both are known to have the same tokenizer.
@@ -114,7 +114,7 @@ def every_format(target: str | Path, draft: Path | None) -> dict[str, list[Sourc
 
 
 def _variants(path: str | Path, role: str) -> dict[str, list[Source]]:
-    """Return a file's model, or a bundle's, whose target may serve as a draft; by format."""
+    """Return the models of a file or bundle by role, one source per format."""
     if is_gguf(path):
         return {"target": [_gguf(Path(path), role)]}
     bundle = _bundle(path)

@@ -1,6 +1,6 @@
 """A draft model that can be unloaded under memory pressure, and loaded again later.
 
-Only speed depends on a draft model, so a text goes on without it; see ``memory.levels``.
+A draft model affects only speed, so decoding goes on without it; see ``memory.levels``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from edgedec.errors import BundleError, EdgedecError, RuntimeUnavailable, StateE
 
 
 class UnloadableModel:
-    """A model that can be unloaded and loaded again, when its sessions are empty.
+    """A model that can be unloaded, which empties its sessions, and loaded again.
 
     Args:
-        load: loads it.
+        load: loads the model.
 
     """
 
@@ -31,7 +31,7 @@ class UnloadableModel:
         self._sessions: list[UnloadableSession] = []
 
     def open(self, capacity: int) -> Session:
-        """See ``Model``; loads it if it is not."""
+        """See ``Model``; loads the model if it is unloaded."""
         session = self._loaded().open(capacity)
         kind = UnloadableSession
         if isinstance(session, Rehearsing):
@@ -42,10 +42,10 @@ class UnloadableModel:
         return self._sessions[-1]
 
     def load(self) -> None:
-        """Load it again, and open its sessions, unless it is loaded.
+        """Load the model again and open its sessions, unless it is loaded.
 
         Raises:
-            RuntimeUnavailable: that is no longer possible; it stays unloaded.
+            RuntimeUnavailable: it cannot be loaded again; it stays unloaded.
 
         """
         try:
@@ -68,11 +68,11 @@ class UnloadableModel:
         return self._model
 
     def forget(self, session: UnloadableSession) -> None:
-        """Leave a closed session out."""
+        """Remove a closed session."""
         self._sessions = [one for one in self._sessions if one is not session]
 
     def unload(self) -> None:
-        """Release caches and weights; what the sessions held is lost."""
+        """Release caches and weights; the sessions lose their contents."""
         for session in self._sessions:
             session.unload()
         self.close()
@@ -85,10 +85,10 @@ class UnloadableModel:
 
 
 class UnloadableSession:
-    """One of its sessions: empty, and unable to compute, while the model is unloaded.
+    """A session of an ``UnloadableModel``: empty and unable to compute while that is unloaded.
 
     Args:
-        model: forgets it when it is closed.
+        model: the model.
         inner: a session of the loaded model.
 
     """
@@ -110,7 +110,7 @@ class UnloadableSession:
             self._gone = True
 
     def reopen(self, model: Model) -> None:
-        """Open it again, empty, unless it is open."""
+        """Open the session again, empty, unless it is open."""
         if self._gone:
             self._inner, self._gone = model.open(self.capacity), False
 
@@ -127,12 +127,12 @@ class UnloadableSession:
         self._here().commit(path)
 
     def rollback(self, length: int) -> None:
-        """See ``Session``; there is nothing to do for an empty one that is unloaded."""
+        """See ``Session``; does nothing while unloaded, when the session is empty."""
         if length or not self._gone or self._closed:
             self._here().rollback(length)
 
     def fork(self, length: int) -> Session:
-        """See ``Session``; the other session is not unloaded with this one."""
+        """See ``Session``; the fork is not unloaded with this session."""
         return self._here().fork(length)
 
     def save(self, file: BinaryIO) -> None:
@@ -140,7 +140,7 @@ class UnloadableSession:
         self._here().save(file)
 
     def load(self, file: BinaryIO) -> None:
-        """See ``Session``; an unloaded one stays empty, and its text is read again."""
+        """See ``Session``; an unloaded session stays empty, and the text is read again later."""
         if not self._gone or self._closed:
             self._here().load(file)
 

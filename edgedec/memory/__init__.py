@@ -1,1 +1,1 @@
-"""Estimates memory, sizes caches to fit in it, and holds decoding to a limit."""
+"""Estimates memory, sizes caches to fit in it, and enforces a memory limit while decoding."""

@@ -1,16 +1,16 @@
-"""The one account of memory: all that decoding holds, part by part, in bytes.
+"""The memory model: everything that decoding holds, part by part, in bytes.
 
 SpecMemo's formula (2506.01206) for a target with a cache of C tokens and n drafted tokens a round::
 
     M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + 4 V (n + 1 - r) + 4 (n + 1) (C + n + 1)
               + S_t P + S_d P + drafter + sampler + text + tokenizer + process
 
-W is a model's weights and its runtime's own memory as measured after it read a chunk of a prompt
-and scored r rows, without the cache that this filled; KV is bytes per token, V the target's
-vocabulary. The fifth and sixth terms are rows of logits beyond those r, and a tree's attention
-bias. S is what a chunk of a prompt takes for each token of the cache, P the prompt's length. W also
-counts rows of mapped embeddings that the text may touch, a page for each token at most. Planning
-and loading both use this formula, and nothing else counts memory.
+W is a model's weights and its runtime's own memory, measured after it read a chunk of a prompt and
+scored r rows, without the cache that this filled; KV is bytes per token, V the target's vocabulary.
+The fifth and sixth terms are rows of logits beyond those r, and a tree's attention bias. S is the
+working memory of a prefill chunk per cached token, P the prompt's length. W also includes rows of
+mapped embeddings that the text may touch, at most a page per token. Planning and loading both use
+this formula, and nothing else estimates memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgedec.decoding import drafting
 from edgedec.decoding.sampling.sampler import sampler_bytes
 from edgedec.decoding.session_base import PREFILL_CHUNK
 
-# The policy that decides each round drafts at most this many tokens.
+# Most tokens that a policy drafts if it decides the length each round.
 AUTO_LENGTH = 16
 # Bytes of a logit, and of an entry of an attention bias.
 FLOAT_BYTES = 4
@@ -39,8 +39,8 @@ class ModelCosts:
         kv_bytes_per_token, max_context, vocab_size, scratch_bytes_per_token: as ``ModelInfo``.
         rows: rows of logits that ``held`` includes.
         unread: bytes of its mapped files that are not in memory yet.
-        scratch: bytes of a chunk's scratch that ``held`` includes. Logits of a pass are computed in
-            the same place.
+        scratch: working memory of a prefill chunk that ``held`` includes; the logits of a pass
+            share it.
 
     """
 
@@ -54,11 +54,11 @@ class ModelCosts:
     scratch: int = 0
 
     def workspace(self, read: int) -> int:
-        """Return the bytes that reading this many tokens in chunks takes beyond ``held``."""
+        """Return the working memory of prefilling this many tokens, beyond ``held``, in bytes."""
         return max(0, self.scratch_bytes_per_token * min(read, self.max_context) - self.scratch)
 
     def weights(self, context: int) -> int:
-        """Return the bytes that it holds without a cache after reading a text of this length."""
+        """Return its memory without a cache after a context of this length, in bytes."""
         return self.held + min(self.unread, _PAGE * context)
 
     def times(self, count: int) -> ModelCosts:
@@ -67,20 +67,20 @@ class ModelCosts:
 
     @property
     def without_cache(self) -> ModelCosts:
-        """The same model while its cache is empty and it computes nothing."""
+        """The costs of the model while its cache is empty and it computes nothing."""
         return replace(self, kv_bytes_per_token=0, scratch_bytes_per_token=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Shape of the decoding whose memory is counted.
+    """The decoding whose memory is estimated.
 
     Attributes:
-        context: tokens of a text, its prompt included.
+        context: tokens of prompt and output together.
         drafted: most drafted tokens of a round.
         drafters: names of the drafters whose tables are kept.
-        prompt: tokens of the context that are read in chunks; None is all.
-        sampled: whether tokens are drawn with noise; a greedy text needs none.
+        prompt: tokens of the context that are prefilled in chunks; None is all.
+        sampled: whether tokens are drawn with noise, which greedy decoding does not need.
 
     """
 
@@ -93,19 +93,19 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Memory of a way to decode, in bytes, part by part.
+    """Memory of a decoding configuration, in bytes, part by part.
 
     Attributes:
         target, draft: weights and the runtime's own memory.
         target_kv, draft_kv: caches when the context is full.
         rows: logits of one round.
         bias: attention bias of one round.
-        workspace: of a chunk of a prompt, with a full context.
+        workspace: working memory of a prefill chunk, with a full context.
         drafter: tables of a drafter without a model.
         sampler: noise, and scores of the rows of a round.
         text: the tokens themselves.
         tokenizer: vocabulary and merges.
-        process: the interpreter with the runtimes, which count towards a limit too.
+        process: the interpreter with the runtimes, which counts towards a limit as well.
 
     """
 
@@ -140,13 +140,13 @@ def account(
     process: int,
     tokenizer: int = 0,
 ) -> Account:
-    """Return the memory of decoding texts of one shape.
+    """Return the memory of decoding, part by part.
 
     Args:
         target, draft: the models; the draft's ``held`` is 0 if both roles are one loaded model.
         shape: what is decoded.
-        process: of the interpreter with the runtimes.
-        tokenizer: of the vocabulary, where ``process`` does not include it.
+        process: bytes of the interpreter with the runtimes.
+        tokenizer: bytes of the vocabulary, if ``process`` does not include it.
 
     """
     context, rows = shape.context, shape.drafted + 1
@@ -176,13 +176,13 @@ def account(
 
 
 def _read(shape: Shape) -> int:
-    """Return over how many cached tokens a whole chunk, or as many rows in rounds, is computed."""
+    """Return how many cached tokens a whole chunk, or as many rows in rounds, is computed over."""
     rounds = shape.context * (shape.drafted + 1) // PREFILL_CHUNK
     return shape.context if shape.prompt is None else max(min(shape.prompt, shape.context), rounds)
 
 
 def remembered(drafter: str, vocab_size: int, context: int) -> int:
-    """Return the bytes that a drafter and its parts keep outside models."""
+    """Return the memory of the tables of a drafter and its parts, outside models, in bytes."""
     info = drafting.info(drafter)
     own = vocab_size * info.vocab_bytes + context * info.context_bytes
     return own + sum(remembered(part, vocab_size, context) for part in info.parts)

@@ -9,7 +9,7 @@ from edgedec.decoding.session import ModelInfo
 from edgedec.errors import MemoryBudgetError
 
 _SMALLEST_CONTEXT = 16
-# Limits of a context, and advice where it is too short.
+# Limits of a context, and advice if a prompt exceeds one.
 TRAINED, MAX_CONTEXT, KV_MEMORY, MEMORY = "trained", "max_context", "kv_memory", "memory"
 _HELP = {
     TRAINED: "shorten it, the model was not trained for more",
@@ -25,7 +25,7 @@ class CachePlan:
 
     Attributes:
         capacity: tokens per session.
-        kv_bytes: of all sessions together, when full.
+        kv_bytes: bytes of all sessions together, when full.
         bound: the limit on the capacity: ``TRAINED``, ``MAX_CONTEXT`` or ``KV_MEMORY``.
 
     """
@@ -36,7 +36,7 @@ class CachePlan:
 
 
 def bound_by(bound: str) -> str:
-    """Return advice for a prompt longer than this limit."""
+    """Return advice for a prompt that exceeds this limit."""
     return _HELP[bound]
 
 
@@ -60,8 +60,7 @@ def plan_caches(
         kv_memory: bytes for both caches together; None sets no limit.
 
     Raises:
-        MemoryBudgetError: the limit does not hold even a short context, or not the
-            ``max_context`` that was asked for.
+        MemoryBudgetError: a short context, or the requested ``max_context``, exceeds the limit.
 
     """
     check_context(max_context, target.max_context, target.name)
@@ -86,13 +85,13 @@ def plan_caches(
 
 
 def _bytes_of(tokens: int, target: ModelInfo, draft: ModelInfo | None) -> int:
-    """Return the bytes of both caches for a text of this many tokens."""
+    """Return the bytes of both caches for this many tokens."""
     drafted = min(tokens, draft.max_context) * draft.kv_bytes_per_token if draft else 0
     return tokens * target.kv_bytes_per_token + drafted
 
 
 def _fitting(kv_memory: int, target: ModelInfo, draft: ModelInfo | None) -> int:
-    """Return the most tokens whose caches fit in ``kv_memory`` bytes."""
+    """Return how many tokens fit in caches of ``kv_memory`` bytes."""
     both = target.kv_bytes_per_token + (draft.kv_bytes_per_token if draft else 0)
     fits = kv_memory // both
     if draft is None or fits <= draft.max_context:

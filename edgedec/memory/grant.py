@@ -13,18 +13,18 @@ from edgedec.hardware.resident import resident_bytes
 AUTO = "auto"
 # Left for other programs.
 _MARGIN_SHARE, _LEAST_MARGIN = 1 / 16, 32_000_000
-# Share of a grant that a stated context leaves free, and the least bytes.
+# Spare memory that the choice of a context leaves: a share of the grant, at least these bytes.
 _SPARE_SHARE, _LEAST_SPARE = 1 / 64, 4_000_000
 
 
 def granting(memory: int | str, *, later: bool = False) -> Callable[[], int]:
-    """Return a function that returns the bytes granted now.
+    """Return a function that returns the number of bytes granted now.
 
     Args:
         memory: bytes, or ``AUTO`` for what this process holds and what its machine or control group
             has free, less a margin of a sixteenth.
-        later: half that margin, so that what was stated under the whole one still holds when other
-            programs have taken the other half.
+        later: use half that margin, so that a context chosen with the full margin still fits when
+            other programs have taken the other half.
 
     """
     if not isinstance(memory, str):
@@ -33,16 +33,16 @@ def granting(memory: int | str, *, later: bool = False) -> Callable[[], int]:
 
 
 def spare(granted: int) -> int:
-    """Return the bytes that a stated context leaves free of a grant.
+    """Return the bytes of a grant to leave free when a context is chosen.
 
-    A process comes to hold more than was measured when it opened its models (what a tokenizer
-    remembers, a server's first requests), and the context that was stated must hold all the same.
+    Later a process holds more than was measured when it opened its models (a tokenizer's cache, a
+    server's first requests), and the chosen context must still fit.
     """
     return max(_LEAST_SPARE, int(granted * _SPARE_SHARE))
 
 
 def with_spare(needed: int) -> int:
-    """Return the smallest grant that has this many bytes beside its spare ones."""
+    """Return the smallest grant that has this many bytes in addition to its spare ones."""
     return max(needed + _LEAST_SPARE, ceil(needed / (1 - _SPARE_SHARE)))
 
 

@@ -1,8 +1,9 @@
-"""Holds decoding to a number of bytes while it runs.
+"""Enforces a memory limit while decoding.
 
-Before a text, the account says which level of ``levels`` fits in the grant; every few rounds the
-process's resident memory is compared with the grant. Decoding that does not fit retreats level by
-level, and returns when there is room; a text is refused only if plain decoding does not fit.
+Before a request, the memory model says which level of ``levels`` fits in the grant; every few
+rounds the process's resident memory is compared with the grant. If it exceeds the grant, the guard
+retreats level by level, and returns when there is room; a request is refused only if plain decoding
+does not fit.
 """
 
 from __future__ import annotations
@@ -33,20 +34,19 @@ _PATIENCE = 2
 
 
 class MemoryGuard:
-    """Decides how much memory the rounds of a text may use.
+    """Decides how much memory the rounds of a request may use.
 
     Args:
-        grant: returns the bytes that the process may hold; asked before each text.
-        costs: of the models.
+        grant: returns the bytes that the process may hold; called before each request.
+        costs: memory of the models.
         levels: from the most memory to the least.
         target: returns the session that scores drafts.
-        fixed: sessions of every text, whose caches may be allocated between two; the target's
-            before the draft's.
+        fixed: the sessions that every request uses, whose caches may be allocated between two
+            requests; the target's before the draft's.
         read: returns the bytes that the process holds.
 
     Attributes:
-        notes: one line if the draft model was unloaded and cannot be loaded again; it was logged
-            as well.
+        notes: one line if the draft model was unloaded and cannot be loaded again; also logged.
 
     """
 
@@ -79,30 +79,30 @@ class MemoryGuard:
     def begin(
         self, context: int, metrics: Metrics, *, sampled: bool, prompt: int | None = None
     ) -> None:
-        """Prepare for a text.
+        """Prepare for a request.
 
         Args:
-            context: most tokens that it may have, its prompt included.
-            metrics: of the text.
-            sampled: whether tokens are drawn.
-            prompt: tokens of the prompt; None may be all.
+            context: most tokens of prompt and output together.
+            metrics: of the request.
+            sampled: whether tokens are drawn with noise.
+            prompt: tokens of the prompt; None is up to all of the context.
 
         Raises:
-            MemoryBudgetError: it does not fit, whatever is given up; names bytes and options.
+            MemoryBudgetError: it does not fit at any level; names bytes and options.
 
         """
         self._granted = self._grant()
         self._context, self._sampled, self._metrics = context, sampled, metrics
         costs, chosen = self._chosen(context, sampled=sampled, prompt=prompt)
-        if not self._take_back(chosen):
+        if not self._restore(chosen):
             costs, chosen = self._chosen(context, sampled=sampled, prompt=prompt)
         self._record = MemoryRecord(self._granted, costs[chosen].parts())
-        if metrics.memory is not None:  # the text goes on in another place
+        if metrics.memory is not None:  # the request continues at another place
             self._record.events = metrics.memory.events
         metrics.memory = self._record
         self._first, self._calm, self._patience = 0, 0, _PATIENCE
         if chosen != self._at:
-            self._go_to(chosen, "the text may need as much", costs[min(self._at, chosen)].total)
+            self._go_to(chosen, "the request may need it", costs[min(self._at, chosen)].total)
         self._first = chosen
         self._expected = max(self._expected, costs[chosen].total)
         self._allocate(context + self._costs.drafted + 1)
@@ -110,23 +110,23 @@ class MemoryGuard:
     def _chosen(
         self, context: int, *, sampled: bool, prompt: int | None
     ) -> tuple[list[Account], int]:
-        """Return each level's account for a text, and the number of the first that fits."""
+        """Return each level's account, and the index of the first level that fits."""
         costs = [
             self._costs.of(level, context, sampled=sampled, prompt=prompt) for level in self._levels
         ]
         chosen = self._first_that_fits(costs)
         if chosen is None or chosen > self._at:
-            release_free()  # reading a long prompt's text leaves megabytes in the heap
+            release_free()  # tokenising a long prompt leaves megabytes in the heap
             chosen = self._first_that_fits(costs)
         if chosen is None:
             others = self._others()
             raise self._refusal(costs[-1].total + others, others)
         return costs, chosen
 
-    def _take_back(self, at: int) -> bool:
-        """Load the draft model if a level needs it; if that fails, leave out all that need it."""
+    def _restore(self, at: int) -> bool:
+        """Load the draft model if a level needs it; if that fails, drop the levels that do."""
         try:
-            self._levels[at].take_back()
+            self._levels[at].restore()
         except RuntimeUnavailable as error:
             there = self.level
             self._levels = [level for level in self._levels if not level.weights]
@@ -141,16 +141,16 @@ class MemoryGuard:
         return next((n for n, one in enumerate(costs) if one.total <= room), None)
 
     def _others(self) -> int:
-        """Return the bytes that the process holds for what no account names."""
+        """Return the bytes that the process holds beyond the accounted ones."""
         return max(0, self._read() - self._accounted())
 
     def _accounted(self) -> int:
-        """Return the bytes that accounts named, without those of a draft model that is unloaded."""
+        """Return the accounted bytes, without those of an unloaded draft model."""
         draft = self._costs.draft
         return self._expected - (0 if draft is None or self.level.weights else draft.held)
 
     def _allocate(self, tokens: int) -> None:
-        """Reserve room for the whole text in caches that are allocated at once."""
+        """Reserve the whole context in caches that are allocated at once."""
         for session, costs in self._fixed:
             growing: object = session
             drafts = costs is self._costs.draft
@@ -162,7 +162,7 @@ class MemoryGuard:
             more = tokens - growing.allocated + 2 * session.length
             if self._read() + more * costs.kv_bytes_per_token > self._granted:
                 if drafts:
-                    continue  # its drafter knows what it holds
+                    continue  # its drafter tracks what it has cached
                 session.rollback(0)
             growing.reserve(tokens)
             release_free()
@@ -187,7 +187,7 @@ class MemoryGuard:
             return
         self._calm, self._patience = 0, 2 * self._patience
         while held + self._ahead() > self._granted and self._at + 1 < len(self._levels):
-            self._go_to(self._at + 1, "the process holds as much", held)
+            self._go_to(self._at + 1, "the process exceeds the grant", held)
             held = self._look()
         if held > self._granted * (1 + _TOLERANCE):
             self._free()
@@ -202,7 +202,7 @@ class MemoryGuard:
         self._calm = self._calm + 1 if held + self._ahead() + more <= self._granted else 0
         if self._calm >= self._patience:
             self._calm = 0
-            if self._take_back(self._at - 1):
+            if self._restore(self._at - 1):
                 self._go_to(self._at - 1, "there is room again", held)
 
     def _go_to(self, at: int, reason: str, held: int) -> None:
@@ -214,7 +214,7 @@ class MemoryGuard:
         )
 
     def _free(self) -> None:
-        self.level.give_back()
+        self.level.release()
         release_free()
 
     def _look(self) -> int:
@@ -223,7 +223,7 @@ class MemoryGuard:
         return held
 
     def _ahead(self) -> int:
-        """Return the bytes of the cache that the rounds until the next look may write."""
+        """Return the bytes of cache that rounds may write until the next check."""
         if isinstance(self._target(), Reserving):
             return 0
         limits = self.level.limits

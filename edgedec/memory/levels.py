@@ -1,9 +1,9 @@
-"""Steps of retreat when memory is short, in SpecMemo's order (2506.01206).
+"""Levels of retreat when memory is short, in SpecMemo's order (2506.01206).
 
 Shorter drafts, smaller trees, no cache of the draft model, none of its weights, the cheapest
-drafter, none. Each step keeps the target's session, and none can change the text: drafts decide its
-speed alone. Quantised keys and values of the target would change it, and an ONNX graph has one type
-of them, so they are no step: they are chosen when a model is exported or opened.
+drafter, none. Every level keeps the target's session, and none can change the text, since drafts
+only affect speed. Quantising the target's keys and values would change the text, and an ONNX graph
+has one type for them, so that is not a level: it is chosen when a model is exported or opened.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FULL = "everything"
 
 
 class Unloadable(Protocol):
-    """A draft model whose weights can be given back."""
+    """A draft model whose weights can be unloaded."""
 
     def unload(self) -> None: ...
 
     def load(self) -> None:
-        """Load it again unless it is loaded; RuntimeUnavailable if that is no longer possible."""
+        """Load it unless it is loaded; RuntimeUnavailable if that is no longer possible."""
         ...
 
 
@@ -50,8 +50,8 @@ class Level:
         limits: of a draft; None is the policy's own.
         model: whether the draft model keeps a cache.
         weights: whether it keeps its weights.
-        give_back: frees what the level does not use.
-        take_back: loads the draft model's weights if they are gone; raises RuntimeUnavailable.
+        release: frees what the level does not use.
+        restore: loads the draft model's weights if they are gone; raises RuntimeUnavailable.
 
     """
 
@@ -61,8 +61,8 @@ class Level:
     limits: DraftLimits | None = None
     model: bool = True
     weights: bool = True
-    give_back: Callable[[], None] = _nothing
-    take_back: Callable[[], None] = _nothing
+    release: Callable[[], None] = _nothing
+    restore: Callable[[], None] = _nothing
 
 
 def levels(
@@ -76,22 +76,22 @@ def levels(
     """Return the levels of a drafter, from the most memory to the least.
 
     Args:
-        drafters: several of one name if texts take turns; what they cannot give back stays counted.
+        drafters: one, or one per parallel request; tables that they cannot release stay counted.
         targets: returns the sessions that score their drafts.
         vocab_size: of the target.
-        most: drafted tokens of a round without a limit.
+        most: most drafted tokens of a round without a limit.
         draft: the draft model; None if there is none, or it stays loaded.
 
     """
     drafter = drafters[0]
-    full = Level(FULL, (drafter.name,), take_back=_nothing if draft is None else draft.load)
+    full = Level(FULL, (drafter.name,), restore=_nothing if draft is None else draft.load)
     if drafter.name == PLAIN:
         return [full]
     found = [full]
     trim = partial(_trim, targets)
     for name, limits in (("shorter drafts", _SHORTER), ("smaller drafts", _SMALLER)):
         if limits.nodes < most:
-            found.append(replace(full, name=name, limits=limits, give_back=trim))
+            found.append(replace(full, name=name, limits=limits, release=trim))
     small = replace(found[-1], limits=_SMALLER)
     if not isinstance(drafter, Evictable):
         return [*found, replace(small, name="plain decoding", limits=_NOTHING)]
@@ -100,8 +100,8 @@ def levels(
         return replace(
             small if keep else replace(small, limits=_NOTHING), name=name, drafters=keep,
             sources=frozenset(keep), model=False, weights=weights,
-            take_back=full.take_back if weights else _nothing,
-            give_back=partial(_give_back, targets, drafters, keep, None if weights else draft),
+            restore=full.restore if weights else _nothing,
+            release=partial(_release, targets, drafters, keep, None if weights else draft),
         )  # fmt: skip
 
     free = sorted(_without_model(drafter.name), key=lambda one: remembered(one, vocab_size, 1))
@@ -121,7 +121,7 @@ def _trim(targets: Callable[[], Sequence[Session]]) -> None:
             session.trim()
 
 
-def _give_back(
+def _release(
     targets: Callable[[], Sequence[Session]],
     drafters: Sequence[Drafter],
     keep: Sequence[str],
@@ -136,7 +136,7 @@ def _give_back(
 
 
 def _without_model(drafter: str) -> list[str]:
-    """Return the parts of a drafter that need no model, itself if it is one."""
+    """Return the parts of a drafter that need no model, or itself if it has no parts."""
     info = drafting.info(drafter)
     if info.parts:
         return list(dict.fromkeys(name for part in info.parts for name in _without_model(part)))
@@ -152,7 +152,7 @@ class Costs:
         process: the interpreter with the runtimes.
         tokenizer: as loaded.
         drafted: most drafted tokens of a round.
-        parallel: texts that are decoded by turns, each with tables of its own.
+        parallel: number of parallel requests, each with tables of its own.
 
     """
 
@@ -166,7 +166,7 @@ class Costs:
     def of(
         self, level: Level, context: int, *, sampled: bool, prompt: int | None = None
     ) -> Account:
-        """Return the account of a level, for a text of this many tokens."""
+        """Return the account of a level for a context of this many tokens."""
         drafted = self.drafted if level.limits is None else min(self.drafted, level.limits.nodes)
         draft = self.draft if level.weights else None
         if draft is not None and not level.model:
@@ -175,7 +175,7 @@ class Costs:
         return account(self.target, draft, shape, process=self.process, tokenizer=self.tokenizer)
 
     def without_draft(self, needed: int, granted: int) -> str:
-        """Return advice to leave the draft model out, where that is enough; else nothing."""
+        """Return advice to leave the draft model out if that is enough; otherwise empty."""
         held = 0 if self.draft is None else self.draft.held
         if not held or needed - held > granted:
             return ""

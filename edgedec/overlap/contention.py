@@ -1,4 +1,4 @@
-"""Lets a draft's thread rest where it takes more from the target than its drafts give."""
+"""Pauses the draft's thread while it slows the target by more than its drafts gain."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _FIRST, _LAST = 24, 1024
 _AT_REST, _AHEAD = 8, 16
 _SETTLES = 8
 _FORGET = 0.97
-# Share by which resting must be better: what is left out of its estimate is about a percent.
+# Relative speed-up that resting must promise; its estimate neglects about a percent.
 _MARGIN = 0.03
 
 
 class ContentionControl:
     """Decides by trials whether drafting ahead pays, round by round.
 
-    Passes of the target are slower while the draft computes on the same cores, memory or host. A
-    trial rests the draft for a few rounds: that shows how much slower. What the last rounds ahead
-    would have given at rest then follows without the noise of other text: a round that the draft
-    model drafted would have been a lone row, the others would have been as they were, and all of
-    them quicker.
+    The target's passes are slower while the draft computes on the same cores, memory or host. A
+    trial rests the draft for a few rounds and measures how much slower. The speed that the rounds
+    before would have had at rest is then computed, without the noise of different text: a round
+    drafted by the draft model would have been a single-row round, the others would have emitted the
+    same tokens, and all would have been faster.
 
     Attributes:
         resting: whether the draft rests in the next round.
@@ -40,11 +40,11 @@ class ContentionControl:
         """Learn from a round.
 
         Args:
-            tokens: emitted.
-            seconds: that it took.
-            lone_row_s: of the target's pass over one row now.
-            slowdown: of the target's passes now, relative to calibration.
-            by_model: whether the draft model drafted.
+            tokens: emitted tokens.
+            seconds: time of the round.
+            lone_row_s: current time of a single-row target pass, in seconds.
+            slowdown: current time of target passes relative to calibration.
+            by_model: whether the draft model made the draft.
 
         """
         self._round += 1

@@ -1,4 +1,4 @@
-"""The drafter that hands out lookahead drafts, and the engine that overlaps them."""
+"""A drafter that returns what was drafted ahead, and the engine that overlaps it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ from edgedec.overlap.lookahead_node import LookaheadNode
 _FORGET = 0.95
 # Prior of acceptance: seven of the first ten drafted tokens.
 _TRUST = 7.0, 10.0
-# Share of a token's worth that is lost by not waiting for it. Found by replay with drafts of 0.05
-# to 0.5 of the target's time: a share of 1 costs up to a tenth of the speed, 0 a twentieth.
+# Share of a drafted token's value that is lost by not waiting for it. Found by replay with draft
+# models of 0.05 to 0.5 of the target's time: a share of 1 costs up to a tenth of the speed, 0 a
+# twentieth.
 _LOST = 0.3
-# Rounds in a row whose policy ignores the draft, and rounds that the draft then rests: drafting may
-# slow the target, and it takes power.
+# Consecutive rounds in which the policy declines the draft before it rests, and the rounds that it
+# then rests: drafting may slow the target, and it takes power.
 _GIVE_UP, _REST = 16, 48
 
 
@@ -54,11 +55,11 @@ def log_failure(error: BaseException) -> None:
 
 
 class WaitLimit:
-    """The longest wait for a draft that pays: the time that its token is worth.
+    """The longest wait for a drafted token that pays off.
 
-    A wait of t seconds costs the tokens that t seconds bring; one more drafted token brings its
-    chance of acceptance. The alternative is PEARL's pre-verify: the target scores what there is,
-    the root alone if need be, while the draft goes on, so only a part of the token's worth is lost.
+    Waiting t seconds costs the tokens that could be emitted in that time; one more drafted token
+    gains its acceptance probability. The alternative is PEARL's pre-verify: the target scores the
+    draft so far, or only the root, while the draft goes on, so only a part of the gain is lost.
     """
 
     def __init__(self) -> None:
@@ -66,14 +67,14 @@ class WaitLimit:
         self._tokens = self._seconds = 0.0
 
     def seconds(self, depth: int) -> float:
-        """Return the seconds that one more token after ``depth`` drafted ones is worth."""
+        """Return how long to wait for one more token after ``depth`` drafted ones, in seconds."""
         if not self._seconds:
             return 0.0
         chance = self._right / self._tried
         return _LOST * chance ** (depth + 1) * self._seconds / self._tokens
 
     def observe(self, feedback: RoundFeedback, seconds: float) -> None:
-        """Record a round's feedback and its seconds."""
+        """Record a round's feedback and its time in seconds."""
         self._tokens = _FORGET * self._tokens + len(feedback.kept)
         self._seconds = _FORGET * self._seconds + seconds
         accepted, drafted = feedback.verdict.accepted, feedback.draft.drafted
@@ -87,11 +88,11 @@ class LookaheadDrafter:
 
     Args:
         ahead: the draft's thread.
-        clock: for everything that waits.
-        name: the drafter's.
-        lookup: the drafter asked before the model; None for the model alone.
-        on_failure: called once per text if the draft fails in the middle of it; the text continues
-            without a draft, and the next one tries again.
+        clock: for all waiting.
+        name: the drafter's name.
+        lookup: the drafter tried before the model; None for the model alone.
+        on_failure: called once per request if the draft fails; the request continues without a
+            draft, and the next one tries again.
 
     """
 
@@ -106,20 +107,20 @@ class LookaheadDrafter:
     ) -> None:
         self.name = name
         self.ahead = ahead
-        # Ends the thread when an engine is dropped or the program ends in the middle of a text: a
-        # thread inside a runtime's code at interpreter exit crashes the process.
+        # Ends the thread if an engine is dropped or the program ends during a request: a thread
+        # inside a runtime's code at interpreter exit crashes the process.
         weakref.finalize(self, ahead.close)
         self._clock, self._lookup, self._on_failure = clock, lookup, on_failure
         self._patience, self._contention = WaitLimit(), ContentionControl()
         self._round: tuple[RoundFeedback, float] | None = None
         self._root = LookaheadNode(0)
-        self._told = False
+        self._reported = False
         self._began = self._busy_s = 0.0
         self._since, self._declined = 0.0, 0
         self.reuse_hits, self.overlapped_s = 0, 0.0
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        self._root, self._told, self._declined = self.ahead.begin(sampler), False, 0
+        self._root, self._reported, self._declined = self.ahead.begin(sampler), False, 0
         self._since, self.reuse_hits, self.overlapped_s = self.ahead.busy_s, 0, 0.0
         if self._lookup is not None:
             self._lookup.begin(prompt, sampler)
@@ -132,15 +133,15 @@ class LookaheadDrafter:
         self.ahead.rest(now=resting or self._contention.resting or limits.nodes < 1)
         draft = Draft(TokenTree(root), source=ModelDrafter.name)
         if self._lookup is not None:
-            # A rival without a draft yet does not count.
-            asked = go_on if self._root.computed else _without_rivals(go_on)
-            draft = self._lookup.propose(root, limits, asked, streams)
+            # A rival that has no draft yet does not count.
+            decide = go_on if self._root.computed else _without_rivals(go_on)
+            draft = self._lookup.propose(root, limits, decide, streams)
             if draft.drafted:
                 self.ahead.add(self._root, draft.tree.tokens[1:])
         if self.ahead.failure is not None:
-            self._tell(self.ahead.failure)
+            self._report_failure(self.ahead.failure)
         elif not draft.drafted:
-            draft = self._thought(root, limits, go_on, coupled=streams.coupled)
+            draft = self._drafted_ahead(root, limits, go_on, coupled=streams.coupled)
         self._busy_s = self.ahead.busy_s
         return draft
 
@@ -155,7 +156,7 @@ class LookaheadDrafter:
         self._round = feedback, seconds
 
     def weigh(self, policy: DraftPolicy) -> None:
-        """Learn what drafting ahead took from the target in the last round, if that is known."""
+        """Learn how much drafting ahead slowed the target in the last round, if that is known."""
         last, self._round = self._round, None
         lone_row_s, slowdown = policy.lone_row_s, policy.slowdown
         if last is None or lone_row_s is None or slowdown is None:
@@ -183,14 +184,18 @@ class LookaheadDrafter:
     def close(self) -> None:
         self.ahead.close()
 
-    def _thought(self, root: int, limits: DraftLimits, go_on: GoOn, *, coupled: bool) -> Draft:
-        """Return the draft's first choices below the root, as far as known and wanted."""
+    def _drafted_ahead(
+        self, root: int, limits: DraftLimits, go_on: GoOn, *, coupled: bool
+    ) -> Draft:
+        """Return the chain of most likely tokens drafted ahead, as far as available and wanted."""
         tree, node = TokenTree(root), self._root
         length = min(limits.nodes, limits.depth)
         token = (lambda: _first(node).token) if coupled else None
         offer = Offer(ModelDrafter.name, lambda: node.confidence, lambda: node.entropy, token)
         leaf = 0
-        while leaf < length and self._known(node, leaf) and go_on(DraftStep(offer, leaf, leaf)):
+        while (
+            leaf < length and self._is_drafted(node, leaf) and go_on(DraftStep(offer, leaf, leaf))
+        ):
             node = _first(node)
             leaf = tree.add(node.token, leaf)
         if leaf:
@@ -199,8 +204,8 @@ class LookaheadDrafter:
             self._declined += 1
         return Draft(tree, source=ModelDrafter.name)
 
-    def _known(self, node: LookaheadNode, depth: int) -> bool:
-        """Return whether the draft knows the next token; waits for it while that pays."""
+    def _is_drafted(self, node: LookaheadNode, depth: int) -> bool:
+        """Return whether the next token has been drafted, after waiting for it while that pays."""
         ahead, clock = self.ahead, self._clock
         give_up = clock.now() + self._patience.seconds(depth)
         while node.ranked is None:
@@ -210,9 +215,9 @@ class LookaheadDrafter:
                 break
         return bool(node.ranked)
 
-    def _tell(self, error: BaseException) -> None:
-        if not self._told:
-            self._told = True
+    def _report_failure(self, error: BaseException) -> None:
+        if not self._reported:
+            self._reported = True
             self._on_failure(error)
 
 
@@ -233,14 +238,14 @@ class OverlappedEngine(PinnedEngine):
         drafter: a ``LookaheadDrafter``, owned by this engine from now on.
         policy: decides how much of the available draft to verify.
         rule: one whose text does not depend on the drafts: ``coupling`` or ``match``.
-        clock: the drafter's.
+        clock: the drafter's clock.
         cores: cores of the caller's thread while it decodes; None is any.
         apart: whether the draft has cores or a device of its own. If not, and the target's weights
             are streamed, it drafts while they load and begins no pass while they are used (LLMCad,
             2309.04255).
 
     Raises:
-        InputError: the rule's text depends on the draft, and so on time.
+        InputError: with this rule the text depends on the drafts, and so on timing.
 
     """
 
@@ -266,7 +271,7 @@ class OverlappedEngine(PinnedEngine):
         self._streamed = target if shared and isinstance(target, StreamedSession) else None
 
     @contextmanager
-    def around_text(self, metrics: Metrics) -> Iterator[None]:
+    def around_request(self, metrics: Metrics) -> Iterator[None]:
         if self._streamed is not None:
             self._streamed.watch(self._heed)
         try:

@@ -20,21 +20,22 @@ from edgedec.overlap.lookahead_tree import DraftPassTimes, LookaheadTree
 
 
 class Lookahead:
-    """Owner of a draft session that grows a ``LookaheadTree`` below the last token, pass by pass.
+    """Grows a ``LookaheadTree`` below the last token, pass by pass, in a thread of its own.
 
-    The scheduler's thread calls its methods. None of them waits for a pass; their messages reach
-    the draft's thread in order. Results are read from the ``LookaheadNode`` that ``begin``
-    returned, while it grows: that, ``news`` and a few figures are all that the two threads share.
+    The engine's thread calls its methods. None of them waits for a pass; their messages reach the
+    draft's thread in order. Results are read from the ``LookaheadNode`` that ``begin`` returned,
+    while it grows: the two threads share only that, ``news`` and a few figures.
 
     Args:
-        parts: with a draft model; if ``draft_branches`` is 1, the tree does not branch.
-        clock: for everything that waits.
-        name: of the drafter.
-        cores: of the draft's thread; None is any.
+        parts: with a draft model, whose session it owns from then on; if ``draft_branches`` is 1,
+            the tree does not branch.
+        clock: for all waiting.
+        name: the drafter's name.
+        cores: cores of the draft's thread; None is any.
 
     Attributes:
-        news: set when there may be something new, or nothing more will come.
-        failure: the error that stopped the draft in this text, or None.
+        news: set when there may be a new token, or none will come.
+        failure: the error that stopped drafting in this request, or None.
 
     Raises:
         InputError: there is no draft model, or it drafts by text.
@@ -60,20 +61,20 @@ class Lookahead:
         self._clock, self._branches = clock, parts.draft_branches
         self._calibration, self._times = RankCalibration(), DraftPassTimes()
         self._tree: LookaheadTree | None = None
-        self._paused = self._resting = self._still = False
-        # Seconds computed, and when the current pass began; one tuple, so that both are consistent.
+        self._paused = self._resting = self._exhausted = False
+        # Seconds computed so far, and the start of the current pass, replaced together.
         self._busy: tuple[float, float | None] = 0.0, None
         self.news = clock.signal()
         self.failure: BaseException | None = None
         self._worker = Worker(clock, f"draft {name}", self._grow, self._fail, cores)
 
-    # -- for the scheduler ----------------------------------------------------------------------
+    # -- called from the engine's thread --------------------------------------------------------
 
     def begin(self, sampler: Sampler) -> LookaheadNode:
-        """Begin a text, whose prompt the sampler holds; return the root to read from."""
+        """Begin a request, whose prompt the sampler holds; return the root to read from."""
         root = LookaheadNode(sampler.history[-1])
         self.failure = None
-        self._still = False
+        self._exhausted = False
         self._worker.post(partial(self._begin, sampler.twin(), root))
         self._stop()
         return root
@@ -83,7 +84,7 @@ class Lookahead:
 
         A pass that only serves abandoned branches is interrupted.
         """
-        self._still = False
+        self._exhausted = False
         self._worker.post(partial(self._advance, root, tuple(kept)))
         tree = self._tree
         computing = () if tree is None else tree.computing
@@ -95,11 +96,11 @@ class Lookahead:
         self._worker.post(partial(self._add, root, tuple(tokens)))
 
     def pause(self) -> None:
-        """Begin no further pass; quick, from any thread."""
+        """Start no further pass; may be called from any thread, and returns at once."""
         self._paused = True
 
     def resume(self) -> None:
-        """Go on after ``pause``; quick, from any thread."""
+        """Go on after ``pause``; may be called from any thread, and returns at once."""
         if self._paused:
             self._paused = False
             self._worker.wake()
@@ -116,7 +117,7 @@ class Lookahead:
         self._stop()
 
     def end(self) -> None:
-        """End the text: idle until ``begin``."""
+        """End the request: idle until ``begin``."""
         self._worker.post(self._forget)
         self._stop()
 
@@ -127,14 +128,14 @@ class Lookahead:
 
     @property
     def busy_s(self) -> float:
-        """Seconds that the draft has computed so far, in all texts."""
+        """Time that the draft has computed so far, in all requests, in seconds."""
         total, since = self._busy
         return total if since is None else total + self._clock.now() - since
 
     def expected_s(self, node: LookaheadNode) -> float:
-        """Return the seconds until the token after a node may be known; inf if it never will be."""
+        """Return the seconds until the token after a node may be drafted; inf if never."""
         tree = self._tree
-        held = self._paused or self._resting or self._still
+        held = self._paused or self._resting or self._exhausted
         if held or tree is None or not self._times.known:
             return inf
         since, pass_s = self._busy[1], self._times.at(1)
@@ -168,7 +169,7 @@ class Lookahead:
         if tree is None or self._paused or self._resting:
             return False
         if self._follower.make_room(1) < 1:  # the session cannot hold the text
-            self._still = True
+            self._exhausted = True
             return False
         began, (total, _) = self._clock.now(), self._busy
         self._busy = total, began
@@ -179,7 +180,7 @@ class Lookahead:
             rows = tree.grow(self._times)
             if rows:
                 self._times.observe(rows, self._clock.now() - began)
-            self._still = not rows
+            self._exhausted = not rows
             return rows > 0
         finally:
             self._busy = total + self._clock.now() - began, None
@@ -211,17 +212,16 @@ Job = Callable[[], object]
 class Worker:
     """One thread that runs jobs in the order they were posted, and ``idle`` the rest of the time.
 
-    Nobody waits for a draft's result: drafting goes on until the outcome arrives. So jobs are
-    messages that return nothing, and exceptions go to ``failed`` in the worker's thread, which then
-    goes on.
+    No caller waits for a job's result, so jobs are messages that return nothing, and exceptions go
+    to ``failed`` in the worker's thread, which then goes on.
 
     Args:
         clock: provides the thread and its signals.
-        name: of the thread.
+        name: the thread's name.
         idle: called repeatedly while it returns True; after False the thread waits for a job.
         failed: called with any exception of a job or ``idle`` but ``Interrupted``: the job that
             interrupted the pass is already posted.
-        cores: of the thread; None is any.
+        cores: cores of the thread; None is any.
 
     Raises:
         RuntimeUnavailable: this process may not use these cores.

@@ -1,4 +1,4 @@
-"""A possible next token, written by the draft's thread and read by the scheduler's."""
+"""A possible next token, written by the draft's thread and read by the engine's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class LookaheadNode:
 
     Attributes:
         token: its id.
-        above: its parent; None at the beginning of what is remembered.
+        above: its parent; None for the oldest node that is kept.
         chance: probability that the text takes it, given that the text reaches ``above``.
-        ranked: the draft's choices for the next token, best first; None until computed.
+        ranked: the draft's most likely next tokens, best first; None until computed.
         scores: logits of the draft's best next tokens, descending.
         others: next tokens that another drafter proposed.
 
@@ -43,7 +43,7 @@ class LookaheadNode:
 
     @property
     def confidence(self) -> float:
-        """Probability of the draft's first choice for the next token, among its best tokens."""
+        """Probability of the draft's most likely next token, among its best tokens."""
         return 1 / sum(self._weights())
 
     @property

@@ -1,13 +1,13 @@
 """The draft's continuations of the last known token, grown best first.
 
-A node's value is the chance that the target's text passes through it, estimated from the draft's
-own choices, which are drawn with the target's noise if the rule couples them. This single measure
-covers both PEARL's post-verify (2408.11850: assume that everything being verified is right, and go
-on below it) and Mirror-SD's reuse (also expand likely corrections, the draft's own top-k), each in
-proportion to its chance.
+A node's value is the probability that the target's text passes through it, estimated from the
+draft's own choices, which are drawn with the target's noise if the rule couples them. This single
+measure covers both PEARL's post-verify (2408.11850: assume that everything being verified is right,
+and go on below it) and Mirror-SD's reuse (also expand likely corrections, the draft's own top-k),
+each in proportion to its probability.
 
-Nothing is dropped when the text moves on: the root moves down the same pending tree, whether the
-draft had foreseen the token or not, so keys and values on the way stay computed.
+Nothing is dropped when the text advances: the root moves down the same pending tree, whether the
+draft had predicted the token or not, so keys and values on the path stay computed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _MOST = 64
 _FORKS = 28
 # Most nodes computed in one pass.
 _WIDEST = 16
-# A node with a lower chance than this is not worth a pass.
+# A node with a lower probability than this is not worth a pass.
 _LEAST = 0.05
-# A further row delays everything below the best one. So it must bring this many times as much for
-# its time (found by replay: 1.6 times plain decoding instead of 1.45, with a draft at a third of
-# the target's time).
+# A further row delays everything below the best one, so its value per time must be this many times
+# as high (found by replay: 1.6 times plain decoding instead of 1.45, with a draft at a third of the
+# target's time).
 _PATIENT = 4.0
-# The chance that a token copied from earlier text is right.
+# The probability that a token copied from earlier text is right.
 _COPIED = 0.8
 # A further row takes about 0.15 of the first one's time if a pass reads the weights once.
 _MORE = 0.15
@@ -46,8 +46,8 @@ _MORE = 0.15
 class DraftPassTimes:
     """Times of the draft's passes by rows: medians of the last few.
 
-    A new width is guessed from the nearest measured one; before the first pass, the unit is a pass
-    over one row.
+    A new width is extrapolated from the nearest measured one; before the first pass, the unit is a
+    single-row pass.
     """
 
     def __init__(self) -> None:
@@ -67,11 +67,11 @@ class DraftPassTimes:
         return bool(self._met)
 
     def pays(self, rows: int, value: float) -> bool:
-        """Return whether one more row brings as much for its time as the first one does.
+        """Return whether one more row has as much value per time as the first one.
 
         Args:
-            rows: of the pass without it.
-            value: of the row, as a share of the first one's.
+            rows: rows of the pass without it.
+            value: value of the row, relative to the first one's.
 
         """
         return value * self.at(1) >= self.at(rows + 1) - self.at(rows)
@@ -89,21 +89,21 @@ def _guess(rows: int) -> float:
 
 
 class LookaheadTree:
-    """The lookahead tree of one text; used by one thread.
+    """The lookahead tree of one request; used by one thread.
 
     The session's pending tree is rooted at the base, where the sampler's history ends. It keeps
     abandoned branches until it is full; then it is rebuilt at the root. Distributions below the
-    root are remembered; a node's ancestors are computed again with the first pass that needs them.
+    root are kept; a node's ancestors are computed again with the first pass that needs them.
 
     Args:
-        follower: of the draft's session; begun with this text.
-        sampler: this thread's own, of the same text and seed.
-        root: the last token known.
+        follower: keeps the draft's session; begun with this request.
+        sampler: this thread's own, with the same text and seed.
+        root: the last known token.
         calibration: statistics of the draft's choices.
         branches: of the draft's ``Capabilities``.
 
     Attributes:
-        computing: the nodes that the running pass is for.
+        computing: the nodes that the current pass computes.
 
     """
 
@@ -152,11 +152,11 @@ class LookaheadTree:
             return 0
         if not self._fits(wanted):
             if self._branching and self._root is self._nodes[0]:
-                return 0  # everything pending is below the root
-            self._replant()
+                return 0  # all pending nodes are below the root
+            self._rebuild()
             if not self._fits(wanted):
                 return 0  # the session is full
-        self._plant(wanted)
+        self._append(wanted)
         self.computing = wanted
         try:
             rows = self._follower.rows(self._tree)
@@ -196,7 +196,7 @@ class LookaheadTree:
             if -value < _LEAST:
                 break
             if node.ranked is None:
-                # A row below another row of this pass saves a pass; beside it, it delays the next.
+                # A row below another row of this pass saves a pass; a sibling delays the next one.
                 share = value / first if found else 0.0
                 share = share if node.above in found else share / _PATIENT
                 if found and not times.pays(len(found), share):
@@ -235,7 +235,7 @@ class LookaheadTree:
             missing.update(dict.fromkeys(reversed(path)))
         return list(missing)
 
-    def _plant(self, wanted: Sequence[LookaheadNode]) -> None:
+    def _append(self, wanted: Sequence[LookaheadNode]) -> None:
         for node in self._missing(wanted):
             assert node.above is not None, "only the base has nothing above it"
             self._indices[node] = self._tree.add(node.token, self._indices[node.above])
@@ -243,8 +243,8 @@ class LookaheadTree:
             self._forks += node.above in self._inner
             self._inner.add(node.above)
 
-    def _replant(self) -> None:
-        """Commit the path to the root, forget the rest, and go on from there."""
+    def _rebuild(self) -> None:
+        """Commit the path to the root, drop the other nodes, and go on from there."""
         path: list[LookaheadNode] = []
         node = self._root.above
         while node is not None:
@@ -273,7 +273,7 @@ class LookaheadTree:
 
 
 def _child(node: LookaheadNode, token: int, chance: float) -> LookaheadNode:
-    """Return the child with a token the draft chose, an existing one if there is one."""
+    """Return the child with a token that the draft chose: an existing one, or a new one."""
     known = node.below(token)
     if known is None:
         return LookaheadNode(token, node, chance)

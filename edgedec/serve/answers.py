@@ -9,7 +9,7 @@ from typing import Any
 
 from edgedec.decoding.emission import Emission
 from edgedec.generation.result import Generation
-from edgedec.serve.asked import Asked
+from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.tools import Calls
 from edgedec.text.tokenizer import Tokenizer
 
@@ -39,25 +39,27 @@ class Writer:
     """Writes the answer to one request.
 
     Args:
-        asked: the request.
+        parsed: the request.
         tokenizer: of the model.
         name: the model's id.
         chat: whether it is a chat's.
 
     """
 
-    def __init__(self, asked: Asked, tokenizer: Tokenizer, name: str, *, chat: bool) -> None:
-        self._asked, self._tokenizer, self._chat = asked, tokenizer, chat
+    def __init__(
+        self, parsed: ParsedRequest, tokenizer: Tokenizer, name: str, *, chat: bool
+    ) -> None:
+        self._parsed, self._tokenizer, self._chat = parsed, tokenizer, chat
         kind = "chat.completion" if chat else "text_completion"
         self._head = {
             "id": f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}",
-            "object": f"{kind}.chunk" if chat and asked.stream else kind,
+            "object": f"{kind}.chunk" if chat and parsed.stream else kind,
             "created": int(time()),
             "model": name,
         }
-        self._calls = [Calls(asked.tools) if asked.tools else None for _ in asked.works]
-        self._begun = [False] * len(asked.works)
-        self._lengths = [0] * len(asked.works)
+        self._calls = [Calls(parsed.tools) if parsed.tools else None for _ in parsed.works]
+        self._begun = [False] * len(parsed.works)
+        self._lengths = [0] * len(parsed.works)
         self._results: list[Generation] = []
 
     # -- in chunks -------------------------------------------------------------------------------
@@ -68,10 +70,10 @@ class Writer:
         calls = self._calls[choice]
         if calls is not None:
             text = calls.push(text)
-        if not text and not self._asked.pieces and not self._asked.logprobs:
+        if not text and not self._parsed.pieces and not self._parsed.logprobs:
             return None
         chunk = self._chunk(choice, text, self._logprobs(choice, events), None)
-        if self._asked.pieces:
+        if self._parsed.pieces:
             chunk["edgedec"] = {"pieces": [[event.text, event.source] for event in events]}
         return chunk
 
@@ -98,7 +100,7 @@ class Writer:
 
     def usage(self) -> Chunk | None:
         """Return the chunk with the tokens of the whole request, if it was asked for."""
-        if not self._asked.usage:
+        if not self._parsed.usage:
             return None
         return {**self._head, "choices": [], "usage": self._usage()}
 
@@ -120,7 +122,7 @@ class Writer:
         self._results = list(results)
         choices = [self._choice(place, result) for place, result in enumerate(results)]
         ours = [figures(result) for result in results]
-        if self._asked.pieces:
+        if self._parsed.pieces:
             for own, result in zip(ours, results, strict=True):
                 own["pieces"] = [[event.text, event.source] for event in result.events]
         answer = {**self._head, "choices": choices, "usage": self._usage()}
@@ -152,9 +154,9 @@ class Writer:
         return _REASONS.get(result.finish_reason, "length")
 
     def _usage(self) -> dict[str, Any]:
-        prompts = [len(work.prompt) for work in self._asked.works]
+        prompts = [len(work.prompt) for work in self._parsed.works]
         # Texts after one prompt count it once, as the API does.
-        distinct = {tuple(work.prompt) for work in self._asked.works}
+        distinct = {tuple(work.prompt) for work in self._parsed.works}
         prompt = sum(map(len, distinct)) if self._chat else sum(prompts)
         written = sum(len(result.events) for result in self._results)
         cached = self._results[0].metrics.reused_tokens if self._results else 0
@@ -166,7 +168,7 @@ class Writer:
         }
 
     def _logprobs(self, choice: int, events: Sequence[Emission]) -> dict[str, Any] | None:
-        if not self._asked.logprobs:
+        if not self._parsed.logprobs:
             return None
         if self._chat:
             return {"content": [self._entry(event) for event in events], "refusal": None}

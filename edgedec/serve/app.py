@@ -14,15 +14,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from edgedec.serve import asked as asking
-from edgedec.serve import errors, messages, page
+from edgedec.serve import errors, messages, page, parsing
 from edgedec.serve.answers import Writer
-from edgedec.serve.asked import Asked
 from edgedec.serve.body import Body, parsed
 from edgedec.serve.errors import ApiError
 from edgedec.serve.events import EventStream, all_of, unless_left
 from edgedec.serve.guard import Guard
 from edgedec.serve.model import Served
+from edgedec.serve.parsing import ParsedRequest
 from edgedec.serve.ticket import Ticket
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -133,13 +132,13 @@ class Routes:
     # -- texts -----------------------------------------------------------------------------------
 
     async def completions(self, request: Request) -> Response:
-        return await self._answer(request, asking.completion, chat=False)
+        return await self._answer(request, parsing.completion, chat=False)
 
     async def chat(self, request: Request) -> Response:
-        return await self._answer(request, asking.chat, chat=True)
+        return await self._answer(request, parsing.chat, chat=True)
 
     async def _answer(
-        self, request: Request, read: Callable[..., Asked], *, chat: bool
+        self, request: Request, read: Callable[..., ParsedRequest], *, chat: bool
     ) -> Response:
         fields = await self._fields(request)
         name = fields.get("model")
@@ -147,20 +146,20 @@ class Routes:
             raise ApiError(400, "model: expected the model's id", param="model")
         self._served.check_name(name)
         if not chat and _is_short(request):
-            asked = read(fields, self._served.tokenizer, self._limits)
+            parsed = read(fields, self._served.tokenizer, self._limits)
         else:  # templates and tokenizers take a moment: the other clients' tokens go on meanwhile
-            asked = await asyncio.to_thread(read, fields, self._served.tokenizer, self._limits)
-        for work in asked.works:
+            parsed = await asyncio.to_thread(read, fields, self._served.tokenizer, self._limits)
+        for work in parsed.works:
             self._served.check_prompt(work.prompt)
-        await self._served.compiler.prepare(asked.works)
-        writer = Writer(asked, self._served.tokenizer, self._settings.name, chat=chat)
+        await self._served.compiler.prepare(parsed.works)
+        writer = Writer(parsed, self._served.tokenizer, self._settings.name, chat=chat)
         ticket = Ticket(
-            asked.works,
+            parsed.works,
             timeout_s=self._limits.text_s,
-            most_unread=self._limits.unread_tokens if asked.stream else None,
+            most_unread=self._limits.unread_tokens if parsed.stream else None,
         )
         self._served.turns.submit(ticket)
-        if not asked.stream:
+        if not parsed.stream:
             return JSONResponse(writer.whole(await all_of(request, ticket)))
         try:
             first = await unless_left(request, ticket)

@@ -170,7 +170,7 @@ class Turns:
 
     def _unread(self, ticket: Ticket) -> int:
         prompt = ticket.works[ticket.choice].prompt
-        return max(0, len(prompt) - 1 - self._pipeline.engine.texts.shared(prompt))
+        return max(0, len(prompt) - 1 - self._pipeline.engine.pool.shared_prefix(prompt))
 
     def _note_read(self, ticket: Ticket, left: int) -> None:
         read, ticket.to_read = (ticket.to_read or 0) - left, left

@@ -38,8 +38,8 @@ class Misuse(Comparisons):
         expect(CapacityExceeded, lambda: session.forward(TokenTree.chain(tokens[:3])), f"{room} 3:")
         most = model.info.max_context
         for capacity in (0, most + 1):
-            told = f"expected a capacity of 1..{most} tokens, got {capacity}: "
-            expect(CapacityExceeded, lambda c=capacity: model.open(c), told)  # type: ignore[misc]
+            message = f"expected a capacity of 1..{most} tokens, got {capacity}: "
+            expect(CapacityExceeded, lambda c=capacity: model.open(c), message)  # type: ignore[misc]
         self.check_next(model, session, tokens)
 
     def test_more_branches_than_it_verifies_change_nothing(self, model: Model) -> None:
@@ -59,8 +59,8 @@ class Misuse(Comparisons):
             self.logits(session, tree, width + 1)
         else:
             limit = "a chain" if most == 1 else f"at most {most} branches"
-            told = f"expected {limit}, got a tree of {most + 1}"
-            expect(StateError, lambda: session.forward(tree, width + 1), told)
+            message = f"expected {limit}, got a tree of {most + 1}"
+            expect(StateError, lambda: session.forward(tree, width + 1), message)
             expect(StateError, lambda: session.commit([0, width + 1]))  # not computed
             session.commit([0])
             tokens.append(words[0])
@@ -99,10 +99,10 @@ class Misuse(Comparisons):
         session.prefill(tokens)
         last = model.info.vocab_size - 1
         for bad in (-1, last + 1):
-            told = f"expected token ids 0..{last}, got {bad}: "
-            expect(StateError, lambda bad=bad: session.prefill([bad]), told)  # type: ignore[misc]
+            message = f"expected token ids 0..{last}, got {bad}: "
+            expect(StateError, lambda bad=bad: session.prefill([bad]), message)  # type: ignore[misc]
             tree = TokenTree(bad)
-            expect(StateError, lambda tree=tree: session.forward(tree), told)  # type: ignore[misc]
+            expect(StateError, lambda tree=tree: session.forward(tree), message)  # type: ignore[misc]
         self.check_next(model, session, tokens)
 
     def test_interrupted_and_used_again(self, model: Model) -> None:

@@ -18,9 +18,9 @@ class Saving(Comparisons):
         session, other = model.open(64), model.open(48)
         session.prefill(tokens)
         if not model.capabilities.snapshot:
-            told = "expected a session with snapshots, got one without: "
-            expect(StateError, lambda: session.save(io.BytesIO()), told)
-            expect(StateError, lambda: session.load(io.BytesIO()), told)
+            message = "expected a session with snapshots, got one without: "
+            expect(StateError, lambda: session.save(io.BytesIO()), message)
+            expect(StateError, lambda: session.load(io.BytesIO()), message)
             return
         # Neither a pending tree nor earlier contents of the other session are part of the state.
         session.forward(TokenTree.chain(more))

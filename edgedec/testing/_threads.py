@@ -78,12 +78,12 @@ class Threads(Comparisons):
         if not model.capabilities.phases:
             return
         assert isinstance(session, StreamedSession)
-        told: list[Phase] = []
-        session.watch(told.append)
+        phases_seen: list[Phase] = []
+        session.watch(phases_seen.append)
         session.prefill(self.text(model, 5))
-        read, told[:] = list(told), []
+        read, phases_seen[:] = list(phases_seen), []
         session.forward(TokenTree(self.text(model, 1)[0]))
-        for phases in (read, told):
+        for phases in (read, phases_seen):
             # One or more loads, each before the pass that needs it.
             assert phases[:1] == [Phase.LOAD]
             assert phases[-1:] == [Phase.COMPUTE]
@@ -92,6 +92,6 @@ class Threads(Comparisons):
             )
         session.watch(None)
         session.commit([0])
-        count = len(told)
+        count = len(phases_seen)
         session.forward(TokenTree(self.text(model, 1)[0]))
-        assert len(told) == count, "a phase was reported though nobody watches"
+        assert len(phases_seen) == count, "a phase was reported though nobody watches"

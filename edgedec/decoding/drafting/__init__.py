@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # the command line lists names without importing numpy
 
 # The drafter that drafts nothing: plain decoding.
 PLAIN = "none"
-# Tokens of a long text that a draft model sees, until another number turns out to be better, and
-# the most that are tried by themselves.
+# Size of a draft model's context window in tokens until measurements favour another, and the
+# largest one that is tried automatically.
 DRAFT_CONTEXT, LARGEST_VIEW = 512, 2048
 # The name for the most suitable drafter, see ``default``.
 AUTO = "auto"
@@ -72,7 +72,7 @@ def problems() -> list[str]:
 
 
 def info(name: str) -> DrafterInfo:
-    """Return a drafter's facts; the defaults for a name without a drafter, such as ``auto``.
+    """Return a drafter's facts; defaults for a name that is not a drafter, such as ``auto``.
 
     Raises:
         RuntimeUnavailable: a package adds it, and it does not load.
@@ -83,7 +83,7 @@ def info(name: str) -> DrafterInfo:
 
 @cache
 def usable() -> tuple[str, ...]:
-    """Return all drafters that load; warns of those from packages that do not."""
+    """Return all drafters that load; warn about those from packages that do not."""
     for problem in problems():
         logging.getLogger("edgedec").warning(problem)
     return tuple(name for name in names() if not _loaded(name)[1])
@@ -159,7 +159,7 @@ def _module(name: str) -> _Module:
 
 @cache
 def _loaded(name: str) -> tuple[_Module, str]:
-    """Return a drafter's module, and why there is none, else an empty text."""
+    """Return a drafter's module and an empty string, or the reason why it cannot be used."""
     if name in built_in():
         return cast(_Module, importlib.import_module(f"{__name__}.{name}")), ""
     from edgedec.decoding.drafting import _added

@@ -1,4 +1,4 @@
-"""A drafter composed of several, asked in turn."""
+"""A drafter composed of several, tried in order."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from dataclasses import replace
 from edgedec.decoding.acceptance import Verdict
 from edgedec.decoding.drafting.base import (
     Drafter,
+    DrafterState,
     DraftLimits,
     Evictable,
     GoOn,
-    Keeper,
     RoundFeedback,
-    keepers_of,
+    states_of,
 )
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.tree import Draft, TokenTree
 
-# The verdict on a draft without drafted tokens: its root alone stays.
+# The verdict on a draft without drafted tokens: only its root is kept.
 _NOTHING = Verdict([0], 0)
 
 
 class CompositeDrafter:
-    """Asks its arms in order until one drafts something; a draft's ``source`` names that arm.
+    """Tries its arms in order until one drafts something; a draft's ``source`` names that arm.
 
-    The policy, asked before an arm drafts anything, declines it if a later arm (``Offer.rivals``)
-    is worth more. Arms whose confidence is free come first: under a policy that compares no arms,
-    lookup drafts where it hits and the model elsewhere.
+    Before an arm drafts anything, the policy declines it if a later arm (``Offer.rivals``) is worth
+    more. Arms whose confidence is free come first: under a policy that compares no arms, lookup
+    drafts where it hits and the model elsewhere.
 
     Args:
         name: for reports.
-        arms: the drafters, in the order in which they are asked.
+        arms: the drafters, in the order in which they are tried.
         learner: the arm, if any, that learns from every pass, whichever arm drafted.
 
     """
@@ -41,13 +41,13 @@ class CompositeDrafter:
         self.name = name
         self._arms, self._learner = tuple(arms), learner
         self._maker = self._arms[-1]
-        # An arm that ran its model without drafting, and what it computed: the pass is kept.
+        # An arm that ran its model without drafting, and what it computed, which stays cached.
         self._declined: tuple[Drafter, Draft] | None = None
         self._resting = False
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Names of the arms, in the order in which they are asked."""
+        """Names of the arms, in the order in which they are tried."""
         return tuple(arm.name for arm in self._arms)
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
@@ -73,7 +73,7 @@ class CompositeDrafter:
 
     def observe(self, feedback: RoundFeedback) -> None:
         if self._resting:
-            return  # such a round should cost no more than a plain one
+            return  # a round without drafting should cost no more than a plain one
         drafted = feedback.draft.drafted
         if drafted:
             self._maker.observe(feedback)
@@ -83,8 +83,8 @@ class CompositeDrafter:
         if self._learner is not None and not (drafted and self._maker is self._learner):
             self._learner.observe(feedback)
 
-    def keepers(self) -> dict[str, Keeper]:
-        return {name: keeper for arm in self._arms for name, keeper in keepers_of(arm).items()}
+    def states(self) -> dict[str, DrafterState]:
+        return {name: state for arm in self._arms for name, state in states_of(arm).items()}
 
     def evict(self, keep: Collection[str] = ()) -> None:
         self._declined = None

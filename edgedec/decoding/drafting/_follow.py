@@ -1,4 +1,4 @@
-"""A draft model's session that follows the text, however far it falls behind."""
+"""Keeps a draft model's session in step with the text, however far it falls behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VIEW = "view"
 
 
 def no_model(name: str) -> InputError:
-    """Return the error of a drafter that was built without the draft model it needs."""
+    """Return the error for a drafter that was built without the draft model it needs."""
     other = drafting.default(with_model=False)
     return InputError(f"drafter {name!r} needs a draft model: give one, or use {other!r}")
 
@@ -67,7 +67,7 @@ class Follower:
         self._rows: Rows | None = None
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        """Follow another text; the prefix shared with the last one stays computed."""
+        """Follow another request; the prefix shared with the last one stays cached."""
         self._sampler = sampler
         self._drop()
         if self._choice is not None:
@@ -85,14 +85,14 @@ class Follower:
 
     @property
     def view(self) -> int:
-        """Most tokens of the text that the draft model sees."""
+        """Size of the draft model's context window, in tokens."""
         return self._view.size
 
     def make_room(self, nodes: int) -> int:
-        """Return ``room()``; if that is less than ``nodes``, show the draft less of the text.
+        """Return ``room()``; if that is less than ``nodes``, slide the context window first.
 
-        This ends an open round; the tokens that the session then lacks count as ``behind``. It may
-        also compare two views and change to the better one.
+        Sliding ends an open round; the tokens that the session then lacks count as ``behind``. This
+        may also compare two window sizes and change to the better one.
         """
         choice = self._choice
         if choice is not None and not self.behind():
@@ -105,7 +105,7 @@ class Follower:
         return self.room()
 
     def _compare(self, choice: ViewChoice, other: int) -> None:
-        """Score the end of the text under the present view and another; keep the better one."""
+        """Score the end of the text with the present window and another; keep the better one."""
         self._drop()
         view, history, began = self._view, self._history(), self._clock()
         before = view.size, view.left_out
@@ -127,12 +127,12 @@ class Follower:
             self._rollback(min(kept, len(self._held)))
 
     def behind(self) -> int:
-        """Return how many tokens must be read before the next pass; 0 if it can include them."""
+        """Return how many tokens to prefill before the next pass; 0 if it can include them."""
         missing = self._view.length(self._history()) - 1 - len(self._held)
         return missing if missing > _RIDE_ALONG else 0
 
     def catch_up(self) -> bool:
-        """Read the missing tokens, or a chunk of them if there are many; True if all are read."""
+        """Prefill the missing tokens, or a chunk if they are many; return whether all are done."""
         self._drop()
         missing = self._text()[len(self._held) : -1]
         self._read(missing[: self._read_at_once])
@@ -151,7 +151,7 @@ class Follower:
         return rows
 
     def confidence(self, node: int) -> float:
-        """Return the probability of the first choice after ``node``, among the last pass's top."""
+        """Return the probability of the most likely token after ``node``, among the top logits."""
         scores = self.scores(node)
         best = scores[0]  # whose own share is the 1
         return 1 / sum([exp(logit - best) for logit in scores])
@@ -183,7 +183,7 @@ class Follower:
         return weights[: len(ids)] if scored.logits is None else weights[ids]
 
     def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """Commit the nodes of an accepted path that were computed; forget the others."""
+        """Commit the computed nodes of an accepted path; drop the others."""
         if tree is not self._tree or not self._pending:
             return
         if self._choice is not None:
@@ -198,11 +198,11 @@ class Follower:
 
     @property
     def empty(self) -> bool:
-        """See ``Keeper``: an unloaded model would be loaded to save nothing."""
+        """See ``DrafterState``; True for an unloaded model as well."""
         return not self._held
 
     def save(self, file: BinaryIO) -> None:
-        """See ``Keeper``: the draft's keys and values."""
+        """See ``DrafterState``: the draft's keys and values."""
         self._drop()
         left_out = self._view.left_out
         snapshot.write(file, runtime=_VIEW, model="", length=left_out, payload=[])
@@ -217,7 +217,7 @@ class Follower:
         self._rollback(len(self._held))
 
     def evict(self) -> None:
-        """Empty the session and give its memory back; the text is read again when it is asked."""
+        """Empty the session and release its memory; the next draft reads the text again."""
         self._drop()
         self._rollback(0)
         if isinstance(self._session, Trimmable):
@@ -255,7 +255,7 @@ class Follower:
 
     def _drop(self) -> None:
         """End an open round, even one that an exception left unfinished."""
-        del self._held[self._session.length :]  # interrupted after it went back
+        del self._held[self._session.length :]  # interrupted after a rollback
         if self._pending or self._session.length != len(self._held):
             self._rollback(len(self._held))
         self._forget()

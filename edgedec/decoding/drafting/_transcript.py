@@ -1,4 +1,4 @@
-"""A text of the target's tokens as a draft session holds it, in the draft's own tokens."""
+"""The target's tokens as a draft session caches them, re-tokenised in the draft's vocabulary."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MARGIN = 64
 
 @dataclass(slots=True)
 class TranscriptPlan:
-    """What to compute so that the session holds a text and its continuation.
+    """The tokens to compute so that the session holds a text and its continuation.
 
     Attributes:
-        anchor: the tokenisation of the target tokens before it is kept.
+        anchor: number of target tokens whose tokenisation is kept.
         base: how many draft tokens spell those; 0 also if the beginning is left out.
         keep: number of draft tokens kept in the session.
         feed: the draft tokens that follow them.
@@ -62,7 +62,7 @@ class Transcript:
 
     @property
     def margin(self) -> int:
-        """Draft tokens that fit after any text, however many draft tokens the text takes."""
+        """Number of draft tokens that fit after any text."""
         return min(_MARGIN, self.session.capacity // 2)
 
     def plan(
@@ -78,7 +78,7 @@ class Transcript:
         Args:
             new: target tokens.
             anew: tokenise the tail again even if all its tokens are common.
-            rows: the row of each of them is needed, so each is computed again.
+            rows: the logits row of each new token is needed, so each is computed again.
             spare: draft tokens that must fit as well. Only the end of a text too long for the
                 session is kept.
 
@@ -169,7 +169,7 @@ class Transcript:
         return other
 
     def state(self) -> list[list[int]]:
-        """Return what must be saved besides the session."""
+        """Return the state to save in addition to the session's."""
         return [self.tokens, self.held, self._marks]
 
     def restore(self, state: list[list[int]]) -> None:
@@ -177,7 +177,7 @@ class Transcript:
         self.tokens, self.held, self._marks = state
 
     def _room(self, surplus: int, spare: int) -> int:
-        """Return how many draft tokens a text may take that has ``surplus`` fewer target tokens."""
+        """Return how many draft tokens may spell a text of ``surplus`` fewer target tokens."""
         return self.session.capacity - (max(spare, self.margin) if surplus > 0 else spare)
 
     def _written(self, new: Sequence[int], spare: int) -> tuple[int, int, list[int], list[int]]:

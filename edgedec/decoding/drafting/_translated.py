@@ -1,4 +1,4 @@
-"""A draft session of another vocabulary behind the target's tokens."""
+"""A draft session of another vocabulary, behind an interface in the target's tokens."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TranslatedSession(SnapshotSession):
     ``-inf``, so that a softmax renormalises over the common ones. In a ``TOP`` pass only the
     draft's own ``top_k`` ids are mapped, never a row; those missing from the target's vocabulary
     are left out, and the last columns hold ``-inf``. If none is left, every column holds the same
-    logit, since the draft says nothing.
+    logit, a uniform distribution.
 
     A node that ends inside a draft token has the row of the last whole one before it. This occurs
     only in existing text, since drafted tokens are common.

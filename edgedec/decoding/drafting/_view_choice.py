@@ -1,4 +1,7 @@
-"""Chooses how much of a long text a draft model sees, by what each view costs and brings."""
+"""Chooses the size of a draft model's context window, by measured cost and accuracy.
+
+A *view* is the part of a text that the draft model sees: its first tokens and its last ones.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +14,44 @@ from edgedec.decoding.drafting import DRAFT_CONTEXT
 from edgedec.decoding.session import Session, Want
 from edgedec.decoding.tree import TokenTree
 
-# Views are this many tokens, times four and so on.
+# The smallest view in tokens, and the ratio of each size to the one before.
 _SMALLEST, _FACTOR = 128, 4
 # The last tokens of a text, on which two views are compared.
 SCORED = 48
 # Rounds that are drafted in a text before views are compared, and between two comparisons.
 _ROUNDS = 16
-# Share of a text's time that comparing may take once the first comparison is paid for.
+# Share of decoding time that comparisons may take after the first.
 _SHARE = 0.03
-# A view that keeps losing is tried ever more rarely, down to this share of the time.
+# A view that keeps losing is tried more and more rarely, down to one in this many.
 _RAREST = 8
-# Evidence on a pair of views fades, and begins with this many tokens that both draft alike.
+# Decay of earlier evidence on a pair of views, and the weight in tokens of the prior that both are
+# equally accurate.
 _FORGET, _PRIOR = 0.7, 16.0
-# Passes of which the quickest tells a view's cost.
+# Passes timed per view; the quickest counts.
 _TIMED = 3
-# A draft that is always right would promise rounds without end.
+# Upper bound of an accuracy, since at 1 the expected accepted length would be infinite.
 _SUREST = 0.98
 
 
-# First tokens that are kept: attention rests on them wherever the text is (2309.17453, 3.1).
+# First tokens that every view keeps: they are attention sinks (2309.17453, section 3.1).
 SINKS = 4
 # A session that holds fewer tokens is too small to leave any out.
 _LEAST = 32
 
 
 class View:
-    """The first tokens and the last ones (StreamingLLM, 2309.17453), once the text is too long.
+    """The first and the last tokens of a text that exceeds the window (StreamingLLM, 2309.17453).
 
-    The last ones grow until the view is full; then half of it is left, and read again, since
-    positions are those in the view. That is one token read for each token of text, many at a time,
-    which costs far less than the passes that draft. The target sees the whole text, so only the
-    acceptance can suffer.
+    The view grows until it is full; then its older half is dropped and the rest computed again,
+    since positions count within the view. That prefills one token for each token of text, in large
+    chunks, and costs far less than the draft passes. The target sees the whole text, so only the
+    acceptance rate can suffer.
 
     Args:
         size: most tokens seen, at most what the draft's session holds.
 
     Attributes:
-        size: as given; may change, before ``slide`` or ``show``.
+        size: as given; may be changed before ``slide`` or ``show``.
         left_out: tokens of the text that are not seen, after the first ones.
 
     """
@@ -90,11 +94,11 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of a view on the last tokens of a text.
+    """Result of scoring the last tokens of a text with a view.
 
     Attributes:
-        right: how many of the tokens it would have drafted.
-        pass_s: seconds of a draft pass over one row.
+        right: number of tokens that the draft would have predicted.
+        pass_s: time of a single-row draft pass, in seconds.
 
     """
 
@@ -109,7 +113,7 @@ def try_out(
     text: Sequence[int],
     clock: Callable[[], float],
 ) -> Trial:
-    """Read a text up to its last token, and return how much of its end the draft got right.
+    """Read a text up to its last token, and score the draft's predictions of its end.
 
     Args:
         session: of the draft, which holds ``held``, a prefix of the text that ends before the
@@ -143,7 +147,7 @@ def try_out(
 
 
 class Evidence:
-    """How often the smaller and the larger of two views were right on the same tokens."""
+    """Accuracies of the smaller and the larger of two views on the same tokens."""
 
     def __init__(self) -> None:
         self._scored = 0.0
@@ -155,7 +159,7 @@ class Evidence:
         self._right = [_FORGET * old + new for old, new in zip(self._right, right, strict=True)]
 
     def chances(self) -> list[float]:
-        """Return how likely each is to be right, somewhat closer to each other than was seen."""
+        """Return both accuracies, shrunk towards their mean by the prior."""
         common = sum(self._right) / 2 / self._scored
         return [(one + _PRIOR * common) / (self._scored + _PRIOR) for one in self._right]
 
@@ -163,17 +167,16 @@ class Evidence:
 class ViewChoice:
     """Compares views on the same tokens, and keeps the one that decodes faster.
 
-    A view of fewer tokens makes passes quicker and long prompts sooner read; what it costs in
-    acceptance depends on the draft and the text. From time to time a part of the text's end is
-    therefore scored under the present view and under another one: how many of its tokens each would
-    have drafted, and how long a pass takes. The faster one at the rounds' usual length stays. What
-    this takes is paid from a small share of the time.
+    A smaller view makes draft passes and prefill faster; what it costs in acceptance depends on the
+    draft and the text. From time to time the end of the text is therefore scored with the present
+    view and with another: how many tokens each predicts, and how long a pass takes. The faster one
+    at the usual draft length is kept. Comparisons take a small share of the decoding time.
 
     Args:
         capacity: tokens that the draft's session holds.
 
     Attributes:
-        sizes: the views, ascending.
+        sizes: sizes of the views in tokens, ascending.
         size: the present one.
 
     """
@@ -190,22 +193,22 @@ class ViewChoice:
         self._credit_s = 0.0
         self._losses: dict[int, int] = {}
         self._times_tried = dict.fromkeys(self.sizes, 0)
-        # By a pair of views, the smaller first.
+        # By pair of views, the smaller first.
         self._evidence: dict[tuple[int, int], Evidence] = {}
         self._outside_s: deque[float] = deque(maxlen=15)
         self._passes: deque[int] = deque(maxlen=15)
 
     def begin(self) -> None:
-        """Begin another text."""
+        """Begin another request."""
         self._rounds = 0
 
     def round(self, passes: int, draft_s: float, outside_s: float) -> None:
         """Count a round that drafted.
 
         Args:
-            passes: of the draft model.
-            draft_s: their seconds.
-            outside_s: seconds until the target's verdict.
+            passes: number of draft model passes.
+            draft_s: their time in seconds.
+            outside_s: time from the last of them to the target's verdict, in seconds.
 
         """
         self._rounds += 1
@@ -218,12 +221,12 @@ class ViewChoice:
         if self._rounds < _ROUNDS or self._credit_s < 0:
             return None
         others = [size for size in self.sizes if size != self.size]
-        # Of a shorter text both show everything, or nearly so.
+        # Both views contain all of a shorter text, or nearly so.
         able = [size for size in others if text > min(size, self.size) + SCORED]
         return min(able, key=lambda size: self._times_tried[size], default=None)
 
     def prefers(self, other: int, present: Trial, tried: Trial) -> bool:
-        """Learn from a comparison with another view; return whether that is kept from now on."""
+        """Learn from a comparison with another view; return whether that one is adopted."""
         pair = (self.size, other) if self.size < other else (other, self.size)
         known = self._evidence.setdefault(pair, Evidence())
         mine, theirs = (present, tried) if self.size < other else (tried, present)
@@ -244,7 +247,7 @@ class ViewChoice:
         self._credit_s -= seconds * min(_RAREST, max(1, self._losses[other]))
 
     def _rate(self, chance: float, pass_s: float) -> float:
-        """Return tokens per second at the rounds' usual draft length."""
+        """Return expected tokens per second at the usual draft length."""
         passes, sure = _typical(self._passes), min(chance, _SUREST)
         emitted: float = (1 - sure ** (passes + 1)) / (1 - sure)
         return emitted / (_typical(self._outside_s) + passes * pass_s)

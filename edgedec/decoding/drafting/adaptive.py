@@ -1,7 +1,6 @@
-"""Lookup, Token Recycling, and the draft model's chain and tree, chosen by the policy.
+"""Lookup, Token Recycling, and the draft model's chain and tree, chosen by the policy each round.
 
-The drafter is chosen anew each round. Chain and tree share one draft session; there is no tree if
-draft or target computes chains only.
+Chain and tree share one draft session; there is no tree if draft or target computes chains only.
 """
 
 from __future__ import annotations

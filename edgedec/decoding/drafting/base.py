@@ -32,20 +32,20 @@ class DraftLimits:
 class Offer(NamedTuple):
     """A drafter's offer: its name, and a look at the token it would draft next.
 
-    Looking costs time, so the policy decides on it. A drafter that branches looks at the next node;
-    each drafter keeps track of its own place in the draft.
+    Calling one of its functions costs time, so the policy decides whether to. A drafter that
+    branches looks at the next node; each drafter keeps track of its own position in the draft.
 
     Attributes:
         source: the drafter's name.
         confidence: the largest probability of the distribution the next token would be drawn from,
             among the pass's ``top_k`` tokens. With a draft model, calling it runs the model's next
             pass. Drafters without a model give an estimate.
-        entropy: the entropy of that distribution in nats, likewise.
+        entropy: the entropy of that distribution in nats; costs the same.
         token: the token that would be drafted, if it is known before it is drawn: a policy that
             declines it can still learn whether it would have been right. None if draft and target
             do not share their noise.
-        costly: looking runs a draft model.
-        rivals: the drafters that are asked next, in turn, if this one drafts nothing.
+        costly: whether ``confidence``, ``entropy`` and ``token`` run a draft model.
+        rivals: the drafters that are tried next, in order, if this one drafts nothing.
 
     """
 
@@ -64,12 +64,12 @@ class DraftStep(NamedTuple):
         offer: the drafter's, for its next token.
         nodes: tokens drafted so far, on all branches.
         depth: tokens drafted on the current path so far.
-        value: in a branching draft, the drafter's estimated chance that the target reaches the next
-            node's place; multiplied by the confidence, that it takes the node. None in a chain,
-            where it is the product of the earlier confidences.
-        behind: tokens of the text that the drafter must read before it can look; 0 if they fit in
-            its next pass. Otherwise the question is whether to read, and the offer may not be
-            looked at. A long text is read over several rounds, which draft nothing.
+        value: in a branching draft, the estimated probability that the target reaches the next
+            node's parent and takes none of its earlier children; times the confidence, that it
+            accepts the node. None in a chain, where it is the product of the earlier confidences.
+        behind: tokens that the drafter must prefill before it can draft; 0 if they fit in its next
+            pass. Otherwise the policy decides whether to prefill, and may not call the offer's
+            functions. A long context is prefilled over several rounds, which draft nothing.
 
     """
 
@@ -91,8 +91,8 @@ class RoundFeedback:
         draft: as proposed.
         verdict: what the rule accepted.
         scored: the target's pass over the whole tree; valid during the call only.
-        kept: the tokens that were emitted, accepted ones and the next token, after the stop rule
-            cut them.
+        kept: the emitted tokens: those accepted and the next one, as far as the stop rule kept
+            them.
 
     """
 
@@ -108,7 +108,7 @@ class Drafter(Protocol):
     name: str
 
     def begin(self, prompt: Sequence[int], sampler: Sampler) -> None:
-        """Begin a text with these tokens; the last one is the first root.
+        """Begin a request with this prompt; its last token is the first root.
 
         Drafts are drawn through ``sampler``, so that the draft's rows go through the same
         temperature, penalties and noise as the target's.
@@ -116,7 +116,7 @@ class Drafter(Protocol):
         ...
 
     def propose(self, root: int, limits: DraftLimits, go_on: GoOn, streams: Streams) -> Draft:
-        """Return a tree rooted at ``root``: the root alone if no draft is wanted or found."""
+        """Return a tree rooted at ``root``; only the root if no draft is wanted or found."""
         ...
 
     def observe(self, feedback: RoundFeedback) -> None:
@@ -128,8 +128,8 @@ class Drafter(Protocol):
         ...
 
 
-class Keeper(Protocol):
-    """Something that a drafter keeps from one text to the next, and that can be saved.
+class DrafterState(Protocol):
+    """State that a drafter keeps from one request to the next, and that can be saved.
 
     Attributes:
         empty: whether there is nothing to save.
@@ -140,41 +140,41 @@ class Keeper(Protocol):
     def empty(self) -> bool: ...
 
     def save(self, file: BinaryIO) -> None:
-        """Write it; StateError if the draft model's sessions cannot be saved."""
+        """Write the state; StateError if the draft model's sessions cannot be saved."""
         ...
 
     def load(self, file: BinaryIO, text: Sequence[int]) -> None:
-        """Replace it by what was saved when the target held ``text``; or SnapshotError."""
+        """Load a state saved when the target had cached ``text``; SnapshotError if damaged."""
         ...
 
 
 @runtime_checkable
-class Keeping(Protocol):
-    """A drafter with something worth saving beside a text."""
+class Stateful(Protocol):
+    """A drafter with state that can be saved."""
 
-    def keepers(self) -> dict[str, Keeper]:
-        """Return it by name; drafters that share a part give it one name."""
+    def states(self) -> dict[str, DrafterState]:
+        """Return its states by name; drafters that share a state use one name for it."""
         ...
 
 
-def keepers_of(drafter: Drafter) -> dict[str, Keeper]:
-    """Return what a drafter keeps; nothing if it cannot say."""
-    return drafter.keepers() if isinstance(drafter, Keeping) else {}
+def states_of(drafter: Drafter) -> dict[str, DrafterState]:
+    """Return a drafter's states by name; empty if it is not ``Stateful``."""
+    return drafter.states() if isinstance(drafter, Stateful) else {}
 
 
 @runtime_checkable
 class Evictable(Protocol):
-    """A drafter that can give memory back in the middle of a text."""
+    """A drafter that can release memory during a request."""
 
     def evict(self, keep: Collection[str] = ()) -> None:
-        """Give back what drafters other than those named in ``keep`` remember.
+        """Release the memory of all drafters but those named in ``keep``.
 
-        They may be asked again, and then begin with what is known of the text.
+        They can still draft, and then rebuild their state from the sampler's history.
         """
         ...
 
 
-# Tokens of a long text that a draft model reads in a round, unless texts take turns.
+# Tokens of a long context that a draft model prefills in a round, unless requests take turns.
 READ_AT_ONCE = 512
 # Draft lengths that plans choose from, unless a drafter has others.
 LENGTHS = tuple(range(1, 9))
@@ -190,22 +190,21 @@ class DrafterInfo:
         needs_branches: it proposes nothing but branching trees.
         by_text: it only takes a draft model with another tokenizer.
         overlaps: its draft model can work while the target verifies; those of its ``parts`` listed
-            before the draft model are asked first.
-        parts: the drafters that a composite asks, in this order.
+            before the draft model are tried first.
+        parts: the drafters that a composite tries, in this order.
         default: ``auto`` stands for it: with a draft model if it needs one, otherwise without.
         planned: plans choose it, and profiles measure its rounds.
         estimated_by: how the planner predicts its rounds on a recorded text. ``rounds`` runs the
-            drafter round after round, for one that learns from them; ``positions`` asks it once at
+            drafter round after round, for one that learns from them; ``positions`` drafts once at
             each position, for one that learns nothing; ``choices`` follows the draft model's
             recorded choices as a chain, ``ranks`` as a tree; ``turns`` takes the first of its parts
-            that has a draft, ``best`` whichever of its parts is best; ``nothing`` cannot predict
-            them.
+            that has a draft, ``best`` the best of its parts; ``nothing`` cannot predict them.
         lengths: fixed draft lengths worth planning.
         tree_lengths: numbers of nodes worth planning if the target verifies trees; empty if they
             are the same.
-        round_share: a draft's overhead outside passes, as a share of a plain round's: Python
-            against Python, measured on x86-64. The profile measures what a draft model's passes
-            add.
+        round_share: a draft's overhead outside passes, relative to a plain round's overhead
+            (both are Python code, measured on x86-64). The profile measures the time of a draft
+            model's passes.
         context_bytes, vocab_bytes: memory it keeps for each token of the context, and for each
             entry of the vocabulary, in addition to what its parts keep.
 
@@ -242,17 +241,17 @@ class DrafterParts:
 
     Attributes:
         vocab_size: columns of a logits row of the target.
-        draft: an empty session of the draft model, for drafters that have one, which take it over.
-            Its tokens are the draft model's own.
+        draft: an empty session of the draft model, in the draft's vocabulary, for drafters that
+            use one; the drafter owns it from then on.
         branches: of the target's ``Capabilities``: 1 means chains only, None any number.
-        draft_branches: likewise of the draft's.
+        draft_branches: of the draft's ``Capabilities``.
         translation: between the target's vocabulary and the draft's; None if they are the same.
-        rivals: the drafters asked next, if this one is part of another.
-        choose_view: compare how much of a long text the draft model had better see; else it sees as
-            much as its session holds.
-        read_at_once: tokens of a long text that the draft model reads in a round. The text is read
-            over several rounds, which meanwhile decode without a draft: neither the first token nor
-            a cancelled request waits for a second model's prefill.
+        rivals: the drafters that are tried next, if this one is part of a composite.
+        choose_view: choose the size of the draft model's context window by measuring; otherwise it
+            is the session's capacity.
+        read_at_once: tokens of a long context that the draft model prefills in a round. Until it
+            has caught up, rounds decode without a draft: neither the first token nor a cancelled
+            request waits for a second model's prefill.
         clock: returns seconds.
 
     """

@@ -1,7 +1,7 @@
 """Prompt lookup where it hits, the draft model elsewhere.
 
-The draft model lags behind at no cost while lookup hits. A draft model of another vocabulary
-drafts by tokens or by text, as its translation says.
+While lookup hits, the draft model does not run and catches up later. A draft model with another
+vocabulary drafts by tokens or by text, depending on its translation.
 """
 
 from __future__ import annotations

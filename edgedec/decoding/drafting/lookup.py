@@ -1,4 +1,4 @@
-"""Prompt lookup: proposes what followed the last occurrence of the text's tail."""
+"""Prompt lookup: proposes the tokens that followed an earlier occurrence of the last n-gram."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class NgramIndex:
         self._done = 0
 
     def find(self) -> tuple[int, int]:
-        """Return where the longest tail seen before went on, and the tail's length.
+        """Return where the latest earlier copy of the text's tail continues, and the match length.
 
-        The newest of several occurrences counts; length 0 if there is none. The text may have grown
-        since the last call.
+        The longest match counts, and the newest of equal ones; length 0 if there is none. The text
+        may have grown since the last call.
         """
         last = len(self._text) - 1
         for end in range(self._done, last):
@@ -97,13 +97,13 @@ class NgramIndex:
 
 
 class LookupDrafter:
-    """Continues the text as it continued after the longest earlier copy of its tail.
+    """Proposes what followed the longest earlier copy of the text's tail.
 
     Args:
         vocab_size: columns of a logits row.
         shortest: shorter n-grams are ignored.
         longest: longer n-grams are not compared.
-        rivals: the drafters that are asked next, if any.
+        rivals: the drafters that are tried next, if any.
 
     """
 

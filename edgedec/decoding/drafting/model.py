@@ -9,10 +9,10 @@ from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterInfo,
     DrafterParts,
+    DrafterState,
     DraftLimits,
     DraftStep,
     GoOn,
-    Keeper,
     Offer,
     RoundFeedback,
 )
@@ -22,14 +22,14 @@ from edgedec.decoding.tree import Draft, FloatArray, TokenTree
 
 
 class ModelDrafter:
-    """Draws token after token from the draft model, as the target would draw them.
+    """Draws tokens one by one from the draft model, through the target's sampler.
 
-    A draft of d tokens costs d draft passes. In a text longer than the draft's context, the draft
-    sees its beginning and its end.
+    A draft of d tokens costs d draft passes. Of a text longer than its context window, the draft
+    model sees the beginning and the end.
 
     Args:
         parts: with a draft model.
-        follower: of its session, if drafters share it; None creates one.
+        follower: keeps the draft session, if several drafters share it; None creates one.
 
     """
 
@@ -64,8 +64,8 @@ class ModelDrafter:
         def token() -> int:
             return follower.rows(tree).draw(leaf)
 
-        # Only what is asked for is computed: a policy that stops without looking at the next
-        # distribution saves its pass.
+        # Computed on demand: a policy that stops without looking at the next distribution saves
+        # its pass.
         shown = token if streams.coupled else None
         offer = Offer(self.name, confidence, entropy, shown, costly=True, rivals=self.rivals)
         behind = follower.behind()
@@ -83,7 +83,7 @@ class ModelDrafter:
         kept = feedback.verdict.path[: len(feedback.kept)]
         self._follower.keep(feedback.draft.tree, kept)
 
-    def keepers(self) -> dict[str, Keeper]:
+    def states(self) -> dict[str, DrafterState]:
         return {"draft": self._follower}
 
     def evict(self, keep: Collection[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""No draft: plain decoding through the same loop."""
+"""The drafter that drafts nothing: plain decoding through the same loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgedec.decoding.tree import Draft, TokenTree
 
 
 class NoDrafter:
-    """Always proposes a lone root."""
+    """Always proposes a root without children."""
 
     name = PLAIN
 

@@ -1,4 +1,4 @@
-"""Token Recycling (2408.08696): tries tokens again that the target once ranked high."""
+"""Token Recycling (2408.08696): proposes tokens that the target recently ranked high."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from edgedec.decoding.drafting.base import (
     Drafter,
     DrafterInfo,
     DrafterParts,
+    DrafterState,
     DraftLimits,
     DraftStep,
     GoOn,
-    Keeper,
     Offer,
     RoundFeedback,
 )
@@ -46,7 +46,7 @@ class Template:
         ranks: children a node may have; 1 gives a chain.
 
     Attributes:
-        parents, ranks, depths, values: one entry a node; parent 0 is the root, parent i
+        parents, ranks, depths, values: one entry per node; parent 0 is the root, parent i
             the i-th entry.
 
     """
@@ -76,14 +76,14 @@ class Template:
 
 
 class RecycleDrafter:
-    """A matrix of each token's last eight likeliest successors, read as a tree.
+    """Reads a tree from a matrix of every token's eight most likely successors when last scored.
 
     It learns from every row the target computes, accepted or not, and keeps its contents from one
-    text to the next. For an unknown token, its successor in the prompt is used.
+    request to the next. For an unknown token, its successor in the prompt is used.
 
     Args:
         vocab_size: rows of the matrix, which takes ``vocab_size * 32`` bytes.
-        branches: most leaves of a tree; 1 reads best successors only, None sets no limit.
+        branches: most leaves of a tree; 1 uses best successors only, None sets no limit.
 
     """
 
@@ -144,7 +144,7 @@ class RecycleDrafter:
         width = best.shape[1]
         matrix = self._matrix
         if not matrix.flags.writeable:
-            return  # given back until the next text
+            return  # evicted until the next request
         # One row after the other: for a token that occurs twice in the tree, the later row counts.
         for row, token in enumerate(feedback.draft.tree.tokens):
             matrix[token, :width] = best[row]
@@ -153,11 +153,11 @@ class RecycleDrafter:
     def empty(self) -> bool:
         return False
 
-    def keepers(self) -> dict[str, Keeper]:
+    def states(self) -> dict[str, DrafterState]:
         return {self.name: self}
 
     def save(self, file: BinaryIO) -> None:
-        """See ``Keeper``: the matrix."""
+        """See ``DrafterState``: the matrix."""
         snapshot.write(
             file, runtime=self.name, model=self._shape, length=0, payload=[self._matrix.tobytes()]
         )
@@ -177,7 +177,7 @@ class RecycleDrafter:
         return "x".join(map(str, self._matrix.shape))
 
     def evict(self, keep: Collection[str] = ()) -> None:
-        """See ``Evictable``; nothing is learned or drafted until the next text."""
+        """See ``Evictable``; nothing is learned or drafted until the next request."""
         if self.name not in keep:
             self._matrix = np.broadcast_to(np.int32(_UNKNOWN), self._matrix.shape)
 

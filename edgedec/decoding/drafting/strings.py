@@ -1,4 +1,4 @@
-"""A small model drafts text in its own vocabulary, which is tokenised for the target."""
+"""A small model drafts text in its own vocabulary, which is re-tokenised for the target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from edgedec.decoding.translation import OUTSIDE, Translation
 from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.errors import InputError
 
-# When sampling, draft tokens that may be drawn; the others are very unlikely.
+# Most likely draft tokens considered when sampling; the others are very unlikely.
 _CANDIDATES = 64
 # Up to this many tokens are computed in the pass that computes the last one.
 _RIDE_ALONG = 8
@@ -43,11 +43,11 @@ class StringsDrafter:
     stay lossless. If the rule couples draft and target, the draft draws common tokens with the
     target's noise for the same position. Penalties do not apply to the draft.
 
-    The draft's session keeps what it generated: next round only what the target changed is computed
-    again.
+    The draft's session keeps what it generated: the next round computes only what the target
+    changed.
 
     Args:
-        parts: a draft session of its own tokens, and a translation.
+        parts: a draft session in the draft's own vocabulary, and a translation.
 
     """
 
@@ -66,8 +66,8 @@ class StringsDrafter:
         self._translation: Translation = parts.translation
         self._text = Transcript(parts.draft, parts.translation)
         self._sampler: Sampler | None = None
-        # State of the round: the text's tail and the draft, in the draft's tokens; how many of them
-        # are computed; passes; the last pass.
+        # State of the round: the text's tail and the draft in draft tokens, how many of them are
+        # computed, the number of passes, and the last pass.
         self._own = TokenTree(0)
         self._pending = self._passes = 0
         self._scored: Pass | None = None
@@ -126,7 +126,7 @@ class StringsDrafter:
         pass  # the accepted tokens are in the sampler's history
 
     def evict(self, keep: Collection[str] = ()) -> None:
-        """See ``Evictable``; the text is read again when it is asked."""
+        """See ``Evictable``; the next draft reads the text again."""
         if self.name not in keep:
             self._drop()
             self._text.cut(0)
@@ -149,7 +149,7 @@ class StringsDrafter:
         return self._sampler.history
 
     def _caught_up(self, go_on: GoOn) -> bool:
-        """Read missing tokens, or a chunk of them, if the next pass cannot include them."""
+        """Prefill missing tokens, or a chunk of them, if the next pass cannot include them."""
         missing = self._history()[len(self._text.tokens) : -1]
         if len(missing) <= _RIDE_ALONG:
             return True

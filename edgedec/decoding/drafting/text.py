@@ -1,4 +1,4 @@
-"""Lookup where the text repeats itself, Token Recycling elsewhere: needs no draft model."""
+"""Prompt lookup where it hits, Token Recycling elsewhere; needs no draft model."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ _FORGET = 0.99
 
 
 class RankCalibration:
-    """Statistics of how often the target took a node's first, second, ... child, by confidence.
+    """Acceptance statistics of a node's first, second, ... child, by the draft's confidence.
 
-    DySpec takes the draft's probability of a child as its chance of acceptance. That holds for
+    DySpec estimates a child's acceptance probability by its draft probability. That holds for
     DySpec's acceptance rule; if draft and target share their noise, a first child drawn from a flat
-    distribution is taken far more often. So the probability is the prior, which observations
-    correct.
+    distribution is accepted far more often. So the draft probability serves as the prior, which
+    observations correct.
     """
 
     def __init__(self) -> None:
@@ -50,14 +50,20 @@ class RankCalibration:
         return bisect_right(_EDGES, confidence)
 
     def chances(self, place: int, chances: FloatArray) -> FloatArray:
-        """Return chances of children in draw order, from their probabilities, ``[children]``."""
+        """Return acceptance probabilities of children in draw order, ``[children]``.
+
+        Args:
+            place: the confidence bin of their parent.
+            chances: their draft probabilities.
+
+        """
         count = len(chances)
         tries, hits = self._tries[place, :count], self._hits[place, :count]
         corrected: FloatArray = (_PRIOR_WEIGHT * chances + hits) / (_PRIOR_WEIGHT + tries)
         return corrected
 
     def learn(self, place: int, children: int, taken: int | None) -> None:
-        """Learn which of a node's children the target took, if any."""
+        """Learn which of a node's children the target accepted, if any."""
         self._tries[place, :children] *= _FORGET
         self._hits[place, :children] *= _FORGET
         self._tries[place, :children] += 1
@@ -66,17 +72,17 @@ class RankCalibration:
 
 
 class TreeDrafter(ModelDrafter):
-    """Expands every slot whose estimated chance of being reached exceeds C, layer by layer.
+    """Expands every slot whose estimated probability of being reached exceeds C, layer by layer.
 
     A slot is a place for one more child: its value is the draft's estimate that the target reaches
     the parent and takes none of the parent's earlier children. A layer costs one draft pass. Within
     a layer slots are filled best first, so a limit on nodes drops the worst; and always before the
-    child is drawn, so that rejection rules stay unbiased.
+    child is drawn, so that rejection sampling stays unbiased.
 
     Args:
         parts: with a draft model.
         threshold: C; None is 1 / (nodes + 1), about one expected accepted node per pass.
-        follower: as ``ModelDrafter``.
+        follower: as for ``ModelDrafter``.
 
     """
 
@@ -132,7 +138,7 @@ class TreeDrafter(ModelDrafter):
         return go_on(DraftStep(offer, value=1.0, behind=behind)) and self._follower.catch_up()
 
     def children(self, rows: Rows, parent: int, *, coupled: bool) -> tuple[list[int], list[float]]:
-        """Return children to draw below a node, in draw order, with their chances."""
+        """Return children to draw below a node, in draw order, with acceptance probabilities."""
         ids = rows.best(parent, _WIDEST)
         chances = self._follower.chances(rows, parent, ids)
         if coupled:
@@ -141,7 +147,7 @@ class TreeDrafter(ModelDrafter):
         return ids.tolist(), chances.tolist()
 
     def rows(self, tree: TokenTree) -> Rows:
-        """Return the rows of the last layer, computed when first asked for."""
+        """Return the rows of the last layer, computed on first use."""
         return self._follower.rows(tree)
 
     def observe(self, feedback: RoundFeedback) -> None:
@@ -201,7 +207,7 @@ class _Slots:
         return drawn
 
     def _look(self, parent: int) -> tuple[list[int], list[float]]:
-        """Return a node's children in draw order, and their chances."""
+        """Return a node's children in draw order, and their acceptance probabilities."""
         known = self._children.get(parent)
         if known is None:
             rows, coupled = self._layer(), self._q is None
@@ -221,7 +227,7 @@ class _Slots:
         return self._layer().entropy(self._heap[0][1])
 
     def _confidence(self) -> float:
-        """Return the chance of the best slot's next child, given that the target reaches it."""
+        """Return the best slot's acceptance probability, given that the target reaches it."""
         value, parent, rank = self._heap[0]
         tokens, chances = self._look(parent)
         if self._q is None:

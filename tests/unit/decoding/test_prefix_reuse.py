@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from edgedec.decoding import acceptance, drafting, texts
+from edgedec.decoding import acceptance, drafting, session_pool
 from edgedec.decoding.drafting.base import DrafterParts
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
@@ -84,12 +84,12 @@ def test_each_text_of_a_conversation_is_that_of_a_fresh_engine(drafter: str, see
 
 def test_a_prefix_that_is_one_token_too_long_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken twin: one more token counts as shared."""
-    right = texts.shared_length
+    right = session_pool.shared_length
 
     def wrong(held: Sequence[int], text: Sequence[int]) -> int:
         return min(len(held), len(text), right(held, text) + 1)
 
-    monkeypatch.setattr(texts, "shared_length", wrong)
+    monkeypatch.setattr(session_pool, "shared_length", wrong)
     kept = built("none")
     prompts = list(conversation(1))
     assert [tokens(kept, prompt)[0] for prompt in prompts] != [own(prompt) for prompt in prompts]
@@ -119,7 +119,7 @@ def test_a_forgotten_text_is_read_again() -> None:
     model = Reader()
     kept = built("none", model)
     tokens(kept, [1, 2, 3, 4])
-    kept.texts.forget()
+    kept.pool.forget()
     assert tokens(kept, [1, 2, 3, 4])[1].reused_tokens == 0
     assert model.read == [3, 3]
 

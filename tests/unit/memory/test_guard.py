@@ -45,11 +45,11 @@ class Process:
 
         return [
             Level("everything", ("hybrid",)),
-            Level("shorter", ("hybrid",), None, DraftLimits(8, 4), give_back=lambda: give("a")),
+            Level("shorter", ("hybrid",), None, DraftLimits(8, 4), release=lambda: give("a")),
             Level("lookup", ("lookup",), frozenset({"lookup"}), DraftLimits(2, 2), model=False,
-                  give_back=lambda: give("b")),
+                  release=lambda: give("b")),
             Level("plain", (), frozenset(), DraftLimits(0, 0), model=False,
-                  give_back=lambda: give("c")),
+                  release=lambda: give("c")),
         ]  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def test_a_draft_model_that_is_unloaded_is_not_counted_as_held() -> None:
 
     unloaded = Level(
         "unloaded", (), frozenset(), DraftLimits(0, 0), model=False, weights=False,
-        give_back=unload,
+        release=unload,
     )  # fmt: skip
     costs = dataclasses.replace(COSTS, draft=ModelCosts(10 * MB, 5_000, 4096, 12, rows=17))
     granted = costs.of(process.levels()[0], CONTEXT, sampled=False).total

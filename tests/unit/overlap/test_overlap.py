@@ -118,13 +118,13 @@ def re_rooted_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forgets_what_was_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted anew, the tree stands one token before where it should."""
-    honest = LookaheadTree._replant
+    honest = LookaheadTree._rebuild
 
     def twin(self: LookaheadTree) -> None:
         del self._settled[-1:]
         honest(self)
 
-    monkeypatch.setattr(LookaheadTree, "_replant", twin)
+    monkeypatch.setattr(LookaheadTree, "_rebuild", twin)
 
 
 def plants_below_the_base(monkeypatch: pytest.MonkeyPatch) -> None:

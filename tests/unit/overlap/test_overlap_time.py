@@ -134,12 +134,12 @@ def test_a_row_more_is_worth_its_time() -> None:
 def test_a_tree_that_is_planted_anew_keeps_what_was_computed(
     sampling: SamplingParams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replanted: list[int] = []
+    rebuilt: list[int] = []
     read: list[int] = []
-    honest = LookaheadTree._replant
+    honest = LookaheadTree._rebuild
 
-    def replant(self: LookaheadTree) -> None:
-        replanted.append(len(self._tree))
+    def rebuild(self: LookaheadTree) -> None:
+        rebuilt.append(len(self._tree))
         honest(self)
 
     def make(clock: Clock, target: Session, draft: Session) -> Engine:
@@ -152,9 +152,9 @@ def test_a_tree_that_is_planted_anew_keeps_what_was_computed(
         draft.prefill = watched  # type: ignore[method-assign]
         return overlapped(4)(clock, target, draft)
 
-    monkeypatch.setattr(LookaheadTree, "_replant", replant)
+    monkeypatch.setattr(LookaheadTree, "_rebuild", rebuild)
     timed(make, 0.1, sampling)
-    assert len(replanted) >= 3
+    assert len(rebuilt) >= 3
     assert sum(read) == 0, "the prompt rides along, and so does what comes after it"
 
 

@@ -37,7 +37,7 @@ def test_a_text_is_not_saved_and_the_old_one_stays(disk: Path) -> None:
             assert not partials(disk)
             filling.unlink()
         # The text is still there to be saved.
-        more = pipeline.generate([*pipeline.engine.held, 7], max_new_tokens=4)
+        more = pipeline.generate([*pipeline.engine.held_tokens, 7], max_new_tokens=4)
         assert more.metrics.reused_tokens > 55
         pipeline.save(file)
         assert file.read_bytes() != kept

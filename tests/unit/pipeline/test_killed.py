@@ -46,7 +46,7 @@ def test_while_a_text_is_saved(tmp_path: Path) -> None:
     (left,) = partials(tmp_path)
     with Pipeline.open("demo", draft="none", plan="none", row_invariant=True) as pipeline:
         pipeline.restore(file)
-        held = list(pipeline.engine.held)
+        held = list(pipeline.engine.held_tokens)
         assert held
         more = pipeline.generate([*held, 5, 6, 7], max_new_tokens=8, temperature=0)
         assert more.metrics.reused_tokens == len(held)

@@ -65,7 +65,7 @@ def talking(pipeline: Pipeline, chance: random.Random) -> Callable[[], None]:
 def test_conversations(bundle: Path, drafter: str) -> None:
     with Pipeline.open(bundle, threads=1, plan="none", draft=drafter, conversations=3) as pipeline:
         assert growth(talking(pipeline, random.Random(1)), 400) < _MOST
-        assert len(pipeline.engine.texts) == 3
+        assert len(pipeline.engine.pool) == 3
 
 
 def test_rounds_that_accept_and_reject(bundle: Path) -> None:

@@ -209,7 +209,7 @@ def test_a_text_goes_on_when_its_draft_cannot_be_loaded_again(
     with open_pair(pair, drafter) as pipeline:
         monkeypatch.setattr(guarding, "EVERY", 1)
         monkeypatch.setattr(guarding, "_PATIENCE", 1)
-        monkeypatch.setattr(guarding.MemoryGuard, "_take_back", lambda self, at: True)
+        monkeypatch.setattr(guarding.MemoryGuard, "_restore", lambda self, at: True)
         with pytest.raises(StateError, match="unloaded"):
             gone(pipeline)
 

@@ -133,7 +133,7 @@ def test_keys_and_values_of_another_text_are_noticed(fresh: Open, tmp_path: Path
     second.restore(tmp_path / "text")
     other = [*PROMPT[40:], *PROMPT[:40], *MORE]
     second.engine.target.rollback(len(PROMPT))
-    second.engine.hold(other[: len(PROMPT)])
+    second.engine.set_held_tokens(other[: len(PROMPT)])
     expected = fresh(draft="none").generate(other, OPTIONS)
     assert second.generate(other, OPTIONS).token_ids != expected.token_ids
 
@@ -184,7 +184,7 @@ class TestBadFiles:
                 file.write_bytes(bad)
                 with pytest.raises(SnapshotError):
                     pipeline.restore(file)
-                assert len(pipeline.engine.held) == 0
+                assert len(pipeline.engine.held_tokens) == 0
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
 
     @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ class TestBadFiles:
         pipeline = fresh(draft="adaptive")
         with pytest.raises(SnapshotError, match="damaged"):
             pipeline.restore(tmp_path / "bad")
-        assert len(pipeline.engine.held) == 0
+        assert len(pipeline.engine.held_tokens) == 0
         expected = fresh(draft="none").generate(PROMPT, OPTIONS).token_ids
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
 

@@ -11,8 +11,8 @@ import pytest
 import test_pipeline
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
-from edgedec.decoding import texts
-from edgedec.decoding.texts import Held
+from edgedec.decoding import session_pool
+from edgedec.decoding.session_pool import PooledSession
 from edgedec.errors import InputError, PassFailed, StateError
 from edgedec.generation.stream import Stream
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -75,15 +75,19 @@ def test_texts_by_turns_are_those_of_texts_alone(
     pipeline: Pipeline, alone: list[list[int]], seed: int
 ) -> None:
     assert by_turns(pipeline, 3, seed) == alone
-    assert len(pipeline.engine.texts) <= 3
-    assert not any(engine.running for engine in [pipeline.engine, *pipeline._parts.twins])
+    assert len(pipeline.engine.pool) <= 3
+    assert not any(
+        engine.running for engine in [pipeline.engine, *pipeline._parts.parallel_engines]
+    )
 
 
 def test_a_session_that_is_taken_from_a_text_in_use_is_noticed(
     bundle: Path, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broken twin: sessions in use are taken as if they were idle."""
-    monkeypatch.setattr(Held, "busy", property(lambda self: False, lambda self, value: None))
+    monkeypatch.setattr(
+        PooledSession, "busy", property(lambda self: False, lambda self, value: None)
+    )
     with Pipeline.open(bundle, draft="none", threads=1, parallel=3) as pipeline:
         try:
             found: object = by_turns(pipeline, 3, 0)
@@ -185,9 +189,9 @@ def test_a_memory_limit_counts_every_text(bundle: Path) -> None:
 def test_sessions_in_use_are_not_taken_even_when_there_are_too_few() -> None:
     from edgedec.testing import FakeModel
 
-    pool = texts.Texts(FakeModel(16).open(64))
-    held = pool.begin([1, 2, 3])
+    pool = session_pool.SessionPool(FakeModel(16).open(64))
+    held = pool.acquire([1, 2, 3])
     with pytest.raises(StateError, match="all 1 sessions are in use"):
-        pool.begin([1, 2, 4])
-    held.end([])
-    pool.begin([1, 2, 4])
+        pool.acquire([1, 2, 4])
+    held.release([])
+    pool.acquire([1, 2, 4])

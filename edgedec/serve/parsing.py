@@ -1,4 +1,4 @@
-"""Turns the body of a request into texts to decode."""
+"""Parses the body of a request into generations to run."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SEEDS = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request.
+class ParsedRequest:
+    """A parsed request.
 
     Attributes:
         works: its texts.
@@ -48,7 +48,7 @@ class Asked:
     logprobs: bool = False
 
 
-def completion(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Asked:
+def completion(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> ParsedRequest:
     """Read a request of ``/v1/completions``.
 
     Raises:
@@ -67,13 +67,13 @@ def completion(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> 
     options = _made({"max_new_tokens": _COMPLETION_TOKENS, **given, "logprobs": top})
     prompts = _prompts(body.get("prompt"), tokenizer, limits)
     choices = body.whole("n", 1, limits.choices) or 1
-    asked = _asked(body, None, top is not None)
+    parsed = _parsed(body, None, top is not None)
     body.end(_IGNORED)
-    _works(asked, prompts, options, choices, limits)
-    return asked
+    _works(parsed, prompts, options, choices, limits)
+    return parsed
 
 
-def chat(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Asked:
+def chat(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> ParsedRequest:
     """Read a request of ``/v1/chat/completions``.
 
     Raises:
@@ -99,14 +99,14 @@ def chat(fields: dict[str, Any], tokenizer: Tokenizer, limits: Limits) -> Asked:
         {"max_new_tokens": _MOST_TOKENS, **given, "logprobs": (top or 0) if wanted else None}
     )
     choices = body.whole("n", 1, limits.choices) or 1
-    asked = _asked(body, tools, wanted)
+    parsed = _parsed(body, tools, wanted)
     body.end(_IGNORED)
     prompt = tokenizer.encode_chat(talk, tools=tools.given if tools else None)
-    _works(asked, [prompt], options, choices, limits)
-    return asked
+    _works(parsed, [prompt], options, choices, limits)
+    return parsed
 
 
-def _asked(body: Body, tools: Tools | None, logprobs: bool) -> Asked:
+def _parsed(body: Body, tools: Tools | None, logprobs: bool) -> ParsedRequest:
     stream, usage = body.flag("stream") or False, False
     if (more := body.part("stream_options")) is not None:
         if not stream:
@@ -117,7 +117,7 @@ def _asked(body: Body, tools: Tools | None, logprobs: bool) -> Asked:
     pieces = (own.flag("pieces") or False) if own is not None else False
     if own is not None:
         own.end(("draft", "draft_length"))
-    return Asked([], stream, usage, pieces, tools, logprobs)
+    return ParsedRequest([], stream, usage, pieces, tools, logprobs)
 
 
 def _options(body: Body, limits: Limits) -> dict[str, Any]:
@@ -155,7 +155,11 @@ def _made(given: dict[str, Any]) -> GenerateOptions:
 
 
 def _works(
-    asked: Asked, prompts: list[list[int]], options: GenerateOptions, choices: int, limits: Limits
+    parsed: ParsedRequest,
+    prompts: list[list[int]],
+    options: GenerateOptions,
+    choices: int,
+    limits: Limits,
 ) -> None:
     """Add the texts; several texts after one prompt have different seeds."""
     if len(prompts) * choices > limits.choices:
@@ -166,7 +170,7 @@ def _works(
             sampling = options.sampling
             if seed is not None and choice:
                 sampling = replace(sampling, seed=seed + choice)
-            asked.works.append(Work(prompt, replace(options, sampling=sampling)))
+            parsed.works.append(Work(prompt, replace(options, sampling=sampling)))
 
 
 def _stops(body: Body, limits: Limits) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from test_prefix_reuse import Reader, built, own, tokens
 
-from edgedec.decoding import texts
+from edgedec.decoding import session_pool
 from edgedec.decoding.engine import Engine
 from edgedec.decoding.metrics import Metrics
 from edgedec.decoding.sampling import SamplingParams
@@ -20,7 +20,7 @@ SYSTEM = [n % 16 for n in range(40)]
 def engine(conversations: int, drafter: str = "model") -> tuple[Engine, Reader]:
     model = Reader()
     made = built(drafter, model)
-    made.texts.most = conversations
+    made.pool.limit = conversations
     return made, model
 
 
@@ -38,7 +38,7 @@ class TestThreeConversations:
         # The system prompt once, then each topic; later turns: the last token of an answer, which
         # was never computed, and what is new, but for the root.
         assert read == [41, 1, 1, *[2] * 6]
-        assert len(made.texts) == 3
+        assert len(made.pool) == 3
 
     def test_with_one_session_the_others_are_read_again(self) -> None:
         made, _ = engine(1)
@@ -46,7 +46,7 @@ class TestThreeConversations:
         for place, talk in enumerate(talks):
             talks[place] = [*talk, *tokens(made, talk)[0], 5]
         assert tokens(made, talks[0])[1].reused_tokens == len(SYSTEM)
-        assert len(made.texts) == 1
+        assert len(made.pool) == 1
 
 
 def test_the_one_used_longest_ago_makes_room() -> None:
@@ -75,23 +75,23 @@ def test_texts_of_many_conversations_are_those_of_fresh_engines(drafter: str, se
         found, _ = tokens(made, talk)
         assert found == own(talk)
         talk += found
-        assert len(made.texts) <= 3
+        assert len(made.pool) <= 3
 
 
 def test_a_fork_of_the_wrong_prefix_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken twin: the fork is told to hold one token more than is shared."""
-    right = texts.shared_length
+    right = session_pool.shared_length
 
     def wrong(held: Sequence[int], text: Sequence[int]) -> int:
         return min(len(held), len(text), right(held, text) + 1)
 
-    monkeypatch.setattr(texts, "shared_length", wrong)
+    monkeypatch.setattr(session_pool, "shared_length", wrong)
     made, _ = engine(3)
     prompts = [[*SYSTEM, topic, 9] for topic in (1, 2, 3)]
     assert [tokens(made, prompt, 30)[0] for prompt in prompts] != [
         own(prompt, 30) for prompt in prompts
     ]
-    assert len(made.texts) == 3
+    assert len(made.pool) == 3
 
 
 def test_sessions_that_make_room_are_closed() -> None:
@@ -100,7 +100,7 @@ def test_sessions_that_make_room_are_closed() -> None:
     for topic in range(5):
         tokens(made, [topic] * 30)
         opened.append(made.target)
-    made.texts.close()
+    made.pool.close()
     assert all(session._closed for session in opened)  # type: ignore[attr-defined]
 
 
@@ -110,4 +110,4 @@ def test_a_short_text_is_overwritten() -> None:
     for topic in (1, 2, 3):
         request = decoding.request(sampling, 16, [topic] * 4, coupled=True, max_new_tokens=2)
         list(made.run(request, Metrics()))
-    assert len(made.texts) == 1
+    assert len(made.pool) == 1
