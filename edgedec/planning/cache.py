@@ -1,7 +1,7 @@
-"""What edgedec keeps between runs: profiles, plans, records of checks, and folders of large files.
+"""The user's cache: profiles, plans, records of checks, and folders of large files.
 
-None of it is needed: whatever is removed is measured, checked or made again. Only what has a name
-that edgedec gives is touched, so anything else in the folder stays as it is.
+Everything in it can be removed: it is measured, checked or made again. Only files with a name that
+edgedec gives are touched; anything else in the folder stays as it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAMES = {
     PROFILE: re.compile(r"[0-9a-f]{32}\.json"),
     PLAN: re.compile(r"[0-9a-f]{32}\.plan\.json"),
     CHECKS: re.compile(r"opened-[a-z]{1,20}\.json"),
-    # Written by a process that was killed before it could rename the file.
+    # Left by a process that was killed before it could rename the file.
     LEFTOVER: re.compile(
         r"\.(edgedec|plan)-[0-9a-f]{12}"
         r"|\.(profile|opened|[0-9a-f]{32}\.plan\.json)-[a-z0-9_]{8}"  # by an earlier version
@@ -61,14 +61,14 @@ class Kept:
 
 
 def kept() -> list[Kept]:
-    """Return all that is kept for this user, by kind and then newest first."""
+    """Return everything in this user's cache, by kind and then newest first."""
     found = [one for folder in _folders() for one in _in(folder)]
     found += [_large(one) for one in kept_folders.kept()]
     return sorted(found, key=lambda one: (_place(one.kind), one.kind, -one.written.timestamp()))
 
 
 def _place(kind: str) -> int:
-    """Return where a kind is listed: folders after files, and what was not finished at the end."""
+    """Return a kind's sort key: folders after files, and unfinished files last."""
     if kind == LEFTOVER:
         return len(_ORDER) + 1
     return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
@@ -82,7 +82,7 @@ def _large(one: kept_folders.KeptFolder) -> Kept:
 
 
 def clear() -> list[Kept]:
-    """Remove all that is kept and return what was removed.
+    """Empty the cache and return what was removed.
 
     Raises:
         OSError: a file cannot be removed; those before it have been.
@@ -129,7 +129,7 @@ def _in(folder: Path) -> Iterator[Kept]:
 def _foreign(path: Path) -> bool:
     """Return whether the file is valid JSON of another program that happens to use such a name.
 
-    Caches named by an MD5 digest do. A damaged file is judged by its name alone.
+    Caches named by MD5 digests look alike. A damaged file is judged by its name alone.
     """
     try:
         with open_regular(path) as stream:
@@ -159,5 +159,5 @@ def _plan(path: Path) -> str:
     try:
         decision = decisions.read(path, advice="")
     except PlanError:
-        return "a plan that cannot be read, or of another version of edgedec"
+        return "a plan that cannot be read, or that another version of edgedec wrote"
     return f"{decision.models}: {decision.chosen.plan.label}, made on {decision.texts}"

@@ -1,4 +1,4 @@
-"""Every plan that a profile allows, in families that share places and drafter."""
+"""All plans that a profile allows, in families that share places and drafter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Family:
 
     Attributes:
         plans: at least one, shortest drafts first.
-        refused: why none of them can be used, else empty.
+        refused: why none of them can be used; empty if they can.
 
     """
 
@@ -119,7 +119,7 @@ def _allowed(target: Measured, plans: tuple[Plan, ...]) -> Family:
 
 
 def _of(profile: Profile, role: str) -> list[Measured]:
-    """Return everything measured for a role, in an order independent of that of measuring."""
+    """Return everything measured for a role, in an order that does not depend on the profile's."""
     found = (measured for measured in profile.measured if measured.role == role)
     return sorted(found, key=lambda measured: (measured.place.label, measured.name))
 
@@ -127,5 +127,5 @@ def _of(profile: Profile, role: str) -> list[Measured]:
 def _unusable(measured: Measured) -> str:
     if measured.parity.usable:
         return ""
-    reason = measured.parity.reason or "its numbers are too far from the reference's"
+    reason = measured.parity.reason or "its results differ too much from the reference's"
     return f"the {measured.role} cannot be used at {measured.place.label}: {reason}"

@@ -1,7 +1,7 @@
 """The planner: chooses where models run, which drafter is used and how much it drafts.
 
-Pure: no clock, no files, no randomness. The same profile, workload and memory always give the same
-decision, in whatever order things were measured.
+It is pure: no clock, no files, no randomness. The same profile, workload and memory always give the
+same decision, in whatever order things were measured.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from edgedec.records.workload import Workload
 
 Predict = Callable[[Profile, Plan, Workload], Prediction]
 
-# Replays are slow. The plans that are best by formula are replayed, best first, until the best
-# replay beats every remaining formula; so is the best plan of each drafter, since a formula may
+# Replays are slow. Plans are replayed in the order of their estimates, until the best replay beats
+# every remaining estimate; the best plan of each drafter is replayed as well, since the formula may
 # misjudge a whole drafter.
 _FEWEST_REPLAYS, _MOST_REPLAYS = 12, 32
-# Deciding each round adapts to a changing text, down to plain decoding where drafts fail; a fixed
-# length must beat that by more than this factor.
+# A length decided each round adapts to the text, down to plain decoding where drafts fail; a fixed
+# length must be faster by more than this factor.
 _AUTO_IS_WORTH = 0.97
 _CPU_PROVIDER = "CPUExecutionProvider"
 # Relative error assumed for a measurement on a busy machine, whatever its quartiles; medians are
@@ -44,18 +44,19 @@ def decide(
     predict: Predict | None = None,
     available: int | None = None,
 ) -> Decision:
-    """Choose among all plans the profile leaves a choice of.
+    """Choose among all plans that the profile allows.
 
     Args:
         profile: what was measured.
         workload: what is to be decoded.
-        memory: bytes for all that a plan holds; None sets no limit.
-        predict: a closer look at a plan, as a replay of the real loop; None takes the formula.
-        available: bytes there are, which limit plans where no memory is given.
+        memory: most bytes that a plan may hold; None sets no limit.
+        predict: predicts a plan's speed more precisely, such as by a replay of the real loop; None
+            uses the formula.
+        available: bytes available on the machine, the limit if no memory is given.
 
     Raises:
-        PlanError: there is no place where the target gives right numbers.
-        MemoryBudgetError: nothing fits; names the smallest memory that something fits in.
+        PlanError: there is no place where the target computes correctly.
+        MemoryBudgetError: nothing fits; names the smallest memory that a plan fits in.
 
     """
     planner = _Planner(profile, workload, memory, available)
@@ -118,7 +119,7 @@ class _Planner:
     def rank(
         self, predict: Predict | None
     ) -> tuple[list[WeighedCandidate], list[WeighedCandidate], list[WeighedCandidate]]:
-        """Return usable plans, best first, those of them to choose among, and refused plans."""
+        """Return usable plans, best first; those to choose among; and refused plans."""
         weighed = [self.weigh(family) for family in families(self.forecast)]
         refused = sorted((w for w in weighed if w.candidate.refused), key=lambda w: w.plan.label)
         usable = looked = [w for w in weighed if not w.candidate.refused]
@@ -151,14 +152,14 @@ class _Planner:
         return WeighedCandidate(candidate, fit.context, estimate, uncertainty, measured)
 
     def check(self, usable: list[WeighedCandidate], refused: list[WeighedCandidate]) -> None:
-        """Refuse a set without a plan that decodes plainly."""
+        """Raise an error if no plan for plain decoding is usable."""
         if any(w.plan.plain for w in usable):
             return
         possible = [m.place for m in self.profile.of("target")]
         if not possible:
             why = "; ".join(w.candidate.refused for w in refused if w.plan.plain)
             raise PlanError(
-                f"the target can run nowhere ({why or 'no place was measured'}): profile again"
+                f"no place for the target is usable ({why or 'none was measured'}): profile again"
             )
         trained = max(model.max_context for model in self.profile.of("target"))
         if self.memory.needed > trained:
@@ -226,7 +227,7 @@ class _Planner:
         return (*rest, *last)
 
     def _measured(self, plan: Plan, estimate: Estimate) -> float:
-        """Return the error of the ratio to plain decoding that measurement spread explains."""
+        """Return the relative error of the speed-up that is due to the spread of measurements."""
         target = self.profile.at("target", plan.target)
         context = self.workload.middle
         parts = [_spread(target, 1, context), _spread(target, drafted_at_most(plan) + 1, context)]
@@ -237,7 +238,7 @@ class _Planner:
 
 
 def _spread(measured: Measured, rows: int, context: int) -> float:
-    """Relative spread of the nearest measurement, in context first and rows second."""
+    """Return the relative spread of the measurement nearest in context, then in rows."""
     times = min(measured.times, key=lambda times: abs(times.context - context))
     spread = min(zip(times.widths, times.spread, strict=True), key=lambda w: abs(w[0] - rows))[1]
     return min(spread, _UNSTEADY) if measured.steady else _UNSTEADY
@@ -250,7 +251,7 @@ def _best_first(weighed: WeighedCandidate) -> tuple[float, bool, int, str]:
 
 
 def _safest_first(weighed: WeighedCandidate) -> tuple[bool, bool, float, str]:
-    """Sort the processor without pinned cores first: it is always there."""
+    """Return a sort key that puts the processor without pinned cores first, as always available."""
     place = weighed.plan.target
     return not _processor(place), place.cores is not None, -weighed.rate, place.label
 

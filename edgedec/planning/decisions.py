@@ -33,7 +33,7 @@ from edgedec.records.workload import LEAST_CONTEXT, Workload
 
 _MOST_BYTES = 8 << 20
 _ANEW = "make one with `edgedec plan --out FILE`"
-# Upper bound of what is accepted from a plan file.
+# Upper bounds of numbers in a plan file.
 _MOST_THREADS, _MOST_CORES, _MOST_DRAFTED, _MOST_CONTEXT = 1024, 4096, 999, 1 << 31
 _MOST_BYTES_HELD = 1 << 60
 _LONGEST_NAME, _LONGEST_TEXT = 80, 240
@@ -55,13 +55,13 @@ def plan(
     Args:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
         workload: what is to be decoded; None is a prompt of 256 tokens and 128 new ones, greedily.
-        memory: bytes for everything the plan holds; None is all that this process can have.
+        memory: most bytes that the plan may hold; None is all that is available to this process.
         options: what to measure, if that is needed.
         on_progress: called with what is being measured.
 
     Raises:
         BundleError, InputError, ProfileError: see ``run.profile``.
-        PlanError: the target computes correctly nowhere.
+        PlanError: there is no place where the target computes correctly.
         MemoryBudgetError: nothing fits; names the smallest memory that is enough.
 
     """
@@ -78,7 +78,7 @@ def plan(
 def _never_whole(
     bundle: str | Path, memory: int | None, options: ProfileOptions | None
 ) -> ProfileOptions | None:
-    """Return options that do not load a target whole if it is larger than the memory given."""
+    """Return options that stream the target's weights if they exceed the memory given."""
     options = options or ProfileOptions()
     held = streaming.to_begin_with(every_format(bundle, options.draft_model), memory)
     return replace(options, wanted=replace(options.wanted, weight_memory=held))
@@ -92,10 +92,10 @@ def _with_streamed(
     options: ProfileOptions | None,
     on_progress: OnProgress | None,
 ) -> Profile:
-    """Return the profile, with a place where weights pass through memory if they do not fit."""
+    """Return the profile, with a place that streams the target's weights if they do not fit."""
 
     def measure(place: Place, context: int) -> Measured:
-        # It has the memory of a plan with this context: a longer text would take more.
+        # Its memory is planned for this context: a longer one would take more.
         return run.measure_target(bundle, place, options, on_progress, context)
 
     found, new = streaming.with_streamed(profile, memory, workload, measure)
@@ -113,18 +113,18 @@ def streams(decision: Decision, bundle: str | Path, draft_model: Path | None = N
 
 
 def check_memory(memory: int, bundle: str | Path, draft_model: Path | None = None) -> None:
-    """Refuse a limit that cannot even hold the target's weights, before measuring for a minute.
+    """Refuse a limit that is smaller than the target's weights, before measuring for a minute.
 
     Raises:
         BundleError: no such bundle or file, or it is damaged.
-        MemoryBudgetError: names the size of weights and process; ``decide``, which knows measured
+        MemoryBudgetError: names the size of weights and process; ``decide``, which has measured
             costs, names the smallest memory that is enough.
 
     """
     every = every_format(bundle, draft_model)
     sources = every["target"]
     weights = min(sum(file.stat().st_size for file in one.files.values()) for one in sources)
-    # Weights that do not fit can pass through memory: the planner says how much must stay.
+    # Weights that do not fit can be streamed: the planner decides how much must stay in memory.
     least = streaming.LEAST_PROCESS + (0 if streaming.possible(every) else weights)
     if memory < least and run.read_cached(bundle, draft_model) is None:
         raise MemoryBudgetError(
@@ -164,14 +164,14 @@ def check_out(path: Path) -> None:
         return  # nothing is there, or writing will report the problem
     if not stat.S_ISREG(found.st_mode):
         kind = "a link" if stat.S_ISLNK(found.st_mode) else "not a plain file"
-        raise PlanError(f"{printable(str(path))} is {kind} and stays: give another --out")
+        raise PlanError(f"{printable(str(path))} is {kind}, not replaced: give another --out")
 
 
 def load(path: Path, bundle: str | Path, draft_model: Path | None = None) -> Decision:
-    """Read a stored decision that is for this bundle on this machine.
+    """Read a stored decision for this bundle on this machine.
 
     Raises:
-        PlanError: no such file, or it is damaged or of another version, machine or bundle.
+        PlanError: no such file, or it is damaged or for another version, machine or bundle.
         BundleError: no such bundle, or it is damaged.
 
     """
@@ -188,7 +188,7 @@ def read(path: Path, *, advice: str = _ANEW) -> Decision:
         advice: what to do if it cannot be used, for the end of the message; may be empty.
 
     Raises:
-        PlanError: no such file, or it is damaged or of another version.
+        PlanError: no such file, or it is damaged or written by another version.
 
     """
     try:
@@ -198,7 +198,7 @@ def read(path: Path, *, advice: str = _ANEW) -> Decision:
 
 
 def _refusal(why: str, advice: str) -> PlanError:
-    """Return the error in one line, whatever text the file brought into it."""
+    """Return the error in one line, without control characters that the file may contain."""
     return PlanError(printable(f"{why}: {advice}" if advice else why))
 
 
@@ -236,8 +236,8 @@ def check(decision: Decision, now: Identity, path: Path, *, advice: str = _ANEW)
 
     Args:
         decision: as read.
-        now: machine and bundle here.
-        path: where it was read.
+        now: this machine and bundle.
+        path: the file that it was read from.
         advice: as for ``read``.
 
     Raises:
@@ -246,11 +246,11 @@ def check(decision: Decision, now: Identity, path: Path, *, advice: str = _ANEW)
     """
     differs = machine.difference(decision.machine, now.machine)
     if differs:
-        raise _refusal(f"plan {path} is of another machine: {differs[:_LONGEST_TEXT]}", advice)
+        raise _refusal(f"plan {path} is for another machine: {differs[:_LONGEST_TEXT]}", advice)
     if decision.bundle != now.bundle:
         raise _refusal(
-            f"plan {path} is of other models: theirs hash to {decision.bundle[:12]!r}, these to"
-            f" {now.bundle[:12]}",
+            f"plan {path} is for other models: expected hash {now.bundle[:12]}, found"
+            f" {decision.bundle[:12]!r}",
             advice,
         )
 
@@ -268,7 +268,7 @@ def _wrong_plan(plan: Plan) -> str:
     if needs_model != (plan.draft is not None):
         return f"drafter {plan.drafter!r} and where its model runs do not go together"
     if plan.schedule == OVERLAPPED and plan.draft is None:
-        return f"drafter {plan.drafter!r} has no model that could work while the target does"
+        return f"drafter {plan.drafter!r} has no model that could run while the target verifies"
     length, depth = plan.draft_length or 0, 1 if plan.depth is None else plan.depth
     if not 0 <= length <= _MOST_DRAFTED or not 1 <= depth <= _MOST_DRAFTED:
         return f"drafts of {length!r:.20} tokens and depth {depth!r:.20}"
@@ -279,12 +279,12 @@ def _wrong_place(place: Place) -> str:
     names = (place.format, place.device, *([] if place.provider is None else [place.provider]))
     for name in names:
         if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
-            return f"a place is called {name!r:.40}"
+            return f"invalid name of a place: {name!r:.40}"
     if not 0 <= place.threads <= _MOST_THREADS:
         return f"a place has {place.threads!r:.20} threads"
     if not 1 <= (place.weight_memory or 1) <= _MOST_BYTES_HELD:
         return f"a place holds {place.weight_memory!r:.30} bytes of weights"
     cores = (0,) if place.cores is None else place.cores
     if not 1 <= len(cores) <= _MOST_THREADS or not 0 <= min(cores) <= max(cores) < _MOST_CORES:
-        return "a place has cores that no machine has"
+        return "a place has invalid core numbers"
     return ""

@@ -2,7 +2,7 @@
 
 The real lookup and Token Recycling drafters run over the text; a draft model's choices were
 recorded with it. Every drafter starts a round where its own last round ended, since text after a
-rejection is harder to predict than text at large.
+rejection is harder to predict than average text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgedec.decoding.tree import Draft, TokenTree
 from edgedec.planning.survival import Survival, SurvivalEstimate
 from edgedec.records.trace import Trace
 
-# Longest draft considered, and most children of a node told apart.
+# Longest draft considered, and number of ranks distinguished among a node's children.
 MOST, RANKS = 16, 8
 _NONE = -1
 
@@ -36,7 +36,7 @@ class Round:
         source: the drafter that made the draft; empty if there was none.
         nodes: drafted tokens.
         depth: longest path among them.
-        accepted: drafted tokens that the text follows.
+        accepted: drafted tokens that match the text.
 
     """
 
@@ -51,8 +51,8 @@ class Drafts:
     """Results of one drafter's rounds.
 
     Attributes:
-        survival: by position; its ``drafts`` is the share of rounds.
-        nodes: mean drafted tokens of a draft, rounded up.
+        survival: acceptance by position; its ``drafts`` is the share of rounds with a draft.
+        nodes: mean number of drafted tokens of a draft, rounded up.
 
     """
 
@@ -76,7 +76,7 @@ class DraftReplay:
     def rounds(self, drafter: str, length: int, *, branches: int | None = None) -> Iterator[Round]:
         """Yield the rounds of a drafter whose drafts have at most ``length`` tokens.
 
-        A draft model's trees cannot be told from the text alone: see ``ranks``.
+        A draft model's trees cannot be derived from the text alone: see ``ranks``.
         """
         info = drafting.info(drafter)
         if info.estimated_by == "rounds":
@@ -108,10 +108,9 @@ class DraftReplay:
             position += accepted + 1
 
     def _right(self, drafter: str) -> list[int]:
-        """Return how many of a drafter's next tokens are right, by position; ``_NONE`` without a
-        draft.
+        """Return by position how many of a drafter's next tokens are right; ``_NONE`` if no draft.
 
-        For the draft model this uses its recorded choices, for others what they draft there.
+        This uses the recorded choices of the draft model, and runs the other drafters.
         """
         if drafting.info(drafter).needs_model:
             return self._agreed
@@ -157,7 +156,7 @@ class DraftReplay:
     def _feedback(
         self, source: str, path: list[int], kept: Sequence[int], position: int
     ) -> RoundFeedback:
-        """Return the target's verdict along the text; nothing was recorded for wrong branches."""
+        """Return the target's feedback along the text; nothing was recorded for wrong branches."""
         choices = self.trace.target
         rows = slice(position, position + len(path))
         ids = np.array([row[:RANKS] for row in choices.ids[rows]], np.int64)
@@ -198,7 +197,7 @@ def measure(
 
 
 def child_chances(recordings: Sequence[DraftReplay]) -> tuple[float, ...]:
-    """Return p_b: the chance that the target takes a node's first, second, ... child.
+    """Return p_b: the probability that the target takes a node's first, second, ... child.
 
     Empty if no draft model's choices were recorded.
     """
@@ -207,7 +206,7 @@ def child_chances(recordings: Sequence[DraftReplay]) -> tuple[float, ...]:
 
 
 def _followed(tree: TokenTree, text: Sequence[int]) -> list[int]:
-    """Return the path of a tree that a text takes, without the last token, the target's own."""
+    """Return the path of a tree that matches a text, without its last token, the target's own."""
     path = [0]
     for token in text[:-1]:
         child = tree.child(path[-1], token)

@@ -1,7 +1,7 @@
 """Estimates of a plan by formula: expected tokens of a round over its measured seconds.
 
-They only tell which plans are worth a replay of the real loop: the formula ignores a draft's
-confidence and takes a pass's time to depend on its number of rows alone.
+They only decide which plans are worth a replay of the real loop: the formula ignores a draft's
+confidence and assumes that a pass's time depends on its number of rows only.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _NOTHING = Survival(0.0, (), 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Estimate of a mean round.
+    """Estimate of an average round.
 
     Attributes:
-        tokens: emitted.
+        tokens: emitted tokens.
         target_s, draft_s, overhead_s: seconds in target passes, in the drafter while the target is
             idle, and outside both.
-        error: relative standard error of ``tokens``, for another text of the kind.
+        error: relative standard error of ``tokens``, for another text of the same kind.
 
     """
 
@@ -48,7 +48,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the round: both models and the overhead outside them."""
+        """Time of the round: both models and the overhead outside them."""
         return self.target_s + self.draft_s + self.overhead_s
 
     @property
@@ -92,7 +92,7 @@ class Forecast:
         )
 
     def estimate(self, plan: Plan) -> Estimate:
-        """Estimate a mean round, with the best fixed length if lengths are decided each round."""
+        """Estimate an average round, with the best fixed length if it is decided each round."""
         if plan not in self._estimates:
             self._estimates[plan] = self._estimate(plan)
         return self._estimates[plan]
@@ -102,13 +102,13 @@ class Forecast:
             return Estimate(1.0, self._target(plan)(1), 0.0, self.profile.overhead_s)
         info = drafting.info(plan.drafter)
         if info.estimated_by == "best":
-            # It switches between the two; only a replay shows how much that gains.
+            # It switches between its parts; only a replay shows how much that gains.
             parts = (replace(plan, drafter=part) for part in self._usable(info.parts, plan))
             return max((self.estimate(part) for part in parts), key=lambda found: found.rate)
         if info.estimated_by == "ranks":
             return self._tree(plan)
         if plan.schedule == OVERLAPPED and plan.draft_length is not None:
-            # It stops waiting where more tokens do not pay, so it drafts as many or fewer.
+            # It stops waiting where more tokens do not pay, so it drafts this many or fewer.
             shorter = (replace(plan, draft_length=n) for n in range(1, plan.draft_length + 1))
             return max((self._fixed(one) for one in shorter), key=lambda found: found.rate)
         if plan.draft_length is not None:
@@ -128,7 +128,7 @@ class Forecast:
         key = (drafter, length, branches)
         if key not in self._measured:
             if drafting.info(drafter).estimated_by in ("best", "ranks", "nothing"):
-                raise PlanError(f"drafter {drafter!r}: its rounds cannot be foretold by formula")
+                raise PlanError(f"drafter {drafter!r}: there is no formula for its rounds")
             self._measured[key] = measure(self._recordings, drafter, length, branches=branches)
         return self._measured[key]
 
@@ -185,14 +185,14 @@ class Forecast:
         return Estimate(tokens, target_s, draft_s, self.profile.overhead_s, error / tokens)
 
     def _model_s(self, plan: Plan, survival: Survival, length: int) -> float:
-        """Seconds to draft a chain."""
+        """Return the time to draft a chain, in seconds."""
         draft, whole = self._draft(plan), survival.whole(length)
         # After a fully accepted chain, its last token is read with the next root.
         passes_s = (length - whole) * draft(1) + whole * draft(2)
         return passes_s + length * self.profile.draft_overhead_s
 
     def _lag_s(self, plan: Plan, found: dict[str, Drafts], own: Survival) -> float:
-        """Seconds in which the draft model reads tokens written while other drafters drafted."""
+        """Return the time the draft model needs to read tokens that other drafters drafted."""
         others = [
             drafts.survival
             for source, drafts in found.items()
@@ -206,7 +206,7 @@ class Forecast:
         return draft(1 + behind) - draft(1)
 
     def _overlap(self, plan: Plan, verify_s: float, model_s: float) -> tuple[float, float]:
-        """Seconds of the target, and of the draft beyond it, when both work at once.
+        """Return the time of the target, and of the draft beyond it, when both run at once.
 
         The draft continues from its own guess of the target's next token (PEARL, 2408.11850). If
         the guess holds, the next draft is ready when the target finishes, or soon after; otherwise
@@ -258,7 +258,7 @@ class Forecast:
         return self._seconds("draft", plan.draft)
 
     def _seconds(self, role: str, place: Place) -> Seconds:
-        """Seconds of this model's passes, with the cache as full as midway through the workload."""
+        """Return the times of a model's passes, with the cache filled to the workload's middle."""
         measured, context = self.profile.at(role, place), self.workload.middle
         return lambda rows: measured.seconds(rows, context)
 
@@ -267,7 +267,7 @@ class Forecast:
         return self.workload.max_context or limit
 
     def _ttft_s(self, plan: Plan) -> float:
-        """Return the seconds of reading the prompt with both models and of the first round."""
+        """Return the time of both models' prefill and of the first round, in seconds."""
         read = self.workload.prompt_tokens - 1
         target_s = read * self.profile.at("target", plan.target).prefill_s
         draft_s = 0.0
@@ -279,7 +279,7 @@ class Forecast:
 
 
 def nearest(traces: Sequence[Trace], workload: Workload) -> list[Trace]:
-    """Return texts written at the temperature nearest to the workload's, by name."""
+    """Return texts recorded at the temperature nearest to the workload's, sorted by name."""
     texts = [trace for trace in traces if len(trace.tokens) > trace.prompt > 0]
     if not texts:
         return []

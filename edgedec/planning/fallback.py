@@ -1,4 +1,4 @@
-"""Opens a bundle in the first way that works; when one fails, the next takes over."""
+"""Opens a bundle in the first configuration that works; when one fails, the next takes over."""
 
 from __future__ import annotations
 
@@ -23,8 +23,12 @@ from edgedec.loading.build import OpenOptions, Parts
 from edgedec.loading.sources import Pair
 from edgedec.memory.grant import granting
 from edgedec.planning import remembered
+from edgedec.planning.configurations import (
+    Configuration,
+    planned_configurations,
+    unplanned_configurations,
+)
 from edgedec.planning.quickest import is_placed, on_quickest
-from edgedec.planning.ways import Named, planned_ways, ways_without_plan
 from edgedec.records.plan import Decision
 from edgedec.records.workload import Workload
 from edgedec.runtimes import registry
@@ -35,16 +39,16 @@ _DECIDED = (
     "draft", "draft_length", "draft_load", "format", "threads", "batch_threads", "providers",
     "device", "gpu_layers", "cores", "schedule", "weight_memory",
 )  # fmt: skip
-# How messages name those that the command line has under another name, or not at all.
+# Names in messages of options that the command line spells differently or lacks.
 _NAMED = {"providers": "--provider", "draft_load": "draft_load", "cores": "cores"}
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(OpenOptions)}
-# Errors of a place that cannot be used, at load or in the middle of a text.
+# Errors of a place that cannot be used, when loading or while decoding.
 FAILURES = (RuntimeUnavailable, BundleError, PassFailed)
 
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:
-    """Why no plan is followed, in a few words, and the one that would be."""
+    """The reason why no plan is followed, and the plan that is left aside, if any."""
 
     reason: str
     left: Decision | None = None
@@ -61,21 +65,21 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
     found = _decision(bundle, options)
     if isinstance(found, NoPlan):
         return _without_plan(bundle, options, found)
-    ways = planned_ways(found, options)
-    if not ways:
+    configurations = planned_configurations(found, options)
+    if not configurations:
         reason = "--row-invariant takes chains, and the plan drafts trees"
         return _without_plan(bundle, options, NoPlan(reason, found))
-    return Opener(bundle, ways, made_on=found.texts)
+    return Opener(bundle, configurations, made_on=found.texts)
 
 
 def _without_plan(bundle: str | Path, options: OpenOptions, why: NoPlan) -> Opener:
-    """Return an opener of what was asked for, on the device that computes rounds fastest."""
-    ways = ways_without_plan(options)
+    """Return an opener of the requested configuration, on the fastest device for the target."""
+    configurations = unplanned_configurations(options)
     pair = build.find_pair(bundle, options)
     quickest = on_quickest(pair, options, why.left)
     if quickest is not options:
-        ways.insert(0, (f"the target on {quickest.device}", quickest))
-    return Opener(bundle, ways, asked=options, no_plan=why.reason, pair=pair)
+        configurations.insert(0, (f"the target on {quickest.device}", quickest))
+    return Opener(bundle, configurations, requested=options, no_plan=why.reason, pair=pair)
 
 
 def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
@@ -101,7 +105,7 @@ def _decision(bundle: str | Path, options: OpenOptions) -> Decision | NoPlan:
 
 
 def _chosen(options: OpenOptions) -> str:
-    """Return the plan's options that the user set; ``--draft none`` is not one."""
+    """Return the options set by the user that a plan decides, except ``--draft none``."""
     given = {name: getattr(options, name) for name in _DECIDED}
     given = {name: value for name, value in given.items() if value != _DEFAULTS[name]}
     if options.draft == PLAIN:
@@ -167,18 +171,18 @@ def _workload(max_context: int | None) -> Workload:
 
 
 class Opener:
-    """Opener of the first way that works; when one fails, it goes on with the next.
+    """Opens the first configuration that works; when one fails, it goes on with the next.
 
     Args:
         bundle: as ``Pipeline.open`` takes it.
-        ways: most wanted first.
-        asked: the way that the user asked for, which must load; None is a planner's choice.
+        configurations: in order of preference.
+        requested: options given by the user, which must load; None if a planner chose them.
         made_on: the texts that the plan was made on, by name.
         no_plan: why there is no plan, in a few words.
-        pair: the models of the first way, where they have been found.
+        pair: the models of the first configuration, if they have been found.
 
     Attributes:
-        notes: why earlier ways were given up, one line each; each was also logged once, as a
+        notes: why earlier configurations failed, one line each; each was also logged once, as a
             warning of the logger ``edgedec``.
 
     """
@@ -186,28 +190,28 @@ class Opener:
     def __init__(
         self,
         bundle: str | Path,
-        ways: Sequence[Named],
+        configurations: Sequence[Configuration],
         *,
-        asked: OpenOptions | None = None,
+        requested: OpenOptions | None = None,
         made_on: str = "",
         no_plan: str = "",
         pair: Pair | None = None,
     ) -> None:
         self.notes: list[str] = []
         self._bundle = bundle
-        self._asked = asked
-        self._in_force = asked is None
+        self._requested = requested
+        self._in_force = requested is None
         self._made_on = printable(made_on)
         self._no_plan = no_plan
         self._pair = pair
-        self._ways: Iterator[Named] = iter(ways)
-        self._name, self._options = next(self._ways)
+        self._configurations: Iterator[Configuration] = iter(configurations)
+        self._name, self._options = next(self._configurations)
 
     def open(self) -> Parts:
-        """Open the current way; if one that was not asked for cannot be loaded, open the next.
+        """Open the current configuration, or the next one if it fails and was not requested.
 
         Raises:
-            EdgedecError: the requested way cannot be opened, or no way is left.
+            EdgedecError: the requested configuration cannot be opened, or none is left.
 
         """
         while True:
@@ -215,37 +219,37 @@ class Opener:
             try:
                 parts = build.assemble(self._bundle, self._options, pair)
             except FAILURES as error:
-                if self._options is self._asked:
+                if self._options is self._requested:
                     raise
-                self._give_way(error)
+                self._take_next(error)
             else:
                 parts.plan.update(self._plan_facts())
                 return parts
 
     def _plan_facts(self) -> dict[str, str | None]:
-        """Return the followed plan's short name and texts, or why there is none."""
+        """Return the followed plan's name and texts, or why there is none."""
         if self._in_force:
             return {"plan": self._name, "plan_made_on": self._made_on, "no_plan": None}
         return {"plan": None, "plan_made_on": None, "no_plan": self._no_plan}
 
     def reopen(self, parts: Parts, error: EdgedecError) -> Parts:
-        """Close a pipeline that failed in the middle of a text, and open the next way.
+        """Close a pipeline that failed while decoding, and open the next configuration.
 
         Raises:
-            EdgedecError: ``error`` itself, when no way is left.
+            EdgedecError: ``error`` itself, if no configuration is left.
 
         """
         # A lost device may not even close; its memory is freed if possible.
         with suppress(EdgedecError):
             parts.close()
         self.notes += parts.notes
-        self._give_way(error)
-        # A text has begun: from here on any way will do.
-        self._asked = None
+        self._take_next(error)
+        # A generation has begun, so any configuration that continues it is acceptable.
+        self._requested = None
         return self.open()
 
-    def _give_way(self, error: EdgedecError) -> None:
-        following = next(self._ways, None)
+    def _take_next(self, error: EdgedecError) -> None:
+        following = next(self._configurations, None)
         if following is None:
             raise error
         failed, (self._name, self._options) = self._name, following

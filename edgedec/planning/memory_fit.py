@@ -1,8 +1,8 @@
-"""Fits a family of plans into memory by giving things up in a fixed order.
+"""Fits a family of plans into memory by reducing what they need in a fixed order.
 
-First drafted tokens, as long as 96% of the best speed is kept (SpecMemo, 2506.01206); then context,
-unless the user asked for one, down to what the workload needs; then more drafted tokens; then the
-family.
+First fewer drafted tokens, as long as 96% of the best speed is kept (SpecMemo, 2506.01206); then a
+shorter context, unless the user set one, down to what the workload needs; then still fewer drafted
+tokens; then the family is refused.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from edgedec.records.workload import LEAST_CONTEXT, Workload
 _ENOUGH = 0.96
 
 
-# -- what a plan takes --------------------------------------------------------------------------
+# -- memory of a plan ---------------------------------------------------------------------------
 #
-# A model's weights are its process's measured growth less the cache that was filled, or the size
-# of the stored weights if none was measured.
+# A model's memory is the measured growth of its process without the cache that was filled, or the
+# size of the stored weights if nothing was measured.
 
 # Measured: a process that plans (and measures) before it decodes takes 21 MB more than one that
 # only decodes, since used pages are rarely given back.
@@ -39,7 +39,7 @@ def drafted_at_most(plan: Plan) -> int:
 
 
 def footprint(profile: Profile, plan: Plan, context: int) -> Account:
-    """Return the memory of a plan whose texts have at most ``context`` tokens.
+    """Return the memory of a plan with a context of ``context`` tokens.
 
     Raises:
         ProfileError: the plan uses a place that was not measured.
@@ -85,7 +85,7 @@ def _process(target: Measured, draft: Measured | None) -> int:
 def _held(measured: Measured) -> int:
     filled = max((times.context for times in measured.times), default=0)
     without_cache = measured.rss_bytes - filled * measured.kv_bytes_per_token
-    # Pages of a mapped file may have been dropped: at least the weights are needed.
+    # Pages of a mapped file may have been dropped, but the weights are needed.
     held = measured.place.weight_memory
     return max(without_cache, measured.weight_bytes if held is None else held)
 
@@ -95,7 +95,7 @@ def _same_weights(target: Measured, draft: Measured) -> bool:
     return target.name == draft.name and target.place == draft.place
 
 
-# -- giving things up ---------------------------------------------------------------------------
+# -- fitting ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,10 @@ class Fit:
     """A plan of the family that fits, and its context.
 
     Attributes:
-        plan: the one to use.
-        context: most tokens of a text.
+        plan: the plan to use.
+        context: its context length in tokens.
         peak_bytes: memory with a full context.
-        refused: why none fits, else empty.
+        refused: why no plan fits; empty if one does.
 
     """
 
@@ -122,8 +122,8 @@ class MemoryFit:
     Args:
         profile: what was measured.
         workload: what is to be decoded.
-        given: bytes; None sets no limit.
-        available: bytes that limit plans if none are given.
+        given: limit in bytes; None sets none.
+        available: the limit if none is given.
 
     """
 
@@ -141,16 +141,16 @@ class MemoryFit:
         self._needed = max(workload.max_context or workload.tokens, LEAST_CONTEXT)
 
     def bytes_of(self, plan: Plan, context: int) -> int:
-        """Bytes that a plan takes with a full context."""
+        """Return the memory of a plan with a full context, in bytes."""
         return footprint(self._profile, plan, context).total
 
     def least(self, plan: Plan) -> int:
-        """Memory that it needs with the smallest context that serves the workload."""
+        """Return the memory of a plan with the smallest usable context, in bytes."""
         return with_spare(self.bytes_of(plan, self._needed))
 
     @property
     def amount(self) -> str:
-        """The limit on plans, as ``2.00 GB are given``; empty if there is none."""
+        """The limit in words, such as ``2.00 GB are given``; empty if there is none."""
         if self.limit is None:
             return ""
         return f"{size(self.limit)} are {'given' if self._given else 'all there is'}"
@@ -162,11 +162,11 @@ class MemoryFit:
 
     @property
     def needed(self) -> int:
-        """Tokens that the context must hold."""
+        """Smallest context that fits the workload, in tokens."""
         return self._needed
 
     def holds(self, plan: Plan, context: int) -> bool:
-        """Return whether a plan with this context fits, and leaves spare what opening leaves."""
+        """Return whether a plan with this context fits with the spare memory that opening keeps."""
         return self.limit is None or with_spare(self.bytes_of(plan, context)) <= self.limit
 
     def fit(self, rates: Mapping[Plan, float]) -> Fit:

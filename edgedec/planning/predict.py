@@ -14,7 +14,7 @@ from edgedec.records.profile import NOT_AT_ONCE, Contention, Profile
 from edgedec.records.workload import Workload
 from edgedec.replay.run import ReplaySetting, replay
 
-# Shorter texts are predicted as if this long, so that there are rounds after the first.
+# Shorter generations are predicted as if this long, so that there are rounds after the first.
 _FEWEST_TOKENS = 32
 
 
@@ -22,8 +22,8 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
     """Replay a plan on the profile's texts of the nearest temperature.
 
     Raises:
-        ProfileError: it has no texts, or the plan uses a place, or two at once, that was not
-            measured.
+        ProfileError: it has no texts, or the plan uses a place that was not measured, or two
+            places that were not measured together.
         InputError: the plan drafts with a model, and the texts were recorded without one.
 
     """
@@ -40,22 +40,22 @@ def predict(profile: Profile, plan: Plan, workload: Workload) -> Prediction:
         sampled=texts[0].temperature > 0,
         rounds=profile.rounds,
     )
-    told = replay(setting, plan, texts, max(workload.new_tokens, _FEWEST_TOKENS))
+    replayed = replay(setting, plan, texts, max(workload.new_tokens, _FEWEST_TOKENS))
     context = workload.max_context or workload.tokens
     return Prediction(
-        tokens_per_second=tokens_per_second(told),
-        ttft_s=mean(text.ttft_s for text in told),
+        tokens_per_second=tokens_per_second(replayed),
+        ttft_s=mean(text.ttft_s for text in replayed),
         peak_bytes=footprint(profile, plan, context).total,
-        block_efficiency=sum(t.emitted for t in told) / sum(t.target_passes for t in told),
-        texts=tuple(tokens_per_second([text]) for text in told),
+        block_efficiency=sum(t.emitted for t in replayed) / sum(t.target_passes for t in replayed),
+        texts=tuple(tokens_per_second([text]) for text in replayed),
     )
 
 
 def tokens_per_second(texts: Sequence[Metrics]) -> float:
-    """Return 1 / mean TPOT, as the benches count; a text of a single round counts that round.
+    """Return 1 / mean TPOT, as in the benches; a text of a single round counts that round.
 
     Args:
-        texts: each of at least one round; the target's prompt pass never counts.
+        texts: metrics of texts with at least one round each; prefill never counts.
 
     """
     seconds = [text.tpot_s for text in texts if text.tpot_s]
@@ -65,7 +65,7 @@ def tokens_per_second(texts: Sequence[Metrics]) -> float:
 
 
 def contention(profile: Profile, plan: Plan) -> Contention | None:
-    """Return how a plan's places slow each other, see ``Profile.at_once``; None if they do not.
+    """Return how much a plan's places slow each other (see ``Profile.at_once``), None if not.
 
     Raises:
         ProfileError: the plan overlaps, and the slowdown was not measured.

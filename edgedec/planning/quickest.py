@@ -1,4 +1,4 @@
-"""Chooses the device of a target where neither a plan nor the user does."""
+"""Chooses the target's device if neither a plan nor the user does."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _PLACING = ("providers", "device", "gpu_layers", "cores", "weight_memory", "memo
 
 
 def is_placed(options: OpenOptions) -> bool:
-    """Return whether the user says where the target computes, or in how much memory."""
+    """Return whether the user chose where the target runs, or in how much memory."""
     return any(getattr(options, name) not in (None, ()) for name in _PLACING)
 
 
 def on_quickest(pair: Pair, options: OpenOptions, left: Decision | None) -> OpenOptions:
     """Return the options with the device that computes the target's rounds fastest.
 
-    What is drafted does not matter: plain decoding must write the same text.
+    The choice does not depend on the drafter, so that plain decoding gives the same text.
 
     Args:
         pair: the models that these options load.
-        options: they stay if no other device is faster, with ``plan="none"``, and where the user
+        options: unchanged if no other device is faster, with ``plan="none"``, and if the user
             places the target.
-        left: a plan for this bundle that is not followed, since the user chose what is drafted: its
-            device is taken, with which plain decoding follows it.
+        left: a plan for this bundle that is not followed because the user set options that it
+            decides; its device is used, as it is for plain decoding.
 
     Raises:
         BundleError, RuntimeUnavailable: the target is damaged, or cannot run here.

@@ -14,7 +14,7 @@ from edgedec.records.plan import OVERLAPPED
 from edgedec.records.profile import Profile
 from edgedec.records.workload import Workload
 
-# Most reasons that are named when everything is refused.
+# Most reasons to give when everything is refused.
 _MOST_WHY = 2
 
 
@@ -24,11 +24,11 @@ class Findings:
 
     Attributes:
         profile, workload: its inputs.
-        memory: what limits plans.
+        memory: the memory limit.
         chosen, plain: the plan to use and the fastest without drafts; may be the same.
         drafting: usable plans that draft, best first; only replayed ones, if there are any.
-        refused: the others.
-        interval: tokens per second of other texts with the chosen plan.
+        refused: the plans that cannot be used.
+        interval: tokens per second to expect on other texts with the chosen plan.
 
     """
 
@@ -141,7 +141,7 @@ def _plain(findings: Findings) -> Iterator[str]:
 
 
 def _round_s(option: WeighedCandidate) -> float:
-    """Seconds of a mean round, from the same figures as the rate."""
+    """Return the time of an average round, from the same figures as the rate, in seconds."""
     return option.candidate.prediction.block_efficiency / option.rate
 
 
@@ -160,15 +160,15 @@ def _overlap(findings: Findings) -> Iterator[str]:
             than += f", which is ahead by {_TOO_LITTLE}"
         yield f"Overlap is used: the draft works while the target verifies{than}."
         return
-    told = (
+    sentence = (
         f"Overlap is not used: its best plan, {best.plan.label}, is predicted to decode"
         f" {_speed(best)} tokens/s, {_against(best, chosen)} the chosen plan"
     )
     if best.rate > chosen.rate and chosen.plan.plain:
-        told += ", ahead by less than the uncertainty"
+        sentence += ", ahead by less than the uncertainty"
     elif best.rate > chosen.rate:
-        told += f", {_TOO_LITTLE}"
-    yield f"{told}."
+        sentence += f", {_TOO_LITTLE}"
+    yield f"{sentence}."
 
 
 def _memory(findings: Findings) -> Iterator[str]:
@@ -201,7 +201,7 @@ def _places(findings: Findings) -> Iterator[str]:
     seen: set[str] = set()
     for measured in sorted(findings.profile.measured, key=lambda m: (m.role, m.place.label)):
         if not measured.parity.usable:
-            why = measured.parity.reason or "its numbers are too far from the reference's"
+            why = measured.parity.reason or "its results differ too much from the reference's"
             seen.add(f"The {measured.role} is not used at {measured.place.label}: {why}.")
     yield from sorted(seen)
     why = disturbed(findings)
@@ -210,7 +210,7 @@ def _places(findings: Findings) -> Iterator[str]:
 
 
 def disturbed(findings: Findings) -> str:
-    """Return why the chosen plan's measurements may not last, in words; empty if they should."""
+    """Return why the chosen plan's measurements may be unreliable; empty if they are not."""
     busy = findings.profile.busy
     if busy is not None and busy > BUSY:
         return (

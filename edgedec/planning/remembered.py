@@ -1,4 +1,4 @@
-"""Remembers the last plan made for a bundle on this machine, for the next time it is opened."""
+"""Stores the last plan made for a bundle on this machine, for the next time it is opened."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_kept(of: Identity) -> bool:
 
 
 def forget(of: Identity) -> bool:
-    """Forget the stored plan; False where there is none."""
+    """Delete the stored plan; False if there is none."""
     try:
         _file(of).unlink()
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def forget(of: Identity) -> bool:
 
 
 def recall(target: str | Path, draft: Path | None) -> Decision | None:
-    """Return the stored decision if it still holds; otherwise say so, once.
+    """Return the stored decision if it is still valid; otherwise log a warning, once.
 
     Raises:
         BundleError: no such bundle, or it is damaged.

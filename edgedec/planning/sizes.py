@@ -26,8 +26,8 @@ class Size:
     Attributes:
         nodes: drafted tokens.
         depth: longest path below the root, which is also the number of draft passes.
-        tokens: expected to be emitted per round, including the target's own.
-        seconds: of a round.
+        tokens: expected emitted tokens per round, including the target's own.
+        seconds: time of a round.
 
     """
 
@@ -53,11 +53,11 @@ def best_tree(
     """Return the tree with the most tokens per second, over every number of nodes and every depth.
 
     Args:
-        trees: the best of each size.
-        target: seconds of a target pass.
-        draft: seconds of a draft pass; each layer but the last is one.
-        overhead_s: of a round, outside passes.
-        branches: most leaves that both models compute; None is any number.
+        trees: the best tree of each size.
+        target: time of a target pass by its rows.
+        draft: time of a draft pass by its rows; each layer but the last takes one.
+        overhead_s: time of a round outside passes.
+        branches: most leaves that both models support; None is any number.
 
     """
     sizes = []
@@ -71,18 +71,18 @@ def best_tree(
 
 
 class Trees:
-    """Sequoia's table: the most tokens expected of trees of each size and depth.
+    """Sequoia's table: the largest expected number of tokens for trees of each size and depth.
 
-    T[m, l, b] is for trees of m nodes and l layers, the root counted, whose root has b
-    children::
+    T[m, l, b] is the value of the best tree of m nodes and l layers, counting the root, whose root
+    has b children::
 
         T[1, l, 0] = 1
         T[m, l, b] = max over y of T[y, l, b - 1] + p_b max over b' of T[m - y, l - 1, b']
 
     Args:
-        chances: p_1, p_2, ... that the target takes the child of this rank.
-        most: nodes, the root counted.
-        deepest: layers below the root.
+        chances: p_1, p_2, ..., the probability that the target takes the child of this rank.
+        most: largest number of nodes, counting the root.
+        deepest: largest number of layers below the root.
 
     """
 
@@ -91,7 +91,7 @@ class Trees:
         ranks = len(self._chances)
         shape = (most + 1, deepest + 2, ranks + 1)
         self._best: npt.NDArray[np.float64] = np.full(shape, _NO_TREE)
-        # Number of nodes that stay with the root and its earlier children.
+        # Number of nodes of the root and its earlier children.
         self._kept: npt.NDArray[np.int64] = np.zeros(shape, np.int64)
         self._best[1, 1:, 0] = 1.0
         for layers in range(2, deepest + 2):

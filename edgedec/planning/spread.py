@@ -1,10 +1,10 @@
 """Estimates how far the speed on another text may lie from a plan's prediction.
 
-A plan is made on a few texts, and texts differ. Each recorded text in turn is left out: the plan
-that the others lead to is chosen, and its predicted speed is compared with its speed on the text
-left out. The logarithms of these ratios are taken as normally distributed, and the interval is that
-of the next draw: Student's (1908), with one scale for the spread between texts and another for the
-error of measurement and replay.
+A plan is made on a few texts, and texts differ. The estimate is leave-one-out: the plan that the
+other texts lead to is chosen, and its predicted speed is compared with its speed on the text left
+out. The logarithms of these ratios are assumed to be normally distributed, and the interval is a
+prediction interval (Student, 1908), which combines the spread between texts with the error of
+measurement and replay.
 
 A few texts say little about their spread, so the usual spread counts as much as two more texts (a
 conjugate prior of the variance).
@@ -47,10 +47,10 @@ class WeighedCandidate:
 
     Attributes:
         candidate: as the decision lists it.
-        context: most tokens of a text.
-        estimate: its mean round by formula; None if it is refused.
+        context: its context length in tokens.
+        estimate: its average round by formula; None if it is refused.
         uncertainty: relative error of its speed-up over plain decoding, on another text.
-        measured: the part of it due to pass times.
+        measured: the part of ``uncertainty`` that is due to pass times.
 
     """
 
@@ -62,7 +62,7 @@ class WeighedCandidate:
 
     @property
     def margin(self) -> float:
-        """Share by which it must beat plain decoding to be chosen.
+        """Relative speed-up over plain decoding that it must exceed to be chosen.
 
         A length decided each round falls back to plain decoding where drafts do not pay; a fixed
         one relies on the prediction alone.
@@ -73,7 +73,7 @@ class WeighedCandidate:
 
     @property
     def plan(self) -> Plan:
-        """Plan of the candidate."""
+        """The candidate's plan."""
         return self.candidate.plan
 
     @property
@@ -87,9 +87,9 @@ class Spread:
     """The spread of other texts around a prediction, in the logarithm of speed.
 
     Attributes:
-        shift: mean of actual minus predicted.
+        shift: mean of actual minus predicted log speed.
         between: standard deviation between texts.
-        texts: how many texts it is estimated from.
+        texts: number of texts it is estimated from.
 
     """
 
@@ -98,7 +98,7 @@ class Spread:
     texts: int
 
     def interval(self, rate: float, measured: float) -> tuple[float, float]:
-        """Return tokens per second between which ``LEVEL`` of other texts should lie.
+        """Return the interval of tokens per second that should contain ``LEVEL`` of other texts.
 
         Args:
             rate: predicted tokens per second.
@@ -111,7 +111,7 @@ class Spread:
 
 
 def between_texts(chosen: WeighedCandidate, looked: Sequence[WeighedCandidate]) -> Spread:
-    """Return the spread of texts around the predictions of plans made on the others.
+    """Return the leave-one-out spread of texts around predictions.
 
     Args:
         chosen: the plan in question.
@@ -154,7 +154,7 @@ def student(freedom: int) -> float:
 
 
 def interval(chosen: WeighedCandidate, looked: Sequence[WeighedCandidate]) -> tuple[float, float]:
-    """Return tokens per second between which ``LEVEL`` of other texts of the kind should lie.
+    """Return the interval of tokens per second that should contain ``LEVEL`` of other texts.
 
     Args:
         chosen, looked: see ``between_texts``.
@@ -167,7 +167,7 @@ def interval(chosen: WeighedCandidate, looked: Sequence[WeighedCandidate]) -> tu
 def with_texts(weighed: WeighedCandidate) -> WeighedCandidate:
     """Return a replayed plan whose uncertainty includes the spread between its texts.
 
-    Before, it is the uncertainty of the formula from few rounds, which that spread contains.
+    That spread replaces the sampling error of the formula, which it contains.
     """
     if not weighed.candidate.prediction.texts:
         return weighed

@@ -1,7 +1,7 @@
-"""Finds how many of a target's weights stay in memory if they do not all fit.
+"""Decides how many of a target's weights stay in memory if they do not all fit.
 
-Weights get the memory that the rest of a plan, draft included, leaves. The cost of passes with that
-many weights in memory is then measured, as at any other place.
+Weights get the memory that the rest of a plan, including the draft, leaves. The time of passes with
+that many weights in memory is then measured, as at any other place.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from edgedec.records.workload import Workload
 
 # Measured: Python with numpy, ONNX Runtime and the tokenizers, before a model is opened.
 LEAST_PROCESS = 50_000_000
-# Memory that sessions of blocks take in addition to weights, with room for a drafter with a model.
+# Memory of streamed sessions in addition to weights, with room for a drafter with a model.
 _SESSIONS = 64_000_000
-# Amounts of memory that differ by less share a measurement.
+# Granularity of memory amounts: smaller differences share a measurement.
 _STEP = 4_000_000
 
 Measure = Callable[[Place, int], Measured]
@@ -36,7 +36,7 @@ def possible(sources: Mapping[str, Sequence[Source]]) -> bool:
 
 
 def to_begin_with(sources: Mapping[str, Sequence[Source]], memory: int | None) -> int | None:
-    """Return how many bytes of weights to hold while a target larger than memory is measured.
+    """Return how many bytes of weights to keep while a target larger than memory is measured.
 
     None if it can be loaded whole, or cannot be streamed.
     """
@@ -46,12 +46,12 @@ def to_begin_with(sources: Mapping[str, Sequence[Source]], memory: int | None) -
         min(sum(file.stat().st_size for file in one.files.values()) for one in models)
         for models in (sources["target"], *([sources["draft"]] if sources.get("draft") else []))
     )
-    # Loaded whole, it also takes a cache and passes: for half a billion parameters 64 MB, for the
-    # shipped target a quarter of its weights.
+    # A model that is loaded whole also needs a cache and working memory: 64 MB for half a billion
+    # parameters, a quarter of the weights for the shipped target.
     if LEAST_PROCESS + target + min(_SESSIONS, target // 4) <= memory:
         return None
-    # A model's memory is about that of its files. Half of what is left: this process also holds
-    # what it measures with, and both models while it records their texts.
+    # A model takes about the memory of its files. Only half of the rest is used, since this process
+    # also holds its measuring tools, and both models while it records their texts.
     left = (memory - LEAST_PROCESS - _SESSIONS - sum(drafts)) // 2
     return max(_STEP, left // _STEP * _STEP)
 
@@ -59,13 +59,13 @@ def to_begin_with(sources: Mapping[str, Sequence[Source]], memory: int | None) -
 def with_streamed(
     profile: Profile, memory: int | None, workload: Workload, measure: Measure
 ) -> tuple[Profile, bool]:
-    """Return the profile with a place whose weights fit, if no other place's do.
+    """Return the profile, with a place that streams weights if no other place fits in memory.
 
     Args:
         profile: what was measured.
-        memory: bytes for all that a plan holds; None sets no limit.
+        memory: most bytes that a plan may hold; None sets no limit.
         workload: what is to be decoded.
-        measure: measures the target at a place, after texts of up to so many tokens.
+        measure: measures the target at a place, with contexts of up to this many tokens.
 
     Returns:
         The profile, and whether a place was measured now.
@@ -109,7 +109,7 @@ def note(decision: Decision, weights: int) -> str:
 
 
 def _other_bytes(profile: Profile, target: Measured, context: int) -> int:
-    """Return the bytes that a plan takes apart from the target's weights, a draft included."""
+    """Return the memory of a plan without the target's weights, including a draft, in bytes."""
     drafts = [one for one in profile.of("draft") if one.rolls_back and one.place.device == CPU]
     plan = Plan(target.place)
     if drafts and target.rolls_back:
@@ -121,7 +121,7 @@ def _other_bytes(profile: Profile, target: Measured, context: int) -> int:
 
 
 def _only(profile: Profile, place: Place | None) -> Profile:
-    """Return the profile without the places that stream weights with another amount of memory."""
+    """Return the profile without places that stream weights in another amount of memory."""
     kept = tuple(one for one in profile.measured if one.place.weight_memory is None
                  or one.place == place)  # fmt: skip
     return dataclasses.replace(profile, measured=kept)

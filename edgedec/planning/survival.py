@@ -1,10 +1,10 @@
-"""The acceptance model: how far drafts are right, by position, and how often there is one.
+"""The acceptance model: the probability that drafts are right, by position, and of a draft at all.
 
-A draft counts up to its first wrong token, so what matters is survival: the chance that the first i
-drafted tokens are all right. Chances are estimated as Kaplan and Meier (1958) do. A fully accepted
-chain of three shows that three tokens were right and says nothing of a fourth: it is censored
-there, and position 4 learns from longer drafts alone. A constant chance per token, the literature's
-alpha, would make survival fall geometrically; measured chances do not.
+A draft counts up to its first wrong token, so the model is a survival function: the probability
+that the first i drafted tokens are all right, estimated as Kaplan and Meier (1958) do. A fully
+accepted chain of three shows that three tokens were right and says nothing about a fourth: it is
+censored there, and position 4 is estimated from longer drafts only. A constant probability per
+token, the literature's alpha, would make survival fall geometrically; measured survival does not.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Survival:
     """Acceptance of one drafter's drafts.
 
     Attributes:
-        drafts: share of rounds in which it drafts.
-        chances: that the first 1, 2, ... drafted tokens are all right, given a draft.
-        rounds: number of rounds it is estimated from, with drafts and without.
+        drafts: share of rounds with a draft.
+        chances: probabilities that the first 1, 2, ... drafted tokens are all right, given a draft.
+        rounds: number of rounds it is estimated from, with and without a draft.
 
     """
 
@@ -29,17 +29,17 @@ class Survival:
     rounds: float
 
     def accepted(self, length: int) -> float:
-        """Return the mean accepted tokens per round, rounds without a draft included."""
+        """Return the mean accepted tokens per round, including rounds without a draft."""
         return self.drafts * sum(self.chances[:length])
 
     def whole(self, length: int) -> float:
-        """Return the chance that a draft of this length is accepted whole."""
+        """Return the probability that a draft of this length is fully accepted."""
         if length > len(self.chances):
             return 0.0
         return self.chances[length - 1] if length else 1.0
 
     def error(self, length: int) -> float:
-        """Return the standard error of ``accepted`` from the number of rounds."""
+        """Return the standard error of ``accepted``, given the number of rounds."""
         chances = self.chances[:length]
         # E[a^2] of a number of right tokens is the sum of (2 i - 1) P(a >= i).
         square = self.drafts * sum((2 * i - 1) * c for i, c in enumerate(chances, 1))
@@ -51,7 +51,7 @@ class SurvivalEstimate:
     """Estimate of survival, updated round by round.
 
     Args:
-        most: positions that are told apart.
+        most: number of positions to distinguish.
 
     """
 
@@ -65,7 +65,7 @@ class SurvivalEstimate:
 
         Args:
             drafted: 0 if the drafter proposed nothing.
-            accepted: at most ``drafted``; if equal, it says nothing of the next position.
+            accepted: at most ``drafted``; if equal, it says nothing about the next position.
 
         """
         self._rounds += 1
@@ -76,7 +76,7 @@ class SurvivalEstimate:
 
     @property
     def survival(self) -> Survival:
-        """Estimate so far; 0 beyond positions that were reached."""
+        """The estimate so far; 0 beyond positions that were reached."""
         chances = []
         chance = 1.0
         for right, reached in zip(self._right, self._reached, strict=True):

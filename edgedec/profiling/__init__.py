@@ -1,1 +1,1 @@
-"""Measures a pair on this machine: every place it can run at, and how well its drafts agree."""
+"""Measures a pair on this machine: pass times at every place, and how often drafts are right."""

@@ -35,7 +35,7 @@ def main(task: Mapping[str, Any]) -> Any:
 
 
 def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
-    """Load, read a text and run passes; return the figures and the rows to compare."""
+    """Load the model, read a text and run passes; return the figures and the rows to compare."""
     # Import the runtime's library first: its memory is not the model's.
     registry.adapter(registry.of_format(job.place.format).name)
     before, begin = resident_bytes(), perf_counter()
@@ -46,7 +46,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
     session = model.open(most)
     load_s = perf_counter() - begin
     times, prefill_s, steady = _at_contexts(session, job, widths)
-    # Take this before whole rows of a large vocabulary are kept for comparison.
+    # Before whole rows of a large vocabulary are kept for comparison.
     grown = resident_bytes() - before
     transfer_s = passes.transfer_s(session, job.sample, min(8, max(widths)))
     info, can = model.info, model.capabilities
@@ -78,7 +78,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
 
 
 def _widths(job: MeasurementJob, model: Model) -> tuple[int, ...]:
-    """Return the job's widths, or a compiled graph's own; a recurrent model decodes row by row."""
+    """Return the widths to measure: the job's, a compiled graph's own, or 1 if recurrent."""
     if model.capabilities.rollback is Rollback.NONE:
         return (1,)
     return model.capabilities.row_widths or job.widths
@@ -87,9 +87,9 @@ def _widths(job: MeasurementJob, model: Model) -> tuple[int, ...]:
 def _at_contexts(
     session: Session, job: MeasurementJob, widths: tuple[int, ...]
 ) -> tuple[tuple[PassTimes, ...], float, bool]:
-    """Return pass times by context, seconds per token of reading, and whether all were steady.
+    """Return pass times by context, prefill seconds per token, and whether all were steady.
 
-    A longer context is left out if reading up to it would exceed the budget of all the contexts.
+    A longer context is left out if its prefill would exceed the budget of all contexts.
     """
     times: list[PassTimes] = []
     chunks: list[float] = []

@@ -35,7 +35,7 @@ def main(task: Mapping[str, Any]) -> Any:
 
 
 def measure(pair: Together, clock: Clock) -> Contention:
-    """Run alone and together in turns; return the median ratio of the median passes."""
+    """Run the models alone and together in turns; return median ratios of median pass times."""
     factors: tuple[list[float], list[float]] = ([], [])
     with _opened(pair.target) as target, _opened(pair.draft) as draft:
         one = _Looper(pair.target, target.session, _TARGET_ROWS, clock)
@@ -82,7 +82,7 @@ class _Looper:
 
 
 def _both(one: _Looper, two: _Looper, clock: Clock) -> tuple[list[float], list[float]]:
-    """Run both in threads; each goes on until both have measured enough, so neither runs alone."""
+    """Run both in threads until both have measured enough, so that neither ever runs alone."""
     done = [clock.signal(), clock.signal()]
     found: list[list[float]] = [[], []]
 

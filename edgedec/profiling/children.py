@@ -1,4 +1,4 @@
-"""Measures in child processes, so that a place may crash, hang or fail without harm."""
+"""Measures in child processes, so that a crash, hang or failure at one place does no harm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgedec.records.place import Place
 from edgedec.records.profile import Contention, Measured, Parity
 
 CHILD, PAIR_CHILD = "edgedec.profiling._child", "edgedec.profiling._pair_child"
-# Rows that tell correct logits from wrong ones; all other figures are in the child's answer.
+# File of the rows of logits to compare; all other figures are in the child's answer.
 LOGITS = "logits.npy"
 # An abort would start a debugger to print a stack trace.
 _QUIET = {"GGML_NO_BACKTRACE": "1"}
@@ -28,16 +28,16 @@ TARGET, DRAFT = "target", "draft"
 
 @dataclass(frozen=True, slots=True)
 class MeasurementJob:
-    """One model at one place.
+    """One model at one place, to be measured.
 
     Attributes:
         role: ``target`` or ``draft``.
         path: the model's main file.
-        place: where to put it.
+        place: where to run it.
         sample: tokens of some text in the model's own vocabulary.
-        contexts: tokens in the cache to measure passes at, ascending.
-        widths: rows to measure, most important first.
-        budget_s: seconds for each context.
+        contexts: numbers of cached tokens to measure passes at, ascending.
+        widths: numbers of rows to measure, most important first.
+        budget_s: time for each context, in seconds.
 
     """
 
@@ -51,7 +51,7 @@ class MeasurementJob:
 
     @property
     def row_invariant(self) -> bool | None:
-        """Row invariance as the loader would set it: only the target's logits decide the text."""
+        """Row invariance as the loader would set it; None (automatic) for the target only."""
         return False if self.role == DRAFT else None
 
 
@@ -82,7 +82,7 @@ def measure(job: MeasurementJob, limit_s: float, module: str = CHILD) -> PlaceOu
 
     Args:
         job: what to measure.
-        limit_s: seconds after which the place counts as hanging.
+        limit_s: seconds after which the place is considered to hang.
         module: the child's module.
 
     """

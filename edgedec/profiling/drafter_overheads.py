@@ -1,8 +1,8 @@
-"""Measures a round's overhead outside its passes, by drafter, in texts that are decoded.
+"""Measures a round's overhead outside its passes, by drafter, while decoding.
 
 The loop, the sampler, the drafter and the policy take time, and a pass in a loop that does other
-work between passes is slower than one right after another. Both are taken round by round: the
-seconds outside passes, and how much longer each pass took than the profile says for its rows.
+work between passes is slower than one right after another. Both are measured round by round: the
+time outside passes, and how much longer each pass took than the profile says for its rows.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from edgedec.replay.run import decode
 
 _TEXTS, _TOKENS = 3, 64
 _LENGTH = 3
-# Of the seconds outside a round's passes: the most that this work can have slowed the passes.
+# Most that the work outside passes can have slowed the passes, relative to its own time.
 _MOST_LONGER = 2.0
 
 
 class _Round(NamedTuple):
-    """Seconds of a round outside passes, of its passes beyond their profile, and those that a
-    replay charges for the draft's passes anyway.
+    """Seconds of a round: outside passes, of passes beyond their profile, and already charged by a
+    replay for the draft's passes.
     """
 
     outside_s: float
@@ -49,9 +49,10 @@ class OpenPair:
     Attributes:
         model: the target.
         target: an empty session of it.
-        draft: one of the draft, or None. translation: between their vocabularies, if they differ.
-        measured: the target, the draft.
-        draft_overhead_s: additional, for each token that a draft model drafts.
+        draft: an empty session of the draft, or None.
+        translation: between their vocabularies; None if they are the same.
+        measured: the records of the target and the draft.
+        draft_overhead_s: additional overhead for each token that a draft model drafts.
 
     """
 
@@ -96,9 +97,10 @@ def drafter_overheads(stage: OpenPair, traces: Sequence[Trace]) -> dict[str, flo
 def _overhead(rounds: Sequence[_Round]) -> float:
     """Return the seconds that a replay adds to a round's passes.
 
-    Passes differ from their profile because the machine drifts, too, by a share of their seconds.
-    What the work between them costs them is no share: threads that fell asleep, and caches that
-    this work filled. It is at most 1.7 times that work with the pair that ships, of any drafter.
+    Passes also differ from their profile because the machine's speed drifts, in proportion to their
+    own time. What the work between passes costs them is not proportional: threads that went to
+    sleep, and caches that this work filled. With the pair that ships it is at most 1.7 times the
+    time of that work, for every drafter.
     """
     outside = median(one.outside_s for one in rounds)
     longer = median(one.longer_s for one in rounds)
@@ -107,7 +109,7 @@ def _overhead(rounds: Sequence[_Round]) -> float:
 
 
 def _policies(stage: OpenPair) -> Mapping[bool, DraftPolicy]:
-    """Return the draft policies by whether they decide each round."""
+    """Return the draft policies, by whether they decide the length each round."""
     draft_s = None if stage.draft is None else calibrate(stage.draft, widths=(1,)).at(1)
     return {False: Fixed(_LENGTH), True: MeasuredCost(calibrate(stage.target), draft_s)}
 
@@ -115,7 +117,7 @@ def _policies(stage: OpenPair) -> Mapping[bool, DraftPolicy]:
 def _decode(
     stage: OpenPair, plan: Plan, policies: Mapping[bool, DraftPolicy], text: Trace
 ) -> list[_Round]:
-    """Decode a text; return its rounds but the first, which contains the prompt's reading."""
+    """Decode a text; return its rounds but the first, which contains prefill."""
     vocab_size = stage.model.info.vocab_size
     timers = [TimedSession(one) for one in (stage.target, stage.draft) if one is not None]
     for timer in timers:

@@ -14,12 +14,12 @@ from edgedec.profiling.prompts import SAMPLE
 from edgedec.records.place import CPU, Place
 from edgedec.records.profile import Contention, Measured
 
-# Most important first; a short budget leaves the last ones out.
+# Most important first; with a short budget the last ones are left out.
 WIDTHS = (1, 2, 4, 8, 3, 5, 6, 16, 7, 9, 12, 32, 17, 24)
 THOROUGH_WIDTHS = (*WIDTHS, 10, 11, 13, 14, 15, 18, 20, 28)
 CONTEXTS, THOROUGH_CONTEXTS = (32, 512, 2048), (32, 256, 512, 1024, 2048, 4096)
 BUDGET_S, THOROUGH_BUDGET_S = 0.6, 3.0
-# A place that takes longer is hanging; this covers loading, graph compilation and passes.
+# A place that takes longer hangs; the limit covers loading, graph compilation and passes.
 _LIMIT_S = 90.0
 _BYTES_PER_SECOND = 20 << 20
 _MOST_TOGETHER = 4
@@ -34,10 +34,10 @@ class Measuring:
         sources: by role, the model in every format.
         sites: what to measure.
         thorough: more widths, contexts and time.
-        most_context: longest text after which passes are measured; None is all of them.
+        most_context: longest context at which passes are measured; None sets no limit.
 
     Attributes:
-        notes: what could not be measured, a line each.
+        notes: what could not be measured, one line each.
 
     """
 
@@ -65,7 +65,7 @@ class Measuring:
         return len(self._sites) + _MOST_TOGETHER
 
     def places(self, tell: Tell) -> list[Measured]:
-        """Measure every place; those that cannot be used are listed with the reason."""
+        """Measure every place; those that cannot be used are returned with the reason."""
         found: list[children.PlaceOutcome] = []
         for done, site in enumerate(self._sites):
             tell(f"{site.source.role} on {site.place.label}", done)
@@ -73,7 +73,7 @@ class Measuring:
         return with_launch(self._compared(found))
 
     def contention(self, measured: Sequence[Measured], tell: Tell) -> list[Contention]:
-        """Measure how target and draft slow each other at separate places."""
+        """Measure how much target and draft slow each other at separate places."""
         pairs = [
             (target, draft)
             for target in self._usable(measured, TARGET)
@@ -129,9 +129,9 @@ class Measuring:
         """Return the measurements with the parity of each place.
 
         The reference of a role is its first place on the processor in the format closest to fp32,
-        the one with the most bytes. The first place of every other format is compared with it
-        loosely, since its weights differ, and that format's other places are compared strictly with
-        that one.
+        the one with the most bytes. The first place of every other format is compared with the
+        reference loosely, since its weights differ, and the other places of a format are compared
+        strictly with its first.
         """
         by_site = list(zip(self._sites, found, strict=True))
         measured = []
@@ -173,10 +173,10 @@ def _plain(site: Site) -> bool:
 def with_launch(measured: Sequence[Measured]) -> list[Measured]:
     """Fill in ``launch_s``, the per-pass overhead outside the model.
 
-    If both models of a pair were measured at like places, it is the intercept, at no bytes, of the
-    line through their single-row passes over their bytes of weights. Otherwise it is the intercept,
-    at no rows, of the line through one and two rows, which is too high by the time of reading the
-    weights.
+    If both models of a pair were measured at similar places, it is the intercept at zero bytes of
+    the line through their single-row pass times over their weight bytes. Otherwise it is the
+    intercept at zero rows of the line through one and two rows, which is too high by the time of
+    reading the weights.
     """
     return [dataclasses.replace(one, launch_s=_launch_s(one, measured)) for one in measured]
 

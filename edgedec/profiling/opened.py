@@ -23,12 +23,12 @@ class Opened:
 
 @contextmanager
 def opened(path: Path, place: Place, capacity: int, row_invariant: bool | None) -> Iterator[Opened]:
-    """Load a model at a place and open a session; closes both at the end.
+    """Load a model at a place and open a session; close both at the end.
 
     Args:
         path: the model's main file.
-        place: where.
-        capacity: tokens of the session, limited by the model's own context.
+        place: where to run it.
+        capacity: of the session in tokens, limited by the model's own context.
         row_invariant: see ``LoadOptions``.
 
     """

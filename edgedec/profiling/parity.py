@@ -1,4 +1,4 @@
-"""Checks that a place computes correctly: the same text, token by token, at two places."""
+"""Checks that a place computes correctly, by comparing logits on one text with another place's."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from edgedec.records.profile import Parity
 Rows = npt.NDArray[np.float32]
 
 READ = 16
-# Number of rows in passes after the text, which are compared: a device may be right for one row and
-# wrong for several.
+# Widths of the passes after the text that are compared: a device may be right for one row and wrong
+# for several.
 PASSES = (1, 4, 1, 8, 2, 5, 3, 8)
-# A tree after them: siblings must not attend to each other.
+# A tree verified after them: siblings must not attend to each other.
 _PARENTS = (0, 0, 1, 2, 2)
 # Minimal agreement and maximal divergence in nats. For one file on two devices only the arithmetic
-# differs; for two files the weights do, too, and nearly flat distributions differ at ties.
+# differs; for two files the weights differ as well, and nearly flat distributions differ at ties.
 SAME_FILE = (0.5, 0.05)
 OTHER_FILE = (0.0, 0.5)
 
 
 def rows(session: Session, sample: Sequence[int], *, tree: bool = False) -> Rows:
-    """Return logits after the tokens of a text, ``[32, vocab]``; the session is empty before and
-    after.
+    """Return logits after the tokens of a text, ``[32, vocab]``.
 
     Args:
-        session: with room for the text.
-        sample: the text.
+        session: empty before and after, with room for the text.
+        sample: tokens of the text.
         tree: also return those of a branching tree, 6 more rows.
 
     Raises:
-        ProfileError: this runtime gives no logits.
+        ProfileError: this runtime returns no logits.
 
     """
     found: list[Rows] = []
@@ -59,7 +58,7 @@ def rows(session: Session, sample: Sequence[int], *, tree: bool = False) -> Rows
 def _scored(session: Session, tree: TokenTree) -> Rows:
     logits = session.forward(tree).logits
     if logits is None:
-        raise ProfileError("its passes bring no logits: its numbers cannot be checked")
+        raise ProfileError("its passes return no logits, so its results cannot be checked")
     own: Rows = logits.copy()
     return own
 
@@ -76,8 +75,8 @@ def compare(reference: Rows, own: Rows, where: str, *, same_file: bool) -> Parit
 
     Args:
         reference, own: logits, ``[rows, vocab]``.
-        where: the reference's place, for the reason.
-        same_file: both were computed from the same weights.
+        where: label of the reference's place, for the message.
+        same_file: whether both were computed from the same weights.
 
     """
     if reference.shape[1] != own.shape[1]:
@@ -97,7 +96,7 @@ def compare(reference: Rows, own: Rows, where: str, *, same_file: bool) -> Parit
     if agreement >= least and divergence <= most:
         return Parity(agreement, divergence, usable=True)
     reason = (
-        f"wrong numbers: {agreement:.0%} of its first choices are those of {where}, and it"
+        f"wrong results: {agreement:.0%} of its most likely tokens are those of {where}, and it"
         f" diverges by {divergence:.2g} nats; expected {least:.0%} and at most {most:g}"
     )
     return Parity(agreement, divergence, usable=False, reason=reason)

@@ -1,4 +1,4 @@
-"""Times a session's passes by rows and context, its reading, and the transfer of logits."""
+"""Times a session's passes by rows and context, its prefill, and the transfer of logits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from edgedec.records.profile import PassTimes
 # Passes within this factor of their width's quickest count as undisturbed.
 _AGREE = 1.1
 _ENOUGH, _FEWEST, _MOST = 5, 3, 40
-# Lower bound of the cost of a further row, as a share of the first one's.
+# Lower bound of the cost of a further row, relative to the first one's.
 _ROW_SHARE = 0.15
 _FEWEST_WIDTHS = 4
-# A slow model gets more time: that of this many single-row passes, or ten budgets.
+# A slow model gets more time: that of the first number of single-row passes, at most the second
+# number of budgets.
 _PASSES, _BUDGETS = 120, 10
 
 # Tokens of a prompt that are read in one pass.
@@ -29,7 +30,7 @@ Now = Callable[[], float]
 
 
 def preemptions() -> int:
-    """Return how often the system preempted this process, if it counts that."""
+    """Return how often the system preempted this process; 0 if it does not count that."""
     try:
         import resource
     except ImportError:
@@ -53,25 +54,25 @@ def sweep(
     now: Now = perf_counter,
     interruptions: Callable[[], int] = preemptions,
 ) -> Swept:
-    """Measure passes of these widths onto the session's tokens, which are kept as they are.
+    """Measure passes of these widths after the session's tokens, which stay unchanged.
 
-    Widths take turns, so that a disturbance affects them all. A pass that was interrupted, or that
-    takes 10% longer than the quickest of its width, was disturbed: a width's figure is the median
-    of the others, its spread that of all. If all were interrupted, the quickest stand in, held to
-    what wider passes show, and the figures are not steady. Every place is timed by the wall clock:
-    process time would hide what a place with one thread waits for.
+    Widths take turns, so that a disturbance affects them all. A pass that was preempted, or that
+    takes 10% longer than the quickest of its width, was disturbed: a width's time is the median of
+    the others, its spread that of all. If all were preempted, the quickest are used, made
+    consistent with wider passes, and the result is not steady. Every place is timed by the wall
+    clock: process time would hide waiting at a place with one thread.
 
     Sweeps go on until every width has five valid passes or the budget is spent; at least two run. A
-    recurrent model, which cannot roll back, is measured with single rows only and reads on as it is
-    measured.
+    recurrent model, which cannot roll back, is measured with single rows only, and each measured
+    pass extends its state.
 
     Args:
         session: with room for the widest pass.
-        widths: rows, most important first; a short budget measures fewer.
+        widths: numbers of rows, most important first; a short budget measures fewer.
         sample: tokens for the rows, repeated as needed.
-        budget_s: seconds; a slow model gets up to ten times as many.
-        now: a clock.
-        interruptions: counts them.
+        budget_s: time in seconds; a slow model gets up to ten times as much.
+        now: returns seconds.
+        interruptions: returns how often the process was preempted.
 
     """
     started, context = now(), session.length
@@ -124,13 +125,13 @@ def read(
     sample: Sequence[int],
     now: Now = perf_counter,
 ) -> list[float]:
-    """Read on until the session holds ``length`` tokens; return seconds per token, by chunk.
+    """Prefill until the session holds ``length`` tokens; return seconds per token, by chunk.
 
     Args:
         session: shorter than ``length``, or nothing is read.
-        length: tokens.
+        length: in tokens.
         sample: tokens to read, repeated as needed.
-        now: a clock.
+        now: returns seconds.
 
     """
     found = []
@@ -145,10 +146,9 @@ def read(
 def transfer_s(
     session: Session, sample: Sequence[int], rows: int = 8, now: Now = perf_counter
 ) -> float:
-    """Return the seconds that a full row of logits costs beyond its top choices.
+    """Return how much longer a pass takes per row if it returns all logits, in seconds.
 
-    This is the difference per row of passes that return all logits and passes that return the top
-    only; the two alternate.
+    Passes that return all logits alternate with passes that return the top only.
     """
     differences = []
     for _ in range(7):
@@ -183,13 +183,13 @@ def _once(
     seconds = max(now() - begin, 1e-9)
     try:
         session.rollback(length)
-    except CannotRollback:  # a recurrent model reads on
+    except CannotRollback:  # a recurrent model keeps the tokens
         session.commit(list(range(width)))
     return seconds
 
 
 def _affordable(widths: Sequence[int], one_s: float, budget_s: float) -> list[int]:
-    """Return the first widths whose minimal number of sweeps fits the budget, ascending."""
+    """Return as many of the first widths as fit the budget with ``_FEWEST`` sweeps, ascending."""
     chosen = list(widths)
     while len(chosen) > _FEWEST_WIDTHS:
         sweep_s = one_s * sum(1 + _ROW_SHARE * (width - 1) for width in chosen)

@@ -1,4 +1,4 @@
-"""Places where the models of a pair could run on this machine: a few that differ."""
+"""Places where the models of a pair could run on this machine: a representative selection."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Wanted:
     Attributes:
         formats: of the models' files.
         threads: numbers of threads on the processor.
-        labels: parts of the places' labels, as ``cpu:0`` or ``Vulkan``.
+        labels: parts of the places' labels, such as ``cpu:0`` or ``Vulkan``.
         thorough: more numbers of threads, and every split of the cores for every role.
-        weight_memory: bytes of the target's weights that may be in memory at once: only places
-            whose weights pass through it, so that the target is never loaded whole. None loads it.
+        weight_memory: bytes of the target's weights to keep in memory: only places that stream the
+            rest are measured, so that the target is never loaded whole. None loads it whole.
 
     """
 
@@ -56,7 +56,7 @@ class Wanted:
 
 
 def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list[Site], list[str]]:
-    """Return what to measure, and what is left out, a line each.
+    """Return what to measure, and what is left out, one line each.
 
     Args:
         sources: by role, the model in every format.
@@ -93,13 +93,13 @@ def sites(sources: Mapping[str, Sequence[Source]], wanted: Wanted) -> tuple[list
 
 
 def streams_weights(place: Place) -> bool:
-    """Return whether a place's weights could pass through memory in every pass."""
+    """Return whether a place could stream its weights."""
     own = place.device == CPU and place.provider is None and place.cores is None
     return own and format_streams(place.format)
 
 
 def format_streams(format: str) -> bool:
-    """Return whether a format's runtime reads weights in every pass, on this system."""
+    """Return whether a format's runtime can stream weights on this system."""
     options = registry.of_format(format).options
     able = any(option.name == "weight_memory" for option in options)
     return able and sys.platform.startswith("linux")
@@ -113,7 +113,7 @@ def _named(place: Place, labels: Iterable[str]) -> bool:
 def _devices(
     format: str, adapter: registry.Adapter, cores: int, left_out: Sequence[str]
 ) -> list[Place]:
-    """Return all places but the processor with the runtime's own kernels.
+    """Return all places except the processor with the runtime's own kernels.
 
     A provider that also computes on the processor shares its cores with all others.
     """

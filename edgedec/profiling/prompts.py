@@ -1,4 +1,4 @@
-"""Calibration prompts: how well a pair agrees depends on the text."""
+"""Calibration prompts: the acceptance rate of a pair depends on the text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgedec.text.tokenizer import Tokenizer
 
 BUILT_IN = "built-in"
 _ALL, _OF_DEMO = 1 << 20, 6
-# Number of texts recorded: more say little about how texts differ, and take longer to replay.
+# Most texts recorded: more add little information and take longer to replay.
 MOST = 24
 
 _PYTHON = '''\
@@ -63,7 +63,7 @@ class CalibrationPrompt:
     """A prompt to continue.
 
     Attributes:
-        name: of the prompt.
+        name: its name.
         text: plain text; empty if there are messages.
         messages: a conversation, which the model's chat template renders.
 
@@ -87,7 +87,7 @@ class CalibrationPrompt:
 
 CODE = (CalibrationPrompt("function", _PYTHON), CalibrationPrompt("class", _PYTHON_CLASS))
 TEXTS = (*CODE, CalibrationPrompt("prose", _PROSE), CalibrationPrompt("list", _LIST))
-# Text that passes are timed and compared on: prose and code, in more than one script.
+# Text on which passes are timed and compared: prose and code, in more than one script.
 SAMPLE = (
     f"{_PROSE} would ever be finished.\n\n{_PYTHON}\n{_LIST} Größe, café, 東京.\n{_PYTHON_CLASS}"
 )
@@ -96,7 +96,7 @@ SAMPLE = (
 def of_bundle(bundle: str | Path) -> tuple[CalibrationPrompt, ...]:
     """Return the prompts for a user who gives none; the demo pair has its own kind of text."""
     if str(bundle) == "demo" or Path(bundle).resolve() == BUNDLE.resolve():
-        # The last ones: benches measure on the first ones.
+        # The last ones, since benches measure on the first ones.
         with suppress(InputError):
             return tuple(
                 CalibrationPrompt(p.name, p.text) for p in heldout_prompts(_ALL)[-_OF_DEMO:]
@@ -105,14 +105,14 @@ def of_bundle(bundle: str | Path) -> tuple[CalibrationPrompt, ...]:
 
 
 def some(prompts: Sequence[CalibrationPrompt]) -> list[CalibrationPrompt]:
-    """Return a few, spread evenly, since a file's first lines may be of one kind."""
+    """Return at most ``MOST``, evenly spaced, since a file's first lines may be of one kind."""
     if len(prompts) <= MOST:
         return list(prompts)
     return [prompts[place * len(prompts) // MOST] for place in range(MOST)]
 
 
 def digest(prompts: Sequence[CalibrationPrompt]) -> str:
-    """Return a short name of the texts."""
+    """Return a hash of the texts."""
     found = hashlib.sha256()
     for prompt in prompts:
         found.update(f"{len(prompt.text)} {prompt.text}".encode("utf-8", "surrogatepass"))

@@ -25,8 +25,8 @@ _PROMPT_TOKENS = 512
 _BUDGET_S = 20.0
 _FEWEST, _MOST = 24, 128
 _WITHOUT = "the traces are without the draft"
-BY_TEXT = "the draft speaks another vocabulary by text, which is not predicted"
-# Room for drafted tokens beyond the end of the text.
+BY_TEXT = "the draft model drafts text in another vocabulary, which is not predicted"
+# Room for drafted tokens after the end of the text.
 _SLACK = 32
 
 
@@ -50,8 +50,8 @@ def record(
 
     Args:
         sources: by role, the model in every format.
-        measured: the places; the quickest usable ones are used.
-        texts: prompts, of which long ones lose their beginning.
+        measured: the places; the fastest usable ones are used.
+        texts: prompts; of long ones only the end is used.
 
     Raises:
         ProfileError: none of the texts has a token.
@@ -117,7 +117,7 @@ def _understood(
     draft: Measured | None,
     notes: list[str],
 ) -> tuple[Measured | None, Translation | None]:
-    """Return the draft and its translation; no draft, with a note, if vocabularies do not match."""
+    """Return the draft and its translation; no draft, with a note, if the vocabularies differ."""
     if draft is None:
         return None, None
     try:
@@ -138,7 +138,7 @@ def _traces(
     new_tokens: int,
     notes: list[str],
 ) -> tuple[Trace, ...]:
-    """Record every prompt and temperature, or as many prompts as time allows."""
+    """Record every prompt at every temperature, or as many prompts as the time budget allows."""
     found: list[Trace] = []
     started = perf_counter()
     for number, (name, tokens) in enumerate(prompts):
@@ -182,7 +182,7 @@ def _translation(
 
 
 def _affordable(target: Measured, draft: Measured | None, traces: int) -> int:
-    """Return tokens per trace: the target writes and rereads them, the draft reads them."""
+    """Return the tokens per trace that fit the budget: the target generates and rereads them."""
     a_token = 2 * target.seconds(1, _PROMPT_TOKENS)
     a_token += 0.0 if draft is None else draft.seconds(1, _PROMPT_TOKENS)
     return max(_FEWEST, min(_MOST, int(_BUDGET_S / traces / a_token)))

@@ -26,7 +26,7 @@ _DRAFTED = 4
 
 
 class TimedPass(NamedTuple):
-    """One pass: its rows and whether they were scored, tokens in the cache before it, seconds."""
+    """A pass: its rows, whether they were scored, tokens cached before it, and its seconds."""
 
     rows: int
     scored: bool
@@ -35,7 +35,7 @@ class TimedPass(NamedTuple):
 
 
 class TimedSession:
-    """Session wrapper that times its passes; ``passes`` are those since they were last taken."""
+    """Session wrapper that times its passes; ``passes`` are those since the last ``take``."""
 
     def __init__(self, session: Session, clock: Callable[[], float] = perf_counter) -> None:
         self._session, self._clock = session, clock
@@ -53,7 +53,7 @@ class TimedSession:
             return self._session.prefill(tokens, *args, **more)
 
     def take(self) -> list[TimedPass]:
-        """Return the passes, and forget them."""
+        """Return the passes, and start a new list."""
         taken, self.passes = self.passes, []
         return taken
 
@@ -93,13 +93,12 @@ def overheads(
     vocab_size: int,
     clock: Callable[[], float] = perf_counter,
 ) -> tuple[float, float]:
-    """Return seconds outside passes: of a plain round, and more per token that a draft model
-    drafts.
+    """Return seconds outside passes: per plain round, and extra per token of a draft model.
 
     Args:
         target, draft: sessions to decode a few rounds with; emptied first.
-        translation: between their vocabularies, if they differ.
-        prompt: to continue.
+        translation: between their vocabularies; None if they are the same.
+        prompt: the prompt to continue.
         vocab_size: columns of the target's rows.
         clock: returns seconds.
 
@@ -139,5 +138,5 @@ def _overhead(
     rounds.close()  # type: ignore[attr-defined]
     for timer in timers:
         timer.rollback(0)
-    # The first round runs with cold processor caches and contains the prompt's reading.
+    # The first round runs with cold processor caches and contains prefill.
     return max(0.0, median(metrics.outside[1:] or metrics.outside))

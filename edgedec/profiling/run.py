@@ -1,4 +1,4 @@
-"""Returns a bundle's profile: from the store if one is valid, otherwise measured now."""
+"""Returns a bundle's profile, from the store if a valid one exists, otherwise measured now."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ProfileOptions:
 
     Attributes:
         draft_model: as ``OpenOptions`` takes it.
-        wanted: places; the default is a few that differ.
-        prompts: the user's own calibration texts; None is what ``prompts`` has.
+        wanted: places; the default is a representative selection.
+        prompts: the user's own calibration texts; None is those of ``profiling.prompts``.
         prompts_name: their name, such as that of their file.
         refresh: measure even if a stored profile is valid.
 
@@ -55,8 +55,8 @@ def profile(
 ) -> Profile:
     """Measure a pair at every place, or read its stored profile.
 
-    A stored profile that is no longer valid is measured again, and the logger ``edgedec`` says so
-    in a line.
+    If the stored profile is no longer valid, the pair is measured again, and the logger ``edgedec``
+    warns in one line.
 
     Args:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
@@ -66,7 +66,7 @@ def profile(
     Raises:
         BundleError: no such bundle or file, or it is damaged.
         InputError: a file that is neither a bundle nor GGUF.
-        ProfileError: the target can run at none of the places.
+        ProfileError: no place for the target is usable.
 
     """
     options = options or ProfileOptions()
@@ -106,12 +106,12 @@ def measure_target(
     on_progress: OnProgress | None = None,
     most_context: int | None = None,
 ) -> Measured:
-    """Measure the target at one more place; what fails is said in its ``parity``.
+    """Measure the target at one more place; its ``parity`` says if that failed.
 
     Args:
         bundle, options, on_progress: as ``profile`` takes them.
-        place: where.
-        most_context: longest text after which passes are measured; None is that of all places.
+        place: where to measure it.
+        most_context: longest context at which passes are measured; None is that of all places.
 
     Raises:
         BundleError, InputError: see ``profile``.
@@ -133,7 +133,7 @@ def measure_target(
 
 
 def keep(bundle: str | Path, made: Profile, options: ProfileOptions | None = None) -> None:
-    """Store a profile to which a place was added."""
+    """Store a profile again after a place was added to it."""
     draft_model = None if options is None else options.draft_model
     store.write(identity(bundle, draft_model, every_format(bundle, draft_model)), made)
 
@@ -153,13 +153,13 @@ class _Task:
 def _check(found: Sequence[Site]) -> None:
     if not any(site.source.role == TARGET for site in found):
         raise ProfileError(
-            "no place is left to measure: see `edgedec devices`, and ask for less with --place,"
+            "no place is left to measure: see `edgedec devices`, and restrict less with --place,"
             " --threads or --format"
         )
 
 
 def _check_usable(measured: Sequence[Measured]) -> None:
-    """Refuse a target that runs nowhere; without a draft, plain decoding remains."""
+    """Raise an error if no place for the target is usable; a draft may have none."""
     of_target = [one for one in measured if one.role == TARGET]
     if not any(one.parity.usable for one in of_target):
         reasons = "; ".join(f"{one.place.label}: {one.parity.reason}" for one in of_target)
@@ -169,21 +169,21 @@ def _check_usable(measured: Sequence[Measured]) -> None:
 def _lacks(profile: Profile, found: Sequence[Site], options: ProfileOptions) -> str:
     """Return what a stored profile lacks for these options; empty if nothing."""
     known = {(one.role, one.place) for one in profile.measured}
-    # The planner measures another amount of weights in memory itself, from any place that streams.
+    # The planner itself measures a place that streams with another amount of weights in memory.
     if any(role == TARGET and streams_weights(place) for role, place in known):
         found = [site for site in found if site.place.weight_memory is None]
     missing = [site for site in found if site.key not in known]
     if missing:
-        return f"the stored profile is without {missing[0].place.label}"
+        return f"the stored profile lacks {missing[0].place.label}"
     if options.wanted.thorough and not profile.thorough:
         return "the stored profile is a quick one"
     if options.prompts is not None and profile.prompts != prompts.digest(options.prompts):
-        return "the stored profile is of other prompts"
+        return "the stored profile was made with other prompts"
     return ""
 
 
 def _measure(task: _Task, on_progress: OnProgress | None) -> Profile:
-    # refuse bad prompts before measuring for a minute
+    # Refuse bad prompts before measuring for a minute.
     encoded(task.sources[TARGET][0], task.texts, 1)
     measuring = Measuring(task.sources, task.sites, thorough=task.options.wanted.thorough)
     steps = measuring.steps + 1

@@ -1,6 +1,6 @@
-"""Stores profiles between runs, one file per pair and machine, and tells when they are stale.
+"""Stores profiles between runs, one file per pair and machine, and detects stale ones.
 
-A file is checked before any of it is used: a damaged one is measured again.
+A file is validated before any of it is used; a damaged profile is measured again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Identity:
     """Identity of what a profile was measured on.
 
     Attributes:
-        where: the pair's location: a profile of files that were there before is stale.
+        where: the pair's location; a profile of files that were there before is stale.
         machine, versions: see ``edgedec.hardware.machine``.
         bundle: hash of the models' files.
 
@@ -72,7 +72,7 @@ def folder() -> Path:
 
 
 def file_of(identity: Identity) -> Path:
-    """Return the file of a pair's profile on this machine, as this process sees it.
+    """Return the file of a pair's profile for the machine as this process sees it.
 
     Raises:
         OSError: see ``folder``.
@@ -117,7 +117,7 @@ def read_file(file: Path) -> Found:
     except (ValueError, RecursionError):
         return Found(None, "the stored profile is damaged")
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        return Found(None, "the stored profile is of another version of edgedec")
+        return Found(None, "the stored profile was written by another version of edgedec")
     try:
         profile = from_json(Profile, raw, "profile", ProfileError)
         soundness.check(profile)
@@ -140,7 +140,7 @@ def stale(profile: Profile, identity: Identity) -> str:
 
 
 def write(identity: Identity, profile: Profile) -> bool:
-    """Store a profile atomically; False if that fails, which only costs time."""
+    """Store a profile atomically; False if that fails, which only costs time later."""
     try:
         file = file_of(identity)
     except OSError:
@@ -148,7 +148,7 @@ def write(identity: Identity, profile: Profile) -> bool:
     return user_folders.keep(file, to_json(profile))
 
 
-# -- the pair that a profile is for: its files, by hashes that cost little ----------------------
+# -- identity of a pair: cheap hashes of its files ----------------------------------------------
 
 _SAMPLES, _SAMPLE = 16, 1 << 16
 
@@ -156,7 +156,7 @@ _SAMPLES, _SAMPLE = 16, 1 << 16
 def identity(
     target: str | Path, draft: Path | None, sources: Mapping[str, Sequence[Source]]
 ) -> Identity:
-    """Return the identity of a pair on this machine, as it is now.
+    """Return the current identity of a pair on this machine.
 
     Args:
         target, draft: as the user named them.

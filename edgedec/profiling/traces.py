@@ -1,4 +1,4 @@
-"""Records traces: the target's own text on calibration prompts, and both models' choices on it."""
+"""Records traces: the target's text on calibration prompts, and both models' choices on it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class TraceRecorder:
     """Records traces with two sessions.
 
     Attributes:
-        target: emptied before each text.
-        draft: likewise, with the target's token ids; None without a draft model.
+        target: the target's session, emptied before each text.
+        draft: the draft's session, which takes the target's token ids and is emptied before each
+            text; None without a draft model.
         vocab_size: columns of the target's rows.
-        eos_ids: tokens that end its texts.
+        eos_ids: tokens that end a text.
 
     """
 
@@ -47,10 +48,10 @@ class TraceRecorder:
         """Let the target continue a prompt, and record both models' choices at every token.
 
         Args:
-            name: of the prompt.
-            prompt: one token or more.
+            name: name of the prompt.
+            prompt: at least one token.
             temperature: 0 is greedy.
-            new_tokens: at most.
+            new_tokens: most tokens to generate.
 
         """
         params = SamplingParams(temperature=temperature, seed=_SEED)
@@ -62,7 +63,7 @@ class TraceRecorder:
         return Trace(name, temperature, len(prompt), (*prompt, *text), target, draft)
 
     def _text(self, prompt: Sequence[int], params: SamplingParams, new_tokens: int) -> list[int]:
-        """Return the text that plain decoding writes."""
+        """Return the tokens that plain decoding generates."""
         engine = Engine(self.target, NoDrafter(), Fixed(0), GumbelCoupling())
         limit = min(new_tokens, engine.room(prompt))
         stop = StopRule(eos_ids=self.eos_ids, max_new_tokens=limit, stream=NoText())
@@ -101,14 +102,14 @@ class TraceRecorder:
 
 
 def _best(scored: Pass, rows: Rows, params: SamplingParams) -> IntArray:
-    """Return a fixed number of tokens, those without probability last."""
+    """Return a fixed number of most likely tokens, those without probability last."""
     if params.greedy and scored.logits is not None:
         return filters.ranked(scored.logits[0], min(CHOICES, scored.logits.shape[1]))
     return rows.best(0, CHOICES)
 
 
 def _chances(scored: Pass, rows: Rows, ids: IntArray, params: SamplingParams) -> tuple[float, ...]:
-    """Return probabilities; if greedy, whose distribution is one-hot, the model's own."""
+    """Return probabilities; when greedy, the model's own instead of the one-hot distribution."""
     if params.greedy and scored.logits is not None:
         row = scored.logits[0].astype(np.float64)
         weights = np.exp(row - row.max())

@@ -1,4 +1,4 @@
-"""Measures how often the speed on another text lies in a plan's interval."""
+"""Measures how often the speed on another text is within a plan's interval."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from edgedec.loading.sources import every_format
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
+from edgedec.planning.configurations import placed
 from edgedec.planning.predict import predict
 from edgedec.planning.spread import LEVEL, WeighedCandidate, between_texts
-from edgedec.planning.ways import placed
 from edgedec.profiling import run
 from edgedec.profiling.places import Wanted
 from edgedec.profiling.prompts import CalibrationPrompt
@@ -42,8 +42,8 @@ class Held:
     """A text's speed compared with a plan's interval, in tokens per second.
 
     Attributes:
-        found: its speed.
-        interval, predicted: the plan's.
+        found: measured speed.
+        interval, predicted: the plan's interval and predicted speed.
         texts_alone: the interval without measurement error, which a replay does not have.
 
     """
@@ -55,19 +55,19 @@ class Held:
 
     @property
     def inside(self) -> bool:
-        """True if it lies in the interval."""
+        """True if it is in the interval."""
         return self.interval[0] <= self.found <= self.interval[1]
 
     @property
     def inside_texts_alone(self) -> bool | None:
-        """True if it lies in the interval without measurement error."""
+        """True if it is in the interval without measurement error."""
         if self.texts_alone is None:
             return None
         return self.texts_alone[0] <= self.found <= self.texts_alone[1]
 
     @property
     def near(self) -> bool:
-        """True if it lies in the narrow interval around the prediction."""
+        """True if it is in the narrow interval around the prediction."""
         return abs(self.found / self.predicted - 1) <= _NARROW
 
 
@@ -90,7 +90,7 @@ def _profile(prompts: Sequence[CalibrationPrompt]) -> Profile:
 
     They are recorded in parts, since a profile records as many texts as half a minute allows.
     """
-    # One place is enough, and a quarter of the plans, since it is texts that differ here.
+    # One place and a quarter of the plans are enough, since only the texts vary here.
     place = Wanted(formats=("onnx",), threads=(1,))
     first = ProfileOptions(None, place, tuple(prompts[:_AT_ONCE]), refresh=True)
     profile = run.profile("demo", first)
@@ -169,7 +169,7 @@ def _texts_alone(decision: Decision) -> tuple[float, float]:
 def _measured(
     profile: Profile, prompts: Sequence[CalibrationPrompt]
 ) -> Iterator[tuple[str, float, list[Held]]]:
-    """Decode texts for real, alternating with plain decoding, since machines drift.
+    """Decode texts in real time, alternating with plain decoding, since machines drift.
 
     A speed is the measured speed-up over plain decoding times plain decoding's predicted speed.
     """

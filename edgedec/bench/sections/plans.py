@@ -17,8 +17,8 @@ from edgedec.loading.build import OpenOptions
 from edgedec.models.demo.heldout import heldout_prompts
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.planning.choose import decide
+from edgedec.planning.configurations import placed
 from edgedec.planning.predict import predict
-from edgedec.planning.ways import placed
 from edgedec.profiling import run
 from edgedec.profiling.prompts import CalibrationPrompt
 from edgedec.profiling.run import ProfileOptions
@@ -29,7 +29,7 @@ from edgedec.records.workload import Workload
 
 _TOKENS, _CONTEXT = 64, 1024
 _MOST_GROWN = 24
-# The quickest of many noisy figures is luck in part: the first ones are measured again.
+# The fastest of many noisy measurements is partly luck, so the first few are measured again.
 _FINALISTS, _AGAIN = 4, 3
 _ALL_CORES = Place("onnx", threads=available_cores())
 
@@ -46,8 +46,8 @@ class MeasuredPlan:
     """A plan's measured speed, with plain decoding alternating, since machines drift.
 
     Attributes:
-        rate: tokens per second as predictions count them, 1 / mean TPOT.
-        plain_rate: of plain decoding on all cores, text by text in turn.
+        rate: tokens per second as in predictions, 1 / mean TPOT.
+        plain_rate: that of plain decoding on all cores, text by text in turn.
 
     """
 
@@ -80,7 +80,7 @@ def _examine(pair: _Pair, suite: Suite, recorder: Recorder) -> Row:
         for candidate in usable:
             measured = _measure(pair, candidate, plain, [text for _, text in texts])
             found[candidate.plan.label] = measured
-            # The planner replays the best by formula; here all plans are replayed.
+            # The planner replays only the plans with the best estimates; here all are replayed.
             replayed = predict(profile, candidate.plan, workload)
             predicted[candidate.plan.label] = replayed
             recorder.add(
@@ -100,7 +100,7 @@ def _examine(pair: _Pair, suite: Suite, recorder: Recorder) -> Row:
 
 
 def _some(usable: Sequence[Candidate], most: int) -> list[Candidate]:
-    """Return the best half and as many of the others, evenly, since plans take seconds each."""
+    """Return a selection, half of it the best and half evenly spaced, since each takes seconds."""
     if len(usable) <= most:
         return list(usable)
     best, others = usable[: most // 2], usable[most // 2 :]
@@ -148,7 +148,7 @@ def _finals(
     plain: Pipeline,
     texts: Sequence[str],
 ) -> Row:
-    """Measure the quickest plans and the chosen one again, in turn; say how good the choice is."""
+    """Measure the fastest plans and the chosen one again, in turn, to rate the choice."""
     chosen = decision.chosen.plan.label
     first = sorted(found, key=lambda label: found[label].speedup, reverse=True)[:_FINALISTS]
     labels = dict.fromkeys([chosen, *first])

@@ -18,8 +18,8 @@ from edgedec.loading.engine import build_engine, planned_policy
 from edgedec.loading.sources import every_format
 from edgedec.overlap.clock import WallClock
 from edgedec.pipeline import GenerateOptions, Pipeline
+from edgedec.planning.configurations import placed
 from edgedec.planning.predict import contention, tokens_per_second
-from edgedec.planning.ways import placed
 from edgedec.profiling import run
 from edgedec.profiling.opened import opened
 from edgedec.profiling.prompts import CalibrationPrompt
@@ -72,14 +72,14 @@ def _paced(suite: Suite, recorder: Recorder) -> list[Row]:
     with _models() as (target, draft, prompts):
         texts = prompts(suite)
         traces = [_trace(target, draft, name, tokens) for name, tokens in texts]
-        beside = _overheads(target, draft, texts[0][1])
+        costs = _overheads(target, draft, texts[0][1])
         for share in _SHARES:
             pair = _like("target", 1.0, target), _like("draft", share, draft)
-            setting = ReplaySetting(*pair, *beside)
+            setting = ReplaySetting(*pair, *costs)
             for plan in _PLANS:
-                said = tokens_per_second(replay(setting, plan, traces, _TOKENS))
+                simulated = tokens_per_second(replay(setting, plan, traces, _TOKENS))
                 found = _Paced(setting, target, draft).speed(plan, traces)
-                row = _row("paced", f"{plan.label}, draft at {share:.2f}", said, found)
+                row = _row("paced", f"{plan.label}, draft at {share:.2f}", simulated, found)
                 recorder.add(kind="trust", share=share, **row)
                 rows.append(row)
     return rows
@@ -87,7 +87,7 @@ def _paced(suite: Suite, recorder: Recorder) -> list[Row]:
 
 @contextmanager
 def _models() -> Iterator[tuple[Model, Model, Any]]:
-    """Open the shipped pair on a core each; yield target, draft and the prompt encoder."""
+    """Open the shipped pair, each on one core; yield target, draft and the prompt encoder."""
     sources = every_format("demo", None)
     tokenizer = sources["target"][0].read_tokenizer()
 
@@ -113,7 +113,7 @@ def _trace(target: Model, draft: Model, name: str, tokens: list[int]) -> Trace:
 
 
 def _overheads(target: Model, draft: Model, prompt: list[int]) -> tuple[float, float]:
-    """Return Python's own time, which no second device takes over."""
+    """Return the time of the Python code, which a second device does not take over."""
     with ExitStack() as stack:
         first, second = (_open(stack, model) for model in (target, draft))
         return overheads(first, second, None, prompt, target.info.vocab_size)
@@ -209,8 +209,8 @@ def _cores(suite: Suite, recorder: Recorder) -> list[Row]:
             contention(profile, plan),
         )
         greedy = [trace for trace in profile.traces if trace.temperature == 0]
-        said = tokens_per_second(replay(setting, plan, greedy, _TOKENS))
-        row = _row("cores", plan.label, said, _measure(plan, [str(text) for text in texts]))
+        simulated = tokens_per_second(replay(setting, plan, greedy, _TOKENS))
+        row = _row("cores", plan.label, simulated, _measure(plan, [str(text) for text in texts]))
         recorder.add(kind="trust", **row)
         rows.append(row)
     return rows

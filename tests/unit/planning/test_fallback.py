@@ -12,8 +12,8 @@ from edgedec.bundle import manifest
 from edgedec.decoding.engine import Engine
 from edgedec.errors import InputError, PassFailed, RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
+from edgedec.planning.configurations import placed, unplanned_configurations
 from edgedec.planning.fallback import Opener
-from edgedec.planning.ways import placed, ways_without_plan
 from edgedec.records.place import Place
 from edgedec.records.plan import Plan
 from edgedec.runtimes.onnx.session import OnnxSession
@@ -70,7 +70,7 @@ def test_the_text_goes_on_after_a_pass_fails_whichever_it_is(after, expected, mo
         assert result.plan["drafter"] == "text"
         (note,) = pipeline.notes
         assert "the device is gone" in note
-        assert "needs no draft model" in note
+        assert "drafting without a model" in note
         assert [record.message for record in caplog.records if record.name == "edgedec"] == [note]
         # Said once: the next text is decoded in the new place without a word.
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
@@ -165,10 +165,12 @@ def test_a_planned_draft_of_another_runtime_decodes_the_same_text(expected):
 
 
 def test_ways_without_a_plan_end_on_the_processor():
-    ways = ways_without_plan(OpenOptions(draft="model", device="Vulkan0", gpu_layers=-1))
+    ways = unplanned_configurations(OpenOptions(draft="model", device="Vulkan0", gpu_layers=-1))
     assert [options.draft for _, options in ways] == ["model", "text", "none"]
     assert (ways[-1][1].device, ways[-1][1].gpu_layers) == ("cpu", None)
-    assert [options.draft for _, options in ways_without_plan(OpenOptions(draft="lookup"))] == [
+    assert [
+        options.draft for _, options in unplanned_configurations(OpenOptions(draft="lookup"))
+    ] == [
         "lookup",
         "none",
     ]

@@ -164,7 +164,9 @@ def test_a_place_with_wrong_numbers_is_reported_and_not_used():
     nothing = refused.prediction
     assert (nothing.tokens_per_second, nothing.ttft_s, nothing.block_efficiency) == (0, 0, 0)
     said(decision, "The target is not used at gguf Vulkan0", "its numbers are wrong")
-    with pytest.raises(PlanError, match=r"the target can run nowhere.*its numbers are wrong"):
+    with pytest.raises(
+        PlanError, match=r"no place for the target is usable.*its numbers are wrong"
+    ):
         decide(profile(target(parity=wrong), draft()), WORK)
 
 

@@ -80,17 +80,17 @@ def test_nothing_is_left_behind_where_it_cannot_be_written(tmp_path, monkeypatch
 
 def test_another_machine_is_named_with_its_difference(stored):
     there = dataclasses.replace(HERE, machine={"cpu": "another processor"})
-    with pytest.raises(PlanError, match="of another machine") as caught:
+    with pytest.raises(PlanError, match="for another machine") as caught:
         decisions.check(DECISION, there, stored)
     assert "cpu was a processor, is another processor" in one_line(caught)
 
 
 def test_a_message_says_nothing_to_the_terminal_and_leaves_advice_to_others(stored):
     odd = dataclasses.replace(DECISION, machine={"cpu\x1b[2J\n": "\x1b[31m\n" * 1000})
-    with pytest.raises(PlanError, match="of another machine") as caught:
+    with pytest.raises(PlanError, match="for another machine") as caught:
         decisions.check(odd, HERE, stored)
     assert one_line(caught).endswith("make one with `edgedec plan --out FILE`")
-    with pytest.raises(PlanError, match="of another machine") as caught:
+    with pytest.raises(PlanError, match="for another machine") as caught:
         decisions.check(odd, HERE, stored, advice="")
     assert "make one" not in one_line(caught)
     stored.write_text("{")
@@ -109,7 +109,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path, kind):
     }
     made[kind]()
     before = os.lstat(path)
-    with pytest.raises(PlanError, match=r"and stays: give another --out") as caught:
+    with pytest.raises(PlanError, match=r"not replaced: give another --out") as caught:
         decisions.save(DECISION, path)
     one_line(caught)
     assert os.lstat(path) == before
@@ -119,13 +119,13 @@ def test_nothing_but_a_file_is_replaced(tmp_path, kind):
 
 def test_other_models_are_refused(stored):
     there = dataclasses.replace(HERE, bundle="another bundle")
-    with pytest.raises(PlanError, match="of other models") as caught:
+    with pytest.raises(PlanError, match="for other models") as caught:
         decisions.check(DECISION, there, stored)
     one_line(caught)
 
 
 def test_load_compares_with_what_is_there(stored, monkeypatch):
-    with pytest.raises(PlanError, match="of another machine"):
+    with pytest.raises(PlanError, match="for another machine"):
         decisions.load(stored, "demo")
     monkeypatch.setattr(decisions, "identity", lambda *args: HERE)
     assert decisions.load(stored, "demo") == DECISION
@@ -160,16 +160,19 @@ def changed(path: str, value: object) -> str:
         (changed("chosen.plan.target.threads", -1), "is damaged: a place has -1 threads"),
         (changed("chosen.plan.target.threads", 10**6), "a place has 1000000 threads"),
         (changed("chosen.plan.target.threads", 10**30), "a place has 1000000000"),
-        (changed("chosen.plan.target.cores", []), "cores that no machine has"),
-        (changed("chosen.plan.target.cores", [-1]), "cores that no machine has"),
-        (changed("chosen.plan.target.cores", [4096]), "cores that no machine has"),
-        (changed("chosen.plan.target.cores", [0] * 1025), "cores that no machine has"),
+        (changed("chosen.plan.target.cores", []), "invalid core numbers"),
+        (changed("chosen.plan.target.cores", [-1]), "invalid core numbers"),
+        (changed("chosen.plan.target.cores", [4096]), "invalid core numbers"),
+        (changed("chosen.plan.target.cores", [0] * 1025), "invalid core numbers"),
         (changed("chosen.plan.draft_length", 1000), "drafts of 1000 tokens"),
         (changed("chosen.plan.depth", 10**400), "depth 1000"),
-        (changed("chosen.plan.target.device", "\x1b[2J\n"), r"a place is called '\\x1b\[2J\\n'"),
-        (changed("chosen.plan.target.provider", "x" * 81), "a place is called 'xxx"),
-        (changed("chosen.plan.target.provider", ""), "a place is called ''"),
-        (changed("chosen.plan", ALONE), "drafter 'lookup' has no model that could work"),
+        (
+            changed("chosen.plan.target.device", "\x1b[2J\n"),
+            r"invalid name of a place: '\\x1b\[2J\\n'",
+        ),
+        (changed("chosen.plan.target.provider", "x" * 81), "invalid name of a place: 'xxx"),
+        (changed("chosen.plan.target.provider", ""), "invalid name of a place: ''"),
+        (changed("chosen.plan", ALONE), "drafter 'lookup' has no model that could run"),
         (changed("machine", {"\x1b[2J\n": 1}), "expected a finite str"),
         (changed("chosen.prediction.ttft_s", 10**400), "expected a finite float"),
         (changed("reasons", [1]), "expected a finite str|expected"),

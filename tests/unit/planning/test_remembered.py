@@ -97,8 +97,8 @@ def test_plain_decoding_is_planned_too(decision, demo) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"bundle": "other"}, "of other models"),
-        ({"machine": {"cpu": "another"}}, "of another machine"),
+        ({"bundle": "other"}, "for other models"),
+        ({"machine": {"cpu": "another"}}, "for another machine"),
         ({"versions": {"onnxruntime": "0.1"}}, "runtimes changed"),
         ({"max_context": 0}, "max_context is 0"),
         ({"schema": 99}, "expected a plan of version"),
@@ -132,7 +132,7 @@ def test_a_file_is_followed_and_one_of_another_machine_refused(
     decisions.save(decision, file)
     assert opened(plan=str(file)) == PLANNED
     decisions.save(dataclasses.replace(decision, machine={"cpu": "another"}), file)
-    with pytest.raises(PlanError, match="of another machine"):
+    with pytest.raises(PlanError, match="for another machine"):
         opened(plan=file)
     with pytest.raises(PlanError, match="cannot be read"):
         opened(plan=tmp_path / "missing.json")

@@ -80,7 +80,7 @@ def test_wrong_numbers_are_not_used_whatever_the_files(wrong: str) -> None:
     for same_file in (True, False):
         found = judged(wrong, same_file=same_file)
         assert not found.usable
-        assert "wrong numbers" in found.reason
+        assert "wrong results" in found.reason
         assert "onnx cpu x1" in found.reason
 
 

@@ -1,7 +1,8 @@
-"""Ways to open a bundle, most wanted first.
+"""Configurations in which to open a bundle, in order of preference.
 
-The text does not depend on the way, near-ties of quantised arithmetic aside: the target's tokens
-are drawn with the same noise at the same positions, whichever drafter runs and wherever.
+The text does not depend on the configuration, except at near-ties of quantised arithmetic: the
+target's tokens are drawn with the same noise at the same positions, whichever drafter runs and
+wherever.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from edgedec.loading.build import OpenOptions
 from edgedec.records.place import CPU
 from edgedec.records.plan import SEQUENTIAL, Decision, Plan
 
-# A way to decode: its name in messages, and the options that open it.
-Named = tuple[str, OpenOptions]
+# A configuration's name in messages, and the options that open it.
+Configuration = tuple[str, OpenOptions]
 
 
 def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenOptions:
-    """Return ``options`` with models where a plan puts them.
+    """Return ``options`` with models placed by a plan.
 
-    If a rule's text depends on the drafts, or texts take turns, they are made sequentially.
+    The schedule is sequential if the rule's text depends on the drafts, or with ``parallel``.
     """
     target = plan.target
     together = acceptance.rule(options.accept or "coupling").seeds_text and options.parallel == 1
@@ -44,7 +45,7 @@ def placed(options: OpenOptions, plan: Plan, context_limit: int | None) -> OpenO
     )
 
 
-def planned_ways(decision: Decision, options: OpenOptions) -> list[Named]:
+def planned_configurations(decision: Decision, options: OpenOptions) -> list[Configuration]:
     """Return a decision's plan, then its fallbacks; all plain if the options ask for that."""
     plans = [decision.chosen.plan, *decision.fallbacks]
     if options.draft == PLAIN:
@@ -55,18 +56,18 @@ def planned_ways(decision: Decision, options: OpenOptions) -> list[Named]:
     return [(plan.label, placed(options, plan, decision.max_context)) for plan in plans]
 
 
-def ways_without_plan(options: OpenOptions) -> list[Named]:
-    """Return the way asked for, then it without a draft model, then plain on the processor."""
-    ways = [("what was asked for", options)]
-    # A drafter that needs no model stays.
+def unplanned_configurations(options: OpenOptions) -> list[Configuration]:
+    """Return the requested configuration, one without a draft model, and plain on the CPU."""
+    configurations = [("the requested configuration", options)]
+    # A drafter without a model is kept.
     alone: dict[str, Any] = {"draft_model": None, "draft_load": None, "draft_format": None}
     if drafting.info(options.draft).needs_model or options.draft == "auto":
         drafter = drafting.default(with_model=False)
         changed = dataclasses.replace(options, draft=drafter, schedule=SEQUENTIAL, **alone)
-        ways.append(("what needs no draft model", changed))
+        configurations.append(("drafting without a model", changed))
     on_device = options.device is not None or options.gpu_layers is not None
     plain = dataclasses.replace(
         options, draft=PLAIN, draft_length="auto", schedule=SEQUENTIAL, **alone,
         providers=(), device=CPU if on_device else None, gpu_layers=None, cores=None,
     )  # fmt: skip
-    return [*ways, ("plain decoding on the processor", plain)]
+    return [*configurations, ("plain decoding on the processor", plain)]
