@@ -6,10 +6,10 @@ one in its entry points::
     [project.entry-points."edgedec.runtimes"]
     mine = "my_package:INFO"
 
-``INFO`` is imported whenever something is chosen, and so must not need anything that may not be
-installed. The functions are in the module it names, which is imported when they are first needed: a
-runtime that is not installed costs nothing and breaks nothing. A module here whose name begins with
-an underscore holds what several adapters share.
+``INFO`` is imported whenever a runtime is chosen, so it must not import optional packages. The
+functions are in the module that it names, which is imported on first use: a runtime that is not
+installed costs nothing and breaks nothing. Modules here whose names begin with an underscore
+contain code that several adapters share.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Adapter(Protocol):
     """The interface of a runtime's module.
 
     It may have five more functions. ``problems() -> list[str]`` lists installed device packages
-    that do not load, a line each. ``admit(path, files)`` raises a BundleError if the main file of
+    that do not load, one line each. ``admit(path, files)`` raises a BundleError if the main file of
     an untrusted model is damaged, or names files outside ``files``. ``measure(device, threads) ->
     Speed`` measures a device in about a second, and raises RuntimeUnavailable if it is gone or
-    cannot compute a product. ``prepare(path) -> Prepared`` writes what makes a model load faster on
-    this machine. ``quickest(path, options) -> str | None`` names the device that computes a target
-    fastest, if it is another than ``load`` takes where none is named.
+    cannot compute a product. ``prepare(path) -> Prepared`` writes files that make a model load
+    faster on this machine. ``quickest(path, options) -> str | None`` names the device that computes
+    a target fastest, if that is not the default of ``load``.
     """
 
     def load(self, path: Path, options: LoadOptions) -> Model:
@@ -73,7 +73,7 @@ class Adapter(Protocol):
 
 @functools.cache
 def _found() -> tuple[Mapping[str, AdapterInfo], tuple[str, ...]]:
-    """Return runtimes by name, fastest first, and a line for each that a package fails to add."""
+    """Return runtimes by name, fastest first, and one line for each that could not be added."""
     from edgedec._support import plugins
 
     found = {info.name: info for info in _built_in()}

@@ -1,4 +1,4 @@
-"""The protocol of what computes the functions of a fixed-width program."""
+"""The protocol of an executor, which computes the functions of a fixed-width program."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Feeds = Mapping[str, Array]
 
 
 class Executor(Protocol):
-    """Computes the functions of one program; states are its own objects.
+    """Computes the functions of one program; the type of a state is private to the executor.
 
     For each width ``n`` there are ``top_n``, whose results are the largest logits of each row
     (``top_0``) and their ids (``top_1``), ``logits_n`` with all ``logits``, and ``read_m``, which
-    reads a prompt's chunk and returns nothing of use.
+    reads a chunk of a prompt and whose result is not used.
 
     Attributes:
-        value_bytes: of a number of a state.
+        value_bytes: bytes of one number in a state.
 
     """
 
@@ -32,7 +32,7 @@ class Executor(Protocol):
         ...
 
     def stop_of(self, state: Any) -> Stop | None:
-        """Return what stops a running pass of this state; None if passes ask ``check``."""
+        """Return what stops a running pass of this state; None if passes use ``check``."""
         ...
 
     def predict(
@@ -40,9 +40,8 @@ class Executor(Protocol):
     ) -> Mapping[str, Array]:
         """Compute a function, which changes the state; floating-point results are float32.
 
-        Results are valid until the state's next call.
-
-        ``check`` raises to end the call; it may be called at any time, or never.
+        Results are valid until the next call with the same state. ``check`` raises to end the call;
+        it may be called at any time, or never.
         """
         ...
 

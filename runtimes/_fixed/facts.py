@@ -1,4 +1,4 @@
-"""Facts of a program of fixed widths, as its exporter states them."""
+"""Facts of a program of fixed widths, written by its exporter."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from edgedec._support.fields import Fields
 
 _MOST = 1 << 24
-# In a cache: terabytes, which no memory holds.
+# Upper bound of the numbers in a cache: terabytes.
 _MOST_NUMBERS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """What cosines and sines of a position are computed from.
+    """Parameters of a rotary position embedding.
 
     Attributes:
-        frequencies: radians a position, for each pair of channels.
-        magnitude: factor on both.
+        frequencies: radians per position, for each pair of channels.
+        magnitude: factor on cosine and sine.
 
     """
 
@@ -35,10 +35,10 @@ class FixedFacts:
         name, vocab_size, vocab_used, max_context, eos_ids, top_k: of the model.
         cache: shape of the cache, ``[2 * layers, kv_heads, slots, head_dim]``.
         rows: widths of passes, ascending from 1.
-        read_rows: of the function that reads a prompt.
-        windows: of its layers; 0 is all tokens.
+        read_rows: width of the function that reads a prompt.
+        windows: sizes of the layers' sliding windows; 0 is all tokens.
         ropes: rotary embeddings.
-        positions: whether the model has a table of positions.
+        positions: whether the model has learned position embeddings.
 
     """
 
@@ -149,5 +149,5 @@ def _finite(value: object) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer too large for a float
         return False

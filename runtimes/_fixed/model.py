@@ -12,20 +12,20 @@ from edgedec.runtimes._fixed.facts import FixedFacts
 
 
 class FixedModel:
-    """Implements ``edgedec.decoding.session.Model``; a runtime adds how it is loaded.
+    """Implements ``edgedec.decoding.session.Model``; a runtime adds loading.
 
     Args:
-        facts: of the program.
-        executor: computes it.
-        weight_bytes: of the program.
-        threads: for one pass.
+        facts: facts of the program.
+        executor: computes its functions.
+        weight_bytes: bytes of its weights.
+        threads: threads of a pass.
 
     Attributes:
         info: facts about the model.
         capabilities: features of its sessions.
         facts: of the program.
         fingerprint: identifies the model in saved states.
-        session: makes one of a capacity: the class of a ``FixedSession``.
+        session: a class of ``FixedSession``, called with the model and a capacity.
 
     """
 

@@ -1,4 +1,4 @@
-"""One sequence over a program of fixed widths; how its tokens are placed is a form's own."""
+"""One sequence over a program of fixed widths; subclasses place its tokens in the cache."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _HIDDEN = np.float32(-4e4)
 class FixedSession(SnapshotSession):
     """Implements ``edgedec.decoding.session.Session``; made by ``FixedModel.open``.
 
-    A pass has as many rows as one of the program's functions; added rows repeat the last token, and
-    none attends to them. What rows see is computed here and given to the function.
+    A pass has as many rows as one of the program's functions; padding rows repeat the last token,
+    and no row attends to them. The attention mask is computed here and passed to the function.
 
     Args:
         model: owner of the program.
@@ -41,16 +41,16 @@ class FixedSession(SnapshotSession):
         super().__init__(capacity, model.info.vocab_size, model.capabilities, stop)
         self._model, self._facts = model, model.facts
         self.prefill_chunk = model.facts.read_rows
-        # By slot the position of its token, -1 for none that is committed.
+        # Position of the committed token in each slot; -1 if there is none.
         self._held: IntArray = np.full(model.facts.slots, -1, np.int64)
         # Slots of the pending nodes.
         self._places: list[int] = []
 
-    # -- implemented by a form ------------------------------------------------------------------
+    # -- implemented by a subclass --------------------------------------------------------------
 
     @abstractmethod
     def _place(self, count: int) -> list[int]:
-        """Return slots for nodes after those that are pending."""
+        """Return slots for this many nodes after the pending ones."""
 
     @abstractmethod
     def _room(self) -> int:
@@ -62,7 +62,7 @@ class FixedSession(SnapshotSession):
 
     @abstractmethod
     def _gather(self, path: Sequence[int]) -> list[int]:
-        """Return the slots of a path's nodes, which may be moved for it."""
+        """Return the slots of a path's nodes, after moving them if necessary."""
 
     # -- passes ---------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class FixedSession(SnapshotSession):
         return Scored(start, logits, self._facts.top_k, want)
 
     def _ranked(self, start: int, logits: FloatArray, ids: Array) -> Pass:
-        """Return the largest logits in the order that sessions promise, which devices do not."""
+        """Return the largest logits in the order that sessions promise and devices may not keep."""
         logits = np.where(ids < self._facts.vocab_used, logits, np.float32(-np.inf))
         order = np.lexsort((ids, -logits), axis=-1)
         ranked = np.take_along_axis(ids.astype(np.int64), order, -1)
@@ -128,7 +128,7 @@ class FixedSession(SnapshotSession):
     def _pass(
         self, tree: TokenTree, start: int, stop: int, width: int, function: str
     ) -> Mapping[str, Array]:
-        """Compute some nodes of a tree, whose earlier ones are pending; rows beyond are padding."""
+        """Compute ``nodes[start:stop]``, padded to ``width``; earlier nodes are pending."""
         slots = self._place(stop - start)
         rows = [*range(start, stop), *[stop - 1] * (width - stop + start)]
         positions = np.array([self._length + tree.depths[node] for node in rows])
@@ -148,13 +148,13 @@ class FixedSession(SnapshotSession):
         )
 
     def _bias(self, mask: Array, slots: Sequence[int], width: int) -> Array:
-        """Return what is added to scores, ``[1, width, slots]``; padding sees as the last row."""
+        """Return the attention bias, ``[1, width, slots]``; padding rows repeat the last row's."""
         bias = np.where(mask, np.float32(0), _HIDDEN)
         bias = np.concatenate([bias, np.repeat(bias[-1:], width - len(bias), axis=0)])
         return bias[None]
 
     def _visible(self, tree: TokenTree, start: int, stop: int) -> tuple[Array, IntArray]:
-        """Return which slots nodes see ``[nodes, slots]``, and every slot's position."""
+        """Return which slots each node attends to, ``[nodes, slots]``, and each slot's position."""
         where = self._held.copy()
         places = np.array(self._places[:stop])
         where[places] = self._length + np.array(tree.depths[:stop])
@@ -167,7 +167,7 @@ class FixedSession(SnapshotSession):
         return visible, where
 
     def _angles(self, positions: IntArray) -> dict[str, Array]:
-        """Return the inputs that tell the functions where rows stand in the text."""
+        """Return the inputs that give the functions the positions of rows."""
         feeds: dict[str, Array] = {}
         if self._facts.takes_positions:
             feeds["positions"] = positions.astype(np.int32)
@@ -244,9 +244,9 @@ class FixedSession(SnapshotSession):
 
 
 class FreeSlots(FixedSession):
-    """Tokens stand anywhere in the cache, and only the host knows where.
+    """A session that places tokens in any slots of the cache and tracks them on the host.
 
-    A commit moves nothing: slots of dropped nodes are free for the next ones.
+    A commit moves nothing: the slots of dropped nodes are free for the next ones.
     """
 
     def _place(self, count: int) -> list[int]:

@@ -1,7 +1,7 @@
-"""Whether a provider computes what it should: the same tokens, in one pass and one by one.
+"""Checks that a provider computes correctly: the same tokens, in one pass and one by one.
 
 The CPU's kernels do. Another provider's may return keys and values in another order, lose earlier
-ones, or get an operator wrong: the text would be nonsense without any error.
+ones, or compute an operator incorrectly: the text would be nonsense without any error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _TOLERANCE = 0.25
 
 
 def probe_tokens(vocab_size: int, most: int) -> list[int]:
-    """Return tokens to compare on, at most ``most`` of them."""
+    """Return at most ``most`` tokens to compare on."""
     return [(7 * n + 3) % vocab_size for n in range(min(_TOKENS, most))]
 
 
 def agree(together: FloatArray, apart: FloatArray) -> bool:
-    """Return whether logits of the same tokens, ``[rows, vocab]``, agree but for rounding."""
+    """Return whether logits of the same tokens, ``[rows, vocab]``, agree up to rounding."""
     spread = together - together.mean(axis=1, keepdims=True)
     wrong = np.linalg.norm(apart - together, axis=1)
     return bool(np.all(wrong <= _TOLERANCE * np.linalg.norm(spread, axis=1)))

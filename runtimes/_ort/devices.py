@@ -20,9 +20,9 @@ from edgedec.records.place import CPU as PROCESSOR
 
 CPU = "CPUExecutionProvider"
 _SUFFIX = "ExecutionProvider"
-# Not a device: it sends its work to a service.
+# Not a device: it sends its work to a remote service.
 _REMOTE = {"AzureExecutionProvider"}
-# Of the providers that do not list their devices, those that are not for graphics cards.
+# Device kinds of providers that do not list their devices; the others are for GPUs.
 _KINDS = {
     "CoreMLExecutionProvider": "npu",
     "DnnlExecutionProvider": "cpu",
@@ -34,8 +34,8 @@ _KINDS = {
 
 # -- execution providers in separate packages ---------------------------------------------------
 #
-# Such a package is called ``onnxruntime_ep_...`` (Qualcomm's is older than that) and names its
-# library and its provider, so none need be known here.
+# Such a package is called ``onnxruntime_ep_...`` (Qualcomm's is older than that convention) and
+# names its library and its provider, so they need not be listed here.
 
 _PREFIX = "onnxruntime_ep_"
 _OTHERS = {"onnxruntime_qnn"}
@@ -85,7 +85,7 @@ _QNN_SOC = "57"
 
 
 def _qnn_options(threads: int) -> dict[str, str]:
-    """Return the options for Qualcomm's emulation of an NPU, which it does not choose by itself."""
+    """Return the options of Qualcomm's NPU emulator, which the provider does not set by itself."""
     package: Any = importlib.import_module("onnxruntime_qnn")
     return {"backend_path": package.get_qnn_htp_path(), "soc_model": _QNN_SOC}
 
@@ -99,11 +99,11 @@ _ON_PROCESSOR: dict[str, Callable[[int], dict[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class OrtDevice:
-    """A device as ONNX Runtime uses it.
+    """A device of an execution provider.
 
     Attributes:
         device: as adapters list it, but without the runtime.
-        handle: ONNX Runtime's own; None for a provider that is chosen by name.
+        handle: ONNX Runtime's handle; None for a provider that is chosen by name.
 
     """
 
@@ -145,9 +145,9 @@ def available_devices() -> list[OrtDevice]:
             name = f"{base}{numbers[base]}"
             numbers[base] += 1
         found.append(OrtDevice(Device("", name, kind, _describe(handle), handle.ep_name), handle))
-    told = {handle.ep_name for handle in handles}
+    listed = {handle.ep_name for handle in handles}
     for provider in available:
-        if provider in told or _virtual(provider, available):
+        if provider in listed or _virtual(provider, available):
             continue
         kind = _KINDS.get(provider, "gpu")
         name = _short(provider)
@@ -157,15 +157,15 @@ def available_devices() -> list[OrtDevice]:
 
 
 def choose(device: str | None, providers: Sequence[str]) -> list[OrtDevice]:
-    """Return the devices for a session, most wanted first.
+    """Return the devices for a session, in order of preference.
 
     Args:
-        device: a name of ``find_devices``; None is the processor if a provider can use it, else the
-            provider's first device.
-        providers: execution providers, most wanted first; none is the device's own.
+        device: a name from ``find_devices``; None is the processor if a provider can use it, else
+            the provider's first device.
+        providers: execution providers in order of preference; empty for the device's own.
 
     Raises:
-        RuntimeUnavailable: a device or a provider is not here.
+        RuntimeUnavailable: a device or a provider is not available here.
 
     """
     if device in (None, PROCESSOR) and set(providers) <= {CPU}:
@@ -188,7 +188,7 @@ def choose(device: str | None, providers: Sequence[str]) -> list[OrtDevice]:
                 f"provider {provider!r} is not in this onnxruntime: {_list(here)}"
             )
         named = [offer for offer in own if _is(offer, device)]
-        # Fallback providers, after the first, need not have the device.
+        # Only the first provider must have the device.
         if device and not named and not chosen:
             raise RuntimeUnavailable(f"no device {device!r} of {provider}: {_list(own)}")
         chosen.append((named or own)[0])
@@ -196,7 +196,7 @@ def choose(device: str | None, providers: Sequence[str]) -> list[OrtDevice]:
 
 
 def _is(offer: OrtDevice, device: str | None) -> bool:
-    """Return whether this is the device of one provider; no name and ``cpu`` are the processor."""
+    """Return whether a device has this name; None and ``cpu`` are the processor."""
     if device in (None, PROCESSOR):
         return offer.device.kind == "cpu"
     return offer.device.name == device
@@ -206,7 +206,7 @@ def put_into(options: ort.SessionOptions, chosen: Sequence[OrtDevice], threads: 
     """Add the devices to a session's options.
 
     Returns:
-        Names of providers to create the session with; none if the options name all.
+        Names of providers to create the session with; empty if the options name all of them.
 
     Raises:
         InputError: ONNX Runtime cannot combine these.
@@ -235,7 +235,7 @@ def _handles() -> list[Any]:
 
 
 def _virtual(provider: str, available: Sequence[str]) -> bool:
-    """Return whether it only chooses among others' devices, as OpenVINO's ``AUTO`` does."""
+    """Return whether a provider only selects among other devices, as OpenVINO's ``AUTO`` does."""
     base, dot, _ = provider.rpartition(".")
     return provider in _REMOTE or (bool(dot) and base in available)
 

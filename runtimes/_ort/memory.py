@@ -18,7 +18,7 @@ def reserve(size: int) -> mmap.mmap | None:
     return reserved
 
 
-def give_back(reserved: mmap.mmap) -> None:
+def release(reserved: mmap.mmap) -> None:
     """Free reserved memory: now, or when the last array that views it is dropped.
 
     An interrupt's traceback keeps its frames' arrays alive, and closing memory that they view

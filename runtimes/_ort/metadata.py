@@ -15,9 +15,9 @@ def parse(metadata: Mapping[str, str], where: str, version: int) -> dict[str, An
     """Return the exporter's facts.
 
     Args:
-        metadata: of the file.
+        metadata: the file's metadata.
         where: the file, for messages.
-        version: of the graph style that is read here.
+        version: the graph version that this edgedec reads.
 
     Raises:
         BundleError: not written by this exporter, or by a newer one.
@@ -40,7 +40,7 @@ def parse(metadata: Mapping[str, str], where: str, version: int) -> dict[str, An
 
 
 def damaged(where: str) -> BundleError:
-    """Return the error for facts that are missing or make no sense."""
+    """Return the error for facts that are missing or invalid."""
     return BundleError(f"{where}: its metadata is damaged: export it again")
 
 

@@ -36,17 +36,17 @@ def open_inference(
     """Load a graph. Its external data must have been checked: see ``edgedec.bundle.onnx_file``.
 
     Args:
-        file: the graph's.
+        file: the graph's file.
         stored: its contents, from ``read_model_file``.
-        threads: for one pass.
-        providers: execution providers, most wanted first. The CPU runs operators that another one
-            lacks.
-        device: a name of ``devices.find_devices``; None is the provider's.
-        without: rewritings of the graph that are left out, by ONNX Runtime's names.
+        threads: threads of a pass.
+        providers: execution providers in order of preference. The CPU runs operators that another
+            one lacks.
+        device: a name from ``devices.find_devices``; None is the provider's default.
+        without: graph optimizations to disable, by ONNX Runtime's names.
 
     Raises:
-        BundleError: ONNX Runtime refuses it.
-        RuntimeUnavailable: a provider or device is not there, or failed to load it.
+        BundleError: ONNX Runtime refuses the graph.
+        RuntimeUnavailable: a provider or device is not available, or failed to load the graph.
 
     """
     chosen = choose(device, providers)
@@ -71,9 +71,9 @@ class SessionFailed(Exception):
 
 
 class WatchedSession(ort.InferenceSession):  # type: ignore[misc]
-    """A session that maps files, which are checked before each pass.
+    """An inference session whose mapped files are checked before each pass.
 
-    ONNX Runtime maps the weights that it does not pack, and packed ones from a file that has them.
+    ONNX Runtime maps the weights that it does not pack, and packed ones if a file contains them.
     """
 
     files: Watched
@@ -92,15 +92,15 @@ def open_session(
     files: Sequence[Path] = (),
     without: Sequence[str] = (),
 ) -> ort.InferenceSession:
-    """Return a session on the chosen devices; others run only the operators that these lack.
+    """Return a session on the chosen devices; the CPU runs operators that these lack.
 
     Args:
         model: path of an ONNX file, or its bytes.
-        options: of the session.
-        chosen: most wanted first.
-        threads: for one pass.
-        files: that it maps.
-        without: rewritings of the graph that are left out.
+        options: options of the session.
+        chosen: devices in order of preference.
+        threads: threads of a pass.
+        files: files that the session maps.
+        without: graph optimizations to disable.
 
     Raises:
         SessionFailed: it cannot be created.
@@ -131,12 +131,12 @@ def one_line(error: Exception) -> str:
 
 
 def session_options(threads: int) -> ort.SessionOptions:
-    """Return the options of all sessions here."""
+    """Return the options that all sessions share."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised
-    # Without this the file's name decides, and ONNX Runtime's own format was not checked.
+    # Otherwise the file's name decides, and ONNX Runtime's own format was not checked.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     # Every pass has another total length, and a memory pattern kept for each would leak.
     options.enable_mem_pattern = False

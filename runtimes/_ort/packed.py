@@ -5,12 +5,12 @@ parameters in int4 a first load takes 0.6 s; hashing the bundle (0.3 s), writing
 waiting for the disk (0.3 s) more than doubles that on a fast disk, would take half a minute on a
 slow card, and takes twice the model's space. It saves 200 MB of memory here, and 0.1 s of each load
 whose files are in the page cache; a cold load reads twice as much. So it is left to the user. The
-outcome of the search for a padding takes no space, so the first load remembers it
+result of the search for a padding takes no space, so the first load stores it
 (``edgedec.runtimes.onnx.padding``).
 
-A packed file is found by its bundle's bytes, the processor's features, the version of ONNX Runtime
-and the options of the graph. The bytes are hashed once, and again when a file's length, times or
-inode change (``edgedec._support.vetted``).
+The key of a packed file consists of its bundle's bytes, the processor's features, the version of
+ONNX Runtime and the options of the graph. The bytes are hashed once, and again when a file's
+length, times or inode change (``edgedec._support.vetted``).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from edgedec.runtimes._ort.opening import one_line as reason_of
 from edgedec.runtimes._ort.saved import content_digest, locations
 
 KIND = "packed"
-# 48 MB of weights load in 48 ms rather than 57 and hold 36 MB less; 9 MB in 13 rather than 15, and
-# hold 6 MB less, which is not worth a file.
+# 48 MB of weights load in 48 ms rather than 57 and take 36 MB less; 9 MB load in 13 ms rather than
+# 15 and take 6 MB less, which is not worth a file.
 LEAST_BYTES = 32 << 20
 GRAPH, WEIGHTS = "model.onnx", "model.onnx.data"
 _FORMAT = 1
@@ -56,14 +56,14 @@ def open_kept(
     providers: Sequence[str] = (),
     device: str | None = None,
 ) -> ort.InferenceSession | None:
-    """Open the packed form of a graph; None if there is none here, or it cannot be used.
+    """Open the packed form of a graph; None if there is none, or it cannot be used.
 
     Args:
-        file: the graph's.
+        file: the graph's file.
         stored: its contents, from ``read_model_file``.
-        threads: for one pass.
-        providers, device: as ``open_inference`` takes them; only the processor's own kernels have a
-            packed form.
+        threads: threads of a pass.
+        providers, device: as ``open_inference`` takes them; only ONNX Runtime's own CPU kernels
+            have a packed form.
 
     """
     if device not in (None, PROCESSOR) or not set(providers) <= {CPU}:
@@ -88,7 +88,7 @@ def open_packed(folder: Path, threads: int) -> ort.InferenceSession:
     """Open a folder that ``pack`` wrote.
 
     Raises:
-        SessionFailed: ONNX Runtime refuses it, as it does where packed and unpacked weights differ.
+        SessionFailed: ONNX Runtime refuses it, as it does if packed and unpacked weights differ.
 
     """
     options = session_options(threads)
@@ -114,9 +114,9 @@ def prepare(file: Path, check: Callable[[Path], None]) -> Prepared:
     """Write the packed form of a graph, unless it exists.
 
     Args:
-        file: the graph's.
-        check: called with the written folder before it is used; raises EdgedecError if the model
-            computes something else with it.
+        file: the graph's file.
+        check: called with the written folder before it is used; raises EdgedecError if the model's
+            results differ with it.
 
     Raises:
         RuntimeUnavailable: it cannot be packed, or cannot be kept here.
@@ -125,7 +125,7 @@ def prepare(file: Path, check: Callable[[Path], None]) -> Prepared:
     begin = time.perf_counter()
     stored = read_model_file(file)
     if stored.weight_bytes < LEAST_BYTES:
-        return Prepared(f"small enough as it is: below {LEAST_BYTES / 1e6:.0f} MB", 0, 0.0)
+        return Prepared(f"not worth packing: below {LEAST_BYTES / 1e6:.0f} MB", 0, 0.0)
     shelf = Shelf(KIND)
     try:
         key = _prefix(file, stored) + _digest(file, stored)
@@ -159,7 +159,7 @@ def prepare(file: Path, check: Callable[[Path], None]) -> Prepared:
 
 
 def _prefix(file: Path, stored: ModelFile) -> str:
-    """Return the part of a key that needs no hash of the weights, which takes time."""
+    """Return the part of a key that does not depend on the weights, which take time to hash."""
     fields = cpu_fields()
     sizes = sorted((name, (file.parent / name).stat().st_size) for name in locations(stored))
     facts = (
@@ -176,11 +176,11 @@ def _digest(file: Path, stored: ModelFile) -> str:
 # -- writing a graph with its weights packed for this processor's kernels -----------------------
 #
 # ONNX Runtime packs weights at every load, into memory of the process. A session can write the
-# packed form beside the weights; a session opened on that file maps both, so that the packed
+# packed form next to the weights; a session opened on that file maps both, so that the packed
 # weights are pages of a file: shared by all processes that map it, and dropped by the system when
 # memory is short.
 #
-# This saves memory and no time: ONNX Runtime 1.32 still packs every weight, looks the result up by
+# This saves memory but no time: ONNX Runtime 1.32 still packs every weight, looks the result up by
 # its hash, compares the two byte by byte, and then keeps the mapped one. So ONNX Runtime itself
 # refuses a packed file that does not belong to its weights, and the unpacked weights in the
 # file must stay: when they were replaced by holes, the model loaded but its logits were wrong.
@@ -198,13 +198,13 @@ def pack(
 
     Args:
         model: path of an ONNX file whose external data were checked, or its bytes.
-        graph: written; an optimized graph that needs no optimization when it is loaded.
-        weights: written, in the folder of ``graph``. It has the packed and the unpacked weights,
-            each above a megabyte at an offset of its own page.
+        graph: file to write, an optimized graph that needs no optimization when it is loaded.
+        weights: file to write, in the folder of ``graph``, with the packed and the unpacked
+            weights; each one above a megabyte starts on a page of its own.
         folder: of the external data, for a model given as bytes.
 
     Returns:
-        The session that wrote them, whose own packed weights are in its memory.
+        The session that wrote them, whose packed weights are in the memory of this process.
 
     Raises:
         SessionFailed: ONNX Runtime refuses the model, or cannot write.

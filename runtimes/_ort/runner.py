@@ -38,7 +38,7 @@ class Runner(ABC):
 
     Args:
         stop: stops a pass.
-        maker: of the library that computes, for messages.
+        maker: name of the library that computes, for messages.
 
     Attributes:
         stop: as given.
@@ -86,7 +86,7 @@ class Runner(ABC):
             raise PassFailed(f"{self._maker} could not run a pass: {reason}") from error
 
     def _reason(self, error: Exception) -> str:
-        """Return the line of an error's text that says what is wrong."""
+        """Return the line of an error message that states the cause."""
         return str(error).strip().splitlines()[0]
 
 
@@ -94,10 +94,10 @@ class OrtRunner(Runner):
     """Runs passes of an inference session.
 
     Args:
-        inference: computes all passes; None where a subclass's ``_pass`` chooses.
+        inference: computes all passes; None if a subclass's ``_pass`` chooses.
 
     Attributes:
-        options: of every pass.
+        options: run options of every pass.
 
     """
 
@@ -105,8 +105,8 @@ class OrtRunner(Runner):
         self.options = ort.RunOptions()
         super().__init__(Terminate(self.options), "ONNX Runtime")
         self.options.log_severity_level = 4  # an interrupted pass should not be logged
-        # Explicitly "no graph capture": looking up a missing entry throws inside onnxruntime's
-        # Python, which costs 35 microseconds a pass.
+        # Explicitly "no graph capture": looking up a missing entry raises inside onnxruntime's
+        # Python code, which costs 35 microseconds per pass.
         self.options.add_run_config_entry("gpu_graph_id", "-1")
         self._run: Run | None = None if inference is None else inference.run_with_iobinding
 

@@ -21,12 +21,12 @@ Rows = npt.NDArray[Any]
 def fingerprint(file: Path, stored: ModelFile | None = None) -> str:
     """Hash the whole graph and samples of its weights, independently of their location.
 
-    The samples are spread over each file: models that were trained further often share what stands
-    first, their embeddings.
+    The samples are spread over each file: fine-tuned models often share their embeddings, which
+    come first.
 
     Args:
-        file: the graph's.
-        stored: what ``read_model_file`` found in it, if it was read.
+        file: the graph's file.
+        stored: its contents from ``read_model_file``, if it was read.
 
     """
     digest = hashlib.sha256(file.read_bytes())
@@ -37,12 +37,12 @@ def fingerprint(file: Path, stored: ModelFile | None = None) -> str:
 
 
 def content_digest(file: Path, stored: ModelFile, kind: str, version: str) -> str:
-    """Hash a model's files, all of their bytes; unchanged ones only once.
+    """Hash all bytes of a model's files; unchanged files are hashed only once.
 
     Args:
-        file: the graph's.
-        stored: what ``read_model_file`` found in it.
-        kind, version: under which digests are remembered; see ``Vetted``.
+        file: the graph's file.
+        stored: its contents from ``read_model_file``.
+        kind, version: key under which digests are stored; see ``Vetted``.
 
     Raises:
         OSError: a file cannot be read, or changed while it was read.
@@ -60,7 +60,7 @@ def locations(stored: ModelFile) -> list[str]:
 
 
 def token_bytes(groups: Sequence[Rows]) -> int:
-    """Return the bytes of a token in caches ``[entries, kv_heads, slots, width]``."""
+    """Return the bytes per token of caches ``[entries, kv_heads, slots, width]``."""
     return sum(
         entries * heads * width * rows.dtype.itemsize
         for rows in groups
@@ -77,7 +77,7 @@ def rows_from(payload: bytearray, groups: Sequence[Rows], length: int) -> list[R
     """Return the rows from ``rows_of`` for caches like ``groups``, as views of the payload.
 
     Raises:
-        SnapshotError: the payload has another number of tokens.
+        SnapshotError: the payload does not have ``length`` tokens.
 
     """
     shapes = [(*rows.shape[:2], length, rows.shape[3]) for rows in groups]

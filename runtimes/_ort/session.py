@@ -22,7 +22,7 @@ class OrtModel(Generic[Graph]):
 
     Attributes:
         info: facts about the model; set by the graph style.
-        capabilities: features of its sessions; likewise.
+        capabilities: features of its sessions; set by the graph style.
         fingerprint: identifies the model in saved states.
 
     """
@@ -31,7 +31,7 @@ class OrtModel(Generic[Graph]):
     capabilities: Capabilities
 
     def __init__(self, file: Path, graph: Graph) -> None:
-        # Now: the file may be another one when a state is saved.
+        # At load, since the file may be replaced before a state is saved.
         self.fingerprint = fingerprint(file)
         self._graph: Graph | None = graph
 
@@ -43,17 +43,17 @@ class OrtModel(Generic[Graph]):
         return self._graph
 
     def close(self) -> None:
-        """Release the weights, which are freed when the last session is closed, too."""
+        """Release the weights, which are freed once all sessions are closed as well."""
         self._graph = None
 
 
 class OrtSession(SnapshotSession):
-    """A cache of rows that a runner's passes fill; a graph style adds the methods below.
+    """A session whose passes a runner computes; a graph style adds the abstract methods.
 
     Args:
         model: owner of the weights.
         capacity: tokens that fit.
-        runner: of its passes.
+        runner: runs its passes.
 
     """
 
@@ -69,11 +69,11 @@ class OrtSession(SnapshotSession):
         """Return the caches, ``[entries, kv_heads, slots, width]``, committed rows first."""
 
     @abstractmethod
-    def _take_over(self, rows: Sequence[Rows], length: int) -> None:
-        """Begin the cache with these rows, shaped as ``_held`` but with ``length`` slots."""
+    def _load_rows(self, rows: Sequence[Rows], length: int) -> None:
+        """Start the cache with these rows, shaped as ``_held`` but with ``length`` slots."""
 
     @abstractmethod
-    def _give_back(self) -> None:
+    def _free_cache(self) -> None:
         """Free the cache's memory."""
 
     # -- shared ---------------------------------------------------------------------------------
@@ -88,9 +88,9 @@ class OrtSession(SnapshotSession):
         return self.capacity * token_bytes(self._held())
 
     def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
-        self._take_over(rows_from(payload, self._held(), length), length)
+        self._load_rows(rows_from(payload, self._held(), length), length)
         return length
 
     def _release(self) -> None:
         self._runner.close()
-        self._give_back()
+        self._free_cache()

@@ -1,9 +1,9 @@
 """Measures a device's speed through ONNX Runtime.
 
 The graphs are written here, without the onnx package: a message of the protobuf wire format is a
-sequence of fields, whose numbers are from onnx.proto3. To move little between host and device, the
-rows are made there, as ``column x``, and come back as one, ``y = row (column x) W1 W2 ... Wn``. All
-shapes are fixed, since neural processors require that.
+sequence of fields, whose numbers are from onnx.proto3. To transfer little between host and device,
+the rows are generated on the device, as ``column x``, and reduced to one there:
+``y = row (column x) W1 W2 ... Wn``. All shapes are fixed, since neural processors require that.
 """
 
 from __future__ import annotations

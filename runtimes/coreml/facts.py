@@ -98,12 +98,12 @@ class ProgramFacts(FixedFacts):
         checks = [("state", function.states, state), ("inputs", function.inputs, inputs)]
         if outputs:
             checks.append(("outputs", _outputs(function), outputs))
-        for what, found, said in checks:
-            if found != said:
+        for what, found, listed in checks:
+            if found != listed:
                 verb = "is" if what == "state" else "are"
                 raise BundleError(
                     f"{package.folder}: the {what} of {name} {verb} {_listed(found) or 'missing'},"
-                    f" its facts say {_listed(said)}: damaged, export it again"
+                    f" its facts say {_listed(listed)}: damaged, export it again"
                 )
 
     @property

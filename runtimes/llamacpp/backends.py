@@ -116,8 +116,8 @@ def ggml() -> Any:
 def load_plugins() -> str | None:
     """Load backends that are separate libraries, once.
 
-    They are beside llama.cpp's library if it was built that way, or at ``GGML_BACKEND_PATH``; never
-    in the current folder, where llama.cpp itself would look, too.
+    They are next to llama.cpp's library if it was built that way, or at ``GGML_BACKEND_PATH``;
+    never in the current folder, where llama.cpp itself would also look.
 
     Returns:
         Why the requested one did not load; None if all did.
@@ -131,7 +131,7 @@ def load_plugins() -> str | None:
         return "GGML_BACKEND_PATH is not used on this system" if wanted else None
     before = library.ggml_backend_reg_count()
     library.ggml_backend_load_all_from_path(os.fsencode(FOLDER))
-    reorders_weights()  # before anything is computed, which would choose for this process
+    reorders_weights()  # before the first computation, which would choose for this process
     if wanted and library.ggml_backend_reg_count() == before:
         return f"GGML_BACKEND_PATH {wanted} does not load: {reason()}"
     return None
@@ -155,7 +155,7 @@ def find_backends() -> list[Backend]:
 
 
 def find_devices() -> list[Device]:
-    """Return the devices for a model, the processor, with its accelerators, first."""
+    """Return the devices for a model; the processor with its accelerators comes first."""
     backends = find_backends()
     helpers = [b.name for b in backends if not b.takes_layers and b.name != "CPU"]
     devices: list[Device] = []

@@ -13,7 +13,7 @@ from edgedec.runtimes.llamacpp.library import Params, api
 
 
 class Batch:
-    """Room for the tokens of one ``llama_decode``.
+    """Input arrays of one ``llama_decode``.
 
     Args:
         tokens: most tokens of a pass.
@@ -25,7 +25,7 @@ class Batch:
         self._tokens = np.zeros(tokens, np.int32)
         self._positions = np.zeros(tokens, np.int32)
         self._steps = np.arange(tokens, dtype=np.int32)
-        # Chains belong to sequence 0; the sequences of a tree's nodes are written each time.
+        # Tokens of chains belong to sequence 0; the sequences of a tree's nodes are set each time.
         self._one = np.ones(tokens, np.int32)
         self._counts = np.ones(tokens, np.int32)
         self._members = np.zeros((tokens, sequences), np.int32)

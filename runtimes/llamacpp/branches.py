@@ -2,9 +2,9 @@
 
 llama.cpp has no trees, only sequences that share cells: a token sees the cells of its own sequence
 at lower positions. So every leaf is a sequence, a node belongs to the sequences of all leaves below
-it, and a branch that starts later takes over the cells of its path. Sequence 0 is the text. Copying
-a long text's membership costs more than a small pass, so the other sequences keep what they share
-with it from one tree to the next and are updated when used.
+it, and a branch that starts later takes over the cells of its path. Sequence 0 holds the committed
+tokens. Copying the membership of many tokens costs more than a small pass, so the other sequences
+keep the cells they share with it from one tree to the next and are updated when used.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Mark:
     """State of the sequences before a pass.
 
     Attributes:
-        used: sequences in use.
-        pending: nodes.
+        used: number of sequences in use.
+        pending: number of pending nodes.
         ends: leaves and their sequences.
         grown: sequences that were extended since, and the position at which each was extended.
 
@@ -62,9 +62,9 @@ class Branches:
     def place(
         self, context: Context, tree: TokenTree, start: int, end: int, length: int
     ) -> Members:
-        """Return the sequences of ``nodes[start:end]``; new ones already hold their path."""
+        """Return the sequences of ``nodes[start:end]``; new sequences already hold their path."""
         parents, depths = tree.parents, tree.depths
-        if len(self._via) < start:  # the pending nodes are a chain in the text's sequence
+        if len(self._via) < start:  # the pending nodes are a chain in sequence 0
             self._via = [0] * start
             self._ends = {start - 1: 0}
         if start == 0:
@@ -93,7 +93,7 @@ class Branches:
         return members
 
     def _fork(self, context: Context, parent: int, length: int, depth: int) -> int:
-        """Return a new sequence that holds the text and the path to a pending node."""
+        """Return a new sequence with the committed tokens and the path to a pending node."""
         sequence = self._used
         if sequence == len(self._held):
             raise StateError(f"a tree of more than {sequence} branches: draft fewer nodes")
@@ -126,7 +126,7 @@ class Branches:
     # -- ending ---------------------------------------------------------------------------------
 
     def keep(self, context: Context, path: Sequence[int], length: int) -> None:
-        """Keep the text and this path, in sequence 0; drop the tree's other nodes."""
+        """Keep the committed tokens and this path in sequence 0; drop the tree's other nodes."""
         winner = self._via[path[-1]] if path else 0
         end = length + len(path)
         for sequence in range(self._used):
@@ -145,14 +145,14 @@ class Branches:
         self._via.clear()
 
     def cut(self, length: int) -> None:
-        """Cut the text to ``length`` in all sequences."""
+        """Truncate all sequences to ``length``."""
         self._held = [min(held, length) for held in self._held]
         self.forget()
 
     def hold(self, context: Context, length: int) -> None:
-        """Let another sequence hold the whole text, too, after its state was restored.
+        """Add all cells of sequence 0 to another sequence, after a state was restored.
 
-        Cells of two sequences are never reused for new tokens, even when they have left a sliding
-        window; after restoring a state llama.cpp would otherwise begin with the oldest ones.
+        llama.cpp never reuses cells of two sequences for new tokens, even when they have left a
+        sliding window; after restoring a state it would otherwise start with the oldest ones.
         """
         self._catch_up(context, 1, length)

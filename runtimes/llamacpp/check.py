@@ -1,7 +1,7 @@
 """Checks untrusted GGUF files in a child process, since llama.cpp may abort.
 
 No validation of the header can rule that out, so an unknown file is first opened in a child, which
-decodes one token. Files that opened are remembered by their sha256.
+decodes one token. Files that opened are recorded by their sha256.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ENVIRONMENT = {
 
 
 def first_open(path: str | Path, *, timeout_s: float | None = None) -> GgufHeader:
-    """Ensure that llama.cpp can open a file without harm to this process.
+    """Check in a child process that llama.cpp can open a file.
 
-    A file that opened before with the installed llama.cpp is not opened again, nor hashed again
+    A file that opened before with the installed llama.cpp is not checked again, nor hashed again
     while its path, size, time and inode stay the same.
 
     Args:

@@ -25,9 +25,9 @@ from edgedec.runtimes.llamacpp.library import (
 )
 
 CHUNK = 128
-# The buffer for logits is allocated and written at once, for a context's whole life: a row for each
-# sequence, since llama.cpp ties the two. Every pass compares all sequences with each other: 64 cost
-# it 5 microseconds, 128 cost 15.
+# The buffer for logits is allocated and written when a context is created: a row for each sequence,
+# since llama.cpp ties the two. Every pass compares all sequences with each other: 64 cost 5
+# microseconds, 128 cost 15.
 _LEAST_ROWS, _MOST_ROWS = 32, 64
 _LOGITS_BYTES = 32 << 20
 _CELLS = 256
@@ -42,9 +42,9 @@ class Settings:
     Attributes:
         kv: a key of ``KV_TYPES``.
         flash_attention: None lets llama.cpp choose.
-        threads: for a pass over one token.
-        batch_threads: for a pass over more.
-        paired: never compute a token alone, see ``invariance``.
+        threads: threads of a pass over one token.
+        batch_threads: threads of a pass over several tokens.
+        paired: never compute a token alone; see ``rows_hold`` in ``model``.
         fours: compute three tokens as four, which is faster with repacked weights.
 
     """
@@ -68,7 +68,7 @@ def cells_for(tokens: int) -> int:
 
 
 class _Owner:
-    """Frees a llama_context with the last reference: the Context's, or that of a view."""
+    """Frees a llama_context when the Context and all views of its logits are gone."""
 
     def __init__(self, pointer: Pointer, weights: Weights, stop: StopFlag) -> None:
         weakref.finalize(self, _free, pointer, weights, stop)
@@ -80,17 +80,17 @@ def _free(pointer: Pointer, weights: Weights, stop: StopFlag) -> None:
 
 
 class Context:
-    """A cache for one text, freed when the last reference goes, views of its logits included.
+    """A cache for one sequence, freed with the last reference to it or to a view of its logits.
 
     Args:
-        weights: to compute with.
-        settings: of all contexts of the model.
+        weights: the model's weights.
+        settings: settings of all contexts of the model.
         cells: tokens that fit.
-        stop: ends a running decode; None creates one.
+        stop: stops a running decode; None creates one.
 
     Attributes:
         cells: as given.
-        stop: ends a running decode.
+        stop: stops a running decode.
         vocab_size: columns of a row of logits.
         rows: most rows of logits of one decode, and most sequences.
 
@@ -131,7 +131,8 @@ class Context:
 
         Raises:
             Interrupted: ``stop`` was set; the batch may be partly written.
-            PassFailed: llama.cpp failed; likewise. Or a file of the weights changed.
+            PassFailed: llama.cpp failed and may have written parts of the batch, or a file of the
+                weights changed.
 
         """
         self.weights.files.check()
@@ -192,7 +193,7 @@ class Context:
         api.llama_memory_seq_keep(self.memory, sequence)
 
     def clear(self) -> None:
-        """Remove everything."""
+        """Remove all tokens."""
         api.llama_memory_clear(self.memory, False)
 
     def span(self, sequence: int = 0) -> tuple[int, int]:
@@ -202,7 +203,7 @@ class Context:
             int(api.llama_memory_seq_pos_max(self.memory, sequence)),
         )
 
-    # -- its state ------------------------------------------------------------------------------
+    # -- saving and restoring -------------------------------------------------------------------
 
     def state(self) -> npt.NDArray[np.uint8]:
         """Return the whole cache, including pending nodes, as bytes; or SessionError."""
@@ -233,7 +234,7 @@ class Context:
     def restore(self, data: npt.NDArray[np.uint8], length: int) -> bool:
         """Restore the first ``length`` tokens of sequence 0 of a state.
 
-        Returns False, with an empty cache, if llama.cpp refuses it or it has other tokens.
+        Returns False, with an empty cache, if llama.cpp refuses it or its length is wrong.
         """
         good = self.put(data)
         if good and length:
@@ -252,8 +253,8 @@ def _bytes_at(data: npt.NDArray[np.uint8]) -> Params:
 
 def _params(settings: Settings, cells: int, rows: int) -> Params:
     params: Params = api.llama_context_default_params()
-    # llama.cpp rounds the context up too, but limits batches to it before, which is too small for
-    # the rows that it then reserves.
+    # llama.cpp rounds the context up as well, but limits batches to the unrounded size, which is
+    # too small for the rows that it then reserves.
     params.n_ctx = cells_for(cells)
     params.n_batch = params.n_ubatch = CHUNK
     params.n_seq_max = params.n_outputs_max = rows
@@ -261,8 +262,8 @@ def _params(settings: Settings, cells: int, rows: int) -> Params:
     params.type_k = params.type_v = KV_TYPES[settings.kv]
     chosen = settings.flash_attention
     params.flash_attn_type = -1 if chosen is None else int(chosen)
-    # Branches share the cells of their common path. A sliding window keeps what leaves it, since a
-    # rejected draft brings it back.
+    # Branches share the cells of their common path. Tokens that leave a sliding window are kept,
+    # since rolling back a rejected draft brings them into it again.
     params.kv_unified = params.swa_full = True
     params.no_perf = True
     return params

@@ -1,4 +1,4 @@
-"""Measures a model's cache before its first session."""
+"""Measures the memory of a model's cache before its first session."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _REPACKED, _GUESSED = {2, 14, 15}, 1024  # llama_ftype: Q4_0, Q4_K_S, Q4_K_M
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts from a short pass.
+    """Facts measured by a short pass.
 
     Attributes:
         rollback: whether tokens can be removed from the cache.
-        kv_bytes_per_token: of all layers, keys and values, as stored.
-        state_bytes: size of a state without its tokens.
+        kv_bytes_per_token: bytes of keys and values in all layers, as stored.
+        state_bytes: size of a saved state without its tokens.
 
     """
 
@@ -80,7 +80,7 @@ def eos_ids(weights: Weights) -> tuple[int, ...]:
 
 
 def first_padding(weights: Weights) -> int:
-    """Return where the vocabulary's tokens end; unused ones after them pad the matrix."""
+    """Return the number of tokens before the unused ones that pad the vocabulary."""
     vocab, attributes = weights.vocab, api.llama_vocab_get_attr
     end = int(api.llama_vocab_n_tokens(vocab))
     while end > 1 and attributes(vocab, end - 1) & _UNUSED:
@@ -99,11 +99,11 @@ def in_fours(weights: Weights) -> bool:
 
 
 def least_cells(weights: Weights, capacity: int) -> int:
-    """Return the cells that a context of this capacity needs from its beginning.
+    """Return the cells that a context of this capacity must have when it is created.
 
     Some models use other rotary angles in contexts longer than in their original training
-    (longrope). llama.cpp chooses by the context's size, not by the text's, so no session may cross
-    that limit.
+    (longrope). llama.cpp chooses by the context's size, not by the number of tokens in it, so no
+    session may grow across that limit.
     """
     key = f"{weights.text('general.architecture')}.rope.scaling.original_context_length"
     trained = int(weights.text(key) or 0)

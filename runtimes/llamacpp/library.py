@@ -1,7 +1,7 @@
 """Loads llama.cpp's shared library, redirects its log, and owns its objects.
 
-llama.cpp writes much to stderr. Here all of it goes to the logger ``edgedec.llamacpp`` at level
-DEBUG, which is silent by default; error lines are kept for messages.
+llama.cpp logs to stderr. Here its output goes to the logger ``edgedec.llamacpp`` at level DEBUG,
+which is silent by default; error lines are kept for messages.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _log = _Log()
 def _on_log(level: int, text: bytes, _: object) -> None:
     if level != _CONTINUED:
         _log.level = level
-    # Its own debug output is thousands of lines a load, too many for DEBUG here.
+    # llama.cpp's own debug output is thousands of lines per load, too many for DEBUG here.
     python_level = logging.DEBUG if _log.level > _DEBUG else logging.DEBUG - 1
     if _log.level < _WARNING and not logger.isEnabledFor(python_level):
         return
@@ -73,13 +73,13 @@ api.llama_backend_init()
 
 
 def forget() -> None:
-    """Clear the log before a call whose failure must be explained."""
+    """Clear the log before a call whose failure would be explained by it."""
     _log.errors.clear()
     _log.warnings.clear()
 
 
 def warned(word: str) -> bool:
-    """Return whether a warning since then contains this word."""
+    """Return whether a warning since ``forget`` contains this word."""
     return any(word in line for line in _log.warnings)
 
 
@@ -138,7 +138,7 @@ class Weights:
     Attributes:
         pointer: the ``llama_model``.
         vocab: its vocabulary.
-        files: that it maps.
+        files: the files that it maps.
 
     """
 

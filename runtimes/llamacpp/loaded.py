@@ -1,4 +1,4 @@
-"""Weights on llama.cpp as their sessions see them."""
+"""Loaded weights on llama.cpp and the facts that their sessions share."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _TOP_K = 8
 
 
 class LoadedWeights:
-    """Weights, and what all sessions over them share.
+    """Weights and the facts that all sessions over them share.
 
     Attributes:
         info: facts about the model.
         capabilities: features of its sessions.
         fingerprint: identifies it in saved states: its weights, and the types of keys and values.
-        first_padding: the column where tokens end and padding begins.
-        state_bytes: of a saved state without its tokens.
+        first_padding: number of tokens before the padding of the vocabulary.
+        state_bytes: size of a saved state without its tokens.
 
     """
 
     def __init__(self, file: Path, weights: Weights, settings: Settings, facts: Facts) -> None:
-        # Now: the file may be another one when a state is saved.
+        # At load, since the file may be replaced before a state is saved.
         kinds = f"{settings.kv} {settings.flash_attention}"
         self.fingerprint = f"{fingerprint(file)} {kinds} {api.llama_version().decode()}"
         self._weights: Weights | None = weights
@@ -69,15 +69,15 @@ class LoadedWeights:
         return Context(self.weights, self._settings, cells, stop)
 
     def close(self) -> None:
-        """Release the weights, which are freed when the last session is closed, too."""
+        """Release the weights, which are freed once all sessions are closed as well."""
         self._weights = None
 
 
 def _scratch_bytes(settings: Settings, heads: int) -> int:
-    """Return the bytes of a chunk's attention for each token of the cache.
+    """Return the attention memory of a prefill chunk per cached token, in bytes.
 
-    Its scores are computed for all heads at once, and converted to f16 if values are f16. Flash
-    attention needs no scores; the mask is always there.
+    Scores are computed for all heads at once, and converted to f16 if values are f16. Flash
+    attention stores no scores; the mask is always stored.
     """
     scores = 0 if settings.flash_attention else heads * (6 if settings.kv == "f16" else 4)
     return CHUNK * (scores + 4)

@@ -36,8 +36,8 @@ class LlamaModel(LoadedWeights):
         Keys and values are f16 by default. Flash attention is llama.cpp's choice, but off on a
         processor, where only quantised keys and values need it. Sliding-window layers keep all
         tokens, so that every rejected draft can be rolled back. One pass is run, which also brings
-        mapped weights into memory. Rows are independent of each other only if that is asked for,
-        since a pair can cost twice a single token.
+        mapped weights into memory. Rows are independent of each other only with ``row_invariant``,
+        since a pair of tokens can cost twice as much as a single one.
 
         Args:
             path: the file, the first part of a split one, or its folder.
@@ -47,7 +47,7 @@ class LlamaModel(LoadedWeights):
             InputError: options that exclude each other.
             BundleError: the file is missing, damaged, or holds no decoder.
             RuntimeUnavailable: a device or locked memory is not available, or row invariance was
-                asked for and pairs do not achieve it.
+                requested and pairs do not achieve it.
 
         """
         options = options or LoadOptions()
@@ -95,8 +95,8 @@ def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
     threads = options.threads or default_threads(weight_bytes)
     kv, flash_attention = options.own.get("kv", DEFAULT_KV), options.own.get("flash_attention")
     if flash_attention is None and kv in ("f32", "f16") and opening.on_processor(options):
-        # On a CPU, flash attention takes 1.5 times as long for a few rows after a long text, and
-        # rounds more.
+        # On a CPU, flash attention takes 1.5 times as long for a few rows after a long context, and
+        # is less precise.
         flash_attention = False
     batch_threads = options.own.get("batch_threads", threads)
     return Settings(kv, flash_attention, threads, batch_threads, bool(options.row_invariant))
@@ -104,18 +104,19 @@ def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
 
 # -- whether a row's logits are independent of the other rows of its pass -----------------------
 #
-# llama.cpp has kernels for single rows that add in another order: for matrices of floats, and for
+# llama.cpp has kernels for single rows that sum in another order: for float matrices, and for
 # attention over many tokens. A token computed together with a copy of itself never uses them.
-# K-quants have further kernels by the number of rows, which pairs do not avoid; so it is tested.
+# K-quants have more kernels that depend on the number of rows, which pairs do not avoid, so the
+# property is tested.
 
 _PROMPT_TOKENS, _TEXT_TOKENS = 11, 9
 PROBE_CELLS = 32
-# How the text is cut into passes; the most likely failures come first.
+# Ways to split the probe text into passes; the most likely failures come first.
 _CUTS = ((8, 1), (2, 7), (4, 5), (1, 1, 1, 1, 1, 1, 3))
 
 
 def rows_hold(context: Context) -> bool:
-    """Return whether the same tokens give the same bits, however they are cut into passes.
+    """Return whether the same tokens give the same bits, however they are split into passes.
 
     Args:
         context: empty, and able to remove tokens.

@@ -19,10 +19,11 @@ from edgedec.runtimes.llamacpp.branches import Branches
 from edgedec.runtimes.llamacpp.context import CHUNK, Context
 from edgedec.runtimes.llamacpp.loaded import LoadedWeights
 
-# llama.cpp allocates a cache at once and writes to all of it, so it begins small.
+# llama.cpp allocates a cache at once and writes to all of it, so caches start small and grow.
 _FIRST_CELLS = 1024
 State = npt.NDArray[np.uint8]
-# llama.cpp writes more than keys and values: the position and the sequences of each token.
+# Bytes of a state besides keys and values: the position and the sequences of each token, and a
+# header.
 _STATE_BYTES_PER_TOKEN, _STATE_BYTES = 2048, 1 << 16
 
 
@@ -67,12 +68,12 @@ class LlamaSession(SnapshotSession):
             self._replace(cells)
 
     def trim(self) -> None:
-        """See ``Trimmable``. A cache cannot shrink, so only an empty one is given back."""
+        """See ``Trimmable``. A cache cannot shrink, so only an empty one is released."""
         if self._length == 0 and self.allocated > self._first_cells:
             self._replace(self._first_cells)
 
     def _replace(self, cells: int) -> None:
-        """Replace the cache by an empty one; the old one is freed first, so memory holds one."""
+        """Replace the cache by an empty one, freeing the old one first to save memory."""
         stop = self._open_context().stop
         self._context = None
         self._branches.cut(0)
@@ -107,7 +108,7 @@ class LlamaSession(SnapshotSession):
         parts: list[FloatArray] = []
         self._branches.mark()
         try:
-            # More rows than one decode returns: the tree grows in parts.
+            # A tree with more rows than one decode returns is computed in parts.
             for part in range(start, count, most):
                 end = min(part + most, count)
                 if tree.is_chain:
@@ -119,7 +120,7 @@ class LlamaSession(SnapshotSession):
                     parts[-1] = parts[-1].copy()
         except BaseException:
             if tree.is_chain:
-                self._take_back(context, self._length + start)
+                self._undo(context, self._length + start)
             self._branches.go_back(context, self._length)
             raise
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
@@ -127,15 +128,15 @@ class LlamaSession(SnapshotSession):
     def _decode(
         self, context: Context, tokens: Sequence[int], position: int, *, head: bool
     ) -> None:
-        """Compute a chain, in the text's own sequence."""
+        """Compute a chain, in sequence 0."""
         try:
             context.run(tokens, position, head=head)
         except BaseException:
-            self._take_back(context, position)
+            self._undo(context, position)
             raise
 
     def _branch(self, context: Context, tree: TokenTree, start: int, end: int) -> None:
-        """Compute nodes of a branching tree, whose rows see their own ancestors only."""
+        """Compute nodes of a branching tree, which attend to their own ancestors only."""
         members = self._branches.place(context, tree, start, end, self._length)
         positions = [self._length + depth for depth in tree.depths[start:end]]
         context.decode(context.batch.branches(tree.tokens[start:end], positions, members))
@@ -213,7 +214,7 @@ class LlamaSession(SnapshotSession):
     # -- ending ---------------------------------------------------------------------------------
 
     def _release(self) -> None:
-        """Drop the cache; it is freed once no pass or view of logits needs it any more."""
+        """Drop the cache; it is freed once no pass or view of logits refers to it."""
         self._stop.set()
         self._context = None  # a pass of another thread holds a reference until it has stopped
 
@@ -240,10 +241,10 @@ class LlamaSession(SnapshotSession):
         self._context = larger
         return larger
 
-    def _take_back(self, context: Context, length: int) -> None:
+    def _undo(self, context: Context, length: int) -> None:
         """Undo a failed pass: remove what it wrote to sequence 0."""
         if not context.remove(0, length):
-            # A recurrent state has moved on and can only be emptied.
+            # A recurrent state cannot be rolled back, only emptied.
             context.clear()
             self._emptied()
 

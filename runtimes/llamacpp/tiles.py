@@ -1,8 +1,8 @@
 """Prevents llama.cpp from using AMX kernels, which crash in builds by some compilers.
 
-gcc 12, for instance, takes 8 of the 64 bytes of a tile configuration for the input of the
-intrinsic that loads it, and drops the stores of the others. Builds do not say which compiler made
-them, so AMX goes unused wherever it was compiled in.
+gcc 12, for instance, assumes that the intrinsic that loads a tile configuration reads 8 of its 64
+bytes, and drops the stores of the others. Builds do not record their compiler, so AMX is never used
+where it was compiled in.
 
 A process asks Linux for AMX's registers before it uses them, and Linux refuses while one of its
 threads has an alternate signal stack too small to save them. llama.cpp asks once, then stores
@@ -37,7 +37,7 @@ class _Stack(ctypes.Structure):
 
 
 def unused(llama_cpp: Any) -> bool:
-    """Make llama.cpp decide against AMX, and return whether it did or has none.
+    """Make llama.cpp decide against AMX; return whether it did, or was built without AMX.
 
     Args:
         llama_cpp: the library's Python module, with the processor's backend loaded.
@@ -51,7 +51,7 @@ def unused(llama_cpp: Any) -> bool:
 
 
 def _choose_orders() -> bool:
-    """Make llama.cpp choose the orders in which it stores weights, once for the process."""
+    """Make llama.cpp choose the memory layouts of weights, once for the process."""
     from llama_cpp import _ggml
 
     library = _ggml.libggml

@@ -25,9 +25,9 @@ _MAPS = Path("/proc/self/maps")
 
 @contextmanager
 def suited_to_the_load() -> Iterator[None]:
-    """Load OpenMP within this context: on a busy machine its threads spin only briefly.
+    """Context in which to load OpenMP, so that on a busy machine its threads spin only briefly.
 
-    The environment is restored afterwards. The user's own settings stay, and an OpenMP that is
+    The environment is restored afterwards. The user's own settings are kept, and an OpenMP that is
     already loaded cannot be changed any more.
     """
     chosen = _can_choose() and machine_is_busy()

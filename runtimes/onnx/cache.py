@@ -1,4 +1,4 @@
-"""The keys and values of one sequence, in memory that is reserved at once."""
+"""The keys and values of one sequence, in address space that is reserved at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.runtimes._ort.memory import give_back, reserve
+from edgedec.runtimes._ort.memory import release, reserve
 
 Rows = npt.NDArray[Any]
 
@@ -17,8 +17,8 @@ Rows = npt.NDArray[Any]
 class KvCache:
     """Keys and values of all layers, ``[2 * layers, kv_heads, slots, width]``.
 
-    Even rows of the first axis are keys, odd ones values. One array, so that moving tokens
-    is one operation for all layers.
+    Even rows of the first axis are keys, odd ones values. It is one array, so that tokens are moved
+    in all layers by one operation.
 
     Args:
         shape: as above.
@@ -37,7 +37,7 @@ class KvCache:
         self.rows[:, :, at : at + rows.shape[2]] = rows
 
     def move(self, sources: Sequence[int], to: int) -> None:
-        """Move the tokens of these slots, in ascending order, to ``to`` and following."""
+        """Move the tokens of these slots, in ascending order, to slot ``to`` and following."""
         in_place = 0
         for source in sources:
             if source != to + in_place:
@@ -53,14 +53,14 @@ class KvCache:
         self.put(other.rows[:, :, :length], 0)
 
     def trim(self, length: int) -> None:
-        """Give back the memory of all slots but the first ``length``."""
+        """Release the memory of all slots but the first ``length``."""
         if self._map is None or not hasattr(mmap, "MADV_DONTNEED"):
             return
         slots = self.rows.shape[2]
         block = self.rows.strides[1]
         used = length * (block // slots)
         for start in range(0, len(self._map), block):
-            # Whole pages only: the others also hold what stays.
+            # Whole pages only: the others also contain slots that are kept.
             first = -(-(start + used) // mmap.PAGESIZE) * mmap.PAGESIZE
             end = min(start + block, len(self._map)) // mmap.PAGESIZE * mmap.PAGESIZE
             if end > first:
@@ -70,5 +70,5 @@ class KvCache:
         """Free the memory."""
         self.rows = np.zeros((0, 0, 0, 0), self.rows.dtype)
         if self._map is not None:
-            give_back(self._map)
+            release(self._map)
             self._map = None

@@ -60,11 +60,11 @@ class Graph:
     """An inference session and the facts of its graph; shared by all sessions of a model.
 
     Attributes:
-        inference: the session of what computes it.
+        inference: computes the graph.
         facts: from the metadata.
-        kv_dtype, kv_width: of the cache.
-        own_rows: attention computes the rows given by ``attention_rows``, so it alone can be
-            padded.
+        kv_dtype, kv_width: type and last dimension of the cache.
+        own_rows: whether attention computes the rows given by ``attention_rows``, so that it can be
+            padded without the rest of the graph.
 
     """
 
@@ -97,7 +97,7 @@ class Graph:
         ends = [shapes[name][-1] for name in _OUTPUTS]
         heads = {shapes[name][1] for name in caches}
         if ends != [facts.vocab_size, facts.top_k, facts.top_k] or heads != {facts.kv_heads}:
-            raise BundleError(f"{where}: its metadata is not of its graph: export it again")
+            raise BundleError(f"{where}: its metadata does not fit its graph: export it again")
         kinds = {(node.type, node.shape[-1]) for node in nodes if node.name in caches}
         kind, width = kinds.pop()
         if kinds or kind not in _KV_TYPES or not isinstance(width, int):

@@ -1,9 +1,8 @@
-"""Remembers what was found out about one graph on this machine.
+"""Stores results of tests of a graph on this machine, such as which padding it needs.
 
-Finding it out takes more passes of a large model than its loading. An outcome is kept for one
-graph, its files as they are on the disk, these kernels, this number of threads and this version of
-edgedec; when any of them changes it is found out again. Where nothing can be kept that happens at
-every load.
+Testing a large model takes longer than loading it. A result is stored for one graph, its files as
+they are on the disk, the kernels, the number of threads and the version of edgedec; when any of
+them changes, the test is repeated. Where nothing can be stored, it is repeated at every load.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from edgedec.runtimes._ort.saved import fingerprint
 
 
 class KnownOutcomes:
-    """The remembered outcomes for one graph.
+    """The stored outcomes for one graph.
 
     Args:
-        kind: of outcome: its file's name in the user's cache folder.
-        file: the graph's.
-        stored: what ``read_model_file`` found in it.
-        threads: for one pass.
-        kernels: their name and version; None if that is not known, as with a provider's whose
-            kernels change with its driver.
+        kind: kind of outcome, which names the file in the user's cache folder.
+        file: the graph's file.
+        stored: its contents from ``read_model_file``.
+        threads: threads of a pass.
+        kernels: their name and version; None if that is unknown, as for a provider whose kernels
+            change with its driver.
 
     """
 
@@ -40,7 +39,7 @@ class KnownOutcomes:
         self._facts = _facts(file, stored, threads, kernels) if kernels else None
 
     def get(self, outcomes: Sequence[str], search: Callable[[], str]) -> str:
-        """Return which of these outcomes was found, searched for unless it is known."""
+        """Return the stored one of these outcomes, or search for it and store it."""
         if self._facts is None:
             return search()
         vetted = Vetted(self._kind, self._kernels)

@@ -86,10 +86,10 @@ class OnnxModel(OrtModel[Graph]):
 
         Args:
             path: ``model.onnx``, or its folder.
-            threads: for one pass; None is one per core this process may use, fewer for a
+            threads: threads of a pass; None is one per core this process may use, fewer for a
                 model of a few megabytes.
-            providers: execution providers, most wanted first; none is the CPU's. The CPU runs
-                operators that another one lacks.
+            providers: execution providers in order of preference; empty for the CPU's. The CPU
+                runs operators that another one lacks.
             device: a device's name as ``edgedec devices`` lists it.
             row_invariant: pad passes so that a row's bits do not depend on how many rows are
                 computed with it, for chains. None does so for weights of ``LARGE_BYTES`` or more
@@ -139,7 +139,7 @@ def _check_cache(file: Path, graph: Graph, providers: Sequence[str]) -> None:
     foreign = [name for name in providers if name != CPU]
     if foreign and not cache_holds(graph):
         raise RuntimeUnavailable(
-            f"{file}: {foreign[0]} does not keep this graph's cache: choose another "
+            f"{file}: {foreign[0]} does not handle this graph's cache correctly: choose another "
             "provider, or export the model with --static-rows 1,4,8,16"
         )
 

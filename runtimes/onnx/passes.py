@@ -23,11 +23,11 @@ _LEAST_ROWS = 0 if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 31) el
 
 
 class GraphPasses(Runner):
-    """Passes of one session over a cache, whatever computes them.
+    """Passes of one session over a cache, independently of the runtime.
 
     Attributes:
-        logits, top_logits, top_ids: of the last pass with a head, a row a token; the next pass
-            may write over them.
+        logits, top_logits, top_ids: of the last pass with a head, one row per token; the next pass
+            may overwrite them.
 
     """
 
@@ -48,14 +48,14 @@ class GraphPasses(Runner):
         """Compute these tokens into slots ``past`` and following.
 
         Args:
-            tokens: one a row.
-            past: slots before that they may see.
-            head: compute logits, which then stand in the first rows of the outputs.
-            positions: one a row; None is the slot.
-            mask: what the rows see from a slot on, ``(slot, [rows, columns])``: 0 or -inf.
-                Rows it lacks, and None, see all slots up to their own.
-            rows: that attention computes at least, the last one repeated; more than ``tokens``
-                only where the graph's attention has rows of its own.
+            tokens: one per row.
+            past: number of slots before them that they attend to.
+            head: compute logits, in the first rows of the outputs.
+            positions: one per row; None is the slot.
+            mask: attention bias from a slot on, ``(slot, [rows, columns])``: 0 or -inf. Rows
+                without one attend to all slots up to their own.
+            rows: number of rows that attention computes at least, by repeating the last one; more
+                than ``tokens`` only if the graph's attention has rows of its own.
 
         Raises:
             Interrupted: ``stop`` was set.
@@ -77,25 +77,25 @@ class GraphPasses(Runner):
         mask: tuple[int, FloatArray] | None,
         rows: int,
     ) -> None:
-        """Compute a pass, see ``run``, that no other thread runs beside."""
+        """Compute a pass, see ``run``, while holding the lock."""
 
     @abstractmethod
     def trim(self) -> None:
-        """Give back the memory of wide passes, which is allocated again when needed."""
+        """Release the memory of wide passes, which is allocated again when needed."""
 
 
 class Passes(OrtRunner, GraphPasses):
     """Runs passes over one cache, with inputs and outputs in memory that is bound once.
 
-    A binding is kept for each number of rows; between passes only the shape of the attention bias
-    is bound anew, since its last dimension must be exactly the total length.
+    A binding is kept for each number of rows; between passes only the attention bias is bound
+    again, since its last dimension must be exactly the total length.
     """
 
     def __init__(self, graph: Graph, cache: KvCache) -> None:
         super().__init__(graph.inference)
         self._graph, self._cache = graph, cache
         self._bindings: dict[tuple[int, int, bool], ort.IOBinding] = {}
-        # Memory of the bindings: rows of attention by their number.
+        # Memory of the bindings: attention rows, by numbers of rows.
         self._repeated: dict[tuple[int, int], IntArray] = {}
         self._past_length = np.zeros(1, np.int32)
         self._total = np.zeros((), np.int32)

@@ -1,4 +1,4 @@
-"""Packs a graph's weights for this machine, and compares what it then computes."""
+"""Packs a graph's weights for this machine, and compares its results before and after."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgedec.runtimes.onnx.model import MODEL_FILE
 from edgedec.runtimes.onnx.padding import PROBE_SLOTS
 from edgedec.runtimes.onnx.passes import Passes
 
-# Kernels differ by the number of rows.
+# Widths of the passes to compare, since kernels depend on the number of rows.
 _PASSES = (11, 1, 4, 9)
 
 
@@ -29,11 +29,11 @@ def prepare(path: Path) -> Prepared:
 
 
 def _compare(file: Path, folder: Path) -> None:
-    """Refuse a packed graph whose logits are not the same bits.
+    """Refuse a packed graph whose logits are not bitwise equal to the original's.
 
     Raises:
-        RuntimeUnavailable: they are not.
-        SessionFailed: ONNX Runtime refuses it.
+        RuntimeUnavailable: they differ.
+        SessionFailed: ONNX Runtime refuses the packed graph.
 
     """
     stored = read_model_file(file)
@@ -43,7 +43,7 @@ def _compare(file: Path, folder: Path) -> None:
     expected = _logits(open_inference(file, stored, threads), facts, str(file))
     if not np.array_equal(_logits(packed.open_packed(folder, threads), facts, str(file)), expected):
         raise RuntimeUnavailable(
-            f"{file}: with packed weights its logits are other bits: it loads as before"
+            f"{file}: packed weights would change its logits: it loads as before"
         )
 
 

@@ -27,8 +27,8 @@ class OnnxSession(OrtSession):
     Args:
         model: owner of the weights.
         capacity: tokens that fit.
-        padding: number of rows of a pass; added rows repeat the last token and are never attended
-            to.
+        padding: rule for the number of rows of a pass; padding rows repeat the last token and are
+            never attended to.
 
     """
 
@@ -38,7 +38,7 @@ class OnnxSession(OrtSession):
     def __init__(self, model: OrtModel[Graph], capacity: int, padding: Padding) -> None:
         self._model = model
         self._padding = padding
-        # A padded pass writes beyond the last node.
+        # A padded pass writes slots after the last node.
         self._cache = model.graph.new_cache(capacity + padding.slack)
         self._passes = self.passes(model.graph, self._cache)
         super().__init__(model, capacity, self._passes)
@@ -52,7 +52,7 @@ class OnnxSession(OrtSession):
             self._run(chunk, self._length, head=False)
 
     def _rows_at(self, past: int) -> int:
-        """Return how many rows of a prompt a pass computes after ``past`` tokens."""
+        """Return the rows of a prefill pass after ``past`` tokens."""
         return self.prefill_chunk
 
     def _score(self, tree: TokenTree, start: int, want: Want) -> Pass:
@@ -73,14 +73,14 @@ class OnnxSession(OrtSession):
         """Compute the root alone: with an empty cache the kernel reads the first position only."""
         self._run(tree.tokens[:1], 0)
         root = [a[:1].copy() for a in self._outputs()]
-        # The cache is as after any other root, though not committed.
+        # The cache now contains the root, as after any other pass, but it is not committed.
         self._branches(tree, 1)
         rest = [a[: len(tree) - 1] for a in self._outputs()]
         ids, top, logits = (np.concatenate(both) for both in zip(root, rest, strict=True))
         return Pass(0, ids, top, logits if want & Want.LOGITS else None)
 
     def _branches(self, tree: TokenTree, start: int) -> None:
-        """Run a pass whose rows see their own ancestors only."""
+        """Run a pass whose rows attend to their own ancestors only."""
         length = self._length
         self._run(
             tree.tokens[start:],
@@ -98,7 +98,7 @@ class OnnxSession(OrtSession):
         positions: Sequence[int] | None = None,
         mask: tuple[int, FloatArray] | None = None,
     ) -> None:
-        """Run a padded pass; added rows come last, at the last position."""
+        """Run a padded pass; padding rows come last, at the last position."""
         padded = self._padding.pad(tokens)
         if positions is not None:
             positions = [*positions, *[positions[-1]] * (len(padded) - len(tokens))]
@@ -134,14 +134,14 @@ class OnnxSession(OrtSession):
         self.rollback(0)
         vocab_size = self._vocab_size
         read = min(self._rows_at(length), length - rows)
-        # All kinds of tokens, since the rows of mapped embeddings are read as they are needed.
+        # Many different tokens, since rows of mapped embeddings are read on first use.
         tokens = [token * vocab_size // (read + rows) for token in range(read + rows)]
         self._run(tokens[:read], length - rows - read, head=False)
         self._run(tokens[read:], length - rows)
         self._cache.trim(0)
 
     def trim(self) -> None:
-        """See ``Trimmable``: slots beyond the text, and buffers of wide passes."""
+        """See ``Trimmable``: releases slots after the committed ones, and wide buffers."""
         self._cache.trim(self._length)
         self._passes.trim()
         self._mask, self._masked = np.zeros((0, 0), np.float32), 0
@@ -154,10 +154,10 @@ class OnnxSession(OrtSession):
     def _held(self) -> list[Rows]:
         return [self._cache.rows]
 
-    def _take_over(self, rows: Sequence[Rows], length: int) -> None:
+    def _load_rows(self, rows: Sequence[Rows], length: int) -> None:
         self._cache.put(rows[0], 0)
 
-    def _give_back(self) -> None:
+    def _free_cache(self) -> None:
         self._cache.close()
 
     # -- helpers --------------------------------------------------------------------------------

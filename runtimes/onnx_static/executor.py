@@ -13,7 +13,7 @@ import onnxruntime as ort
 from edgedec.decoding.session_base import Stop
 from edgedec.runtimes._fixed.executor import Array, Feeds
 from edgedec.runtimes._ort.devices import CPU
-from edgedec.runtimes._ort.memory import give_back, reserve
+from edgedec.runtimes._ort.memory import release, reserve
 from edgedec.runtimes._ort.runner import OrtRunner, Run
 from edgedec.runtimes.onnx_static.facts import StaticFacts
 
@@ -176,7 +176,7 @@ class StaticPasses(OrtRunner):
         self._bound.clear()
         self.cache = np.zeros((0, 0, 0, 0), np.float32)
         if self._map is not None:
-            give_back(self._map)
+            release(self._map)
 
 
 def _bind(bind: Any, name: str, array: Any) -> None:

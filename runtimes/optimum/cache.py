@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgedec.runtimes._ort.memory import give_back, reserve
+from edgedec.runtimes._ort.memory import release, reserve
 from edgedec.runtimes._ort.saved import Rows
 
 
@@ -110,7 +110,7 @@ class PastCache:
         self.rows, self._buffers = [], []
         for map_ in self._maps:
             if map_ is not None:
-                give_back(map_)
+                release(map_)
         self._maps = []
 
     def _turn(self, length: int) -> None:

@@ -42,7 +42,7 @@ class OptimumSession(OrtSession):
 
     def _copy(self, length: int) -> OptimumSession:
         other = type(self)(self._model, self.capacity)
-        other._take_over([rows[:, :, :length] for rows in self._cache.rows], length)
+        other._load_rows([rows[:, :, :length] for rows in self._cache.rows], length)
         return other
 
     def _read(self, tokens: Sequence[int], on_chunk: OnChunk | None) -> None:
@@ -55,8 +55,8 @@ class OptimumSession(OrtSession):
     def _held(self) -> list[Rows]:
         return self._cache.rows
 
-    def _take_over(self, rows: Sequence[Rows], length: int) -> None:
+    def _load_rows(self, rows: Sequence[Rows], length: int) -> None:
         self._cache.take(rows, length)
 
-    def _give_back(self) -> None:
+    def _free_cache(self) -> None:
         self._cache.close()

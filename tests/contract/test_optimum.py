@@ -61,13 +61,13 @@ class CutsTheArrayAnywhere(OptimumSession):
 class ForksAnEmptyCache(OptimumSession):
     def _copy(self, length: int) -> OptimumSession:
         other = super()._copy(length)
-        other._take_over([0 * rows[:, :, :length] for rows in self._cache.rows], length)
+        other._load_rows([0 * rows[:, :, :length] for rows in self._cache.rows], length)
         return other
 
 
 class LoadsNothing(OptimumSession):
-    def _take_over(self, rows: Sequence[Rows], length: int) -> None:
-        super()._take_over([0 * each for each in rows], length)
+    def _load_rows(self, rows: Sequence[Rows], length: int) -> None:
+        super()._load_rows([0 * each for each in rows], length)
 
 
 class LosesPendingRows(OptimumSession):

@@ -1,1 +1,1 @@
-"""The same graphs on OpenVINO: its kernels read four-bit weights once for many rows."""
+"""Runs the same graphs on OpenVINO, whose kernels read four-bit weights once for many rows."""

@@ -1,14 +1,14 @@
 """Translates an exported graph's attention and rotation for OpenVINO.
 
 The kernel ``GroupQueryAttention`` writes new keys and values into the cache that it is given. Here
-the cache is only read, and the pass's own keys and values are outputs of the graph. They are
-computed as if they were in their slots, so that a row adds the same numbers in the same order
-whether an earlier pass or its own computed them: scores with the own keys are put in the places of
-those slots, and values are summed up in blocks of slots, of which those with own values are
-computed from copies that have them. The query heads of a group are rows of one product, so the
-cache is read once for all of them.
+the cache is only read, and the pass's own keys and values are outputs of the graph. Attention is
+computed as if they were in their slots, so that a row sums the same numbers in the same order
+whether an earlier pass or its own computed them: scores with the pass's own keys are put at the
+positions of their slots, and values are summed up in blocks of slots, of which those with new
+values are computed from copies that include them. The query heads of a group are rows of one
+product, so the cache is read once for all of them.
 
-OpenVINO's own translation of a rotation of a part of each head rotates the wrong numbers.
+OpenVINO's own translation of a partial rotary embedding rotates the wrong channels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from edgedec.runtimes.onnx.openvino.cache import BLOCK
 DOMAIN = "com.microsoft"
 # Inputs of attention.
 _QUERY, _KEY, _VALUE, _PAST_KEY, _PAST_VALUE = range(5)
-# Lengths for ONNX Runtime; here the slot of each row, and the blocks that those slots are in.
+# In ONNX Runtime these inputs are lengths; here, the slot of each row, and the blocks of these
+# slots.
 _PLACES, _BLOCKS = range(5, 7)
 _COS, _SIN, _POSITIONS, _BIAS = range(7, 11)
 
@@ -47,7 +48,7 @@ def rotary_embedding(node: NodeContext) -> list[Output]:
 
 
 def group_query_attention(node: NodeContext) -> list[Output]:
-    """Return the attention's rows, and the keys and values that it adds.
+    """Return the rows of attention, and the pass's new keys and values.
 
     Raises:
         ValueError: a form of the operator that the exporter does not write for this runtime.
@@ -81,7 +82,7 @@ def group_query_attention(node: NodeContext) -> list[Output]:
     return [_output(rows), _output(key), _output(value)]
 
 
-# What is translated here, by operator.
+# Translations by operator.
 TRANSLATIONS = {
     "GroupQueryAttention": group_query_attention,
     "RotaryEmbedding": rotary_embedding,
@@ -114,7 +115,7 @@ def _of_rows(table: Output, positions: Output) -> Node:
 def _rotated(x: Output | Node, cos: Node, sin: Node, half: int) -> Node:
     """Return queries or keys after their rotation.
 
-    Written as OpenVINO recognises it and computes it in one kernel: of ``Split`` it would not.
+    In this form OpenVINO recognises it and computes it in one kernel; with ``Split`` it would not.
     """
     first, second = op.variadic_split(x, _ints(-1), _ints(half, half)).outputs()
     return op.concat(
@@ -137,7 +138,7 @@ def _biased(scores: Node, bias: Output, heads: int, kv_heads: int) -> Node:
 
 
 def _mixed(chances: Node, past: Output, own: Output | Node, places: Node, blocks: Node) -> Node:
-    """Return the values' sum weighted by chances, ``[1, kv_heads, group * rows, width]``."""
+    """Return the sum of values weighted by ``chances``, ``[1, kv_heads, group * rows, width]``."""
     width = past.get_partial_shape()[3].get_length()
     apart = op.reshape(chances, _ints(0, 0, 0, -1, BLOCK), special_zero=True)
     apart = op.transpose(apart, _ints(0, 1, 3, 2, 4))

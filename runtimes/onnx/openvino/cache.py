@@ -1,4 +1,4 @@
-"""The keys and values of one sequence, in memory that grows with it."""
+"""The keys and values of one sequence, in memory that grows with the sequence."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import numpy.typing as npt
 
 from edgedec.runtimes.onnx.cache import KvCache, Rows
 
-# A pass reads all slots there are, used or not, and OpenVINO compiles its products anew for each
-# number of them: few sizes, and not too many slots. With another number it adds in another order,
-# whole blocks of unused slots apart: so a text's bits do not depend on what a session has room for.
+# A pass reads all slots, used or not, and OpenVINO compiles its products again for each number of
+# slots, so there should be few sizes and few unused slots. The order of summation depends on the
+# number of slots, except that whole blocks of unused slots change nothing, so results do not depend
+# on a session's capacity.
 BLOCK = 128
 STEP = 2 * BLOCK
 
 
 class GrowingCache(KvCache):
-    """A cache of few slots, which takes larger memory when they are used up.
+    """A cache that starts with few slots and moves to larger memory when they are used up.
 
-    OpenVINO reads a cache's tensors whole, so each has to be as short as its text.
+    OpenVINO reads a cache's tensors whole, so they must not be much longer than the sequence.
 
     Args:
-        shape: as of ``KvCache``, but for the number of slots.
-        dtype: of keys and values.
+        shape: as for ``KvCache``; the number of slots is the largest.
+        dtype: type of keys and values.
 
     """
 
@@ -29,7 +30,7 @@ class GrowingCache(KvCache):
         super().__init__((entries, heads, STEP, width), dtype)
 
     def fit(self, slots: int) -> None:
-        """Have at least so many slots; what the present ones hold stays."""
+        """Grow to at least this many slots, keeping their contents."""
         held = self.rows.shape[2]
         if slots > held:
             self._replace(slots, held)

@@ -23,12 +23,12 @@ from edgedec.runtimes.onnx.padding import LARGE_BYTES
 _log = logging.getLogger("edgedec")
 _KIND = "kernels"
 _OURS = "onnxruntime"
-# OpenVINO takes more memory, and longer to load: it must gain this much in all widths together, and
-# may lose no more than this in the first, which a text that nothing is drafted for consists of.
+# OpenVINO takes more memory and loads more slowly, so it must be faster by the first factor over
+# all widths, and may be slower by the second at most at the first width, that of plain decoding.
 _GAIN, _MOST_LOSS = 1.1, 1.2
-# Bytes free for each byte of weights, below which nothing is tried.
+# Free bytes per byte of weights that are needed to measure.
 _ROOM = 4
-# Passes of a text that speculation serves badly, and well.
+# Widths of passes, from plain rounds to long drafts.
 _WIDTHS = (1, 4, 8)
 _PROMPT = 64
 _REPEATS = 4
@@ -37,12 +37,12 @@ _REPEATS = 4
 def quickest(path: Path, options: LoadOptions) -> str | None:
     """Return OpenVINO's device if it computes this target's rounds faster, measured once.
 
-    None of a small model, where OpenVINO cannot run it or would cost it its row invariance, and,
-    until it is measured, where too little memory is free to load it there.
+    None for a small model, if OpenVINO cannot run the model or would lose its row invariance, and,
+    until it is measured, if too little memory is free to load it.
 
     Args:
         path: ``model.onnx``, or its folder.
-        options: that name no device.
+        options: load options that name no device.
 
     Raises:
         BundleError: the file is missing, damaged, or not one of edgedec's.
@@ -69,7 +69,7 @@ def quickest(path: Path, options: LoadOptions) -> str | None:
 
     try:
         found = known.get((_OURS, DEVICE), search)
-    except EdgedecError:  # nothing was found out, and it may be another time
+    except EdgedecError:  # not measured; a later load tries again
         return None
     return DEVICE if found == DEVICE else None
 
@@ -90,7 +90,7 @@ def _faster(file: Path, threads: int) -> str:
 
 
 def _seconds(model: OnnxModel) -> list[float]:
-    """Return the time of a pass of each width, at its best; the model is closed."""
+    """Return the shortest time of a pass of each width, in seconds; closes the model."""
     try:
         session = model.open(min(model.info.max_context, _PROMPT + max(_WIDTHS)))
         session.prefill(range(session.capacity - max(_WIDTHS)))

@@ -1,4 +1,4 @@
-"""Imports OpenVINO where it is needed."""
+"""Imports OpenVINO when it is first needed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from edgedec.runtimes.onnx.openvino.opening import LEAST_ROWS, WIDEST, OpenVinoG
 from edgedec.runtimes.onnx.openvino.passes import WIDTHS, OpenVinoPasses
 from edgedec.runtimes.onnx.session import OnnxSession
 
-# What is compiled at load: rows of a round, behind a short text and one that takes a larger cache.
+# Passes compiled at load: the widths of rounds, with a cache of the first and of the second size.
 _FIRST_PASTS = (0, STEP)
 _FIRST_WIDTHS = tuple(width for width in WIDTHS if width <= 17)
 
@@ -85,12 +85,12 @@ class OpenVinoModel(OnnxModel):
         return model
 
     def _count_memory(self) -> None:
-        """Count a cache's copy while it grows, and scores of long texts."""
+        """Include in the facts a cache's copy while it grows, and the scores of long contexts."""
         scratch = self.info.kv_bytes_per_token + LEAST_ROWS * self.graph.score_bytes
         self.info = dataclasses.replace(self.info, scratch_bytes_per_token=scratch)
 
     def _compile_widths(self) -> None:
-        """Let OpenVINO compile what rounds compute, which would slow down the first text."""
+        """Let OpenVINO compile the widths of rounds, which would slow down the first request."""
         cache = self.graph.new_cache(self.info.max_context)
         passes = OpenVinoPasses(self.graph, cache)
         for past in _FIRST_PASTS:

@@ -23,15 +23,15 @@ from edgedec.runtimes.onnx.openvino.cache import GrowingCache
 
 DEVICE = "CPU"
 OUTPUTS = ("logits", "top_logits", "top_ids")
-# Rows of a pass over a prompt. A wider one reads it no faster and needs more memory.
+# Rows of a prefill pass. A wider one is no faster and needs more memory.
 LEAST_ROWS, WIDEST = 8, 64
-# Of attention scores in such a pass.
+# Most bytes of attention scores in such a pass.
 _SCORE_BYTES = 32 << 20
-# Inputs that are lengths for ONNX Runtime's attention, and what they are here.
+# Inputs that are lengths in ONNX Runtime's attention, and their replacements here.
 _LENGTHS = {"seqlens_k": "places", "total_sequence_length": "blocks"}
-# What sliding windows compare with positions; in ONNX Runtime's cache it is the slots' numbers.
+# Tensor that sliding windows compare with positions; in ONNX Runtime's graph, the slot numbers.
 _SLOTS = "window.slots"
-# Beginnings of lines of an error that say where it was raised.
+# Prefixes of error lines that only say where the error was raised.
 _SOURCES = ("Exception from", "Check '", "FrontEnd API", "Summary", "Model wasn't")
 
 
@@ -40,11 +40,11 @@ class OpenVinoGraph(Graph):
     """A compiled graph; shared by all sessions of a model.
 
     Attributes:
-        inference: the graph.
-        inputs: names of what each pass is given.
-        cache_names: of the cache's tensors, as the rows of ``GrowingCache``.
-        query_heads: of all layers together.
-        files, weights: where the weights are, which the compiled graph reads in place.
+        inference: the compiled graph.
+        inputs: names of the inputs of a pass.
+        cache_names: names of the cache's tensors, in the order of the rows of ``GrowingCache``.
+        query_heads: number of query heads in all layers together.
+        files, weights: the weights' files and memory, which the compiled graph reads in place.
 
     """
 
@@ -56,11 +56,11 @@ class OpenVinoGraph(Graph):
 
     @property
     def score_bytes(self) -> int:
-        """Bytes of a row's attention scores per slot, in all layers: OpenVINO keeps each one's."""
+        """Bytes of attention scores per row and slot; OpenVINO keeps those of all layers."""
         return 2 * self.query_heads * 4
 
     def rows_at(self, past: int) -> int:
-        """Return how many rows of a prompt a pass computes after ``past`` tokens."""
+        """Return the rows of a prefill pass after ``past`` tokens."""
         return max(LEAST_ROWS, min(WIDEST, _SCORE_BYTES // (self.score_bytes * (past + WIDEST))))
 
     def new_cache(self, slots: int) -> GrowingCache:
@@ -74,10 +74,10 @@ def open_graph(file: Path, stored: ModelFile, facts: GraphFacts, threads: int) -
     """Load a graph. Its external data must have been checked: see ``edgedec.bundle.onnx_file``.
 
     Args:
-        file: the graph's.
+        file: the graph's file.
         stored: its contents, from ``read_model_file``.
-        facts: from its metadata.
-        threads: for one pass.
+        facts: facts from its metadata.
+        threads: threads of a pass.
 
     Raises:
         BundleError: its inputs or outputs are not those of an exported graph.
@@ -123,15 +123,21 @@ def _core() -> ov.Core:
 
 
 def properties(threads: int, block: int | None) -> dict[str, str | int | bool]:
-    """Return how models are compiled here, whose weights share scales in blocks of this length."""
+    """Return the properties to compile models with.
+
+    Args:
+        threads: threads of a pass.
+        block: weights that share a scale; None if weights are not quantised.
+
+    """
     return {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads,
-        # The draft may run beside it, and threads are pinned by ``LoadOptions.cores`` alone.
+        # The draft may run at the same time, and only ``LoadOptions.cores`` pins threads.
         "ENABLE_CPU_PINNING": False,
         # Its default on some processors is bfloat16.
         "INFERENCE_PRECISION_HINT": "f32",
-        # Blocks of activations as long as those of the weights: others take twice as long.
+        # Blocks of activations as long as those of the weights: others are half as fast.
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": block or 0,
     }
 
@@ -171,14 +177,14 @@ def _reading_only(model: ov.Model, facts: GraphFacts, where: str) -> ov.Model:
 
 
 def _width(model: ov.Model, name: str) -> int:
-    """Return the last dimension of a tensor, or of its rows where attention has rows of its own."""
+    """Return the last dimension of a tensor, which has rows of its own if attention is padded."""
     found = next(each for each in model.get_ops() if {name, f"{name}.rows"} & _names(each))
     width: int = found.output(0).get_partial_shape()[-1].get_length()
     return width
 
 
 def _names(node: ov.Node) -> set[str]:
-    """Return the names of what a node computes; of a result's, those of what it returns."""
+    """Return the tensor names of a node's outputs; for a result node, of its input."""
     values = [node.output(0)] if node.get_output_size() else []
     values += [node.input_value(0)] if node.get_type_name() == "Result" else []
     return {name for value in values for name in value.get_names()}
@@ -190,11 +196,11 @@ def _cache_names(facts: GraphFacts, time: str) -> list[str]:
 
 
 def reason(error: Exception) -> str:
-    """Return the line of an OpenVINO error that says what is wrong, without its sources."""
+    """Return the line of an OpenVINO error that states the cause."""
     lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines()]
     for line in lines:
         before, found, after = line.partition("ValueError: ")
         if found or "No conversion rule" in line:
             return after or before
-    told = [line for line in lines if line and not line.startswith(_SOURCES)]
-    return told[0] if told else type(error).__name__
+    causes = [line for line in lines if line and not line.startswith(_SOURCES)]
+    return causes[0] if causes else type(error).__name__

@@ -17,9 +17,9 @@ from edgedec.runtimes.onnx.openvino.opening import OUTPUTS, OpenVinoGraph, reaso
 from edgedec.runtimes.onnx.passes import GraphPasses
 
 _HIDDEN = np.float32(-np.inf)
-# Rows of a pass, padding included. OpenVINO compiles its products for each number of rows that it
-# meets, which takes as long as half a pass; up to eight rows one more takes next to nothing. The
-# product with a lone key adds in another order than others.
+# Rows of a pass, including padding. OpenVINO compiles its products for each new number of rows,
+# which takes as long as half a pass; up to eight rows a further one costs almost nothing. A product
+# with a single key sums in another order than others.
 WIDTHS = (2, 4, 6, 8, 10, 12, 14, 17, 24, 32, 48, 64)
 
 
@@ -45,7 +45,7 @@ class Cancel:
 
 
 class OpenVinoPasses(GraphPasses):
-    """Runs passes; what they compute of keys and values is put into the cache after them."""
+    """Runs passes, and copies the keys and values that they return into the cache."""
 
     def __init__(self, graph: OpenVinoGraph, cache: GrowingCache) -> None:
         self._request = graph.inference.create_infer_request()
@@ -87,7 +87,7 @@ class OpenVinoPasses(GraphPasses):
         del self._request, self._graph, self._cache
 
     def _give_cache(self) -> None:
-        """Name the cache's tensors as inputs, once for each memory that they have."""
+        """Bind the cache's tensors as inputs, again only when the cache has moved."""
         cache = self._cache.rows
         if cache is self._given:
             return
@@ -96,7 +96,7 @@ class OpenVinoPasses(GraphPasses):
         self._given = cache
 
     def _keep(self, written: npt.NDArray[Any], past: int) -> None:
-        """Put what a pass computed of keys and values into the cache."""
+        """Copy the keys and values that a pass returned into the cache."""
         self._cache.put(written, past)
 
     def _inputs(
@@ -114,7 +114,7 @@ class OpenVinoPasses(GraphPasses):
         real = np.minimum(index, count - 1)
         places = past + real
         where = places if positions is None else np.array(positions)[real]
-        # At least two, so that what is compiled for a width serves all its places.
+        # At least two, so that one compilation per width serves all positions.
         block = min(past // BLOCK, slots // BLOCK - 2)
         blocks = np.arange(block, max(block + 2, -(-(past + count) // BLOCK)))
         feeds: dict[str, npt.NDArray[Any]] = {
@@ -135,7 +135,7 @@ class OpenVinoPasses(GraphPasses):
     def _seen(
         self, count: int, past: int, slots: int, mask: tuple[int, FloatArray] | None
     ) -> FloatArray:
-        """Return what is added to scores, ``[count, slots]``."""
+        """Return the attention bias, ``[count, slots]``."""
         bias = np.zeros((count, slots), np.float32)
         bias[:, past:] = _HIDDEN
         if mask is None:
@@ -147,12 +147,12 @@ class OpenVinoPasses(GraphPasses):
 
 
 def padded(count: int) -> int:
-    """Return the rows of a pass over ``count`` tokens, padding included."""
+    """Return the rows of a pass over ``count`` tokens, including padding."""
     return next((width for width in WIDTHS if width >= count), count)
 
 
 def ranked(logits: FloatArray, ids: IntArray) -> tuple[FloatArray, IntArray]:
-    """Return the largest logits with equal ones in the order of their ids, as sessions promise."""
+    """Return the largest logits and their ids, with equal logits ordered by id."""
     if (logits[:, 1:] < logits[:, :-1]).all():
         return logits, ids
     order = np.lexsort((ids, -logits), axis=-1)

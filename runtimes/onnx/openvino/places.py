@@ -1,4 +1,4 @@
-"""Lists OpenVINO as a device, and recognises when it is asked for, without importing it."""
+"""Lists OpenVINO as a device, and recognises options that request it, without importing it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgedec.hardware.machine import cpu_name
 from edgedec.records.load import LoadOptions
 
 EXTRA = PACKAGE = DEVICE = "openvino"
-# Beside the names of ONNX Runtime's execution providers.
+# Listed with the names of ONNX Runtime's execution providers.
 PROVIDER = "OpenVINO"
 
 
@@ -23,7 +23,7 @@ def find_devices() -> list[Device]:
 
 
 def is_there() -> bool:
-    """Return whether something of the package's name can be imported; ``version`` takes longer."""
+    """Return whether a package of this name can be imported; faster than ``version``."""
     return importlib.util.find_spec(PACKAGE) is not None
 
 
@@ -31,7 +31,7 @@ def version() -> str | None:
     """Return the name and version of the kernels; None if they are not installed."""
     if not is_there():
         return None
-    from importlib import metadata  # takes as long to import as a tenth of this package
+    from importlib import metadata  # takes a tenth of the time of importing this package
 
     try:
         return f"OpenVINO {metadata.version(PACKAGE)}"

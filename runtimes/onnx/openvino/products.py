@@ -19,14 +19,14 @@ from openvino.frontend import NodeContext
 
 _X, _WEIGHT, _SCALES = range(3)
 _TYPES = {4: ov.Type.u4, 8: ov.Type.u8}
-# A constant views memory that something else must hold.
+# A constant is a view of memory that must be kept alive elsewhere.
 _MIDDLES = {bits: np.array([1 << (bits - 1)], np.uint8) for bits in _TYPES}
 _taking = threading.local()
 
 
 @contextmanager
 def taken() -> Iterator[list[NDArray[Any]]]:
-    """Collect the memory of the weights that are translated meanwhile, to hold with the graph."""
+    """Collect the memory of weights translated in this context, to be kept alive with the graph."""
     found: list[NDArray[Any]] = []
     _taking.weights = found
     try:
@@ -36,7 +36,7 @@ def taken() -> Iterator[list[NDArray[Any]]]:
 
 
 def mat_mul_n_bits(node: NodeContext) -> list[Output]:
-    """Return the product of rows with a matrix of codes around a middle, each block with a scale.
+    """Return the product of rows with a matrix of codes with a zero point, scaled per block.
 
     Raises:
         ValueError: a form of the operator that the exporter does not write.

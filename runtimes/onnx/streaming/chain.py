@@ -1,4 +1,4 @@
-"""Runs the sessions of all blocks as one session of the whole graph."""
+"""Runs the sessions of all blocks as if they were one session of the whole graph."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ChainBinding:
                 self.parts[reader].bind_ortvalue_input(name, value)
 
     def forget(self) -> None:
-        """Release the values that blocks handed on, since every binding would keep its own."""
+        """Release the values between blocks, since every binding would keep its own."""
         for part, made in zip(self.parts, self._chain.handed, strict=True):
             for name in made:
                 part.bind_output(name, "cpu")
@@ -61,11 +61,11 @@ class ChainBinding:
 
 
 class Chain:
-    """Has the methods of ``onnxruntime.InferenceSession`` that passes use.
+    """Implements the methods of ``onnxruntime.InferenceSession`` that passes use.
 
     Args:
-        sessions: of the blocks, in the order in which they are computed.
-        pager: brings their weights; closed with the chain.
+        sessions: sessions of the blocks, in the order in which they are computed.
+        pager: loads their weights; closed with the chain.
 
     """
 
@@ -119,12 +119,12 @@ class Chain:
         """Run all blocks, each when its weights are in memory.
 
         Args:
-            binding: of all inputs and outputs.
-            options: ``terminate`` ends the pass, in a wait as well.
-            tell: called with the phase, where it changes.
+            binding: binds all inputs and outputs.
+            options: ``terminate`` ends the pass, also while it waits for weights.
+            tell: called with the phase when it changes.
 
         Raises:
-            Interrupted: ended by ``terminate`` in a wait.
+            Interrupted: ended by ``terminate`` while waiting.
             PassFailed: weights could not be read.
 
         """
@@ -145,7 +145,7 @@ class Chain:
                     phases.tell(Phase.COMPUTE)
                     session.run_with_iobinding(binding.parts[at], options)
                     binding.hand_on(at)
-                    self._pager.give_back(at)
+                    self._pager.release(at)
             except BaseException:
                 self._broken = True
                 raise

@@ -1,9 +1,9 @@
-"""Cuts a graph into blocks, without the onnx package.
+"""Splits a graph into blocks, without the onnx package.
 
-Nodes and initializers are copied as they are written; only lists of inputs and outputs are new. A
-block begins where a layer begins and where its residual stream does (``layers.3.stream``, which
-is before the MLP in most models), and at the head. A value that crosses a border is an output of
-one block and an input of later ones, so the graph may be cut anywhere.
+Nodes and initializers are copied unchanged; only lists of inputs and outputs are new. A block
+begins at the start of a layer, at its residual stream (``layers.3.stream``, which is before the MLP
+in most models), and at the head. A value that crosses a boundary is an output of one block and an
+input of later ones, so the graph may be split anywhere.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Block:
     """Nodes that are computed together.
 
     Attributes:
-        inputs: values that it reads, of the graph or of earlier blocks.
-        outputs: values of the graph, or that later blocks read.
+        inputs: inputs of the graph and outputs of earlier blocks that it reads.
+        outputs: outputs of the graph, and values that later blocks read.
 
     """
 
@@ -58,7 +58,7 @@ class CutGraph:
         blocks: in the order in which they are computed.
 
     Raises:
-        BundleError: not a model, or it has branches of its own that cannot be cut.
+        BundleError: not a model, or it has subgraphs, which cannot be split.
 
     """
 
@@ -85,7 +85,7 @@ class CutGraph:
 
         Args:
             block: one of ``blocks``.
-            types: TypeProtos of values that earlier blocks made.
+            types: TypeProtos of values that earlier blocks compute.
 
         """
         used = {name for node in block.nodes for name in node.inputs}
@@ -164,7 +164,7 @@ def _read_node(data: memoryview) -> _Node:
         elif number == _NODE_OUTPUT:
             node.outputs.append(str(value, "utf-8"))
         elif number == _NODE_ATTRIBUTE and any(n in _ATTRIBUTE_GRAPHS for n, _ in fields(value)):
-            raise Damaged  # a branch inside reads values that this reader does not see
+            raise Damaged  # a subgraph may read values that this reader does not see
     if not node.outputs:
         raise Damaged
     return node

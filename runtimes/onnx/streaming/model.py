@@ -1,4 +1,4 @@
-"""Weights on ONNX Runtime that pass through memory."""
+"""A model on ONNX Runtime whose weights are streamed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgedec.runtimes.onnx.session import OnnxSession
 from edgedec.runtimes.onnx.streaming.chain import Chain
 from edgedec.runtimes.onnx.streaming.opening import open_streamed
 
-# Rows of a pass whose activations are worth giving back to the system.
+# Rows from which a pass's activations are worth releasing to the system.
 _WIDE = 16
 
 
@@ -26,7 +26,7 @@ class StreamedPasses(Passes):
     """Passes that report when weights load and when they are used.
 
     Attributes:
-        on_phase: called at each change; None if no one watches.
+        on_phase: called at each change of phase; None for no calls.
 
     """
 
@@ -57,7 +57,7 @@ class StreamedOnnxSession(OnnxSession):
 
 
 class StreamedOnnxModel(OnnxModel):
-    """A model whose weights pass through memory; made by ``StreamedOnnxModel.stream``."""
+    """A model whose weights are streamed; made by ``StreamedOnnxModel.stream``."""
 
     session = StreamedOnnxSession
 
@@ -83,7 +83,7 @@ class StreamedOnnxModel(OnnxModel):
             path: ``model.onnx``, or its folder.
             weight_memory: most bytes of weights in memory at once.
             threads: see ``OnnxModel.load``.
-            providers: the CPU's or none.
+            providers: the CPU's, or empty.
             row_invariant: see ``OnnxModel.load``.
 
         Raises:

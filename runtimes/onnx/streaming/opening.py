@@ -19,18 +19,18 @@ from edgedec.runtimes.onnx.streaming.pager import Pager, Stretch, streamed_bytes
 from edgedec.runtimes.onnx.streaming.pages import PAGE, Source, Span
 from edgedec.runtimes.onnx.streaming.prepared import BlockFiles, prepared
 
-# Smaller tensors, such as norms, stay where ONNX Runtime keeps them.
+# Smaller tensors, such as norms, are left to ONNX Runtime.
 _LEAST = 1 << 16
 _OPENING = threading.Lock()
 Range = tuple[int, int]
 
 
 def open_streamed(file: Path, threads: int, memory: int, providers: Sequence[str]) -> Chain:
-    """Load a graph of which at most ``memory`` bytes of weights are in memory at once.
+    """Load a graph with at most ``memory`` bytes of its weights in memory at once.
 
     Raises:
         InputError: a provider other than the CPU's was given.
-        BundleError: the graph cannot be cut into blocks.
+        BundleError: the graph cannot be split into blocks.
         MemoryBudgetError: names the least memory that is enough.
         RuntimeUnavailable: the system, or ONNX Runtime, does not map weights.
 
@@ -46,7 +46,7 @@ def open_streamed(file: Path, threads: int, memory: int, providers: Sequence[str
         for block, ranges, most in zip(blocks, wanted, streamed, strict=True):
             source = Source(block.weights)
             stretches.append(Stretch(source, ()))
-            with _OPENING:  # whatever is mapped from these files now is this session's
+            with _OPENING:  # so that mappings of these files belong to this session
                 sessions.append(_session(block, threads, file))
                 spans = _mapped(block, ranges)
                 for span in spans:
@@ -63,7 +63,7 @@ def open_streamed(file: Path, threads: int, memory: int, providers: Sequence[str
 
 
 def block_sizes(file: Path) -> list[int]:
-    """Return the bytes of each block that are streamed where they do not fit.
+    """Return the bytes of each block that can be streamed.
 
     Raises:
         BundleError, RuntimeUnavailable: see ``open_streamed``.
@@ -93,7 +93,7 @@ def _session(block: BlockFiles, threads: int, file: Path) -> ort.InferenceSessio
 
 
 def _settle(source: Source, spans: Sequence[Span], most: int) -> Iterator[Span]:
-    """Yield the first ``most`` bytes, which are streamed; read the others, which stay."""
+    """Yield the first ``most`` bytes, which are streamed; read the others, which stay resident."""
     for span in spans:
         streamed, kept = span.split(most)
         most -= sum(part.length for part in streamed)
@@ -101,7 +101,7 @@ def _settle(source: Source, spans: Sequence[Span], most: int) -> Iterator[Span]:
             pages.enlarge(part)
         for part in kept:
             source.fill(part)
-            pages.lock(part)  # without the right to lock, it is still not a page of a file
+            pages.lock(part)  # if this user may not lock, it is still anonymous memory
         yield from streamed
 
 
@@ -124,7 +124,7 @@ def _mapped(block: BlockFiles, ranges: Sequence[Range]) -> list[Span]:
     return sorted(found, key=lambda span: span.offset)
 
 
-# -- what is paged ------------------------------------------------------------------------------
+# -- ranges to page -----------------------------------------------------------------------------
 
 
 def _wanted(blocks: Sequence[BlockFiles]) -> list[list[Range]]:
@@ -151,10 +151,10 @@ def _wanted(blocks: Sequence[BlockFiles]) -> list[list[Range]]:
 
 
 def paged_ranges(graph: Path) -> list[Range]:
-    """Return the ranges, in whole pages, of a block's packed and of its other large weights.
+    """Return the ranges, in whole pages, of a block's packed and other large weights.
 
-    Left to the page cache: tables of which a pass reads a few rows, such as embeddings, and scales,
-    which packed weights contain.
+    Tables of which a pass reads a few rows, such as embeddings, and scales, which packed weights
+    contain, are left to the page cache.
     """
     nodes, tensors = _read(graph)
     packed = {name for name, (_, prepacked) in tensors.items() if prepacked}
@@ -208,7 +208,7 @@ def _read(path: Path) -> tuple[list[tuple[str, list[str]]], dict[str, Tensor]]:
 
 
 def _ranges(pairs: dict[str, str]) -> Tensor:
-    """Return where a tensor's own bytes are, and those of its packed forms."""
+    """Return the ranges of a tensor's own bytes and of its packed forms."""
     begin, length = int(pairs.get("offset", "0")), int(pairs["length"])
     packed = []
     for key, value in pairs.items():

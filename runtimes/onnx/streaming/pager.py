@@ -1,4 +1,4 @@
-"""Reads streamed weights ahead of the pass, in the order of the layers, and gives them back."""
+"""Reads streamed weights ahead of the pass, in the order of the layers, and releases them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _POLL_S = 0.05
 # -- which part of each block stays in memory ---------------------------------------------------
 #
 # Every block keeps a part, so that reading and computing alternate evenly. While a block computes
-# the next one is read: of the parts that do not stay, ``WINDOW`` neighbours are in memory at once.
+# the next one is read: the streamed parts of ``WINDOW`` neighbours are in memory at once.
 
 WINDOW = 2
 _STEP = 1 << 16
 
 
 def streamed_bytes(sizes: Sequence[int], memory: int) -> list[int]:
-    """Return the bytes of each block that are read in every pass, as few as the memory allows.
+    """Return how many bytes of each block to read in every pass, as few as the memory allows.
 
     Args:
         sizes: bytes of the blocks, in the order in which they are computed.
-        memory: bytes of weights that may be in memory at once.
+        memory: most bytes of weights in memory at once.
 
     Raises:
         MemoryBudgetError: names the smallest amount that suffices.
@@ -65,7 +65,7 @@ def _cut(sizes: Sequence[int], most: int) -> list[int]:
     return [min(size, most) for size in sizes]
 
 
-# -- reading the rest while the block before computes -------------------------------------------
+# -- reading the rest while the previous block computes -----------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Stretch:
             self.source.fill(span)
 
     def release(self) -> None:
-        """Give all pages back."""
+        """Release all pages."""
         for span in self.spans:
             pages.release(span)
 
@@ -95,14 +95,14 @@ class Stretch:
 class Pager:
     """A thread that reads the blocks' streamed parts in turn, over and over.
 
-    After the last block comes the first one of the next pass, so reading goes on between passes.
-    At most ``WINDOW`` blocks are read and not yet given back. One pass at a time.
+    After the last block it reads the first one of the next pass, so reading goes on between passes.
+    At most ``WINDOW`` blocks are read and not yet released. It serves one pass at a time.
 
     Args:
         stretches: one per block, in the order in which they are computed.
 
     Attributes:
-        streamed_bytes: read in every pass.
+        streamed_bytes: bytes read in every pass.
 
     """
 
@@ -135,9 +135,9 @@ class Pager:
         """Wait until a block's weights are in memory.
 
         Args:
-            block: its place; blocks are taken in order.
+            block: index of the block; blocks are taken in order.
             stop: returns whether to give up.
-            waits: called before a wait.
+            waits: called before waiting.
 
         Raises:
             Interrupted: ``stop`` returned True.
@@ -156,7 +156,7 @@ class Pager:
                     raise Interrupted("interrupted")
                 self._changed.wait(_POLL_S)
 
-    def give_back(self, block: int) -> None:
+    def release(self, block: int) -> None:
         """Free a block's streamed weights after it was computed."""
         if not self._stretches[block].spans:
             return
@@ -167,7 +167,7 @@ class Pager:
             self._changed.notify_all()
 
     def restart(self) -> None:
-        """Begin again with the first block, after a pass that ended early."""
+        """Start again with the first block, after a pass that ended early."""
         with self._changed:
             self._stopped = True
             self._changed.wait_for(lambda: not self._reading)

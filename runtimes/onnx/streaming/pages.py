@@ -1,7 +1,7 @@
 """Replaces weights that a runtime has mapped by anonymous memory, filled by direct reads.
 
-Exactly the bytes asked for are read, and none of them passes through the page cache, whose
-read-ahead and eviction cost several times the pass when memory is short. Linux only.
+Exactly the requested bytes are read, bypassing the page cache, whose read-ahead and eviction take
+several times as long as the pass when memory is short. Linux only.
 """
 
 from __future__ import annotations
@@ -175,9 +175,9 @@ def own(span: Span) -> None:
 
 
 def enlarge(span: Span) -> None:
-    """Use large pages, of which 512 times fewer are allocated at every pass.
+    """Use huge pages for a span that is streamed as a whole, to allocate 512 times fewer per pass.
 
-    For a whole span that is streamed: a large page does not reach into its neighbours, which stay.
+    A huge page never extends into neighbouring memory, which stays resident.
     """
     assert _LIBC is not None
     _LIBC.madvise(span.address, span.length, mmap.MADV_HUGEPAGE)
@@ -190,6 +190,6 @@ def lock(span: Span) -> bool:
 
 
 def release(span: Span) -> None:
-    """Give a span's pages back; its bytes are zeros until it is filled again."""
+    """Release a span's pages; its bytes are zeros until it is filled again."""
     assert _LIBC is not None
     _LIBC.madvise(span.address, span.length, mmap.MADV_DONTNEED)

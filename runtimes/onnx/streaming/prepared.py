@@ -1,9 +1,9 @@
 """Blocks of a graph with their weights packed for this processor, written once and kept.
 
-ONNX Runtime packs weights when it loads them, into memory that it cannot give back. Here every
-block is loaded once and saves its packed weights beside its graph; loaded from there, they are
-mapped. They fit one processor and one version of ONNX Runtime, so they are kept in the user's cache
-and never in a bundle.
+ONNX Runtime packs weights when it loads them, into memory that it cannot release. Here every block
+is loaded once and saves its packed weights next to its graph; loaded from there, they are mapped.
+They fit one processor and one version of ONNX Runtime, so they are kept in the user's cache and
+never in a bundle.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _write(file: Path, shelf: Shelf, key: str) -> Path:
     types: dict[str, bytes] = {}
     expected = int(_GROWTH * read_model_file(file).weight_bytes)
     what = f"{file.parent.name} of {file.parent.parent}"
-    # The model cannot be loaded without them, so only free space on the disk limits them.
+    # The model cannot be loaded without them, so only free disk space limits their size.
     with shelf.writing(key, what, expected, required=True) as partial:
         for at, block in enumerate(graph.blocks):
             types |= _pack(graph.serialised(block, types), _block(partial, at), file)

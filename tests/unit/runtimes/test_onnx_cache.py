@@ -38,11 +38,11 @@ def test_memory_is_freed_when_the_last_array_goes() -> None:
     reserved = memory.reserve(1 << 16)
     assert reserved is not None
     held = np.frombuffer(reserved, np.uint8)
-    memory.give_back(reserved)
+    memory.release(reserved)
     assert not reserved.closed
     held[:] = 1  # still there
     del held
-    memory.give_back(reserved)
+    memory.release(reserved)
     assert reserved.closed
 
 

@@ -106,7 +106,7 @@ def test_small_models_are_left_alone(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed, "LEAST_BYTES", 1 << 30)
-    assert "small enough" in prepare(folder).what
+    assert "not worth packing" in prepare(folder).what
     assert not cache.exists()
 
 
@@ -274,7 +274,7 @@ def test_other_bits_are_not_kept(
         return real(*args) + next(turns)
 
     monkeypatch.setattr(preparing, "_logits", off)
-    refused(folder, cache, "other bits")
+    refused(folder, cache, "would change its logits")
 
 
 def test_other_providers_do_not_look(folder: Path, opened: list[Path]) -> None:

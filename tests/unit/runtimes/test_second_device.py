@@ -161,7 +161,7 @@ def test_a_provider_that_loses_the_cache_is_refused(plugin: Device, tmp_path: Pa
     else:
         refusal = ""
         assert near(rows(model), rows(adapter.load(tmp_path, LoadOptions(threads=1))))
-    known = ("does not keep this graph's cache", "cannot load it")
+    known = ("does not handle this graph's cache", "cannot load it")
     assert not refusal or any(words in refusal for words in known)
 
 
