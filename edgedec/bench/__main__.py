@@ -38,7 +38,7 @@ from edgedec.errors import EdgedecError
     help="Kind of damaged inputs; repeat for more; default: all.",
 )
 def main(sections: tuple[str, ...], work: Path, checkpoints: Path, **settings: Any) -> None:
-    """Measure what the project promises: all sections, or the named ones."""
+    """Run the benchmark suite: all sections, or the named ones."""
     suite = Suite(Workshop(checkpoints, work), **settings)
     try:
         for name in sections or SECTIONS:

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgedec._support.model_path import is_gguf
 from edgedec.bench.compare import Comparison, OnProgress, compare
-from edgedec.bench.questions import WARM_UPS, Asked, Question, by_category, first_prompt
+from edgedec.bench.questions import WARM_UPS, Question, QuestionAnswerer, by_category, first_prompt
 from edgedec.bench.records import Recorder, recording
 from edgedec.bundle import Bundle
 from edgedec.decoding import drafting
@@ -25,7 +25,7 @@ RECORDS = "bundle"
 def entrants(common: OpenOptions, *, has_draft: bool) -> dict[str, OpenOptions]:
     """Return plain decoding at its fastest (no padding), ``auto``, and each drafter that can run.
 
-    Composites are left out: ``auto`` is one, and their parts run alone.
+    Other composites are left out, since ``auto`` is one and their parts run on their own.
     """
     plain = replace(common, draft="none", row_invariant=False)
     able = [n for n in drafting.planned() if has_draft or not drafting.info(n).needs_model]
@@ -69,11 +69,11 @@ class Race:
     Attributes:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
         prompts: (name, prompt) pairs; or questions, by Spec-Bench's protocol.
-        options: of each text.
+        options: options of each text.
         common: options of all entrants: threads, another draft model, devices.
         repeats: runs of each text.
-        source: where the prompts come from, in words.
-        more: also record what a page of plots shows besides; see ``report.observed``.
+        source: description of where the prompts come from.
+        more: also record what a page of plots needs in addition; see ``report.observed``.
 
     """
 
@@ -126,7 +126,7 @@ def _raced(
         )  # fmt: skip
         return found, prompts
     found = compare(
-        {name: Asked(pipeline) for name, pipeline in pipelines.items()},
+        {name: QuestionAnswerer(pipeline) for name, pipeline in pipelines.items()},
         [(one.id, one) for one in questions],
         asked.options,
         recorder,

@@ -1,4 +1,4 @@
-"""Compares ways of decoding the same prompts, interleaved in one process.
+"""Compares configurations on the same prompts, interleaved in one process.
 
 Machines are shared and their speed drifts, so only ratios within one run are meaningful: every
 prompt is decoded by every candidate in turn, and the candidate that goes first rotates.
@@ -18,11 +18,11 @@ from edgedec.pipeline import GenerateOptions, Generation
 
 _LOSS = 0.98
 
-# Texts decoded so far, and texts in total.
+# Texts decoded so far, and total texts.
 OnProgress = Callable[[int, int], None]
 # What a candidate decodes: a prompt, or a question with turns.
-Asked = TypeVar("Asked")
-AskedOf = TypeVar("AskedOf", contravariant=True)
+Input = TypeVar("Input")
+InputOf = TypeVar("InputOf", contravariant=True)
 
 
 class Progress:
@@ -49,10 +49,10 @@ class Progress:
             self._listener(self._done, self._total)
 
 
-class Candidate(Protocol[AskedOf]):
+class Candidate(Protocol[InputOf]):
     """Something that is compared."""
 
-    def generate(self, prompt: AskedOf, options: GenerateOptions | None = None) -> Generation:
+    def generate(self, prompt: InputOf, options: GenerateOptions | None = None) -> Generation:
         """Decode to the end."""
         ...
 
@@ -66,8 +66,8 @@ class Comparison:
         tpot_s: candidate -> seconds per token after the first round, one per prompt.
         identical: candidate -> number of texts equal to the baseline's, token for token.
         prompts: their names, in the same order.
-        joules: candidate -> the whole machine's energy a token, one per text, prompts included;
-            None where the machine does not tell.
+        joules: candidate -> the whole machine's energy per token, one per text, including prefill;
+            None if the machine does not report it.
 
     """
 
@@ -78,7 +78,7 @@ class Comparison:
     joules: dict[str, list[float | None]] = field(default_factory=dict)
 
     def add(self, prompt: str, runs: Mapping[str, Sequence[Generation]]) -> None:
-        """Add one prompt's runs by candidate; left out if one of them has no TPOT."""
+        """Add one prompt's runs by candidate; ignored if one of them has no TPOT."""
         seconds = {name: median(g.metrics.tpot_s for g in some) for name, some in runs.items()}
         if not all(seconds.values()):
             return
@@ -98,7 +98,7 @@ class Comparison:
         return [plain / other for plain, other in pairs]
 
     def joules_per_token(self, name: str) -> float | None:
-        """Return the mean over a candidate's texts; None if any text's is unknown."""
+        """Return a candidate's mean energy per token; None if any text's is unknown."""
         texts = self.joules.get(name, [])
         known = [one for one in texts if one is not None]
         return mean(known) if known and len(known) == len(texts) else None
@@ -139,8 +139,8 @@ class Comparison:
 
 
 def compare(
-    candidates: Mapping[str, Candidate[Asked]],
-    prompts: Sequence[tuple[str, Asked]],
+    candidates: Mapping[str, Candidate[Input]],
+    prompts: Sequence[tuple[str, Input]],
     options: GenerateOptions | Sequence[GenerateOptions],
     recorder: Recorder,
     *,
@@ -185,20 +185,20 @@ def compare(
             progress.step()
         result.add(label, runs)
     if not result.tpot_s[names[0]]:
-        raise InputError("every text came in one round: nothing to time, let them be longer")
+        raise InputError("every text took a single round, which is not timed: make texts longer")
     result.record(recorder)
     return result
 
 
 def _in_turn(
-    candidates: Mapping[str, Candidate[Asked]],
-    prompt: Asked,
+    candidates: Mapping[str, Candidate[Input]],
+    prompt: Input,
     options: GenerateOptions,
     turns: range,
 ) -> Iterator[tuple[str, Generation, float | None]]:
-    """Decode a prompt with every candidate in each turn, which decides who goes first.
+    """Decode a prompt with every candidate in each turn; the turn determines their order.
 
-    Yields candidates, their texts, and the joules of each if the machine tells.
+    Yields candidates, their texts, and the joules of each if the machine reports them.
     """
     names, meter = list(candidates), EnergyMeter()
     for turn in turns:

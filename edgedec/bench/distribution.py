@@ -98,7 +98,7 @@ FLAGGED = {
 
 
 def tested(progress: Progress) -> list[dict[str, object]]:
-    """Test every setting; correct ones stay above the threshold, broken ones fall below."""
+    """Test every setting; correct ones must be above the threshold, broken ones below."""
     progress.expect(len(HONEST) + len(FLAGGED))
     rows: list[dict[str, object]] = []
     for lossless, settings in ((True, HONEST), (False, FLAGGED)):

@@ -17,10 +17,10 @@ def pass_times(
 
     Args:
         sessions: by name, empty.
-        tokens: at least ``read`` and the most rows.
-        read: tokens that are read first, which the passes follow.
-        rows: of the passes.
-        turns: passes of each.
+        tokens: at least ``read`` plus the largest number of rows.
+        read: number of tokens to prefill before the passes.
+        rows: widths of the passes.
+        turns: passes of each width.
 
     """
     for session in sessions.values():

@@ -1,10 +1,10 @@
 """Spec-Bench's protocol (2401.07851) over any file of questions with several turns.
 
-A question's turns are asked one after the other, each following the model's own answers to the
-turns before, through the chat template if the model has one. An answer ends at an end-of-text token
-or a limit. The protocol's speed is a question's tokens over all of its time, prompts included; a
-category's speed-up is the ratio of the mean speeds. Mean accepted tokens are those of a pass of the
-target, its own included (plain decoding: 1).
+A question's turns are answered one after the other, each following the model's own answers to
+earlier turns, through the chat template if the model has one. An answer ends at an end-of-text
+token or a limit. The protocol's speed is a question's tokens over all of its time, including
+prefill; a category's speed-up is the ratio of the mean speeds. Mean accepted tokens are counted per
+target pass, including the target's own (plain decoding: 1).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgedec.errors import InputError, PromptTooLong
 from edgedec.pipeline import GenerateOptions, Generation, Message, Pipeline, Prompt
 
 EVERY = "all"
-# Texts that each candidate decodes before any that counts.
+# Warm-up texts of each candidate.
 WARM_UPS = 3
 # Separates turns when the model has no chat template.
 _BETWEEN = "\n\n"
@@ -37,9 +37,9 @@ class Question:
     """A question.
 
     Attributes:
-        id: as the file gives it, or the line's number.
+        id: from the file, or the line's number.
         category: for the report.
-        turns: what the user says, one after the other; at least one.
+        turns: the user's messages; at least one.
 
     """
 
@@ -54,7 +54,7 @@ def has_turns(path: Path) -> bool:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Read all lines of a file of questions; InputError names a line that is none."""
+    """Read all lines of a file of questions; InputError names an invalid line."""
     found: dict[str, Question] = {}
     for number, line in lines(path):
         question = _question(path, number, line)
@@ -80,14 +80,14 @@ def _question(path: Path, number: int, line: str) -> Question:
     return Question(str(number if known is None else known), category, tuple(turns))
 
 
-class Asked:
-    """A pipeline that is asked questions; a candidate of ``compare``."""
+class QuestionAnswerer:
+    """A pipeline that answers questions; a candidate of ``compare``."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
 
     def generate(self, prompt: Question, options: GenerateOptions | None = None) -> Generation:
-        """Ask all turns; return their answers as one text, with the sums of their figures."""
+        """Answer all turns; return the answers as one text, with the sums of their figures."""
         answers: list[Generation] = []
         for turn in range(len(prompt.turns)):
             try:
@@ -105,8 +105,8 @@ class Asked:
         turn: int,
         options: GenerateOptions | None,
     ) -> Generation:
-        said = [answer.text for answer in answers]
-        prompt = conversation(self._pipeline, question.turns[: turn + 1], said)
+        answered = [answer.text for answer in answers]
+        prompt = conversation(self._pipeline, question.turns[: turn + 1], answered)
         return self._pipeline.generate(prompt, options)
 
 
@@ -116,10 +116,10 @@ def first_prompt(pipeline: Pipeline, question: Question) -> Prompt:
 
 
 def conversation(pipeline: Pipeline, turns: Sequence[str], answers: Sequence[str]) -> Prompt:
-    """Return the prompt of the last of these turns, after the answers to those before it."""
+    """Return the prompt of the last of these turns, after the answers to earlier ones."""
     if pipeline.tokenizer.chat_template is None:
-        said = [*answers, ""]
-        pairs = zip(turns, said, strict=True)
+        answered = [*answers, ""]
+        pairs = zip(turns, answered, strict=True)
         return "".join(
             f"{turn}{_BETWEEN}{answer}{_BETWEEN if answer else ''}" for turn, answer in pairs
         )
@@ -177,14 +177,14 @@ def by_category(
 
 
 def _speed(runs: Sequence[Mapping[str, Any]], name: str) -> float:
-    """Return the mean over questions of tokens per second, prompts included."""
+    """Return the mean over questions of tokens per second, including prefill."""
     return fmean(run["tokens"] / run["total_s"] for run in runs if run["candidate"] == name)
 
 
 def _decoding(
     found: Comparison, categories: Mapping[str, str], category: str, name: str
 ) -> float | None:
-    """Return the speed-up without first rounds, as all other figures of edgedec have it."""
+    """Return the speed-up without first rounds, as in all other figures of edgedec."""
     places = [
         place
         for place, prompt in enumerate(found.prompts)

@@ -49,7 +49,7 @@ class Recorder:
 
 @contextmanager
 def recording(folder: Path, benchmark: str) -> Iterator[Recorder]:
-    """Open a fresh ``<benchmark>.jsonl`` whose first record describes machine and versions."""
+    """Create ``<benchmark>.jsonl``, whose first record describes machine and versions."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{benchmark}.jsonl").open("w", encoding="utf-8") as file:
         recorder = Recorder(file, benchmark)
@@ -61,10 +61,10 @@ def recording(folder: Path, benchmark: str) -> Iterator[Recorder]:
 def resuming(
     folder: Path, benchmark: str, settings: Mapping[str, Any]
 ) -> Iterator[tuple[Recorder, list[dict[str, Any]]]]:
-    """Open ``<benchmark>.jsonl`` to append to, with the records that are there.
+    """Open ``<benchmark>.jsonl`` for appending, with the records that are there.
 
-    Each time it is opened it gets a record of the machine and the settings. A last line without
-    an end, as an interruption leaves it, is cut off.
+    Each time it is opened, a record of the machine and the settings is added. An incomplete last
+    line, left by an interruption, is removed.
 
     Raises:
         InputError: the file has other settings, a line that is not a record, or another process
@@ -108,7 +108,7 @@ def _earlier(path: Path) -> list[dict[str, Any]]:
 
 
 def machine() -> dict[str, Any]:
-    """Return the facts of the machine that a reader of a figure needs."""
+    """Return the facts about the machine that are needed to interpret a figure."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "cpu": cpu_name(),

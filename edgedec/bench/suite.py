@@ -1,4 +1,4 @@
-"""Lists the sections of ``make bench``: one function per promise, raw records in JSONL."""
+"""Lists the sections of ``make bench``: one function per measured claim, raw records in JSONL."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def fuzz(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Read damaged inputs of every untrusted kind, which are read or refused in one line."""
+    """Read damaged inputs of every untrusted kind; each must load or be refused in one line."""
     from edgedec.bench.fuzzing import run
 
     return run.run(recorder, suite.count, suite.out, only=suite.inputs)

@@ -1,8 +1,8 @@
 """A model so small that the distribution of its whole texts can be enumerated.
 
-Four tokens, logits that depend on the last two, texts of four tokens: 256 texts. The draft
-resembles the target in part, so that every rule rejects often; a uniformly random draft could not
-tell a right residual from a wrong one.
+It has four tokens, logits that depend on the last two, and texts of four tokens: 256 texts. The
+draft resembles the target in part, so that every rule rejects often; a uniformly random draft could
+not distinguish a right residual from a wrong one.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ DRAFT = Toy(seed=2, like=(TARGET, 0.3))
 
 @dataclass(frozen=True)
 class ToySetting:
-    """A setting of decoding: a drafter by name, a policy, a rule, parameters.
+    """A decoding configuration: a drafter by name, a policy, a rule, parameters.
 
-    With a ``translation`` the draft model's tokens are another vocabulary's; with a ``table`` the
-    text is constrained.
+    With a ``translation`` the draft model has another vocabulary; with a ``table`` the text is
+    constrained.
     """
 
     rule: AcceptanceRule
@@ -134,12 +134,12 @@ def expected(setting: ToySetting) -> Floats:
             weights = np.exp(row - row.max())
             chances[place(text)] *= weights[token] / weights.sum()
             if not chances[place(text)]:
-                break  # what follows a refused token has no distribution
+                break  # the distribution after a refused token is undefined
     return chances
 
 
 def _allowed(table: Table | None, path: Sequence[int]) -> BoolArray:
-    """Return what may follow a path that is allowed, by definition."""
+    """Return which tokens may follow an allowed path, by definition."""
     if table is None:
         return np.ones(VOCAB, dtype=np.bool_)
     state = 0

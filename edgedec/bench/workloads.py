@@ -1,4 +1,4 @@
-"""Texts to measure on, none of which is stored in the repository, and perplexity on them."""
+"""Texts to measure on, which are not stored in the repository, and perplexity on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROWS = 32
 def random_prompts(
     count: int, vocab_size: int, *, length: int = 24, seed: int = 0
 ) -> list[list[int]]:
-    """Return prompts of random tokens: text no draft can predict, when sampled hot after them."""
+    """Return prompts of random tokens, after which no draft predicts text of high temperature."""
     rng = random.Random(seed)
     return [[rng.randrange(8, vocab_size) for _ in range(length)] for _ in range(count)]
 

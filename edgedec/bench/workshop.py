@@ -1,10 +1,10 @@
 """Settings that all sections of the suite share, and the bundles that they measure.
 
-Bundles hold the shipped pair as it is, or grown to a real model's cost.
+Bundles contain the shipped pair as it is, or grown to the cost of a large model.
 
-A grown model computes exactly the function of its small source, at the cost of its size, so that
-acceptance is that of a trained pair (``edgedec.models.grow``). Bundles are made once and kept in
-``work`` under a name with the checkpoints' hash, so that retraining makes new ones.
+A grown model computes exactly the function of its small source, at the cost of its own size, so
+that acceptance is that of a trained pair (``edgedec.models.grow``). Bundles are made once and
+stored in ``work`` under a name with the checkpoints' hash, so that retraining makes new ones.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Workshop:
     ) -> Path:
         """Return an exported pair; ``target`` and ``draft`` are presets to grow to.
 
-        With a ``block_size`` int4 is rounded plainly, as the figures over block sizes are.
+        With a ``block_size`` int4 is rounded to nearest, as for the figures over block sizes.
         """
         sources = "-".join(digest(self.checkpoint(role)) for role in ("target", "draft"))
         kind = f"{weights}-{block_size or 'auto'}{'-invariant' if row_invariant else ''}"
@@ -112,7 +112,7 @@ class Workshop:
     def _exported(
         self, name: str, *, block_size: int | None, calibration: str | None = None, **chosen: Any
     ) -> Path:
-        """Return the bundle of this name, exported so unless it is there."""
+        """Return the bundle of this name, after exporting it if it does not exist."""
         from edgedec.export import ExportOptions, export_bundle
 
         # Named by schema, since bundles of another version of edgedec cannot be opened.
@@ -135,7 +135,7 @@ class Workshop:
 
 
 def digest(checkpoint: Path) -> str:
-    """Return a short name of a checkpoint's contents."""
+    """Return a hash of a checkpoint's contents."""
     found = hashlib.sha256()
     for file in sorted([*checkpoint.glob("*.json"), *checkpoint.glob("*.safetensors")]):
         found.update(f"{file.name} {file.stat().st_size}\n".encode())
@@ -150,10 +150,10 @@ class Suite:
     Attributes:
         shop: makes the bundles.
         out: folder of the raw records.
-        prompts: prompts of each section.
-        threads: of each model; None is all cores.
-        count: damaged inputs of the section ``fuzz``.
-        inputs: kinds of them; empty is all.
+        prompts: number of prompts of each section.
+        threads: threads of each model; None is all cores.
+        count: number of damaged inputs of the section ``fuzz``.
+        inputs: their kinds; empty is all.
 
     """
 

@@ -9,7 +9,13 @@ import pytest
 
 from edgedec.bench.bundle import entrants
 from edgedec.bench.compare import Comparison
-from edgedec.bench.questions import Asked, Question, by_category, has_turns, read_questions
+from edgedec.bench.questions import (
+    Question,
+    QuestionAnswerer,
+    by_category,
+    has_turns,
+    read_questions,
+)
 from edgedec.errors import InputError
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
@@ -91,7 +97,7 @@ def test_every_turn_sees_the_answers_before_it(bundle, plain_bundle) -> None:
 
             pipeline.generate = generate  # type: ignore[method-assign]
             template = pipeline.tokenizer.chat_template is not None
-            found = Asked(pipeline).generate(question, options)
+            found = QuestionAnswerer(pipeline).generate(question, options)
         assert len(asked) == 3
         for turn, text in enumerate(asked):
             assert all(said in text for said in question.turns[: turn + 1])

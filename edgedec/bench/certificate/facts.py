@@ -1,4 +1,4 @@
-"""What a certificate is about: the model's files, the program, the machine."""
+"""Facts in a certificate: the model's files, the program and the machine."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ class Subjects:
     """What a certificate compares: every runtime that can decode the model here.
 
     Attributes:
-        options: load options of each, by its name: a format, or a format and the device beside its
-            default one.
-        left_out: a note on each that cannot decode it.
+        options: load options by name: a format, or a format and a device other than its default.
+        left_out: a note on each runtime that cannot decode the model.
 
     """
 
@@ -44,9 +43,9 @@ class Subjects:
 
 
 def subjects(bundle: str, options: OpenOptions) -> Subjects:
-    """Return each usable format of the target, on each device for targets alone as well.
+    """Return each usable format of the target, and each on the devices that are for targets only.
 
-    Such devices (``AdapterInfo.target_places``) are left out where the options place the target.
+    Such devices (``AdapterInfo.target_places``) are left out if the options place the target.
     """
     there = {source.format for source in every_format(bundle, options.draft_model)["target"]}
     found = Subjects({}, [])
@@ -66,7 +65,7 @@ def subjects(bundle: str, options: OpenOptions) -> Subjects:
 
 
 def _add_devices(found: Subjects, bundle: str, options: OpenOptions, info: AdapterInfo) -> None:
-    """Add the devices on which the target alone can run, if they can load it."""
+    """Add the devices that are for targets only, if they can load the target."""
     for device in registry.adapter(info.name).devices():
         if device.name not in info.target_places:
             continue
@@ -107,7 +106,7 @@ def versions(formats: Iterable[str]) -> dict[str, str]:
 
 
 def program() -> str:
-    """Return a sha256 over all modules of this package, names included."""
+    """Return a sha256 over all modules of this package, including their names."""
     root = Path(edgedec.__file__).parent
     digest = hashlib.sha256()
     for folder, folders, names in os.walk(root, followlinks=True):
@@ -131,7 +130,7 @@ def machine() -> dict[str, Any]:
 
 
 def models(bundle: str) -> dict[str, str]:
-    """Describe target and draft in words, as the manifest does; {} for a GGUF file."""
+    """Describe target and draft from the manifest; {} for a GGUF file."""
     if is_gguf(bundle):
         return {}
     return {

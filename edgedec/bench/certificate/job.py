@@ -25,11 +25,11 @@ class Job:
         bundle: a bundle's folder, ``demo``, or a GGUF file.
         prompts: (name, prompt) pairs.
         source: describes where the prompts come from.
-        options: load options; drafter, lengths, rule, format and schedule are the certificate's.
-        tokens: of each text.
-        temperature: of sampled texts, above 0.
-        seed: of the first prompt's sampled text; the next prompt's is one more.
-        chunk: prompts that are compared before their result is stored.
+        options: load options; the certificate sets drafter, lengths, rule, format and schedule.
+        tokens: length of each text in tokens.
+        temperature: temperature of sampled texts, above 0.
+        seed: seed of the first prompt's sampled text; it increases by one per prompt.
+        chunk: number of prompts that are compared before their result is stored.
 
     """
 
@@ -56,7 +56,7 @@ class Job:
         return [alike(GREEDY, greedy, len(places)), Case(SAMPLED, sampled)]
 
     def sampling(self, place: int) -> SamplingParams:
-        """Return how the sampled text of a prompt is drawn."""
+        """Return the sampling parameters of a prompt's sampled text."""
         return SamplingParams(temperature=self.temperature, seed=self.seed + place)
 
     def settings(self) -> dict[str, Any]:

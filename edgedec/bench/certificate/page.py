@@ -13,7 +13,7 @@ from edgedec.bench.verification.results import COUNTS
 from edgedec.bench.verification.ways import DRAFT_LENGTH, TREE_LENGTH
 
 Facts = Mapping[str, Any]
-# Differences that are listed; the JSON file has all of them.
+# Number of differences that are listed; the JSON file has all of them.
 _LISTED = 12
 _LONGEST = 60
 
@@ -47,7 +47,7 @@ def _verdict(certificate: Facts) -> Iterator[str]:
         yield ""
         yield from (f"- {_plain(reason)}" for reason in found["reasons"])
     elif not found["differ"]:
-        # The rule of three. Ways of one prompt depend on each other, so prompts are counted.
+        # The rule of three. Texts of one prompt are not independent, so prompts are counted.
         share = min(1.0, 3 / certificate["prompts"])
         yield ""
         yield (

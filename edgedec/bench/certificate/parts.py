@@ -13,20 +13,20 @@ from edgedec.errors import InputError
 
 
 class Parts:
-    """The parts that an unfinished run has finished, one JSON line each.
+    """The finished parts of a run, one JSON line each.
 
     Args:
         file: where they are stored.
         about: everything that affects their results; parts of another run are refused.
 
     Raises:
-        InputError: the file holds parts of another run.
+        InputError: the file has parts of another run.
 
     """
 
     def __init__(self, file: Path, about: Mapping[str, Any]) -> None:
         self._file = file
-        # After a round trip through JSON: tuples become lists, and keys text.
+        # After a round trip through JSON, in which tuples become lists and keys strings.
         head = {"about": json.loads(json.dumps(about))}
         self._found = self._kept(head)
         lines = [head, *({"part": name, "found": found} for name, found in self._found.items())]
@@ -37,7 +37,7 @@ class Parts:
         return len(self._found)
 
     def get(self, name: str, find: Callable[[], Any]) -> Any:
-        """Return a part's result; computes and stores it unless an earlier run did."""
+        """Return a part's result; compute and store it unless an earlier run did."""
         if name not in self._found:
             self._found[name] = find()
             with self._file.open("a", encoding="utf-8") as stream:
@@ -52,7 +52,7 @@ class Parts:
         self._file.unlink()
 
     def _kept(self, head: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parts in the file; a line that an interrupt cut off is left out."""
+        """Return the parts in the file, without a last line that an interrupt truncated."""
         try:
             lines = self._file.read_text("utf-8", errors="replace").splitlines()
         except FileNotFoundError:
@@ -61,14 +61,14 @@ class Parts:
         if before.get("about") != head["about"]:
             differ = _difference(before.get("about"), head["about"])
             raise InputError(
-                f"{self._file}: an unfinished run {differ}: repeat it as it was to go on, delete"
-                " the file to begin anew, or choose another folder"
+                f"{self._file}: an unfinished run {differ}: repeat its command to continue, delete"
+                " the file to start again, or choose another folder"
             )
         return {part["part"]: part["found"] for part in parts if {"part", "found"} <= set(part)}
 
 
 def _difference(before: Any, now: Mapping[str, Any]) -> str:
-    """Say what an unfinished run was about."""
+    """Describe how an unfinished run differs."""
     if not isinstance(before, dict):
         return "of something else"
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]

@@ -1,4 +1,4 @@
-"""Runs a certificate's parts and writes what they found."""
+"""Runs a certificate's parts and writes their results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
 
 _SHARES = 1000
 
-# The stage, work done, work in total.
+# The stage, work done, and total work.
 OnStage = Callable[[str, int, int], None]
 
 
@@ -41,8 +41,8 @@ class _Stage:
     """A part of the run with a progress bar of its own.
 
     Attributes:
-        name: for the bar.
-        parts: functions that compute each part, by the name that it is stored under.
+        name: label of the bar.
+        parts: functions that compute the parts, by the name under which each is stored.
 
     """
 
@@ -73,7 +73,7 @@ def certify(
 
     Args:
         job: what to compare.
-        folder: gets ``certificate.json`` and ``certificate.md`` at the end, and until then the
+        folder: folder for ``certificate.json`` and ``certificate.md``, and until the end for the
             finished parts, from which an interrupted run resumes.
         on_stage: called with progress.
         on_note: called if parts of an earlier run are used.
@@ -82,7 +82,7 @@ def certify(
         The certificate, as it is in the JSON file.
 
     Raises:
-        InputError: no prompts, or the folder holds an unfinished run of something else.
+        InputError: no prompts, or the folder has another, unfinished run.
         BundleError: the model is damaged.
         RuntimeUnavailable: no runtime for it is installed.
 
@@ -94,7 +94,7 @@ def certify(
     folder.mkdir(parents=True, exist_ok=True)
     parts = Parts(folder / PARTS, about)
     if len(parts):
-        on_note(f"going on with the {len(parts)} finished parts in {folder / PARTS}")
+        on_note(f"continuing after the {len(parts)} finished parts in {folder / PARTS}")
     found = {}
     for stage in _stages(job, subjects.options):
         for number, (name, find) in enumerate(stage.parts.items()):
@@ -157,14 +157,14 @@ def _chunk(job: Job, options: OpenOptions, places: range, progress: Progress) ->
 
 
 def _options(job: Job, options: OpenOptions, progress: Progress) -> dict[str, Any]:
-    """Run the matrix of sampling options, whose texts are few and short."""
+    """Run the matrix of sampling options, with few and short texts."""
     asked = GenerateOptions(MATRIX_TOKENS, job.sampling(0), ignore_eos=True)
     prompts = job.prompts[:MATRIX_PROMPTS]
     return verify_matrix(job.bundle, prompts, asked, options=options, on_text=progress.on).to_json()
 
 
 def _certificate(job: Job, about: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Return everything that was found, with the verdict first."""
+    """Return all results, with the verdict first."""
     runtimes = {}
     for subject in about["compared"]:
         chunks = [Verification.from_json(found[_texts(subject, one)]) for one in job.chunks()]

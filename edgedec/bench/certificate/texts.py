@@ -29,7 +29,7 @@ from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import Pipeline
 from edgedec.records.plan import OVERLAPPED
 
-# Separates the rule or schedule of a way from its drafter.
+# Separates the rule or schedule from the drafter in a name.
 TURN = ": "
 _BOTH = (GREEDY, SAMPLED)
 _ONLY_GREEDY = (GREEDY,)
@@ -38,7 +38,7 @@ _ONLY_GREEDY = (GREEDY,)
 def compare_chunk(
     job: Job, options: OpenOptions, places: range, progress: Progress
 ) -> Verification:
-    """Decode a chunk's prompts plainly and in every way, and compare them."""
+    """Decode a chunk's prompts plainly and in every configuration, and compare them."""
     prompts = [job.prompts[place] for place in places]
     cases = job.cases(places)
     progress.expect(len(cases) * len(prompts))
@@ -54,7 +54,7 @@ def compare_chunk(
 def ways(
     options: OpenOptions, names: Sequence[str], places: range, *, with_model: bool
 ) -> Iterator[Way]:
-    """Yield the ways of decoding a chunk's prompts, the one of ``auto`` first, as in ``names``."""
+    """Yield the configurations for a chunk's prompts, ``auto`` first, as in ``names``."""
     for turn, name in enumerate(names):
         opened = with_length(replace(options, draft=name))
         yield Way(name, opened, texts=_alternating(places, turn))
@@ -70,14 +70,14 @@ def ways(
 
 
 def _alternating(places: range, turn: int) -> frozenset[tuple[str, int]]:
-    """Return each prompt once, greedily or sampled, and the other way in the next turn."""
+    """Return each prompt once, greedy or sampled, alternating from turn to turn."""
     return frozenset((_BOTH[(place + turn) % 2], number) for number, place in enumerate(places))
 
 
 def _in_turn(
     about: str, options: OpenOptions, names: Sequence[str], places: range, modes: Sequence[str]
 ) -> Iterator[Way]:
-    """Yield a way for each drafter; together they decode each prompt once."""
+    """Yield a configuration for each drafter; together they decode each prompt once."""
     for turn, name in enumerate(names):
         texts = frozenset(
             (modes[place // len(names) % len(modes)], number)

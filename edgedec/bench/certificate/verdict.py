@@ -17,8 +17,8 @@ class Judgement:
     Attributes:
         holds: every text is plain decoding's up to near-ties, and every control was flagged.
         word: one of ``HOLDS``, ``NEARLY``, ``BROKEN`` and ``OPEN``.
-        reasons: why it does not hold, or is open; one line each.
-        texts, identical, near_ties, differ: of all runtimes, the matrix included.
+        reasons: why it does not hold or is inconclusive, one line each.
+        texts, identical, near_ties, differ: totals of all runtimes, including the matrix.
 
     """
 

@@ -1,7 +1,7 @@
-"""Draws a page's plots as SVG, by matplotlib, in the page's own colours.
+"""Draws a page's plots as SVG, with matplotlib, in the page's own colours.
 
 Plots are drawn in unique colours, which are then replaced by the page's variables, so that one
-drawing suits light mode, dark mode and paper. Plots contain no scripts, and text stays text.
+drawing suits light mode, dark mode and paper. Plots contain no scripts, and text remains text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Facts = Mapping[str, Any]
-# As wide as a phone, so that text has the same size there; in inches, 72 points each.
+# The width of a phone in inches (of 72 points), so that text is not scaled there.
 _WIDTH = 5.4
 _INK, _FAINT, _GROUND = "#010203", "#010204", "#010205"
 _SERIES = tuple(f"#0102{number:02x}" for number in range(0x10, 0x18))
@@ -78,7 +78,7 @@ def accepted(survival: Mapping[str, Sequence[float]]) -> str:
     from matplotlib.ticker import MaxNLocator
 
     with _plot(3.1, "accepted") as (axes, out):
-        # A candidate's colour is the same in all plots, so those without a line keep theirs.
+        # A candidate has the same colour in all plots, even if some have no line for it.
         for number, (name, shares) in enumerate(survival.items()):
             if shares:
                 _line(axes, number, range(1, len(shares) + 1), shares, name)
@@ -97,7 +97,7 @@ def costs(curves: Sequence[Facts], marks: Sequence[tuple[str, float, str]]) -> s
 
     Args:
         curves: records of the kind ``curve``.
-        marks: format, rows and a label of what is to be marked on its curve.
+        marks: points to mark on a curve: format, rows and label.
 
     """
     with _plot(3.1, "costs") as (axes, out):
@@ -122,8 +122,8 @@ def predicted(
     """Draw predicted against measured speed-ups.
 
     Args:
-        texts: by candidate, the estimate that each text gave of itself, and what was measured.
-        plans: by candidate, what the planner predicted for it, and what was measured.
+        texts: by candidate, each text's own estimate and the measured value.
+        plans: by candidate, the planner's prediction and the measured value.
 
     """
     with _plot(4.2, "predicted") as (axes, out):
@@ -167,7 +167,7 @@ def progress(sides: Mapping[str, Facts]) -> str:
 
 
 def memory(sides: Mapping[str, Facts]) -> str:
-    """Draw the memory that the process held over the same text."""
+    """Draw the memory of the process over the same text."""
     with _plot(2.4, "memory") as (axes, out):
         for number, (name, side) in enumerate(sides.items()):
             xs = [one["seconds"] for one in side["rounds"]]
@@ -182,7 +182,7 @@ _DOT: dict[str, Any] = {"ms": 5, "alpha": 0.6, "mew": 0}
 
 
 def _over_time(axes: Axes, what: str) -> None:
-    """Label a plot of something over the seconds of a text."""
+    """Label a plot over the seconds of a text."""
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("seconds")
@@ -204,7 +204,7 @@ def _mark(axes: Axes, number: int, x: float, y: float, label: str) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    """Put the names above the plot, where they cover nothing."""
+    """Put the legend above the plot, where it covers nothing."""
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1.01), ncols=3, borderaxespad=0, frameon=False,
         handlelength=1.4, columnspacing=1.2,

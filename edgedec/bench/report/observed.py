@@ -41,9 +41,9 @@ def record_more(
     found: Comparison,
     recorder: Recorder,
 ) -> None:
-    """Record costs of passes, the planner's predictions, and one generation in rounds.
+    """Record costs of passes, the planner's predictions, and one generation by rounds.
 
-    That is of the race's prompt with the median ratio.
+    The generation is that of the race's prompt with the median ratio.
     """
     for curve in _curves(bundle, common):
         recorder.add(kind="curve", **curve)
@@ -68,7 +68,7 @@ def _curves(bundle: str | Path, common: OpenOptions) -> Iterator[dict[str, Any]]
         runtime = registry.of_format(source.format).name
         if common.format not in ("auto", source.format) or not registry.installed(runtime):
             continue
-        # Plain decoding at its fastest, so that its row is a lone row's.
+        # Plain decoding at its fastest, whose passes have an unpadded single row.
         opened = replace(common, draft=PLAIN, draft_model=None, draft_load=None)
         opened = replace(opened, format=source.format, row_invariant=False)
         try:
@@ -133,11 +133,10 @@ def _typical(found: Comparison) -> str:
 
 
 class Watched:
-    """An acceptance rule that also notes each round's draft and verdict.
+    """An acceptance rule that also records each round's draft and verdict.
 
     Attributes:
-        rounds: seconds since the start, bytes that the process held, the draft and the verdict
-            of each.
+        rounds: seconds since the start, memory of the process in bytes, draft and verdict of each.
 
     """
 
@@ -157,9 +156,8 @@ class Watched:
 def watch(pipeline: Pipeline, prompt: Prompt, options: GenerateOptions) -> dict[str, Any]:
     """Decode a prompt and return its rounds, as JSON.
 
-    A round has the seconds at which the target had scored it, the bytes that the process then held,
-    the drafter, and texts: those of accepted tokens, of the target's own token, and of drafted
-    tokens that were not kept.
+    A round has the time at which the target had scored it, the memory of the process then, the
+    drafter, and the texts of accepted tokens, of the target's own token, and of rejected tokens.
     """
     engine, honest = pipeline.engine, pipeline.engine.rule
     watched = Watched(honest)
@@ -171,7 +169,7 @@ def watch(pipeline: Pipeline, prompt: Prompt, options: GenerateOptions) -> dict[
     tokens = pipeline.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
     rounds, at = [], 0
     for seconds, held, draft, verdict in watched.rounds:
-        # The last round may have been cut where the text ended.
+        # The last round may have been cut at the end of the text.
         kept = result.events[at : at + verdict.accepted + 1]
         accepted = [event.text for event in kept[: verdict.accepted]]
         own = [event.text for event in kept[verdict.accepted :]]
@@ -197,6 +195,6 @@ def watch(pipeline: Pipeline, prompt: Prompt, options: GenerateOptions) -> dict[
 
 
 def _texts(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int]) -> list[str]:
-    """Return each token's text after those before it; of a token inside a character, none."""
+    """Return the text that each token completes; empty for a token inside a character."""
     stream = tokenizer.stream(before)
     return [stream.push(token) for token in tokens]

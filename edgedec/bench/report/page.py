@@ -14,7 +14,7 @@ from edgedec.bench.report import figures
 
 Facts = Mapping[str, Any]
 _TEMPLATE = Path(__file__).with_name("page.html")
-# The plot of speeds stays readable up to so many groups; further ones are in the table.
+# Most groups in the plot of speeds, for readability; the table has all of them.
 _GROUPS = 12
 _DEEPEST = 12
 
@@ -23,14 +23,14 @@ def write(records: Path, file: Path) -> None:
     """Write the page of a race from its JSON lines.
 
     Raises:
-        OSError: the page cannot be written; an existing one stays.
+        OSError: the page cannot be written; an existing one is unchanged.
         RuntimeUnavailable: matplotlib is not installed.
 
     """
     with records.open(encoding="utf-8") as lines:
         page = html([json.loads(line) for line in lines])
     with replacing(file) as stream:
-        # A path from another locale may hold bytes that UTF-8 cannot encode.
+        # A path from another locale may contain bytes that UTF-8 cannot encode.
         stream.write(page.encode("utf-8", "replace"))
 
 
@@ -72,7 +72,7 @@ class _Race:
         self.others = [
             one["candidate"] for one in self.summaries if one["candidate"] != self.baseline
         ]
-        # The default, not the best of those raced, which would be chosen by this very measurement.
+        # The default, since the best of those raced would be selected by this same measurement.
         self.shown = next(
             (one for one in self.summaries if one["candidate"] == "auto"), self.summaries[-1]
         )
@@ -84,7 +84,7 @@ class _Race:
 
     @property
     def estimated(self) -> int:
-        """Number of those that gave an estimate of their own speed-up."""
+        """Number of texts with an estimate of their own speed-up."""
         return sum(len(pairs) for pairs in self.estimates.values())
 
     @property
@@ -176,7 +176,7 @@ class _Race:
         return sum(run["accepted_tokens"] for run in self._of(name)) / drafted if drafted else 0.0
 
     def block(self, name: str) -> float:
-        """Return a candidate's tokens by pass of the target."""
+        """Return a candidate's mean tokens per target pass."""
         passes = sum(run["target_passes"] for run in self._of(name))
         return sum(run["tokens"] for run in self._of(name)) / passes if passes else 0.0
 
@@ -195,7 +195,7 @@ def _survival(runs: Sequence[Facts]) -> list[float]:
 
 
 def _plots(race: _Race) -> dict[str, Any]:
-    """Return the plots that these records allow, by name, safe to stand in a page."""
+    """Return the plots that these records allow, by name, safe to embed in a page."""
     from markupsafe import Markup
 
     groups, estimates = race.groups, race.estimates
@@ -215,7 +215,7 @@ def _plots(race: _Race) -> dict[str, Any]:
         # Older records have none.
         if all("memory_bytes" in one for side in shown.values() for one in side["rounds"]):
             found["memory"] = figures.memory(shown)
-    # Drawn here; matplotlib escapes the names in them.
+    # matplotlib escapes the names in the plots.
     return {name: Markup(svg) for name, svg in found.items()}
 
 
@@ -223,7 +223,7 @@ def _plots(race: _Race) -> dict[str, Any]:
 
 # Line ends and tabs of rejected tokens are shown as symbols, so that the text keeps its layout.
 _SIGNS = {"\n": "\N{RETURN SYMBOL}", "\t": "\N{RIGHTWARDS ARROW TO BAR}", "\r": ""}
-# Characters of a prompt that are shown, its end.
+# Most characters shown of a prompt's end.
 _LONGEST = 1200
 
 

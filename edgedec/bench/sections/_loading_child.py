@@ -28,13 +28,13 @@ class MemoryKinds:
     """Resident memory by kind, in bytes.
 
     Attributes:
-        private: pages that no file backs, such as packed weights made at a load, and mapped pages
-            that were written to. They are this process's alone and can only be swapped.
-        mapped: pages of files, such as weights that are mapped; other processes may share them.
-        reclaimable: mapped pages that are as in their file, which the system drops when memory is
-            short and reads again when they are needed.
-        proportional: private, and of every mapped page this process's part: the sum over all
-            processes is what they hold together.
+        private: pages that no file backs, such as weights packed at a load, and mapped pages that
+            were written to. They belong to this process only and can only be swapped.
+        mapped: pages of files, such as mapped weights; other processes may share them.
+        reclaimable: unmodified mapped pages, which the system drops when memory is short and reads
+            again when they are needed.
+        proportional: private pages plus this process's share of every mapped page; the sum over all
+            processes is their total memory.
 
     """
 
@@ -65,7 +65,7 @@ def _split(line: str) -> tuple[str, str, str]:
 
 def main() -> None:
     """Load the model in ``argv[1]`` and decode a few tokens, which touches all weights."""
-    # The first model brings what Python and the runtime need for any.
+    # The first model loads what Python and the runtime need for any model.
     load("onnx", Path(sys.argv[2]), LoadOptions()).close()
     before = _held()
     begin = perf_counter()

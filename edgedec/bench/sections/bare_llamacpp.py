@@ -1,4 +1,4 @@
-"""llama.cpp's own plain decoding: its loop through the library, and its program ``llama-bench``."""
+"""llama.cpp's own plain decoding: a loop over its library, and its program ``llama-bench``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMEOUT_S = 600
 def tokens_per_second(
     work: Path, model: Path, threads: int, repeats: int = 3, *, read: int = 0
 ) -> float:
-    """Return ``llama-bench``'s speed of reading so many tokens, or of decoding 128 plainly."""
+    """Return ``llama-bench``'s speed of prefilling ``read`` tokens, or of decoding 128 plainly."""
     program = work / PROGRAM
     if not program.is_file():
         raise RuntimeUnavailable(
@@ -54,7 +54,7 @@ class Loop:
         self._sampler = chain
 
     def run(self, prompt: Sequence[int], count: int) -> tuple[list[int], float]:
-        """Return ``count`` tokens after a prompt, and the seconds of all but the first."""
+        """Return ``count`` tokens after a prompt, and the time of all but the first, in seconds."""
         api = self._api
         api.llama_memory_clear(api.llama_get_memory(self._context), True)
         self._decode(prompt)

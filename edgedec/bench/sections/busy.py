@@ -37,9 +37,9 @@ class WaitSetting:
 
     Attributes:
         name: for the table.
-        format: of the model.
-        environment: the user's settings.
-        spin_us: of ONNX Runtime's threads; empty is the runtime's own choice.
+        format: format of the model.
+        environment: environment variables.
+        spin_us: spinning time of ONNX Runtime's threads; empty is our default.
 
     """
 

@@ -32,7 +32,7 @@ _ROUNDINGS: dict[str, tuple[str, ...]] = {
     "calibrated, blocks of 32": ("--block-size", "32"),
     "calibrated, blocks of 128": (),
 }
-# Several times what an export compares on, so that every file has its share.
+# Several times as much as an export compares on, so that every file contributes.
 _CHARACTERS = 8192
 
 
@@ -45,8 +45,8 @@ class CommandRun:
     peak_bytes: int
 
 
-# A small process between this one and the command: a child's peak includes its parent's memory at
-# the fork, and this process may hold gigabytes.
+# A small process between this one and the command, since a child's peak includes the memory of its
+# parent at the fork, and this process may hold gigabytes.
 _TIMED = """
 import json, resource, subprocess, sys, time
 begin = time.perf_counter()
@@ -58,14 +58,14 @@ print(json.dumps([done.returncode, done.stdout, done.stderr, seconds, peak]))
 
 
 def run(*arguments: str | Path) -> CommandRun:
-    """Run ``edgedec`` with these arguments; InputError has the output of a run that failed."""
+    """Run ``edgedec`` with these arguments; InputError has the output of a failed run."""
     command = [sys.executable, "-m", "edgedec", *map(str, arguments)]
     timed = subprocess.run(
         [sys.executable, "-c", _TIMED, *command], stdout=subprocess.PIPE, text=True, check=True
     )
-    code, output, said, seconds, peak = json.loads(timed.stdout)
+    code, output, errors, seconds, peak = json.loads(timed.stdout)
     if code != 0:
-        raise InputError(f"{' '.join(command)}: {said.strip()}")
+        raise InputError(f"{' '.join(command)}: {errors.strip()}")
     # In kilobytes, except on macOS.
     return CommandRun(output, seconds, peak * (1 if sys.platform == "darwin" else 1024))
 
@@ -79,7 +79,7 @@ class TimedExport:
 
 
 def export(shop: Workshop, source: Path, recorder: Recorder, *arguments: str) -> TimedExport:
-    """Measure the export of a checkpoint with parity, by the defaults unless arguments differ."""
+    """Measure the export of a checkpoint with parity, with defaults unless arguments are given."""
     out = shop.work / "export-timed"
     run_ = run("export", source, "--out", out, "--overwrite", "--json", *arguments)
     report = {key: fact for key, fact in json.loads(run_.output).items() if key != "path"}

@@ -1,4 +1,4 @@
-"""Runs a process in a Linux control group of its own, with a limit of memory."""
+"""Runs a process in a Linux control group of its own, with a memory limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ControlGroup:
 
     @property
     def peak(self) -> int | None:
-        """The most bytes used so far, files that were read included; None if not counted."""
+        """Peak memory so far in bytes, including the page cache; None if not counted."""
         for name in ("memory.peak", "memory.max_usage_in_bytes"):
             with suppress(OSError, ValueError):
                 return int((self.folder / name).read_text("ascii"))
@@ -34,7 +34,7 @@ class ControlGroup:
 
     @property
     def entering(self) -> list[str]:
-        """The beginning of a command that runs the program named after it inside the group."""
+        """Prefix of a command line that runs the rest of it inside the group."""
         return [sys.executable, "-c", _ENTER, str(self.folder / "cgroup.procs")]
 
 
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str], group: ControlGroup | None) -> subprocess.Comp
 
 @contextmanager
 def limited(limit: int) -> Iterator[ControlGroup | None]:
-    """Make a group with this limit; yields None where this process may not make one."""
+    """Create a group with this limit; yield None if this process may not create one."""
     parent = _ROOT / "memory" if (_ROOT / "memory").is_dir() else _ROOT
     folder = parent / f"edgedec-{os.getpid()}"
     try:

@@ -1,8 +1,8 @@
 """Measures the cost of a conversation's next turn, in the same process and after a restart.
 
-The aims after a text of about 2,000 tokens: the next turn's first token takes a tenth of the time
-of reading everything again, and saving and restoring take at most half a second more than writing
-and reading the bytes.
+The goals after a context of about 2,000 tokens: the next turn's first token takes a tenth of the
+time of prefilling everything again, and saving and restoring take at most half a second longer than
+writing and reading the bytes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from edgedec.decoding.sampling import SamplingParams
 from edgedec.pipeline import GenerateOptions, Pipeline
 
 _LONG, _NEW, _REPEATS = 2000, 16, 3
-# Plainly, so that no draft length, which follows measured time, decides a near-tie.
+# Plain decoding, so that no draft length, which follows measured time, decides a near-tie.
 _OPTIONS = GenerateOptions(
     32, SamplingParams(temperature=0.8, seed=1), ignore_eos=True, draft="none"
 )
 
 
 def conversations(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
-    """Compare a next turn with reading its whole text again, and save and restore it."""
+    """Compare a next turn with prefilling its whole context again; save and restore it."""
     paths = {
         "onnx": suite.shop.bundle("int4", target=GROWN),
         "llamacpp": suite.shop.gguf("target", "q4_0", GROWN),

@@ -1,4 +1,4 @@
-"""Measures what rounding every value to fp16 changes in a CoreML program, by the interpreter."""
+"""Measures the effect of rounding every value to fp16 in a CoreML program, with the interpreter."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _TOKENS, _CONTEXT = 100, 512
 def spread(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare the shipped target with fp16 weights, values in fp16, with the reference in fp32.
 
-    Both compute with the weights that are stored. Layers are compared over the first pass, each
-    from the program's own stream and relative to what it adds, logits over 100 tokens.
+    Both compute with the stored weights. Layers are compared on the first pass, each starting from
+    the program's own stream and relative to what it adds; logits on 100 tokens.
     """
     from edgedec.export import ExportOptions, export_bundle
     from edgedec.export.checkpoint import Checkpoint

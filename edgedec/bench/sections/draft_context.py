@@ -1,4 +1,4 @@
-"""Measures drafts that see only the beginning and the end of a long text."""
+"""Measures drafts whose context window covers only the beginning and the end of a long text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONTEXTS = (AUTO, None, 2048, 512, 256, 128)
 
 
 def draft_context(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
-    """Draft four tokens a round after 2,000 tokens, of which the draft sees some."""
+    """Draft four tokens per round after 2,000 tokens, of which the draft model sees a part."""
     drafts = {
         "own vocabulary": None,
         "2,048 pieces": suite.shop.alone("onnx", "draft_bpe2048", "int4"),

@@ -1,7 +1,7 @@
 """Compares a text's own speed-up estimate with plain decoding of the same prompt.
 
 Both sides run at once with targets paced to a fixed pass time, so that other load hardly matters
-and the error of the estimate remains.
+and only the error of the estimate is measured.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ EXACT, EXACT_PLAIN, EXACT_FILLED = "exact auto", "exact plain", "exact filled"
 _REPEATS = 2
 _LONG_CHARACTERS = 3000
 _CONTEXTS, _PASSES = (32, 128, 256, 1024), 40
-# What is compared with what it would replace.
+# Pairs of a configuration and the one that it would replace.
 _INSTEAD_OF = ((EXACT_PLAIN, PLAIN), (EXACT, AUTO), (EXACT_FILLED, AUTO), (AUTO, PLAIN))
 
 
@@ -41,7 +41,7 @@ def exact(suite: Suite, recorder: Recorder) -> list[Row]:
         EXACT_PLAIN: suite.options(draft="none", row_invariant=True),
         AUTO: suite.options(row_invariant=False),
         EXACT: suite.options(row_invariant=True),
-        # If nothing else is worth drafting, the likeliest successor uses the padding.
+        # If nothing else is worth drafting, the most likely successor fills the padding.
         EXACT_FILLED: suite.options(draft="adaptive", row_invariant=True),
     }
     rows: list[Row] = []
@@ -100,7 +100,9 @@ def _lone(sessions: Mapping[str, Session], tokens: int, recorder: Recorder) -> R
 
 
 def _bundles(suite: Suite) -> list[tuple[str, Path]]:
-    """Return the pair as it ships, exported for it too (pads attention alone), and grown ones."""
+    """Return the shipped pair, also exported with ``row_invariant`` (pads attention only), and
+    grown ones.
+    """
     shop = suite.shop
     found = [
         ("shipped, blocks of 32", shop.bundle("int4", block_size=32)),

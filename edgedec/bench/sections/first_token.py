@@ -1,7 +1,7 @@
 """Measures the time from starting `edgedec generate` to the first token it prints.
 
-Each run is a process; the ways take turns, and what they read is in the page cache, since a round
-before the first one is not counted. Byte code is compiled, as where a package is installed.
+Each run is a process; commands take turns, and their files are in the page cache, since a warm-up
+round is not counted. Byte code is compiled, as in an installed package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgedec.errors import EdgedecError
 _TURNS = 10
 _PROMPT = "def copy_file(source, target):"
 LIBRARIES = "libraries imported"
-# What every text needs: nothing starts sooner.
+# Imports that every generation needs, a lower bound of the time.
 _IMPORTS = "import click, numpy, onnxruntime, tokenizers; print(1, flush=True)"
 WAYS = {
     "interpreter": ("-c", "print(1, flush=True)"),
@@ -33,7 +33,7 @@ WAYS = {
 
 
 def first_token(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure the demo pair's first token beside what its libraries take to import."""
+    """Compare the demo pair's first token with the import time of its libraries."""
     cache = suite.shop.work / "first-token-cache"
     found: dict[str, list[float]] = {way: [] for way in WAYS}
     try:
@@ -49,7 +49,7 @@ def first_token(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def _rows(found: dict[str, list[float]]) -> list[Row]:
-    """Return each way's median, and the median ratio to the libraries' import of the same turn."""
+    """Return each command's median, and its median ratio to the import time in the same turn."""
     of = {way: zip(each, found[LIBRARIES], strict=True) for way, each in found.items()}
     return [
         {
@@ -77,9 +77,9 @@ def _first_output(arguments: Sequence[str], cache: Path) -> float:
         assert process.stdout is not None
         printed = process.stdout.read(1)
         seconds = time.perf_counter() - begin
-        _, said = process.communicate()
+        _, errors = process.communicate()
     if process.returncode or not printed:
-        reason = said.decode(errors="replace").strip()[-200:]
+        reason = errors.decode(errors="replace").strip()[-200:]
         raise EdgedecError(f"{' '.join(arguments)}: {reason or 'it printed nothing'}")
     return seconds
 

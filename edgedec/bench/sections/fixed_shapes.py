@@ -1,6 +1,6 @@
 """Compares graphs of fixed shape with the dynamic graph of the same model, on the processor.
 
-Of each form: how close it is to its source, what a pass costs by its rows, and the texts it writes.
+It reports for each form its divergence from the source, pass times by rows, and its texts.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _parity(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def _texts(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Count greedy texts that are the dynamic graph's, plain and drafted."""
+    """Count greedy texts that equal the dynamic graph's, plain and drafted."""
     rows = []
     asked = GenerateOptions(_TOKENS, ignore_eos=True)
     for weights in ("fp32", "int4"):
@@ -120,7 +120,7 @@ def _same(texts: list[list[int]], others: list[list[int]]) -> int:
 def _costs(
     suite: Suite, recorder: Recorder, weights: str, preset: str | None, context: int
 ) -> list[Row]:
-    """Measure passes of each number of rows in both forms, in turn, behind 128 tokens."""
+    """Measure passes of each width in both forms, in turn, after 128 tokens."""
     bundle = _bundle(suite, weights, preset, context)
     with ExitStack() as stack:
         models: dict[str, Model] = {}
@@ -151,7 +151,7 @@ def _costs(
 def _reads(
     stack: ExitStack, models: dict[str, Model], tokens: Sequence[int]
 ) -> dict[str, list[float]]:
-    """Return seconds of reading a prompt's chunk of 128 tokens, by form."""
+    """Return the time of prefilling a chunk of 128 tokens, by form, in seconds."""
     sessions = {form: stack.enter_context(closing(m.open(256))) for form, m in models.items()}
     found: dict[str, list[float]] = {form: [] for form in models}
     for _ in range(_TURNS):

@@ -71,7 +71,7 @@ def llamacpp_loop(suite: Suite, recorder: Recorder) -> list[Row]:
     for weights in TARGETS:
         path = suite.shop.gguf("target", weights, GROWN)
         loop = bare_llamacpp.Loop(path, threads)
-        # On, as in the loop; our default, which serves verification, is off.
+        # On, as in the loop; our default, chosen for verification, is off.
         options = OpenOptions(
             plan="none", draft="none", threads=threads, max_context=1024, flash_attention=True
         )

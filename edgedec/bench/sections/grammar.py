@@ -28,7 +28,7 @@ _MASKED, _NODES = 60, 60
 
 
 def grammar(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Write JSON of random schemas plainly and with drafts, in turn; time masks."""
+    """Generate JSON of random schemas plainly and with drafts, in turn; time masks."""
     with (
         Pipeline.open("demo", suite.plain()) as plain,
         Pipeline.open("demo", suite.options()) as drafted,
@@ -42,7 +42,7 @@ def grammar(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def texts(both: tuple[Pipeline, Pipeline], schemas: int, recorder: Recorder) -> Row:
-    """Return how many texts are valid, and the speed-up over all that ended, side by side."""
+    """Return how many texts are valid, and the speed-up over those that ended."""
     import jsonschema
 
     ended, valid, seconds, tokens = [0, 0], [0, 0], [0.0, 0.0], [0, 0]
@@ -144,7 +144,7 @@ _DEEPEST = 3
 
 
 def random_schema(seed: int) -> dict[str, Any]:
-    """Return an object's schema; equal seeds give equal ones."""
+    """Return an object's schema, determined by the seed."""
     return _object(np.random.default_rng(seed), 0)
 
 

@@ -1,4 +1,4 @@
-"""Compares speculative with plain text, by weights, drafter and row invariance."""
+"""Compares speculative with plain decoding's text, by weights, drafter and row invariance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgedec.decoding.sampling import SamplingParams
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions
 
-# Size of the matrix's texts: it decodes fifty for each prompt.
+# Length of the matrix's texts, of which there are fifty per prompt.
 _MATRIX_PROMPTS = 4
 _MATRIX_TEXT = GenerateOptions(48, SamplingParams(temperature=0.8, seed=0), ignore_eos=True)
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -42,8 +42,8 @@ def identity_quantised(suite: Suite, recorder: Recorder) -> list[Row]:
 
 def near_ties(suite: Suite, recorder: Recorder) -> list[Row]:
     """Count texts of the shipped pair, as opened by default, that diverge from plain decoding."""
-    # Measured lengths depend on other load, and so do these counts; those of a fixed length of four
-    # do not.
+    # These counts depend on other load, since draft lengths follow measured time; with a fixed
+    # length of four they do not.
     return [
         _recorded(
             recorder,
@@ -79,7 +79,7 @@ def _identity(suite: Suite, recorder: Recorder, weights: str, *, invariant: bool
 
 
 def _recorded(recorder: Recorder, found: Verification, names: Row) -> Row:
-    """Return a table row; everything else goes to the record."""
+    """Return a table row; the rest is only recorded."""
     drafted = found.total("drafted_tokens")
     row: Row = {
         **names,

@@ -19,7 +19,7 @@ from edgedec.pipeline import GenerateOptions, Pipeline
 
 _ROWS = (1, 2, 4, 6, 8, 12, 17)
 _CONTEXTS = (128, 1000)
-# Kernels may take longer where a pass has another number of rows than the one before.
+# Kernels may be slower if a pass has another number of rows than the previous one.
 _ORDERS: dict[str, Sequence[Sequence[int]]] = {
     "in turn": [_ROWS],
     "as many again": [(rows,) for rows in _ROWS],
@@ -38,7 +38,7 @@ def kernels(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def _costs(suite: Suite, recorder: Recorder, weights: str, preset: str | None) -> list[Row]:
-    """Measure passes by their rows behind short and long texts, with either's kernels in turn."""
+    """Measure passes by rows after short and long contexts, with both kernels in turn."""
     bundle = suite.shop.bundle(weights, target=preset)
     about: Row = {"weights": weights, "model": preset or "as it ships"}
     with ExitStack() as stack:
@@ -83,7 +83,7 @@ def _passes(
 
 
 def _speeds(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Row]:
-    """Race plain and drafted decoding with either's kernels, interleaved."""
+    """Race plain and drafted decoding with both kernels, interleaved."""
     entrants = {
         "openvino plain": suite.on_openvino("none"),
         "openvino auto": suite.on_openvino("auto"),

@@ -1,7 +1,7 @@
-"""Measures what quantised keys and values of the target change: divergence, acceptance, pass time.
+"""Measures quantised keys and values of the target: divergence, acceptance, pass time.
 
-They change the text, so they are taken only where they are asked for: at export for ONNX (``--kv
-int8``), at load for GGUF (``--kv-type``). The draft is the same model in all ways of a runtime.
+They change the text, so they are used on request only: at export for ONNX (``--kv int8``), at load
+for GGUF (``--kv-type``). The draft is the same model in all configurations of a runtime.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from edgedec.records.load import LoadOptions
 
 _TOKENS, _ROWS, _TEXT = 2000, 32, 64
 _WIDTHS, _REPEATS = (1, 5), 15
-# The first of each runtime is what the others are compared with.
+# The first type of each runtime is the reference of the others.
 _ONNX, _GGUF = ("fp32", "int8"), ("f16", "q8_0", "q4_0")
 
 
@@ -160,7 +160,7 @@ def _timed(opened: Mapping[str, Pipeline]) -> dict[str, Row]:
 
 
 def _texts(suite: Suite, opened: Mapping[str, Pipeline], recorder: Recorder) -> dict[str, Row]:
-    """Draft four tokens a round after long prompts; count the texts that changed."""
+    """Draft four tokens per round after long prompts; count the texts that changed."""
     options = GenerateOptions(_TEXT, ignore_eos=True)
     first = next(iter(opened))
     texts: dict[str, list[Sequence[int]]] = {kind: [] for kind in opened}

@@ -1,10 +1,10 @@
-"""Compares decoding with what the machine could do at most, and says where the rest goes.
+"""Compares decoding with the machine's limit (the roofline), and breaks down the rest of the time.
 
 A target's pass over n rows takes at least ``max(weight bytes / bandwidth, n * operations / peak)``
-(the roofline: Williams, Waterman and Patterson, 2009). Both rates are measured here, beside the
-decoding: bandwidth by scalar products of vectors as long as the weights, which read and write
-nothing; the peak by the fastest products met, OpenVINO's included where it is installed. The share
-of the limit is the sum of these least times over the time of the rounds.
+(the roofline: Williams, Waterman and Patterson, 2009). Both rates are measured here, in turn with
+the decoding: bandwidth by scalar products of vectors as long as the weights, which write nothing;
+the peak by the fastest products found, including OpenVINO's if it is installed. The share of the
+limit is the sum of these least times over the time of the rounds.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from edgedec.pipeline import GenerateOptions, Generation, Pipeline
 
 _TOKENS = 128
 _TURNS = 7
-# Passes of these widths are taken apart, each after as much context as a text has halfway.
+# Widths of the passes that are broken down, at the context of a text's middle.
 _WIDTHS, _CONTEXT, _PASSES = (1, 4, 8), 100, 20
-# Rows and columns of a product whose arithmetic hides its reading.
+# Rows and columns of a compute-bound product.
 _SIDE, _CHUNK = 2048, 256
 _ATTENTION, _PRODUCT = "GroupQueryAttention", "MatMulNBits"
-# OpenVINO reads prompts by passes of so many rows.
+# Rows of OpenVINO's prefill passes.
 _WIDEST = 64
 _ON_OPENVINO = {"none": "plain on OpenVINO", "auto": "auto on OpenVINO"}
 _KINDS = ("layers", "head", "attention", "other")
@@ -48,11 +48,11 @@ _KINDS = ("layers", "head", "attention", "other")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What it can do at most.
+    """Limits of the machine.
 
     Attributes:
-        bandwidth: bytes per second that all threads read.
-        peak: operations per second of products.
+        bandwidth: bytes per second that all threads read together.
+        peak: operations per second of matrix products.
 
     """
 
@@ -62,7 +62,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a target's pass must do: bytes it reads, and operations for each row."""
+    """Minimal work of a target's pass: bytes to read, and operations per row."""
 
     weight_bytes: int
     operations: float
@@ -86,7 +86,7 @@ def limits(suite: Suite, recorder: Recorder) -> list[Row]:
         work = _work(checkpoint, pipelines["plain"].target.info.weight_bytes)
         rates, texts = [], []
         for name, prompt in suite.code():
-            # Beside each prompt: the machine's own speed changes.
+            # Measured with each prompt, since the machine's speed drifts.
             rates.append(bandwidth(work.weight_bytes, threads))
             for way, pipeline in pipelines.items():
                 found = pipeline.generate(prompt, options)
@@ -118,7 +118,7 @@ def bandwidth(size: int, threads: int) -> float:
 def peak(target: Path, threads: int, operations: float) -> float:
     """Return the operations per second of the fastest products: BLAS's, or the target's own.
 
-    Those of the target are in int8 and take the whole of a prompt's chunk; BLAS's are in float32.
+    The target's are in int8, over a whole prefill chunk; BLAS's are in float32.
     """
     square = np.ones((_SIDE, _SIDE), np.float32)
     with threadpool_limits(threads):
@@ -129,7 +129,7 @@ def peak(target: Path, threads: int, operations: float) -> float:
 
 
 def _reached(pipeline: Pipeline, operations: float) -> float:
-    """Return the operations per second of a target's passes over a part of a prompt, at most."""
+    """Return the largest operations per second of a target's prefill passes."""
     tokens = heldout_tokens(pipeline.tokenizer, _CONTEXT + _WIDEST)
     with closing(pipeline.target.open(len(tokens))) as session:
         seconds = pass_times({"target": session}, tokens, _CONTEXT, (_WIDEST,), _TURNS)
@@ -142,7 +142,7 @@ def _work(checkpoint: Path, weight_bytes: int) -> Work:
 
     file = SafetensorsFile(checkpoint / "model.safetensors")
     shapes = [file.shape(name) for name in file.names]
-    # The embedding is the head's matrix, too.
+    # The embedding is also the head's matrix.
     return Work(weight_bytes, 2.0 * sum(prod(shape) for shape in shapes if len(shape) == 2))
 
 
@@ -158,7 +158,7 @@ def _times(found: Generation) -> Row:
 
 
 def _share(way: str, texts: list[Row], work: Work, machine: Machine) -> Row:
-    """Return one way's share of the limit, and the shares of its time outside the target."""
+    """Return one configuration's share of the limit, and the shares of time outside the target."""
     chosen = [text for text in texts if text["way"] == way]
 
     def least_s(text: Row) -> float:
@@ -175,14 +175,14 @@ def _share(way: str, texts: list[Row], work: Work, machine: Machine) -> Row:
 
 
 def _pass(target: Path, width: int, threads: int, work: Work, machine: Machine) -> Row:
-    """Return where a pass's time goes, by the runtime's own profile of each operator."""
+    """Return a breakdown of a pass's time, from the runtime's own profile of each operator."""
     seconds, spent = _profiled(target, width, threads)
     layers = spent["layers"]
     return {
         "of": f"pass over {width} rows",
         "share_of_limit": work.least_s(width, machine) / seconds,
         "pass_s": seconds,
-        # Products read the weights, so theirs is the only time that the limit counts.
+        # Products read the weights, so the limit applies to their time only.
         "products_of_layers": layers / seconds,
         "product_of_head": spent["head"] / seconds,
         "attention": spent["attention"] / seconds,

@@ -1,7 +1,7 @@
-"""Measures loading: its time and memory with and without what edgedec keeps for a model.
+"""Measures loading: its time and memory with and without edgedec's cached files for a model.
 
-Each load is a process. The ways of loading alternate, and the files are in the page cache, since
-each has been read before; only ratios within one round are meaningful.
+Each load is a process. Configurations alternate, and the files are in the page cache, since each
+has been read before; only ratios within one round are meaningful.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def loading(suite: Suite, recorder: Recorder) -> list[Row]:
                 recorder.add(kind="run", way=way, turn=turn, **found)
                 runs[way].append(found)
         if len({found["logits"] for some in runs.values() for found in some}) != 1:
-            raise EdgedecError("the logits of these loads are not the same bits")
+            raise EdgedecError("the logits of these loads are not bitwise equal")
         rows = [_row(way, runs[way], _load(bundle, caches[way], 2), recorder) for way in WAYS]
     return recorder.table(rows)
 
 
 @contextmanager
 def _caches(folder: Path, bundle: Path, recorder: Recorder) -> Iterator[dict[str, Path]]:
-    """Give each way a cache of its own, removed afterwards; the last one has packed weights."""
+    """Create a cache for each configuration, removed afterwards; the last has packed weights."""
     shutil.rmtree(folder, ignore_errors=True)
     caches = {way: folder / str(at) for at, way in enumerate(WAYS)}
     try:
@@ -68,7 +68,7 @@ def _caches(folder: Path, bundle: Path, recorder: Recorder) -> Iterator[dict[str
 
 
 def _row(way: str, alone: list[Row], both: list[Row], recorder: Recorder) -> Row:
-    """Return medians of the loads, and what each of two processes holds while the other does."""
+    """Return medians of the loads, and the memory of two processes that run at the same time."""
     for found in both:
         recorder.add(kind="run of two", way=way, **found)
 
@@ -91,7 +91,7 @@ def _environment(cache: Path) -> dict[str, str]:
 
 
 def _load(bundle: Path, cache: Path, count: int) -> list[Row]:
-    """Load a bundle's target in so many processes, and return what each holds when all have."""
+    """Load a bundle's target in several processes; return each one's memory when all are loaded."""
     from edgedec.models.demo import BUNDLE
 
     command = [sys.executable, "-m", "edgedec.bench.sections._loading_child"]

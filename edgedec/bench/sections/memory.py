@@ -1,9 +1,9 @@
-"""Measures whether ``--memory`` is held, and whether the account is right.
+"""Measures whether ``--memory`` is respected, and whether the memory model is accurate.
 
-Each run is a process that reads 4,000 tokens and writes 2,000 with drafted trees: first with more
-memory than it can use, then with less than that took, then with other work of the same process that
-takes memory in the middle half of the text. Limited runs are in a control group of the limit and 3%
-more where one can be made, in which a process that takes more is killed.
+Each run is a process that reads 4,000 tokens and generates 2,000 with drafted trees: first with
+more memory than it can use, then with less than that run used, then with ballast that the same
+process allocates in the middle half of the text. Limited runs are in a control group with 3% more
+than the limit, if one can be created, in which a process that exceeds it is killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edgedec.pipeline import GenerateOptions, Pipeline
 
 _TOLERANCE = 1.03
 PLENTY = 16_000_000_000
-# Of the memory that a run without a limit took.
+# Share of the memory that a run without a limit used, and bytes of ballast.
 _LESS, _BALLAST = 0.95, 12_000_000
 
 
@@ -44,7 +44,7 @@ class Pair:
 
 
 def memory_held(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
-    """Decode within memory limits, on both runtimes, and compare peaks with limit and account."""
+    """Decode within memory limits on both runtimes; compare peaks with the limit and the model."""
     shop = suite.shop
     pairs = [
         Pair("onnx", shop.bundle("int4")),
@@ -54,12 +54,12 @@ def memory_held(suite: Suite, recorder: Recorder) -> list[dict[str, Any]]:
 
 
 def measure(pair: Pair, recorder: Recorder, threads: int | None) -> list[dict[str, Any]]:
-    """Measure one pair: with plenty, with less, and with ballast."""
+    """Measure one pair: with ample memory, with less, and with ballast."""
     plenty = run(pair, threads, PLENTY)
     rows = [_row(recorder, pair, "plenty", plenty)]
     less = int(_LESS * plenty["peak_bytes"])
     rows.append(_row(recorder, pair, "less", run(pair, threads, less, confined=less)))
-    # As much as it may take, while something else takes a part of it.
+    # Enough memory without the ballast.
     same = max(plenty["memory"]["expected_bytes"], plenty["peak_bytes"]) + 1_000_000
     found = run(pair, threads, same, ballast=_BALLAST, confined=same)
     rows.append(_row(recorder, pair, "ballast", found))
@@ -75,15 +75,15 @@ def run(
     confined: int = 0,
     temperature: float = 0.0,
 ) -> dict[str, Any]:
-    """Decode in a process; return what it took.
+    """Decode in a process; return its memory figures.
 
     Args:
         pair: the models.
-        threads: of each.
-        memory: the limit.
-        ballast: bytes that the process takes for other things meanwhile.
-        confined: bytes of a control group, which may be 3% more; 0 makes none.
-        temperature: of sampling.
+        threads: threads of each model.
+        memory: the limit in bytes.
+        ballast: bytes that the process allocates for other purposes.
+        confined: bytes of a control group, to which 3% are added; 0 creates none.
+        temperature: sampling temperature.
 
     Raises:
         EdgedecError: the limit was refused.
@@ -96,7 +96,7 @@ def run(
         peak = None if group is None else group.peak
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
-        # The system ends a process that takes more than its group may.
+        # The system kills a process that exceeds its group's limit.
         return {"ended": done.returncode, "group_peak_bytes": peak, "granted_bytes": memory}
     found: dict[str, Any] = json.loads(lines[-1])
     if "refused" in found:
@@ -111,7 +111,7 @@ def _task(pair: Pair, threads: int | None, memory: int) -> dict[str, Any]:
         "open": {
             "draft": "adaptive",
             "draft_length": 16,
-            "draft_context": None,  # a large cache, so that there is something to give up
+            "draft_context": None,  # a large cache, so that the guard can release something
             "max_context": pair.prompt + pair.new + 20,
             "memory": memory,
             "threads": threads,
@@ -144,12 +144,12 @@ def _row(recorder: Recorder, pair: Pair, kind: str, found: dict[str, Any]) -> di
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:
-    """Decode as the task says.
+    """Decode according to the task.
 
     Args:
         task: ``path``, ``draft_model``, ``open`` (options), ``prompt_tokens``, ``new_tokens``,
-            ``temperature``, and ``ballast``: bytes that the process takes for other things in the
-            middle half of the text.
+            ``temperature``, and ``ballast``: bytes that the process allocates for other purposes
+            in the middle half of the text.
 
     """
     draft = task["draft_model"]

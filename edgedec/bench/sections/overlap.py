@@ -1,9 +1,10 @@
 """Compares overlapped with sequential drafting, on a second device and on shared cores.
 
-The pair is grown, target and draft, so that a draft's pass costs about a third of the target's. The
-baseline has all cores for both models in turn: the draft model at its best fixed length, and with
-prompt lookup if the policy decides. The second device is simulated: the shipped draft, which says
-exactly what its grown form says, paced to a third of the target's time without using the processor.
+Target and draft are grown so that a draft pass costs about a third of the target's. The baseline
+uses all cores for both models in turn: the draft model at its best fixed length, and with prompt
+lookup if the policy decides. The second device is simulated: the shipped draft, which computes
+exactly the same function as its grown form, paced to a third of the target's time without using the
+processor.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _PROMPT = "def mean(values):\n    total = 0\n    for value in values:\n"
 
 @dataclass(frozen=True, slots=True)
 class ModelAlone:
-    """A pipeline with the draft model alone; without a length its policy decides."""
+    """A pipeline that drafts with the draft model only; without a length its policy decides."""
 
     pipeline: Pipeline
     length: int | None
@@ -76,7 +77,7 @@ def overlap(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def overlap_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Repeat that at temperature 0.8 with a seed, where the text repeats itself less."""
+    """Repeat ``overlap`` at temperature 0.8 with a seed, where the text repeats itself less."""
     return _race(suite, recorder, SamplingParams(temperature=0.8, seed=0))
 
 
@@ -113,7 +114,7 @@ def _race(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Ro
 
 
 def _shared() -> dict[str, Any]:
-    """Return options by which the last core drafts and the others verify."""
+    """Return options with which the last core drafts and the others verify."""
     last = available_cores() - 1
     return {
         "schedule": OVERLAPPED,
@@ -156,10 +157,10 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
 
 
 def _slowed(pipeline: Pipeline) -> float:
-    """Return the target's pass time while the paced draft works, over that without.
+    """Return the target's pass time while the paced draft works, relative to that without.
 
-    The device uses no core, but its host thread does: the draft's logits and next tokens are
-    computed here.
+    The simulated device uses no core, but its host thread does, since the draft's logits and next
+    tokens are computed here.
     """
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(_TURNS):

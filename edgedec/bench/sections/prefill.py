@@ -1,6 +1,6 @@
-"""Compares reading a long prompt: this project's sessions, by chunk, and llama.cpp's own program.
+"""Compares the prefill of a long prompt: this project's sessions and llama.cpp's own program.
 
-``llama-bench`` is what ``make peers`` builds; without it the rows of our own sessions remain.
+``make peers`` builds ``llama-bench``; without it only our own sessions are measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GGUF = "q4_0"
 
 
 def prefill(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure the time to the first token of a 2,000-token prompt, beside llama.cpp's program."""
+    """Measure the time to the first token of a 2,000-token prompt, and llama.cpp's program's."""
     threads = suite.threads or available_cores()
     gguf = suite.shop.gguf("target", _GGUF, GROWN)
     found: dict[str, list[float]] = {}
@@ -55,7 +55,7 @@ def prefill(suite: Suite, recorder: Recorder) -> list[Row]:
 def _turn(
     sessions: dict[str, Session], tokens: list[int], work: Path, gguf: Path, threads: int
 ) -> dict[str, float]:
-    """Return the seconds of each way, in turn."""
+    """Return the seconds of each session, measured in turn."""
     seconds = {
         name: _first_token_s(session, tokens)
         for name, session in sessions.items()

@@ -24,7 +24,7 @@ from edgedec.errors import EdgedecError
 from edgedec.pipeline import GenerateOptions, Pipeline, Prompt
 
 PARALLEL, TOKENS = 4, 128
-# Tokens of the prompts and of the texts of clients that come at once.
+# Tokens of the prompts and outputs of concurrent clients.
 EQUAL = ((256, 64),) * 4
 MIXED = ((16, 32), (64, 128), (256, 64), (512, 256))
 TIMES = 12
@@ -32,7 +32,7 @@ TIMES = 12
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """When the first token of a text came, and the last, in seconds; and how many there are."""
+    """Times of the first and the last token of a response, in seconds, and its tokens."""
 
     ttft_s: float
     total_s: float
@@ -40,13 +40,13 @@ class Timed:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens of the text over all of its time."""
+        """Tokens per second over the whole response time."""
         return self.tokens / self.total_s
 
 
 def serve(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Compare one client with ``generate``; let four come at once, alike and of mixed lengths."""
-    # Speed does not depend on how weights are rounded; plainly takes a minute instead of ten.
+    """Compare one client with ``generate``, then four at once, of equal and mixed lengths."""
+    # Speed does not depend on the rounding of weights; to nearest takes a minute instead of ten.
     grown = suite.shop.bundle("int4", target=GROWN, block_size=128)
     rows = [_one_client(name, model, suite, recorder) for name, model in
             (("shipped", "demo"), ("0.5 B", grown))]  # fmt: skip
@@ -58,7 +58,7 @@ def serve(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def _one_client(name: str, model: str | Path, suite: Suite, recorder: Recorder) -> Row:
-    """Return ratios of the server to the pipeline; both write the texts in turn."""
+    """Return ratios of the server to the pipeline; both generate the texts in turn."""
     options = suite.options(parallel=PARALLEL)
     with _server(suite, model) as address, Pipeline.open(model, options) as pipeline:
         sides = {
@@ -116,11 +116,11 @@ def _at_once(
     tokens: list[int],
     recorder: Recorder,
 ) -> Row:
-    """Return how long clients that come at once wait for a first token and for the whole text.
+    """Return how long concurrent clients wait for a first token and for the whole response.
 
-    Prompts and texts of other lengths take other times even alone, so each is compared with that.
+    Times depend on the lengths of prompt and output, so each is compared with its time alone.
     """
-    starts = itertools.count(0, 7)  # so that no prompt is another one's beginning
+    starts = itertools.count(0, 7)  # so that no prompt is a prefix of another
     alone: list[list[Timed]] = []
     together: list[list[Timed]] = []
     with ThreadPoolExecutor(len(clients)) as pool:
@@ -159,7 +159,7 @@ def _at_once(
 def _ratios(
     together: list[list[Timed]], alone: list[list[Timed]], of: Callable[[Timed], float]
 ) -> list[list[float]]:
-    """Return by time and client how many times as long something took as it takes alone."""
+    """Return ratios of concurrent times to times alone, by kind of time and client."""
     return [
         [of(one) / of(own) for one, own in zip(*both, strict=True)]
         for both in zip(together, alone, strict=True)
@@ -181,7 +181,7 @@ def _generated(pipeline: Pipeline, prompt: Prompt, most: int) -> Timed:
 
 
 def _asked(address: str, prompt: list[int], most: int) -> Timed:
-    """Ask a server for a streamed text."""
+    """Request a streamed response from a server."""
     body = json.dumps(
         {
             "model": "bench",
@@ -212,7 +212,7 @@ def _asked(address: str, prompt: list[int], most: int) -> Timed:
 
 @contextmanager
 def _server(suite: Suite, model: str | Path) -> Iterator[str]:
-    """Run a server process; gives its host and port."""
+    """Run a server process; yield its host and port."""
     command = [sys.executable, "-m", "edgedec", "serve", str(model), "--port", "0"]
     command += ["--plan", "none", "--parallel", str(PARALLEL), "--name", "bench"]
     command += [] if suite.threads is None else ["--threads", str(suite.threads)]

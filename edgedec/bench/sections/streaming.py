@@ -1,9 +1,9 @@
 """Measures a target larger than memory: paged by the system, streamed, and with drafts.
 
 Each run is a process in a control group of its own, whose memory holds the process and a share of
-the packed weights; all files are cold. The system's paging is that of weights which are packed and
-mapped, as ``edgedec prepare`` leaves them. All ways are row-invariant, so that all texts must be
-the same.
+the packed weights; all files are cold. The baseline is the system's paging of packed, mapped
+weights, as written by ``edgedec prepare``. All runs are row-invariant, so that all texts must be
+equal.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from edgedec.runtimes.onnx.streaming.opening import block_sizes
 from edgedec.runtimes.onnx.streaming.prepared import prepared
 
 SHARES = (0.6, 0.35)
-# Block sizes: the larger one is rounded plainly, since calibrating it takes six minutes.
+# Block sizes; the larger model is rounded to nearest, since calibrating it takes six minutes.
 _TARGETS = {GROWN: None, LARGER: 128}
 MOST_PROMPTS = 3
 _PLAIN_TOKENS, TOKENS = 12, 96
-# Programs and libraries, and what reading a prompt takes for a moment: about the least, found by
-# trying, with which the system ends no run.
+# Programs, libraries and the temporary memory of prefill: about the smallest amount with which the
+# system kills no run, found by trial.
 _PROGRAMS = {GROWN: 128 << 20, LARGER: 192 << 20}
 # The same for llama.cpp, which reads a prompt in less memory.
 _MAPPED_PROGRAMS = 32 << 20
@@ -94,7 +94,7 @@ def streaming_gguf(suite: Suite, recorder: Recorder) -> list[Row]:
         for name, one in (("paged", plain), ("paged, drafts", drafted)):
             of_plain = plain["tpot_s"] / one["tpot_s"]
             rows.append({"way": name, "share": share, "of_plain": of_plain, **_paged(one, texts)})
-        # Mapped files that are repacked are a copy in the process's own memory.
+        # Repacked weights are a copy in the process's own memory.
         try:
             repacked.run("paged, repacked", limit, None, draft=PLAIN)
         except InputError as error:
@@ -115,13 +115,13 @@ def _paged(found: dict[str, Any], texts: list[list[int]]) -> Row:
 
 
 def _same(texts: list[list[int]], others: list[list[int]]) -> int:
-    """Return how many texts begin as the others, as far as both go."""
+    """Return how many texts agree with the others up to the shorter length."""
     both = zip(texts, others, strict=True)
     return sum(all(a == b for a, b in zip(*pair, strict=False)) for pair in both)
 
 
 class Runs:
-    """Runs of one pair, whose ``files`` are cold at the beginning of each."""
+    """Runs of one pair, whose ``files`` are cold at the start of each."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Runs:
         self._files, self._options = files, {**options, "threads": suite.threads}
 
     def run(self, name: str, limit: int | None, held: int | None, *, draft: str) -> dict[str, Any]:
-        """Decode in a process of its own; ``held`` bytes of weights are in memory at once."""
+        """Decode in a process of its own, with ``held`` bytes of weights in memory at once."""
         cool(self._files)
         options = {**self._options, "draft": draft}
         if draft == PLAIN:
@@ -168,9 +168,9 @@ class Storage:
     """An exported pair whose target is streamed.
 
     Attributes:
-        runs: of this pair, row-invariant.
+        runs: row-invariant runs of this pair.
         packed: bytes of the target's packed weights.
-        process: bytes that the process needs beside the weights.
+        process: bytes that the process needs in addition to the weights.
 
     """
 
@@ -197,13 +197,13 @@ class Storage:
         return cls(runs, packed, needed["anonymous_bytes"] - packed // 2 + _PROGRAMS[preset])
 
     def limit(self, share: float) -> tuple[int, int]:
-        """Return the bytes of all memory, and of weights in it, for this share of the weights."""
+        """Return the bytes of all memory, and of weights in it, for a share of the weights."""
         held = int(share * self.packed)
         return self.process + held, held
 
 
 def cool(files: Sequence[Path]) -> None:
-    """Drop files' pages from the page cache."""
+    """Drop the files' pages from the page cache."""
     for file in files:
         with file.open("rb") as stream:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -236,7 +236,7 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_bytes() -> int:
-    """Return what this process has caused to be read from the disk."""
+    """Return the bytes that this process has read from the disk."""
     return int(Path("/proc/self/io").read_text("ascii").split("\nread_bytes: ")[1].split()[0])
 
 

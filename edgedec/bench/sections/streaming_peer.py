@@ -1,8 +1,8 @@
 """Races a streamed target with drafts against llama.cpp's speculation over mapped weights.
 
-Both have the same pair, prompts and limit of memory, in a control group of their own, and cold
-files. llama.cpp maps its weights and leaves them as the file has them: those that it reorders are a
-copy in memory, for which such a limit has no room.
+Both have the same pair, prompts and memory limit, in control groups of their own, and cold files.
+llama.cpp maps its weights without repacking: repacked weights would be a copy in memory, for which
+such a limit has no room.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.hardware.device import available_cores
 from edgedec.models.demo.heldout import heldout_prompts
 
-# The kind that drafts as ours does, at lengths for cheap passes and for dear ones, and a draft
-# model alone.
+# The kind that drafts like ours, at lengths for cheap and for expensive passes, and a draft model
+# only.
 _WAYS = (("draft+ngram", 4), ("draft+ngram", 8), ("draft+ngram", 16), ("draft", 8))
 _LIMIT_S = 300.0
 
@@ -52,7 +52,7 @@ def streaming_peer(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 class _Peer:
-    """llama.cpp's program, where ``make peers`` builds it, and the pair in its format."""
+    """llama.cpp's program, built by ``make peers``, and the pair in its format."""
 
     def __init__(self, suite: Suite) -> None:
         try:

@@ -1,1 +1,1 @@
-"""``edgedec verify``: compares speculative with plain texts, and explains differences."""
+"""``edgedec verify``: compares speculative with plain decoding, and explains differences."""

@@ -1,7 +1,7 @@
 """Cases of ``edgedec verify --matrix``: the sampling options that it compares texts under.
 
 Events that must occur in a text (a stop string, an end-of-text token, a bias that has an effect)
-are chosen from what plain decoding wrote.
+are chosen from plain decoding's texts.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _HALVINGS = 30
 class NearTies:
     """Computes how large a change of logits is needed to explain another token.
 
-    The model is opened as plain decoding opens it, which wrote a text after each prompt.
+    The model is opened as for plain decoding, which has generated a text after each prompt.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class NearTies:
             prompt: the prompt's token ids.
             text: the tokens between the prompt and the two that differ.
             tokens: the choices of plain decoding and of the other side.
-            constraint: of the text, at its beginning, where it stays; what it refuses is never
-                chosen, however likely.
+            constraint: of the text, in its initial state, which is not changed; tokens that it
+                refuses are never chosen.
 
         Returns:
             Logits; None if decoding the text again does not choose the first of them, or no change
@@ -122,7 +122,7 @@ class NearTies:
 
 
 def _smallest(explains: Callable[[float], bool]) -> float | None:
-    """Return the smallest change that explains, to a relative 1e-9; None if none does."""
+    """Return the smallest explaining change, to a relative 1e-9; None if there is none."""
     enough = 1e-6
     while not explains(enough):
         enough *= 2
@@ -156,7 +156,7 @@ def _changed(row: FloatArray, tokens: tuple[int, int], change: float) -> Iterato
 
 
 def _drawn(sampler: Sampler, row: FloatArray) -> int:
-    """Return what plain decoding chooses by this row."""
+    """Return the token that plain decoding chooses from this row."""
     best = np.array([[int(row.argmax())]])
     scored = Pass(0, best, row[best[0]][None], row[None])
     return sampler.rows(scored, TokenTree.chain([sampler.history[-1]]), Purpose.TARGET).draw(0)
@@ -210,7 +210,7 @@ def replay(model: Model, prompt: Sequence[int], text: Sequence[int], width: int)
 def width_changes(
     model: Model, prompt: Sequence[int], text: Sequence[int], last: BoolArray | None = None
 ) -> WidthChanges:
-    """Return what passes of several rows change in a text.
+    """Return how logits of a text change in passes of several rows.
 
     ``last`` ``[vocab]`` are the tokens that may be candidates for the last place; None is all.
     """
@@ -218,7 +218,7 @@ def width_changes(
     best = np.argsort(-single, axis=1, kind="stable")[:, :CANDIDATES]
     if last is not None:
         ranked = np.argsort(-np.where(last, single[-1], -np.inf), kind="stable")
-        # Where fewer are allowed, the best one stands in and changes nothing.
+        # If fewer are allowed, the best one takes their place, which changes nothing.
         best[-1] = np.where(last[ranked[:CANDIDATES]], ranked[:CANDIDATES], ranked[0])
     named = np.column_stack([best, np.asarray(text)])
     gaps, logprobs = _gaps(single, best), _logprobs(single, named)

@@ -19,11 +19,11 @@ class FirstDifference:
 
     Attributes:
         case: the text's options: ``greedy``, ``sampled`` or a case of the matrix.
-        way: how the other side drafted and accepted.
-        prompt: its name.
+        way: name of the other side's configuration.
+        prompt: name of the prompt.
         what: ``tokens``, ``text``, ``finish_reason``, ``logprobs``, or ``ending`` if plain decoding
             itself did not end as it must.
-        position: tokens before it.
+        position: number of tokens before it.
         plain, speculative: the two sides' values there: a token id, None if that text had ended; a
             log-probability; a finish reason.
         gap: the distance of the two. For tokens, the smallest change of gaps between logits that
@@ -47,7 +47,7 @@ class FirstDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DecodedRequest:
     """A decoded request.
 
     Attributes:
@@ -55,7 +55,7 @@ class Asked:
         number: the prompt's index.
         tokens: the prompt's token ids.
         params: sampling parameters.
-        constraint: of the text, at its beginning, where it stays; None allows all.
+        constraint: of the text, in its initial state, which is not changed; None allows all.
 
     """
 
@@ -76,9 +76,9 @@ def same(plain: Generation, other: Generation) -> bool:
 
 
 def divergence(
-    asked: Asked, plain: Generation, other: Generation, ties: NearTies
+    asked: DecodedRequest, plain: Generation, other: Generation, ties: NearTies
 ) -> FirstDifference | None:
-    """Return the first relevant difference; None if log-probabilities differ by rounding alone."""
+    """Return the first relevant difference; None if log-probabilities differ only by rounding."""
 
     def found(
         what: str, position: int, one: object, two: object, **more: object
@@ -116,11 +116,11 @@ def divergence(
 
 
 def _compared(event: Emission) -> tuple[object, ...]:
-    """Return all of a token except the drafter that proposed it."""
+    """Return all fields of a token except the drafter that proposed it."""
     return event.token, event.text, event.logprob, event.top_logprobs
 
 
-def _bounds(asked: Asked, plain: Generation, ties: NearTies) -> Sequence[float]:
+def _bounds(asked: DecodedRequest, plain: Generation, ties: NearTies) -> Sequence[float]:
     """Return how far log-probabilities may differ at each token; measured only if needed."""
     if all(event.logprob is None for event in plain.events):
         return [0.0] * len(plain.events)

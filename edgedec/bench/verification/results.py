@@ -16,11 +16,11 @@ COUNTS = ("texts", "identical", "near_ties", "differ", "drafted_tokens", "accept
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to draft and accept.
+    """A configuration to compare with plain decoding.
 
     Attributes:
         name: for tables.
-        options: how the pipeline is opened.
+        options: options that open the pipeline.
         cases: names of the cases it runs; None is all.
         texts: the texts it runs, as case and index of the prompt; None is all of these cases.
 
@@ -34,7 +34,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRow:
-    """The result of one case decoded in one way.
+    """The result of one case in one configuration.
 
     Attributes:
         way, case: their names.
@@ -57,7 +57,7 @@ class VerificationRow:
     accepted_tokens: int
 
     def plus(self, other: VerificationRow) -> VerificationRow:
-        """Return the sum of two rows of one way and case."""
+        """Return the sum of two rows of one configuration and case."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
         return dataclasses.replace(self, **sums)
 
@@ -67,11 +67,11 @@ class Verification:
     """The result of a verification.
 
     Attributes:
-        rows: one for each way and case.
-        tokens: tokens of the plain texts.
-        plan: of the speculative side; of the first way if there are several.
+        rows: one for each configuration and case.
+        tokens: number of tokens of the plain texts.
+        plan: plan of the speculative side; of the first configuration if there are several.
         divergences: one for each pair that differs.
-        notes: what was left out or shows nothing, one line each.
+        notes: what was left out or had no effect, one line each.
 
     """
 
@@ -113,7 +113,7 @@ class Verification:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Verification:
-        """Return what ``to_json`` was given."""
+        """Return the verification that ``to_json`` wrote."""
         rows = [VerificationRow(**row) for row in raw["rows"]]
         divergences = [FirstDifference(**one) for one in raw["divergences"]]
         return cls(rows, raw["tokens"], raw["plan"], divergences, list(raw["notes"]))

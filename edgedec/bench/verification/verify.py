@@ -1,4 +1,4 @@
-"""Compares the text of speculative with that of plain decoding on this machine.
+"""Compares the text of speculative decoding with that of plain decoding on this machine.
 
 Both sides decode the same prompts, and tokens, text, finish reason and log-probabilities are
 compared (with a seed, the Gumbel coupling guarantees the same text when sampling as well). Where
@@ -17,7 +17,7 @@ from edgedec._support.model_path import is_gguf
 from edgedec.bench.compare import OnProgress, Progress
 from edgedec.bench.verification.cases import GREEDY, Case, alike
 from edgedec.bench.verification.near_ties import NearTies
-from edgedec.bench.verification.outcomes import Asked, FirstDifference, divergence, same
+from edgedec.bench.verification.outcomes import DecodedRequest, FirstDifference, divergence, same
 from edgedec.bench.verification.results import Verification, VerificationRow
 from edgedec.bundle import Bundle
 from edgedec.decoding import drafting
@@ -50,9 +50,9 @@ def verify(
         asked: the second text of each prompt; the first is the same without its temperature,
             filters, penalties and bias, and the only one if ``asked`` has none of them.
             Default: 128 tokens at temperature 0.8, seed 0.
-        options: of the speculative side; the plain side differs in the drafter alone.
+        options: options of the speculative side; the plain side differs only in the drafter.
         on_text: called with texts done and texts to do.
-        plain: stores the plain texts for a next call that differs in the drafter alone.
+        plain: stores the plain texts for another call that differs only in the drafter.
 
     Raises:
         InputError: no prompts, or options that draft nothing or guarantee no text.
@@ -85,8 +85,8 @@ def verify(
 def plainly(options: OpenOptions) -> OpenOptions:
     """Return the options of the plain side of a comparison: only the drafter differs.
 
-    A drafter that needs branches opens a bundle without row invariance unless it is asked for, so
-    plain decoding does, too.
+    A drafter that needs branches opens a bundle without row invariance unless that is requested, so
+    plain decoding does as well.
     """
     trees = options.row_invariant is None and drafting.info(options.draft).needs_branches
     return replace(options, draft=PLAIN, row_invariant=False if trees else options.row_invariant)
@@ -101,7 +101,7 @@ def decode(
 ) -> Texts:
     """Decode every prompt of these cases, or only these texts of them.
 
-    Each prompt is read from its first token on: what was kept of another text had been computed in
+    Each prompt is prefilled from its first token: tokens cached from another text were computed in
     passes of other widths, which the search for near-ties does not repeat.
     """
     texts: Texts = {}
@@ -127,7 +127,7 @@ def divergences(
         bundle, options: opened once more, to decode plainly, if something differs.
         prompts: (name, prompt) pairs.
         cases: their names and options.
-        texts: the plain ones, and the others by way.
+        texts: the plain ones, and the others by configuration.
 
     """
     plain, drafted = texts
@@ -152,7 +152,7 @@ def divergences(
             names = case.name, way, prompts[number][0]
             grammar = options_.constraint
             constraint = None if grammar is None else pipeline.grammars.constraint(grammar)
-            asked = Asked(*names, number, encoded[number], options_.sampling, constraint)
+            asked = DecodedRequest(*names, number, encoded[number], options_.sampling, constraint)
             key = case.name, number
             one = divergence(asked, plain[key], drafted[way][key], ties)
             found += [] if one is None else [one]
@@ -202,7 +202,7 @@ def check(
     if options.draft == PLAIN:
         raise InputError("--draft none is what verify compares with: choose another drafter")
     accept = rule(options.accept or GumbelCoupling.name)
-    # A lossy rule is allowed: how many texts it changes is a fair question.
+    # A lossy rule is allowed, to count how many texts it changes.
     if accept.lossless and not isinstance(accept, GumbelCoupling):
         raise InputError(
             f"verify compares texts, and --accept {accept.name} promises their distribution "

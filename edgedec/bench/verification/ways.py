@@ -1,4 +1,4 @@
-"""Compares ways of drafting and accepting with the plain texts of the same prompts."""
+"""Compares drafters, rules and schedules with the plain texts of the same prompts."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Comparable:
 
 
 def alike_for_all(plain: Pipeline, options: OpenOptions) -> OpenOptions:
-    """Return options by which every drafter opens the target as plain decoding did.
+    """Return options with which every drafter opens the target as plain decoding did.
 
-    One that needs branches would open without row invariance where it was not asked for.
+    A drafter that needs branches would otherwise open it without row invariance.
     """
     return replace(options, row_invariant=True) if plain.plan["row_invariant"] else options
 
@@ -71,12 +71,12 @@ def with_length(options: OpenOptions) -> OpenOptions:
 
 
 def compared(given: Comparable, ways: Sequence[Way], progress: Progress) -> Verification:
-    """Decode each way's texts and compare them with the plain ones.
+    """Decode each configuration's texts and compare them with the plain ones.
 
-    A way that the pair does not support is left out with a note, unless it is the first.
+    A configuration that the pair does not support is left out with a note, unless it is the first.
 
     Raises:
-        InputError, RuntimeUnavailable: the first way cannot be opened.
+        InputError, RuntimeUnavailable: the first configuration cannot be opened.
 
     """
     progress.expect(sum(_count(way, given) for way in ways))
@@ -96,7 +96,7 @@ def compared(given: Comparable, ways: Sequence[Way], progress: Progress) -> Veri
 def _decoded(
     given: Comparable, ways: Sequence[Way], progress: Progress
 ) -> tuple[Mapping[str, Texts], dict[str, Any], list[str]]:
-    """Return texts by way, the first way's plan, and notes on those left out."""
+    """Return texts by configuration, the first one's plan, and notes on those left out."""
     drafted: dict[str, Texts] = {}
     plan: dict[str, Any] = {}
     notes: list[str] = []
@@ -125,7 +125,7 @@ def _count(way: Way, given: Comparable) -> int:
 
 
 def _idle(rows: Sequence[VerificationRow]) -> list[str]:
-    """Return notes on ways in which nothing was drafted."""
+    """Return notes on configurations in which nothing was drafted."""
     ways = dict.fromkeys(one.way for one in rows)
     return [
         f"{way}: nothing was drafted, so nothing was compared"

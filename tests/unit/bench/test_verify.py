@@ -10,7 +10,7 @@ import pytest
 from edgedec.bench.compare import Progress
 from edgedec.bench.verification.cases import alike
 from edgedec.bench.verification.near_ties import NearTies, replay, width_changes
-from edgedec.bench.verification.outcomes import Asked, FirstDifference, divergence, same
+from edgedec.bench.verification.outcomes import DecodedRequest, FirstDifference, divergence, same
 from edgedec.bench.verification.results import Verification, VerificationRow
 from edgedec.bench.verification.verify import decode as verified
 from edgedec.bench.verification.verify import verify
@@ -89,7 +89,7 @@ class Setting:
         greedy = [self.plain["greedy", n] for n in range(count)]
         ties = NearTies(self.model, PROMPTS[:count], greedy)
         params = self.params[mode]
-        asked = Asked(mode, "way", f"p{number}", number, PROMPTS[number], params)
+        asked = DecodedRequest(mode, "way", f"p{number}", number, PROMPTS[number], params)
         plain = self.plain[mode, number]
         return divergence(asked, generation(plain), generation(other), ties)
 
@@ -330,7 +330,7 @@ def test_logprobs_are_compared_number_by_number(
     setting: Setting, change: float, fails: bool
 ) -> None:
     ties = NearTies(setting.model, PROMPTS, [setting.plain["greedy", n] for n in range(3)])
-    asked = Asked("logprobs", "way", "p0", 0, PROMPTS[0], SamplingParams())
+    asked = DecodedRequest("logprobs", "way", "p0", 0, PROMPTS[0], SamplingParams())
     plain = scored([1, 2], *ROWS)
     own, best = ROWS[1]
     variants = [
@@ -354,7 +354,7 @@ def test_what_is_not_in_the_tokens_is_compared(
     setting: Setting, change: dict[str, str], what: str
 ) -> None:
     ties = NearTies(setting.model, PROMPTS, [setting.plain["greedy", n] for n in range(3)])
-    asked = Asked("stop", "way", "p0", 0, PROMPTS[0], SamplingParams())
+    asked = DecodedRequest("stop", "way", "p0", 0, PROMPTS[0], SamplingParams())
     plain = generation([1, 2])
     assert not same(plain, replace(plain, **change))
     found = divergence(asked, plain, replace(plain, **change), ties)
