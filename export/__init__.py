@@ -22,14 +22,14 @@ __all__ = [
 
 
 def export_bundle(options: ExportOptions, progress: Progress | None = None) -> ExportReport:
-    """Write a bundle. It appears at ``options.out`` when it is complete, or not at all.
+    """Write a bundle; ``options.out`` is created only when the bundle is complete.
 
     Args:
         options: what to export and how.
         progress: called as ``progress(stage, done, total)`` while work goes on.
 
     Raises:
-        InputError: an option that makes no sense, or ``out`` exists.
+        InputError: an invalid option, or ``out`` exists.
         ExportError: see its subclasses in ``edgedec.errors``; also when the disk is full.
         RuntimeUnavailable: the extra ``export`` is not installed.
 
@@ -40,7 +40,7 @@ def export_bundle(options: ExportOptions, progress: Progress | None = None) -> E
 
 
 def source_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint that decide what is exported from it, by name.
+    """Return the files of a checkpoint that an export depends on, sorted by name.
 
     Raises:
         ExportError: the folder is not a checkpoint that can be exported.
@@ -57,7 +57,7 @@ def source_files(folder: Path) -> list[Path]:
 
 @contextmanager
 def explained_imports() -> Iterator[None]:
-    """Say how to install a package that the exporter lacks; hold Ctrl-C back until all is there."""
+    """Explain how to install a missing package; hold back Ctrl-C until everything is imported."""
     try:
         with held_back():
             yield

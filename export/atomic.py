@@ -1,4 +1,4 @@
-"""A folder that appears complete or not at all."""
+"""Writes a folder atomically: it appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOLDERS = ("target/", "draft/", "tokenizer/", "draft-tokenizer/")
 
 
 def check_free(out: Path, *, overwrite: bool) -> None:
-    """Refuse an ``out`` that exists, and is not a bundle that may be replaced."""
+    """Refuse an ``out`` that exists, unless it is a bundle that may be replaced."""
     if not out.exists() and not out.is_symlink():
         return
     if not overwrite:
@@ -35,8 +35,8 @@ def check_free(out: Path, *, overwrite: bool) -> None:
 def appearing(out: Path, *, overwrite: bool) -> Iterator[Path]:
     """Yield a temporary folder next to ``out`` that replaces it if the block succeeds.
 
-    Its files are on the disk before it gets its name. Whatever ends the block early, an
-    interrupt and a full disk included, removes it. Each process has its own.
+    Its files are flushed to the disk before it is renamed. If the block ends early, even by an
+    interrupt or a full disk, it is removed. Each process has its own.
 
     Raises:
         InputError: ``out`` exists.
@@ -75,7 +75,7 @@ def _plainly(out: Path) -> Iterator[None]:
 def _put(folder: Path, out: Path, *, overwrite: bool) -> None:
     """Rename into place; a folder to replace is set aside first and restored on failure."""
     aside = None
-    # One that has only just appeared is another export's.
+    # If it has appeared since, another export wrote it.
     if overwrite and out.exists():
         aside = folder.with_suffix(".replaced")
         out.rename(aside)
@@ -94,7 +94,7 @@ def _put(folder: Path, out: Path, *, overwrite: bool) -> None:
 
 
 def _check_bundle(folder: Path) -> None:
-    """Refuse a folder that holds anything but a bundle, whole or damaged: it will be deleted."""
+    """Refuse a folder that contains anything but a bundle, even a damaged one, before deleting."""
     try:
         files = listed_files(folder)
     except BundleError:
@@ -106,7 +106,7 @@ def _check_bundle(folder: Path) -> None:
     foreign += unlisted(folder, files)
     if foreign:
         raise InputError(
-            f"{folder} also holds {one_line(foreign[0])!r}, which is not part of the bundle, so it"
+            f"{folder} also contains {one_line(foreign[0])!r}, not part of the bundle, so it"
             " is not replaced: move that away or give another --out"
         )
 

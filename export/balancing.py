@@ -1,11 +1,11 @@
 """Moves outliers from activations into weights, so that both can be rounded (SmoothQuant).
 
-In large models a few channels carry values many times those of the others, and a block of int8
-activations that holds one of them loses precision in the rest. Dividing a channel by a factor where
-it is produced (a norm's weight, a matrix's row) and multiplying the columns that consume it by the
-same factor leaves the products as they are (2211.10438, section 4). The factor's exponent is the
-one of least error when both sides of the products are rounded (AWQ, 2306.00978, section 3.2).
-Channels of a joint without outliers are not changed.
+In large models a few channels have values many times those of the others, and a block of int8
+activations that contains one of them loses precision in the rest. Dividing a channel by a factor
+where it is produced (a norm's weight, a matrix's row) and multiplying the columns that consume it
+by the same factor does not change the products (2211.10438, section 4). The factor's exponent is
+chosen for the least error when both sides of the products are rounded (AWQ, 2306.00978, section
+3.2). Channels of a joint without outliers are not changed.
 """
 
 from __future__ import annotations
@@ -148,11 +148,11 @@ def _joints(spec: DecoderSpec, layer: int) -> Iterator[Joint]:
 def _factors(
     joint: Joint, tensors: TensorReader, x: FloatArray, bits: int, block_size: int
 ) -> FloatArray | None:
-    """Return the factor of each produced channel, ``[channels]``; None leaves the joint as it is.
+    """Return the factor of each produced channel, ``[channels]``, or None to leave the joint alone.
 
     ``x`` ``[n, columns]`` are inputs of the consumers. The candidates include the exponent 0, which
-    changes nothing: a joint is left as it is if its channels have no outliers, or if no other
-    exponent lowers the error.
+    changes nothing: a joint is unchanged if its channels have no outliers, or if no other exponent
+    reduces the error.
     """
     sizes = joint.by_producer(np.sqrt(np.square(x).mean(axis=0)))
     median = np.median(sizes)

@@ -36,7 +36,7 @@ _PARITY_LEAST = 32
 def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
     """See ``edgedec.export.export_bundle``."""
     start = perf_counter()
-    keep_heap_small()  # layers come and go by hundreds of megabytes
+    keep_heap_small()  # layers of hundreds of megabytes are allocated and freed
     _check(options)
     sources = _sources(options)
     jobs = {source.role: _jobs(options, source, sources) for source in sources}
@@ -65,7 +65,7 @@ def _check(options: ExportOptions) -> None:
     if not options.formats:
         raise InputError(f"no format: expected one or more of {', '.join(formats.names())}")
     if len(set(options.formats)) < len(options.formats):
-        raise InputError(f"formats {','.join(options.formats)}: one of them is named twice")
+        raise InputError(f"formats {','.join(options.formats)}: expected each of them once")
     try:
         utf8(options.out)
     except UnicodeDecodeError:  # ONNX Runtime opens no other paths
@@ -74,7 +74,7 @@ def _check(options: ExportOptions) -> None:
     if options.calibration not in ("self", "none"):
         raise InputError(f"--calibration {options.calibration}: expected self or none")
     if options.imatrix_text is not None and "gguf" not in options.formats:
-        raise InputError("--imatrix-text weighs the columns of a gguf: add --format gguf")
+        raise InputError("--imatrix-text is for the importance matrix of gguf: add --format gguf")
     for name in options.formats:
         formats.exporter(name).check(options)
 
@@ -123,7 +123,7 @@ def _sources(options: ExportOptions) -> list[GivenModel]:
         content = TokenizerContent(draft.path)
         differs = sources[0].content.difference(content)
         folder = "draft-tokenizer" if differs else "tokenizer"
-        note = f"tokenizer of its own, which costs acceptance: {differs}" if differs else ""
+        note = f"another tokenizer, which lowers acceptance: {differs}" if differs else ""
         sources.append(GivenModel("draft", draft, content, folder, note))
     for source in sources:
         rows = source.checkpoint.spec.vocab_size
@@ -142,7 +142,7 @@ def _open(options: ExportOptions, path: Path) -> Checkpoint:
     except UnsupportedArchitecture as error:
         if outline is not None:
             raise
-        raise UnsupportedArchitecture(f"{error}; --exporter optimum may know it") from None
+        raise UnsupportedArchitecture(f"{error}; --exporter optimum may support it") from None
 
 
 def _jobs(options: ExportOptions, source: GivenModel, sources: list[GivenModel]) -> list[ExportJob]:
@@ -150,7 +150,7 @@ def _jobs(options: ExportOptions, source: GivenModel, sources: list[GivenModel])
     spec = source.checkpoint.spec.within(options.max_context)
     used = min(spec.vocab_used, source.content.vocab_size)
     spec = dataclasses.replace(spec, vocab_used=used)
-    # Model families pad their vocabularies differently; a pair's logits need the same columns.
+    # Models of one family pad their vocabularies differently; a pair's logits need equal columns.
     columns = max(
         other.checkpoint.spec.vocab_size for other in sources if other.tokenizer == source.tokenizer
     )
@@ -185,7 +185,7 @@ def _calibrate(
     folder: Path,
     progress: Progress,
 ) -> bool:
-    """Give the target's texts to jobs that are calibrated; return whether there is one."""
+    """Set the target's texts in jobs that are calibrated; return whether there are any."""
     if options.calibration == "none" and options.calibration_text is None:
         return False
     texts = None
@@ -209,7 +209,7 @@ def _calibrate(
 
 
 def sample_tokens(options: ExportOptions, tokenizer: Path) -> list[int]:
-    """Return tokens to compare on, of the user's text or the built-in one; or InputError."""
+    """Return tokens to compare on, from the user's text or the built-in one; or InputError."""
     text, name, longest = sample.TEXT, "the built-in text", _SAMPLE_TOKENS
     if options.parity_text is not None:
         name, longest = str(options.parity_text), _PARITY_TOKENS

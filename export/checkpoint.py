@@ -50,8 +50,8 @@ class Checkpoint:
 
         Args:
             path: the folder.
-            outline: gives the sizes of a decoder without a spec, whose tensors will not be
-                read; None where a spec is needed.
+            outline: returns the sizes of a decoder without a spec, whose tensors will not be
+                read; None if a spec is required.
 
         Raises:
             CheckpointError: something is missing or inconsistent, or a link leads outside.
@@ -122,8 +122,8 @@ class CheckpointTensors:
         dtypes: types of the stored matrices, as safetensors calls them.
 
     Raises:
-        CheckpointError: at once for a missing tensor or a wrong shape, and when a row that
-            is read holds a NaN or an infinity.
+        CheckpointError: immediately for a missing tensor or a wrong shape, and when a row that
+            is read contains NaN or infinity.
 
     """
 
@@ -138,12 +138,12 @@ class CheckpointTensors:
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
         values = self._canonical.rows(name, start, stop)
-        # A sum is finite only if all its terms are: one pass, no array of booleans. It may
-        # overflow where every term is finite, so only then each is looked at.
+        # A sum is finite only if all its terms are, and needs no array of booleans. It may overflow
+        # although every term is finite; only then is each term checked.
         with np.errstate(over="ignore", invalid="ignore"):
             suspicious = not math.isfinite(float(values.sum()))
         if suspicious and not np.isfinite(values).all():
-            raise CheckpointError(f"{name} holds NaN or infinite weights: nothing to export")
+            raise CheckpointError(f"{name} contains NaN or infinite weights and is not exported")
         return values
 
 
@@ -155,10 +155,10 @@ class UnreadTensors(CheckpointTensors):
         self.dtypes = frozenset()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        raise UnsupportedArchitecture(f"no spec says which tensor {name} is")
+        raise UnsupportedArchitecture(f"there is no spec for tensor {name}")
 
     def rows(self, name: str, start: int, stop: int) -> FloatArray:
-        raise UnsupportedArchitecture(f"no spec says which tensor {name} is")
+        raise UnsupportedArchitecture(f"there is no spec for tensor {name}")
 
 
 def stored_numbers(folder: Path) -> int:
@@ -188,7 +188,7 @@ class _Stored:
 
     @property
     def files(self) -> frozenset[str]:
-        """Return the names of the files that hold them."""
+        """Return the names of the files that contain them."""
         return frozenset(file.path.name for file in self._where.values())
 
     @property
@@ -255,7 +255,7 @@ def _locate(folder: Path) -> dict[str, SafetensorsFile]:
             shards[shard] = SafetensorsFile(folder / shard)
         if name not in shards[shard].names:
             raise CheckpointError(
-                f"{folder / shard} has no tensor {name}, which the index places there"
+                f"{folder / shard} has no tensor {name}, although the index lists it"
             )
         where[name] = shards[shard]
     return where

@@ -27,7 +27,7 @@ class GivenModel:
         checkpoint: its folder.
         content: its tokenizer.
         tokenizer: the bundle's folder for that tokenizer.
-        note: something that the user should know, or empty.
+        note: a note for the user, or empty.
 
     """
 
@@ -137,15 +137,15 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-# -- sizes of a decoder without a spec, for formats that need nothing else ----------------------
+# -- sizes of a decoder without a spec, for formats that need only those ------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Outline(DecoderSpec):
-    """A decoder of which only the sizes are known; asking for its tensors raises.
+    """A decoder of which only the sizes are known; its tensors raise UnsupportedArchitecture.
 
     Attributes:
-        numbers: in the checkpoint's tensors.
+        numbers: number of values in the checkpoint's tensors.
 
     """
 

@@ -23,9 +23,9 @@ class Floor:
     """The largest divergence that a format may have.
 
     Attributes:
-        kl_nats: mean Kullback-Leibler divergence of the export from its source, at most.
-        top1: share of positions where both have the same best token, at least.
-        perplexity_ratio: perplexity of the export over its source's, at most.
+        kl_nats: largest mean Kullback-Leibler divergence of the export from its source.
+        top1: smallest share of positions at which both have the same most likely token.
+        perplexity_ratio: largest ratio of the export's perplexity to its source's.
 
     """
 
@@ -50,7 +50,7 @@ FLOORS = {
     ),
     **dict.fromkeys(("q3_k_s", "q3_k_m", "q3_k_l", "q2_k"), _FEW_BITS),
 }
-# Activations in int8 lose about what weights of five bits do.
+# int8 activations lose about as much as 5-bit weights.
 _ACTIVATIONS = {"int8": _FIVE_BITS, "int16": _EIGHT_BITS}
 _FINER = {
     "int4": "--weights int8",
@@ -63,7 +63,7 @@ _FINER = {
 
 @dataclass(frozen=True, slots=True)
 class ParityFigures:
-    """Figures of a comparison; perplexities are of the text that was read.
+    """Figures of a comparison; perplexities are those of the text that was compared.
 
     Attributes:
         tokens: predictions compared.
@@ -83,9 +83,9 @@ class ParityFigures:
     def check(
         self, name: str, weights: str, kv: str = "fp32", activations: str | None = None
     ) -> None:
-        """Raise ParityError below the floor of the coarsest of the formats, naming what is short.
+        """Raise ParityError if a figure exceeds the limit of the coarsest of the formats.
 
-        ``activations`` are ``int8`` or ``int16`` where products multiply integers.
+        ``activations`` are ``int8`` or ``int16`` if products multiply integers.
         """
         floors = [
             FLOORS[weights],
@@ -118,11 +118,11 @@ def check_layer(
     """Return the difference of a layer's output, relative to what the layer adds.
 
     Args:
-        layer: its number.
-        before: the residual stream in front of it.
-        got, expected: the stream behind it, as computed and by the reference.
-        what: computed it, for messages.
-        floor: beyond it the emitter has a bug.
+        layer: index of the layer.
+        before: the residual stream before the layer.
+        got, expected: the stream after it, as computed and by the reference.
+        what: name of the program that computed it, for messages.
+        floor: a larger difference is a bug of the emitter.
 
     Raises:
         ParityError: the difference is beyond ``floor``.

@@ -1,4 +1,4 @@
-"""The facts of a model that graphs and programs state for their runtimes."""
+"""The facts of a model that graphs and programs contain for their runtimes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ TOP_K = 8
 def model_facts(
     spec: DecoderSpec, name: str, eos_ids: Sequence[int], weights: str, max_context: int
 ) -> dict[str, object]:
-    """Return what every form states of its model.
+    """Return the facts that every form contains about its model.
 
     Args:
         spec: the decoder.
-        name: of the model, for reports.
+        name: name of the model, for reports.
         eos_ids: tokens that end a text.
-        weights: how they are stored.
-        max_context: tokens that a text may have.
+        weights: how weights are stored.
+        max_context: context length in tokens.
 
     """
     return {

@@ -1,4 +1,4 @@
-"""Graphs of fixed widths over a cache of fixed size: what their emitters share."""
+"""Code shared by emitters of graphs of fixed widths over a cache of fixed size."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from edgedec.models.decoder import DecoderSpec
 from edgedec.models.rope import Rope
 
 READ_ROWS = 128
-# Masks a slot, or a column of logits without a token; unlike infinities, sums of it are never NaN.
+# Masks a slot, or a column of logits without a token; finite, so that no sum is NaN.
 HIDDEN = -4e4
 
 
 def ropes(spec: DecoderSpec) -> list[Rope]:
-    """Return the different rotary embeddings of its layers, in their order."""
+    """Return the distinct rotary embeddings of the layers, in order of first use."""
     kept: list[Rope] = []
     for rope in spec.ropes:
         if rope is not None and rope not in kept:
@@ -23,7 +23,7 @@ def ropes(spec: DecoderSpec) -> list[Rope]:
 
 
 def windows(spec: DecoderSpec) -> list[int]:
-    """Return the different windows of its layers; 0 is all tokens."""
+    """Return the distinct windows of the layers; 0 is all tokens."""
     return sorted(set(spec.windows))
 
 
@@ -53,6 +53,6 @@ def facts(
 
 
 def _angles(rope: Rope, spec: DecoderSpec) -> dict[str, object]:
-    """Return what a position's cosines and sines are computed from."""
+    """Return the parameters of a rotary embedding's cosines and sines."""
     frequencies, magnitude = rope.frequencies(spec.rotary_dim, spec.max_context)
     return {"frequencies": frequencies.tolist(), "magnitude": magnitude}

@@ -1,7 +1,7 @@
-"""The order in which a decoder's layer computes, shared by the emitters of graphs.
+"""The data flow of a decoder's layer, shared by the emitters of graphs.
 
-An emitter provides the building blocks (``Parts``) and attention; what is added to the residual
-stream where, and which norms stand before and after it, is written here once.
+An emitter provides the building blocks (``Parts``) and attention; the residual stream and the order
+of norms are defined here once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 class Parts(Protocol[V]):
-    """Building blocks of a graph; ``V`` is a value in it, and ``out`` the name it is to have."""
+    """Building blocks of a graph; ``V`` is the type of its values, ``out`` the name of a result."""
 
     @property
     def spec(self) -> DecoderSpec:
@@ -64,7 +64,7 @@ class Parts(Protocol[V]):
         """Emit the mixture of experts.
 
         Raises:
-            UnsupportedArchitecture: the format has none.
+            UnsupportedArchitecture: the format does not support it.
 
         """
         ...
@@ -73,8 +73,8 @@ class Parts(Protocol[V]):
 class Flow(Generic[V]):
     """Emits the layers of one decoder.
 
-    The residual stream is passed on as two values whose sum it is, so that the addition can be
-    fused with the norm that follows.
+    The residual stream is represented by two values, whose sum it is, so that the addition can be
+    fused with the following norm.
 
     Args:
         parts: the building blocks.
@@ -121,7 +121,7 @@ class Flow(Generic[V]):
         return self._branch(out, layer, "mlp_post_norm", lambda name: self._mlp(layer, x, name))
 
     def _branch(self, out: str, layer: int, role: str, compute: Callable[[str], V]) -> V:
-        """Emit what is added to the residual stream, normed and scaled as the spec says."""
+        """Emit a term of the residual stream, normed and scaled according to the spec."""
         factor, parts = self._spec.scales.residual, self._parts
         normed, scaled = role in self._spec.layer_norms, factor != 1
         value = compute(f"{out}.product" if normed or scaled else out)

@@ -1,7 +1,7 @@
-"""Writes an ONNX graph whose weights go to an external file while they are computed.
+"""Writes an ONNX graph and streams its weights to an external file.
 
-Only the current chunk is in memory. Large tensors start at multiples of a page, so
-that a runtime can map them. Several graphs may share the file.
+Only the current chunk is in memory. Large tensors start at multiples of a page, so that a runtime
+can map them. Several graphs may share the file.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Dims = Sequence[int | str]
 
 
 class DataFile:
-    """Tensors of one or several graphs; large ones go into a file beside them.
+    """Tensors of one or several graphs; large ones are written to a separate file.
 
     Args:
-        file: gets the large tensors.
+        file: file for the large tensors.
 
     Attributes:
         tensors: all of them, by name.
@@ -101,7 +101,7 @@ class DataFile:
         return name
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Flush all data to the operating system."""
         self._data.flush()
 
     def _align(self) -> int:
@@ -112,7 +112,7 @@ class DataFile:
 class GraphWriter:
     """An ONNX graph under construction; use it as a context manager.
 
-    Its folder gets ``model.onnx`` and, beside it, the external data.
+    Its folder gets ``model.onnx`` and the external data.
     """
 
     def __init__(

@@ -24,16 +24,16 @@ class ExportJob:
     Attributes:
         role: ``target`` or ``draft``.
         format: the format to write.
-        checkpoint: where it comes from.
-        spec: the decoder, with ``vocab_used`` cut to what the tokenizer knows.
+        checkpoint: its source.
+        spec: the decoder, with ``vocab_used`` limited to the tokenizer's ids.
         tensors: its canonical tensors.
         content: its tokenizer.
-        columns: rows of the vocabulary that both models of a pair get where they share a
-            tokenizer; at least ``spec.vocab_size``.
+        columns: vocabulary rows of both models of a pair if they share a tokenizer; at least
+            ``spec.vocab_size``.
         weights: how weights are stored, one of the format's own names.
         tokens: the text that parity and the scales of an int8 cache use.
-        options: of the export.
-        texts: for calibrated rounding; none for plain rounding.
+        options: options of the export.
+        texts: texts for calibrated rounding; empty for rounding to nearest.
 
     """
 
@@ -55,23 +55,23 @@ class ExportJob:
         return self.role if len(self.options.formats) == 1 else f"{self.role} {self.format}"
 
     def padded(self) -> tuple[DecoderSpec, TensorReader]:
-        """Return the decoder with as many vocabulary rows as the pair's other one."""
+        """Return the decoder padded to the vocabulary rows of the other model of the pair."""
         wide = dataclasses.replace(self.spec, vocab_size=self.columns)
         rows = {wide.name(role): self.columns for role in ("embed", "head")}
         return wide, PaddedTensors(self.tensors, rows)
 
     @property
     def block_size(self) -> int:
-        """Quantised weights of an ONNX graph that share a scale.
+        """Number of quantised weights of an ONNX graph that share a scale.
 
-        Calibration compensates for large blocks, which are read faster. They are smaller where
-        padding the last one of a row would cost what they save, and where a lone row's products
-        must be those of several: the kernels of large blocks compute it by other arithmetic.
+        Calibration compensates for large blocks, which are read faster. Blocks are smaller if
+        padding the last one of a row would cost what they save, and if a single row's products must
+        equal those of several rows, since kernels of large blocks compute single rows differently.
         """
         if self.options.block_size is not None:
             return self.options.block_size
         spec = self.spec
-        # Kernels of experts take blocks that fit their width, and were measured in small ones only.
+        # Blocks must fit the width of experts, whose kernels were measured with small ones only.
         if not self.texts or self.options.row_invariant or spec.experts is not None:
             return _PLAIN_BLOCK
         widths = (spec.hidden, spec.ffn, spec.heads * spec.head_dim)
@@ -92,8 +92,8 @@ class Exported:
         kv: type of keys and values, as the format calls it.
         vocab_size: columns of its logits.
         errors: relative error of each quantised tensor.
-        notes: for the user, a line each.
-        max_context: tokens that it holds; None is the decoder's context.
+        notes: notes for the user, one line each.
+        max_context: its context length in tokens; None is the decoder's context.
 
     """
 

@@ -1,7 +1,7 @@
 """Follows a checkpoint's links into the hub's cache, and refuses those that lead elsewhere.
 
-A checkpoint comes from elsewhere, and its tokenizer is copied into a bundle that is passed on:
-a link out of it would bring a private file along.
+A checkpoint is untrusted, and its tokenizer is copied into a bundle that may be published: a link
+that leads out of it would publish a private file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgedec.errors import CheckpointError
 
 
 def check(folder: Path) -> None:
-    """Refuse a link of a checkpoint's folder that leads to a file elsewhere."""
+    """Refuse a checkpoint folder with a link to a file elsewhere."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if _may_be_read(entry))
@@ -36,7 +36,7 @@ def open_own(folder: Path, name: str) -> BinaryIO:
     """
     stream = open_regular(folder / name)
     try:
-        # The opened file is compared with the checked one, since a link may change in between.
+        # The opened file is compared with the checked one, since a link may be changed in between.
         if not os.path.samestat(os.fstat(stream.fileno()), os.lstat(_check(folder, name))):
             raise _refused(folder, name)
     except BaseException:

@@ -1,7 +1,7 @@
 """Exports decoders without a spec: traced by optimum-onnx, compared with torch itself.
 
-The only installed module that imports torch, and only when called. A checkpoint
-is a local folder with safetensors: nothing is downloaded, unpickled or run that came with it.
+This is the only installed module that imports torch, and only when called. A checkpoint is a local
+folder with safetensors: nothing is downloaded, and no code that comes with it is unpickled or run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
-# Of models with position biases, whose configurations need not name any.
+# Context length of models with position biases, whose configurations may not state one.
 _DEFAULT_CONTEXT = 2048
 
 
@@ -72,7 +72,7 @@ def outline(folder: Path) -> Outline:
     """Return the sizes in a checkpoint's configuration, under any of their names.
 
     Raises:
-        UnsupportedArchitecture: optimum does not know its ``model_type``.
+        UnsupportedArchitecture: optimum does not support its ``model_type``.
         CheckpointError: transformers cannot read it.
 
     """
@@ -109,7 +109,7 @@ def _config(folder: Path) -> Any:
         if config.model_type not in known:
             raise UnsupportedArchitecture(
                 f"optimum does not export model_type {config.model_type!r};"
-                f" it knows {', '.join(known)}"
+                f" it supports {', '.join(known)}"
             )
     return config
 
@@ -132,7 +132,7 @@ class TorchDecoder:
         folder: of the checkpoint.
 
     Raises:
-        UnsupportedArchitecture: optimum does not know its ``model_type``.
+        UnsupportedArchitecture: optimum does not support its ``model_type``.
         CheckpointError: transformers cannot load it.
 
     """

@@ -1,4 +1,4 @@
-"""The options and the report of an export; imports nothing that is optional."""
+"""The options and the report of an export; imports no optional package."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from edgedec.errors import InputError
 
-# stage ("target", "draft", "parity of the target", ...), work done, work in all (any unit).
+# Stage ("target", "draft", "parity of the target", ...), work done, total work (in any unit).
 Progress = Callable[[str, int, int], None]
 
-# Widths of passes, where they are fixed.
+# Default widths of passes in formats of fixed widths.
 ROWS = (1, 4, 8, 16)
 _MOST_ROWS = 256
 
@@ -28,33 +28,33 @@ class ExportOptions:
             lowers acceptance.
         formats: ``onnx`` (ONNX Runtime), ``onnx-static`` (the same in graphs of fixed shape),
             ``gguf`` (llama.cpp), ``coreml``, or several.
-        weights: how weights are stored: ``int4`` where there is one format, or for each one,
-            as ``onnx=int4,gguf=q4_0``. None takes each format's default.
+        weights: how weights are stored: ``int4``, say, for a single format, or one per format, as
+            in ``onnx=int4,gguf=q4_0``. None takes each format's default.
         draft_weights: the same for the draft; None is ``weights``.
-        kv: ``fp32`` or ``int8``: how an ONNX graph keeps keys and values.
-        block_size: weights that share a scale, of an ONNX graph or in int4 of a CoreML program:
-            16, 32, 64, 128 or 256. None is
-            128 where int4 is calibrated, or 64 or 32 where that does not divide the model's widths;
-            32 otherwise, for mixtures of experts and with ``row_invariant``.
-        form: of a CoreML program: ``slice`` or ``blend``; None is ``slice`` for the target, which a
-            GPU runs, and ``blend`` for the draft, which is meant for a Neural Engine.
+        kv: ``fp32`` or ``int8``: type of an ONNX graph's keys and values.
+        block_size: number of weights that share a scale, in an ONNX graph or an int4 CoreML
+            program: 16, 32, 64, 128 or 256. None is 128 if int4 is calibrated (64 or 32 if 128 does
+            not divide the model's widths); 32 otherwise, for mixtures of experts and with
+            ``row_invariant``.
+        form: form of a CoreML program: ``slice`` or ``blend``; None is ``slice`` for the target,
+            which a GPU runs, and ``blend`` for the draft, which is meant for a Neural Engine.
         rows: widths of a CoreML program's passes, ascending from 1.
         static_rows: widths of ONNX graphs of fixed shape, ascending from 1.
-        static_context: tokens that their cache holds; None is the context, at most 4096.
-        static_activations: ``int8`` or ``int16``: their products multiply integers, on ranges that
-            the texts of ``calibration`` show; with int8 weights. None multiplies in fp32.
-        row_invariant: the target's attention can be padded alone, so that a seed's text is the
-            same whatever is drafted, by default and at less cost; for onnx.
-        max_context: tokens a text may have; None is the model's own limit.
+        static_context: size of their cache in tokens; None is the context, at most 4096.
+        static_activations: ``int8`` or ``int16``: their products multiply integers, in ranges
+            measured on the texts of ``calibration``; with int8 weights. None multiplies in fp32.
+        row_invariant: the target's attention can be padded separately, so that by default a seed's
+            text does not depend on the drafts, at less cost; for onnx.
+        max_context: context length in tokens; None is the model's own limit.
         parity: compare the result with its source, and fail below the floor.
         parity_text: a file with text to compare on; None takes a short built-in text.
-        calibration: ``self`` rounds the matrices of an int4 ONNX graph for texts that the target
-            writes itself, measures integer activations on them, and weighs those of a quantised
-            GGUF by them; ``none`` rounds each by itself.
-        calibration_text: a file with text to use in place of those.
-        imatrix_text: a file with text that says which weights of a GGUF matter; None takes the
-            texts of ``calibration``, or weighs all alike.
-        licence: of the target and the draft; None takes what the checkpoint states.
+        calibration: ``self`` calibrates on texts that the target generates: the rounding of an int4
+            ONNX graph, the ranges of integer activations, and the importance matrix of a quantised
+            GGUF; ``none`` rounds each weight to nearest.
+        calibration_text: a file with text to calibrate on instead.
+        imatrix_text: a file with text for the importance matrix of a GGUF; None takes the texts of
+            ``calibration``, or no importance matrix.
+        licence: of the target and the draft; None takes the one in the checkpoint.
         overwrite: replace ``out`` if it is a bundle.
 
     """
@@ -89,19 +89,19 @@ class ModelReport:
 
     Attributes:
         role: ``target`` or ``draft``.
-        name: of the checkpoint.
+        name: name of the checkpoint.
         architecture: its ``model_type``.
-        parameters: numbers in the checkpoint.
-        size_bytes: of the exported files.
+        parameters: number of parameters of the checkpoint.
+        size_bytes: size of the exported files.
         format, weights, kv: as in the manifest.
         files: their paths in the bundle, the main file first.
-        columns: of its logits.
-        vocab_used: those of them that are tokens.
+        columns: columns of its logits.
+        vocab_used: number of columns that are tokens.
         errors: relative error of each quantised tensor, root of squared error over squared
             weights.
-        notes: deviations from what was asked, a line each.
-        max_context: tokens that it holds; None is the decoder's context.
-        parity: figures of the comparison with the source; empty when it was left out.
+        notes: deviations from the request, one line each.
+        max_context: its context length in tokens; None is the decoder's context.
+        parity: figures of the comparison with the source; empty if it was left out.
 
     """
 
@@ -133,9 +133,9 @@ class ExportReport:
 
     Attributes:
         path: the bundle.
-        size_bytes: of all its files.
-        models: target first.
-        seconds: from start to end.
+        size_bytes: size of all its files.
+        models: reports by model, target first.
+        seconds: time that the export took.
 
     """
 

@@ -1,6 +1,6 @@
 """Runs work in one thread per core.
 
-Meanwhile numpy's BLAS is limited to one thread: more would only compete with these.
+During that time numpy's BLAS is limited to one thread, since more would compete with these.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ahead(work: Callable[[_In], _Out], items: Iterable[_In]) -> Iterator[_Out]:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Hold numpy's BLAS to the calling thread: waking others costs more than small products."""
+    """Limit numpy's BLAS to the calling thread: waking others takes longer than small products."""
     held: AbstractContextManager[object] = _libraries().limit(limits=1, user_api="blas")
     return held
 
@@ -49,7 +49,7 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-# -- several texts through a layer in step: each matrix is read once for all --------------------
+# -- several texts through a layer in step: each matrix is read once for all of them ------------
 
 # Yields the products that each text asks for (the same ones, each with the text's own input), is
 # sent the matrices transposed, ``[in, out]``, and returns the residual streams after the layer.
@@ -69,7 +69,7 @@ def in_step(reference: Reference, layer: int, streams: list[FloatArray]) -> InSt
         def send(
             place: int, asked: Step = asked, matrices: Sequence[FloatArray] = matrices
         ) -> tuple[Product, ...]:
-            # A few texts' products at a time: those of all are as large as all that is kept.
+            # A few texts' products at a time, to limit memory.
             x = asked[place][0].x
             try:
                 return running[place].send([x @ matrix for matrix in matrices])

@@ -1,9 +1,9 @@
 """Compares an exported model with its source, layer by layer, on text.
 
-Three decoders read the same tokens: the numpy reference over the checkpoint, the exported
-graph, and, a layer at a time on the reference's own values, the same graph in fp32. The last
-one separates a bug of the emitter, which is never tolerated, from the loss by quantisation,
-which has a limit. Memory holds at most one layer, or some rows of the head.
+Three decoders read the same tokens: the numpy reference over the checkpoint, the exported graph,
+and, one layer at a time on the reference's own values, the same graph in fp32. The last one
+separates bugs of the emitter, which are never tolerated, from quantisation error, which has a
+limit. At most one layer, or some rows of the head, are in memory.
 """
 
 from __future__ import annotations

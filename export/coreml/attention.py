@@ -18,12 +18,12 @@ STATE = "kv"
 
 @dataclass(slots=True)
 class _Shared:
-    """What all layers of one function share.
+    """Values that all layers of one function share.
 
     Attributes:
         tables: cosines and sines by rotary embedding, ``[n, pairs]`` each.
-        masks: by window what each row sees, ``[1, 1, group * n, slots]``.
-        current: the cache as the last layer left it.
+        masks: attention bias by window, ``[1, 1, group * n, slots]``.
+        current: the cache after the last layer.
 
     """
 
@@ -38,7 +38,7 @@ class Attention:
     Args:
         parts: the function.
         rows: tokens that it computes.
-        positions: those of the tokens, where the function is given them.
+        positions: positions of the tokens; None if the function does not take them.
 
     """
 
@@ -53,7 +53,7 @@ class Attention:
         self._shared = _Shared(tables, masks, b.read(self._state))
 
     def _mask(self, window: int) -> Value:
-        """Declare what each row sees, -4e4 where it does not: of a window, or of all tokens."""
+        """Declare the attention bias of a window (0 is all tokens); -4e4 hides a slot."""
         b, rows = self._parts.builder, self._rows
         mask = b.input(mask_name(window), HALF, 1, rows, self._slots)
         wide = b.reshape(mask, 1, 1, rows, self._slots)
@@ -61,7 +61,7 @@ class Attention:
         return b.operation("tile", type, x=wide, reps=integers(1, 1, self._group, 1))[0]
 
     def _tables(self, place: int, positions: Value | None) -> tuple[Value, Value]:
-        """Look cosines and sines up; the Neural Engine is given them."""
+        """Look up cosines and sines; for the Neural Engine they are inputs."""
         parts, spec = self._parts, self._spec
         names = [f"{part}_{place}" for part in ("cos", "sin")]
         if positions is None or parts.blends:
@@ -128,7 +128,7 @@ class Attention:
         b, state, spec = self._parts.builder, self._state, self._spec
         new, all_rows = self._writes.put(self._shared.current, entry, x)
         b.write(state, new)
-        # What was written is read again: a second reading of the same value would lose it.
+        # Read again after writing: using the value that was read before would lose the update.
         self._shared.current = b.read(state)
         if all_rows is not None:
             return all_rows
@@ -136,11 +136,11 @@ class Attention:
         return b.part(self._shared.current, (entry, 0, 0, 0), end)
 
     def _mixed(self, layer: int, query: Value, keys: Value, values: Value) -> Value:
-        """Emit the values ``[1, kv_heads, group * n, head_dim]`` that the rows see, mixed."""
+        """Emit the attention-weighted values, ``[1, kv_heads, group * n, head_dim]``."""
         spec, b, parts = self._spec, self._parts.builder, self._parts
         cap, mask = spec.scales.attention_cap, self._shared.masks[spec.windows[layer]]
         if not cap and not parts.blends:
-            # The operation divides by the root of the heads' size itself.
+            # The operation itself divides by the square root of the head size.
             factor = spec.attention_scale * np.sqrt(spec.head_dim)
             if not np.isclose(factor, 1):
                 query = b.binary("mul", query, factor)
@@ -148,7 +148,7 @@ class Attention:
                 "scaled_dot_product_attention", query.type,
                 query=query, key=keys, value=values, attn_mask=mask,
             )[0]  # fmt: skip
-        # The query is scaled, not the products, which could be beyond fp16.
+        # The query is scaled instead of the products, which could overflow fp16.
         scores = b.matmul(b.binary("mul", query, spec.attention_scale), keys, transpose_y=True)
         scores = parts.capped(scores, cap) if cap else scores
         shares = b.like("softmax", b.binary("add", scores, mask), axis=np.int32(3))
@@ -156,11 +156,11 @@ class Attention:
 
 
 class Slicing:
-    """Writes rows of the cache at a place that is given when the function runs.
+    """Writes rows of the cache from a slot on that is an input of the function.
 
     Args:
         parts: the function, which gets the input ``begin``.
-        rows: that are written.
+        rows: number of rows that are written.
 
     """
 
@@ -185,12 +185,12 @@ class Slicing:
 
 
 class Blending:
-    """Writes rows of the cache where a mask says so: all places in the program are static.
+    """Writes rows of the cache by masks, so that all indices in the program are static.
 
     Args:
-        parts: the function, which gets the inputs ``place`` ``[1, n, slots]``, with a 1 for each
-            row where it goes, and ``keep`` ``[1, slots, 1]``, 1 for slots that stay.
-        rows: that are written.
+        parts: the function, which gets the inputs ``place`` ``[1, n, slots]``, with a 1 in each
+            row's slot, and ``keep`` ``[1, slots, 1]``, 1 for slots that do not change.
+        rows: number of rows that are written.
 
     """
 

@@ -1,8 +1,8 @@
 """Emits a decoder as a CoreML program: its functions, and the weights that they share.
 
-For each width ``n``: ``top_n``, whose outputs are the largest logits of each row and their ids, and
-``logits_n``, all of them; ``read_m`` reads a prompt's chunk and returns no logits. Where rows are
-written by place, ``move_m`` moves the tokens of a branch together.
+For each width ``n`` there are ``top_n``, whose outputs are the largest logits of each row and their
+ids, and ``logits_n``, with all of them; ``read_m`` reads a chunk of a prompt and returns no logits.
+If rows are written by slicing, ``move_m`` moves the tokens of a branch together.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def write_program(
     """Write ``model.mlpackage`` into ``folder``; quantise by ``rounding``.
 
     Args:
-        spec: the decoder, with the context that the cache is to hold.
+        spec: the decoder, with the context that the cache must hold.
         tensors: its weights.
-        folder: gets the package.
-        options: what the program is to be.
+        folder: folder for the package.
+        options: options of the program.
         rounding: rounds int4 and int8; None rounds to nearest.
 
     Returns:
@@ -83,8 +83,8 @@ class Emitter:
 
     Args:
         spec, tensors: the decoder and its weights.
-        store: takes the weights.
-        options: of the program.
+        store: stores the weights.
+        options: options of the program.
 
     """
 
@@ -137,7 +137,7 @@ class Emitter:
     def _embedded(self, parts: ProgramParts, ids: Value) -> Value:
         spec, store = self._spec, self._store
         name = spec.name("embed")
-        # The rounding of a tied head follows the layers, so its table is stored with it.
+        # A tied head is rounded after the layers, so its table is stored with it.
         stored = store.head(name) if spec.tied else store.table(name)
         rows = parts.builder.gather(parts.weight(stored), ids)
         return rows if spec.scales.embed == 1 else parts.scaled("embedded", rows, spec.scales.embed)
@@ -164,7 +164,7 @@ class Emitter:
             mask = parts.weight(self._store.half("padding", padding))
         if not cap:
             logits = b.linear(x, stored, mask, "logits")
-        else:  # the cap would let the padding win
+        else:  # the mask must follow the cap, which would make it finite
             free = parts.capped(b.linear(x, stored), cap)
             logits = parts.same("logits", free) if mask is None else parts.add("logits", free, mask)
         if head == "logits":

@@ -1,4 +1,4 @@
-"""Options of a CoreML program, and the facts that it carries for a runtime."""
+"""Options of a CoreML program, and the facts in it for a runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgedec.models.decoder import DecoderSpec
 GRAPH_VERSION = 1
 FORMS = ("slice", "blend")
 MOVED_ROWS = 16
-# CoreML wants extents of states in multiples of it (coremltools#2631).
+# CoreML needs dimensions of states to be multiples of it (coremltools#2631).
 _SLOTS = 32
 _LARGEST_CONTEXT = 1 << 20
 
@@ -23,15 +23,15 @@ class ProgramOptions:
     """Options of a program.
 
     Attributes:
-        name: of the model, for reports.
+        name: name of the model, for reports.
         eos_ids: tokens that end a text.
         weights: ``fp16``, ``int8``, ``int4`` or ``lut4``.
-        form: ``slice`` writes rows of the cache at a place that is known when it runs, for GPU and
-            CPU; ``blend`` multiplies by a mask instead, for the Neural Engine, which takes nothing
-            but static places.
+        form: ``slice`` writes rows of the cache at an index known at run time, for GPU and CPU;
+            ``blend`` multiplies by a mask instead, for the Neural Engine, which supports static
+            indices only.
         rows: widths of passes, ascending from 1.
-        block_size: int4 weights that share a scale.
-        head_bits: of a quantised head; None is as ``weights``.
+        block_size: number of int4 weights that share a scale.
+        head_bits: bits of a quantised head; None is those of ``weights``.
 
     """
 

@@ -1,6 +1,6 @@
-"""Palettes of sixteen values, each for some rows of a matrix: k-means in one dimension.
+"""Palettes of sixteen values, each for a group of rows of a matrix: k-means in one dimension.
 
-Values are counted in fine bins first, so that an iteration goes over bins and not over values.
+Values are first counted in fine bins, so that an iteration goes over bins instead of values.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _colours(values: FloatArray) -> FloatArray:
         nearest = np.searchsorted((found[1:] + found[:-1]) / 2, bins)
         weight = np.bincount(nearest, counts, COLOURS)
         total = np.bincount(nearest, counts * bins, COLOURS)
-        # A colour that nothing is nearest to stays where it is.
+        # A colour that is nearest to no value is not changed.
         found = np.sort(np.where(weight > 0, total / np.maximum(weight, 1), found))
     colours: FloatArray = found.astype(np.float32)
     return colours

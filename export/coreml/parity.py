@@ -1,8 +1,8 @@
 """Compares a saved program with its source, through the interpreter.
 
-The logits are those of the saved file, in exact mode, against the checkpoint's. Apart from that
-each layer is compared with the reference over the very weights that are stored, where anything but
-rounding of float32 is a bug of the emitter.
+The logits of the saved file, in exact mode, are compared with the checkpoint's. In addition each
+layer is compared with the reference over the stored weights, where any difference beyond float32
+rounding is a bug of the emitter.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from edgedec.runtimes.coreml.model import CoremlModel
 PARTS = ("stream", "branch")
 # Difference of a layer's output relative to what it adds.
 LAYER_FLOOR = 1e-4
-# Dense weights that are kept in memory; those of a larger program are computed for each pass.
+# Bytes of dense weights kept in memory; those of a larger program are computed for each pass.
 _KEPT_BYTES = 512 << 20
-# Tokens that are compared where every pass computes the weights anew.
+# Tokens that are compared if every pass computes the weights again.
 _FEW_TOKENS = 64
 
 
@@ -115,7 +115,7 @@ def layer_differences(
 
 
 class Tapped(ReferenceExecutor):
-    """The interpreter; ``found`` has the values along the first pass of the widest function."""
+    """The interpreter; ``found`` has intermediate values of the widest function's first pass."""
 
     def __init__(self, spec: DecoderSpec, constants: Constants) -> None:
         super().__init__(constants)

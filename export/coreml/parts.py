@@ -22,13 +22,13 @@ _GELU: Mapping[Activation, str] = {"gelu": "EXACT", "gelu_tanh": "TANH_APPROXIMA
 
 @dataclass(slots=True)
 class ProgramParts:
-    """One function under construction, and what goes into it; see ``edgedec.export.flow.Parts``.
+    """One function under construction; see ``edgedec.export.flow.Parts``.
 
     Attributes:
         spec, tensors: the decoder and its weights.
-        store: how weights are stored.
-        options: what the program is to be.
-        builder: gets the operations.
+        store: stores the weights.
+        options: options of the program.
+        builder: collects the operations.
 
     """
 
@@ -65,12 +65,12 @@ class ProgramParts:
 
     def norm(self, out: str, x: Value, role: str, layer: int = 0) -> Value:
         """Emit the norm of a value of ``hidden`` channels."""
-        # The head multiplies the output of the final norm, so that norm takes the logits' factor.
+        # The head multiplies the output of the final norm, so the logits' factor is applied there.
         factor = np.float32(self.spec.scales.logits if role == "final_norm" else 1.0)
         roles = [role, f"{role}_bias"] if self.spec.norm.bias else [role]
         names = [self.spec.name(each, layer) for each in roles]
         normed = self.normed(x, *((n, read(self.tensors, n) * factor) for n in names))
-        # What goes into the residual stream is found by its name when layers are compared.
+        # Values of the residual stream are looked up by name when layers are compared.
         return self.same(out, normed) if role.endswith("post_norm") else normed
 
     def normed(self, x: Value, *weights: tuple[str, FloatArray]) -> Value:
@@ -96,7 +96,7 @@ class ProgramParts:
     def _blended_rms(self, x: Value, *weights: tuple[str, FloatArray]) -> Value:
         """Emit an RMS norm as a layer norm of ``[x, -x]``, whose mean is zero.
 
-        The Neural Engine computes layer norms by themselves, without squares in fp16.
+        The Neural Engine computes layer norms as one operation, without squares in fp16.
         """
         b, width = self.builder, x.shape[-1]
         both = b.concat([x, b.binary("mul", x, -1.0)], len(x.shape) - 1)
@@ -173,5 +173,5 @@ class ProgramParts:
 
 
 def identifier(name: str) -> str:
-    """Return a name as MIL takes it."""
+    """Return a name in the form that MIL accepts."""
     return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)

@@ -1,4 +1,4 @@
-"""Writes weights into the blob file, each once however many functions read it."""
+"""Writes weights into the blob file, each only once even if several functions read it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Weight:
     """A stored matrix or vector, and the operation that gives its values.
 
     Attributes:
-        name: of its value in every function.
-        operation: ``const``, or one that computes it from several constants.
+        name: name of its value in every function.
+        operation: ``const``, or an operation that computes it from several constants.
         value: the constant, or constants by parameter.
-        type: of the values.
+        type: type of the values.
 
     """
 
@@ -44,15 +44,15 @@ class WeightStore:
     """The weights of one decoder.
 
     Args:
-        blob: takes them.
+        blob: file for the weights.
         tensors: the decoder's tensors.
         weights: how matrices are stored, one of ``WEIGHTS``.
-        block_size: int4 weights that share a scale.
-        head_bits: of a quantised head; None is as the other matrices.
+        block_size: number of int4 weights that share a scale.
+        head_bits: bits of a quantised head; None is those of the other matrices.
         rounding: quantises; None rounds to nearest.
 
     Attributes:
-        errors: the relative error of each quantised tensor; of stacked ones under the first name.
+        errors: relative error of each quantised tensor; stacked ones have the first one's name.
 
     """
 
@@ -72,7 +72,7 @@ class WeightStore:
         self.errors: dict[str, float] = {}
 
     def matrix(self, name: str, tensors: Sequence[str]) -> Weight:
-        """Store matrices, one under the other, as a product takes them: ``[out, in]``."""
+        """Store stacked matrices in the layout of products, ``[out, in]``."""
         if name not in self._stored:
             if self._weights == "fp16":
                 self._stored[name] = self._dense(name, tensors)
@@ -81,7 +81,7 @@ class WeightStore:
         return self._stored[name]
 
     def head(self, tensor: str) -> Weight:
-        """Store the head, which is also the embedding where the two are tied."""
+        """Store the head, which is also the embedding if the two are tied."""
         if tensor not in self._stored:
             if self._weights == "fp16":
                 self._stored[tensor] = self._dense(tensor, [tensor])
@@ -91,7 +91,7 @@ class WeightStore:
         return self._stored[tensor]
 
     def table(self, tensor: str) -> Weight:
-        """Store an embedding of its own, whose rows are looked up; in int8 if at all rounded."""
+        """Store an untied embedding, whose rows are looked up; in int8 if weights are quantised."""
         if tensor not in self._stored:
             if self._weights == "fp16":
                 self._stored[tensor] = self._dense(tensor, [tensor])
@@ -159,7 +159,7 @@ class WeightStore:
         squares = np.zeros(2)
 
         def indices() -> Iterator[Array]:
-            # Parts of whole groups, also where one matrix ends inside a group.
+            # Parts of whole groups, even if one matrix ends inside a group.
             step = max(_PART_NUMBERS // (group * columns), 1) * group
             stacked = StackedTensors(self._tensors, tensors)
             starts = range(0, rows, step)
@@ -183,13 +183,13 @@ class WeightStore:
 
 
 class StackedTensors:
-    """Several matrices, one under the other."""
+    """Several matrices, stacked by rows."""
 
     def __init__(self, tensors: TensorReader, names: Sequence[str]) -> None:
         self._tensors, self._names = tensors, names
 
     def rows(self, start: int, stop: int) -> FloatArray:
-        """Return rows of the whole."""
+        """Return rows of the stack."""
         found, begin = [], 0
         for name in self._names:
             count = self._tensors.shape(name)[0]
@@ -204,7 +204,7 @@ def halved(name: str, values: FloatArray) -> Array:
     """Return numbers in fp16.
 
     Raises:
-        InputError: some are beyond it.
+        InputError: some exceed its range.
 
     """
     with np.errstate(over="raise"):
@@ -212,7 +212,7 @@ def halved(name: str, values: FloatArray) -> Array:
             return values.astype(NUMPY[Kind.FLOAT16])
         except FloatingPointError:
             raise InputError(
-                f"{name} holds values beyond fp16, in which CoreML computes: use --format onnx"
+                f"{name} has values beyond fp16, in which CoreML computes: use --format onnx"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""A decoder's tensors as a package stores them, so that an emitter's errors show by themselves."""
+"""A decoder's tensors as a package stores them, to tell emitter bugs from quantisation error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgedec.models.decoder import DecoderSpec
 
 
 class StoredTensors:
-    """Reads canonical tensors from a package; norms as the program has them."""
+    """Reads canonical tensors from a package, with norms as the program stores them."""
 
     def __init__(self, spec: DecoderSpec, package: Package, constants: Constants) -> None:
         self._constants = constants
@@ -26,7 +26,7 @@ class StoredTensors:
             if operation.outputs
         }
         self._shapes = spec.tensors()
-        # By tensor, the stored one that holds it and where its rows begin there.
+        # For each tensor, the stored tensor that contains it and the index of its first row there.
         self._places = {name: (identifier(f"w.{name}"), 0) for name in self._shapes}
         for names in _stacks(spec):
             begin = 0
@@ -73,7 +73,7 @@ def as_stored(spec: DecoderSpec, form: str) -> DecoderSpec:
         embed=half(spec.scales.embed),
         attention=half(scale * root) / root if plain else half(scale),
         residual=half(spec.scales.residual),
-        logits=1.0,  # the final norm's weight holds it
+        logits=1.0,  # included in the final norm's weight
     )
     norm = spec.norm
     if form == "blend":

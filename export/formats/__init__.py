@@ -1,7 +1,7 @@
 """Finds a format's exporter: the module of that name in this package, with ``_`` for ``-``.
 
-A new format is a new file here. It is imported when it is first asked for, so that a format
-whose packages are not installed costs nothing and breaks nothing.
+A new format is a new file here. It is imported on first use, so that a format whose packages are
+not installed costs nothing and breaks nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Exporter(Protocol):
     """The interface of a format's module.
 
     Attributes:
-        WEIGHTS: its ways to store weights, the finest last.
+        WEIGHTS: its weight formats, the finest last.
         DEFAULT_WEIGHTS: one of them.
         PACKAGES: packages whose versions the manifest records.
 
@@ -34,7 +34,7 @@ class Exporter(Protocol):
     PACKAGES: tuple[str, ...]
 
     def check(self, options: ExportOptions) -> None:
-        """Refuse options this format cannot serve, before anything is written.
+        """Refuse options that this format does not support, before writing.
 
         Raises:
             InputError: an option does not apply to this format.
@@ -47,13 +47,13 @@ class Exporter(Protocol):
         """Write the model's files into ``folder``, which other formats may share.
 
         Raises:
-            ExportError: see ``edgedec.errors``; also when this format cannot hold the model.
+            ExportError: see ``edgedec.errors``; also if this format cannot represent the model.
 
         """
         ...
 
     def parity(self, job: ExportJob, folder: Path, progress: Progress) -> Figures:
-        """Compare what was written with its source.
+        """Compare the exported model with its source.
 
         Raises:
             ParityError: it diverges further than its weights allow.
@@ -88,7 +88,7 @@ def exporter(name: str) -> Exporter:
 
 
 def reads_texts(job: ExportJob) -> bool:
-    """Return whether a job is calibrated: its weights, in its format's ``CALIBRATED``, or more."""
+    """Return whether a job needs calibration texts, for its weights or its activations."""
     module = exporter(job.format)
     measured: Callable[[ExportOptions], bool] | None = getattr(module, "measures", None)
     in_weights = job.weights in getattr(module, "CALIBRATED", ())
@@ -111,8 +111,8 @@ def weights_of(name: str, given: str | None, option: str, formats: tuple[str, ..
         None if it does not mention this format.
 
     Raises:
-        InputError: it is not one of these forms, or names a format that is not exported, or
-            weights that the format does not have.
+        InputError: it has another form, or names a format that is not exported, or weights that
+            the format does not support.
 
     """
     if given is None:

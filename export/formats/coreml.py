@@ -19,7 +19,7 @@ DEFAULT_WEIGHTS = "int4"
 CALIBRATED = ("int4",)
 PACKAGES = ("numpy",)
 _KV = "fp16"
-# A GPU runs the target, and a Neural Engine, which has nothing else to do, the draft.
+# The target is meant for the GPU, and the draft for the Neural Engine, which is otherwise idle.
 _FORMS = {"target": "slice", "draft": "blend"}
 # Share of the model's bytes that an int8 head may add.
 _MOST_FOR_HEAD = 0.2
@@ -76,6 +76,6 @@ def program_options(job: ExportJob) -> ProgramOptions:
         form=options.form or _FORMS[job.role],
         rows=rows,
         block_size=job.block_size,
-        # Errors of the head affect the logits directly.
+        # Quantisation error of the head affects the logits directly.
         head_bits=8 if calibrated else None,
     )

@@ -26,13 +26,14 @@ from edgedec.export.tensors import CountedTensors
 from edgedec.text.tokenizer import Tokenizer
 
 WEIGHTS = (*FTYPES, *reversed(tuple(PLAIN)))
-# q4_k_m is closer to its source and faster in passes of one row (0.5 B model: 50 ms against 70),
-# but over 4 and 8 rows, as in verification, q4_0 takes 0.7 of its time; and its blocks always fit.
+# q4_k_m is closer to its source and faster in single-row passes (0.5 B model: 50 ms against 70),
+# but over 4 and 8 rows, as in verification, q4_0 takes 0.7 of its time; and q4_0's blocks always
+# fit.
 DEFAULT_WEIGHTS = "q4_0"
 CALIBRATED = tuple(FTYPES)
 PACKAGES = ("numpy", "gguf", "llama-cpp-python")
 _FILE = "model.gguf"
-# More tokens change the importance little, and the numpy reference is slow.
+# More tokens would change the importance little, and the numpy reference is slow.
 _WEIGHING_TOKENS = 2048
 _WEIGHING_LEAST = 128
 # llama.cpp's default type of keys and values.
@@ -89,14 +90,15 @@ def parity(job: ExportJob, folder: Path, progress: Progress) -> Figures:
 
 
 def _weighing_tokens(job: ExportJob) -> list[int]:
-    """Return the tokens of the given text, else of the target's own texts; there may be none."""
+    """Return the tokens of the given text, or else of the target's own texts, if there are any."""
     text = job.options.imatrix_text
     if text is None:
         return [token for written in job.texts for token in written][:_WEIGHING_TOKENS]
     tokens = Tokenizer.load(job.checkpoint.path).encode(read_text(text))[:_WEIGHING_TOKENS]
     if len(tokens) < _WEIGHING_LEAST:
         raise InputError(
-            f"{text} gives {len(tokens)} tokens to weigh by, expected {_WEIGHING_LEAST} or more"
+            f"{text} has {len(tokens)} tokens for the importance matrix, expected"
+            f" {_WEIGHING_LEAST} or more"
         )
     return tokens
 

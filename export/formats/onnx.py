@@ -25,7 +25,7 @@ PACKAGES = ("numpy", "onnx", "onnxruntime")
 # Share of the model's bytes that an int8 head may add.
 _MOST_FOR_HEAD = 0.2
 _FILES = ("model.onnx", "model.onnx.data")
-# Of onnxruntime's minor versions; found by running the golden tests on older ones.
+# First minor version of onnxruntime that passes the golden tests with an int8 cache.
 _INT8_CACHE_SINCE = 27
 
 
@@ -69,7 +69,8 @@ def write(job: ExportJob, folder: Path, progress: Progress) -> Exported:
 def head_bits(spec: DecoderSpec, form: WeightForm) -> int:
     """Return the bits of a calibrated model's head: 8, unless passes would read much more.
 
-    Errors of the head affect the logits directly: int8 removes half of the remaining loss.
+    Quantisation error of the head affects the logits directly: int8 removes half of the remaining
+    loss.
     """
     more = spec.vocab_size * spec.hidden * (8 - form.bits) / 8
     return 8 if more <= _MOST_FOR_HEAD * spec.parameters * form.bits / 8 else form.bits
@@ -93,6 +94,6 @@ def _options(job: ExportJob) -> GraphOptions:
         kv=job.options.kv,
         block_size=job.block_size,
         max_context=job.options.max_context,
-        # Only the target's numbers decide the text.
+        # The text depends on the target only.
         own_rows=job.options.row_invariant and job.role == "target",
     )

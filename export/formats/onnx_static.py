@@ -27,7 +27,7 @@ PACKAGES = ("numpy", "onnx", "onnxruntime")
 _KV = "fp32"
 _BITS = {"int8": 8, "int16": 16}
 _INTEGER = "int8"
-# Every pass reads the whole cache, so a context is not the model's own without being asked for.
+# Every pass reads the whole cache, so the default context is limited.
 _CONTEXT = 4096
 
 
@@ -49,8 +49,8 @@ def _check_activations(options: ExportOptions, activations: str) -> None:
         weights = formats.weights_of(FORMAT, text, option, options.formats) or DEFAULT_WEIGHTS
         if weights != _INTEGER:
             raise InputError(
-                f"--static-activations {activations} with {option} {weights}: they are multiplied"
-                f" by integers of a scale a channel: expected {option} {_INTEGER}"
+                f"--static-activations {activations} with {option} {weights}: integer products need"
+                f" one scale per channel: expected {option} {_INTEGER}"
             )
     if options.calibration == "none" and options.calibration_text is None:
         raise InputError(
@@ -116,11 +116,11 @@ def static_options(job: ExportJob, spec: DecoderSpec) -> StaticOptions:
 def _ranges(
     job: ExportJob, spec: DecoderSpec, tensors: TensorReader, progress: Progress
 ) -> Ranges | None:
-    """Return the ranges of integer activations on the job's texts; None where there are none."""
+    """Return the ranges of integer activations on the job's texts; None without any."""
     if job.options.static_activations is None:
         return None
     if spec.experts is not None:
-        return Ranges(0, {})  # refused when graphs are written
+        return Ranges(0, {})  # the emitter refuses this decoder
     bits, stage = _BITS[job.options.static_activations], f"{job.stage} calibration"
     return measured(
         spec, tensors, job.texts, bits, lambda done, layers: progress(stage, done, layers)
@@ -130,12 +130,12 @@ def _ranges(
 def _note(options: StaticOptions, ranges: Ranges) -> str:
     kept = [len(each.outliers) for each in ranges.products.values() if each.outliers]
     return (
-        f"activations in {options.activations}, {sum(kept)} outlier channels of {len(kept)}"
-        f" matrices out of {len(ranges.products)} kept apart"
+        f"activations in {options.activations}; {sum(kept)} outlier channels of {len(kept)}"
+        f" matrices out of {len(ranges.products)} in floating point"
     )
 
 
 def _cut(job: ExportJob) -> tuple[DecoderSpec, TensorReader]:
-    """Return the decoder with the context that its cache holds."""
+    """Return the decoder with its context limited to what the cache holds."""
     spec, tensors = job.padded()
     return spec.within(job.options.static_context or min(_CONTEXT, spec.max_context)), tensors

@@ -24,7 +24,7 @@ WEIGHTS = traced.WEIGHTS
 DEFAULT_WEIGHTS = "fp32"
 PACKAGES = ("onnx", "onnxruntime", "optimum", "optimum-onnx", "torch", "transformers")
 _FILES = ("optimum.onnx", "optimum.onnx.data")
-# Rows of a parity pass: their logits are in memory together.
+# Rows of a parity pass, whose logits are in memory together.
 _ROWS = 64
 
 
@@ -97,8 +97,8 @@ def _facts(job: ExportJob) -> traced.TracedFacts:
 def _cost(cache: traced.Cache, max_context: int) -> str:
     full = cache.token_bytes * max_context
     return (
-        f"every pass copies its keys and values: {cache.token_bytes} bytes a token,"
-        f" {full / 1e6:.1f} MB at {max_context} tokens, held twice; drafts are chains"
+        f"every pass copies its keys and values: {cache.token_bytes} bytes per token,"
+        f" {full / 1e6:.1f} MB at {max_context} tokens, in memory twice; drafts are chains"
     )
 
 

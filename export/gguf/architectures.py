@@ -1,7 +1,7 @@
 """The traits of llama.cpp's architectures, and a check that a decoder has them.
 
-An entry states what its architecture computes beyond Llama. A decoder's trait that the entry does
-not state is refused here, since llama.cpp would silently leave it out.
+An entry lists what its architecture computes in addition to Llama. A decoder with a trait that the
+entry lacks is refused here, since llama.cpp would silently ignore it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QKV = frozenset({"q", "k", "v"})
 
 
 def usual_scale(spec: DecoderSpec) -> float:
-    """Return the factor on products of query and key that most architectures have."""
+    """Return the factor on products of query and key that most architectures use."""
     return 1 / math.sqrt(spec.head_dim)
 
 
@@ -36,19 +36,19 @@ class Architecture:
         name: its ``general.architecture``.
         norm, placement, residuals, activations, gated, qk_norms: the traits it computes.
         biases: roles whose bias it adds.
-        interleaved: it rotates neighbours where checkpoints rotate halves.
+        interleaved: it rotates adjacent channels where checkpoints rotate halves.
         narrow: queries have as many channels as the residual stream.
-        rope_factors: names of the tensors by which it divides frequencies; none if it has none.
+        rope_factors: names of the tensors by which it divides frequencies; may be empty.
         windows: it has sliding windows, and a rotary base for layers with one.
-        learned: it adds a table of positions instead of rotating.
-        skips: one layer of so many does not rotate; 0 if all do, None if the keys say which.
+        learned: it adds learned position embeddings instead of rotating.
+        skips: every so many layers, one does not rotate; 0 if all do, None if the keys say which.
         experts: None for none; else whether the used experts' shares are renormalised.
         even: keys have as many heads as queries.
         tied: its head is always the embedding.
         layout: its arrangement of tensors.
-        scales: fields of Scales that it computes, from its keys or by itself.
+        scales: fields of Scales that it applies, from its keys or implicitly.
         attention: its own factor on products of query and key.
-        keys: metadata of its own, without the prefix of the architecture's name.
+        keys: additional metadata, without the prefix of the architecture's name.
         constants: tensors that it requires and the decoder does not have, by name in the file.
         note: how it differs slightly from the source; empty if it does not.
 
@@ -79,11 +79,11 @@ class Architecture:
     note: Callable[[DecoderSpec], str] = lambda spec: ""
 
     def lacking(self, spec: DecoderSpec) -> str:
-        """Return the first trait of a decoder that this architecture lacks, or an empty text."""
+        """Return the first trait of a decoder that this architecture lacks; empty if none."""
         return next(self._lacks(spec), "")
 
     def factor(self, spec: DecoderSpec, role: str) -> float:
-        """Return a tensor's factor: queries take one that the architecture lacks."""
+        """Return a tensor's factor; queries include one that the architecture does not apply."""
         carrier = ("q_norm",) if spec.qk_norm else ("q", "q_bias")
         if "attention" in self.scales or role not in carrier:
             return 1.0
@@ -114,7 +114,7 @@ class Architecture:
 
     def _lacks_sizes(self, spec: DecoderSpec) -> Iterator[str]:
         if self.narrow and spec.q_size != spec.hidden:
-            yield f"{spec.q_size} channels of queries beside a hidden size of {spec.hidden}"
+            yield f"{spec.q_size} query channels with a hidden size of {spec.hidden}"
         if self.even and spec.kv_heads != spec.heads:
             yield f"{spec.kv_heads} key heads for {spec.heads} of queries"
         if self.tied and not spec.tied:

@@ -15,20 +15,20 @@ from edgedec.errors import ExportError
 
 # A large model on a slow device may take hours; the user interrupts a run that hangs.
 _LIMITS = Limits(memory_bytes=None, cpu_s=None, wall_s=7 * 24 * 3600.0, answer_bytes=1 << 30)
-# On an abort llama.cpp would start a debugger; the line before states the reason.
+# On an abort llama.cpp would start a debugger; the previous line states the reason.
 _QUIET = {"GGML_NO_BACKTRACE": "1", "PYTHONFAULTHANDLER": ""}
 _STATES_REASON = re.compile(rb"error|failed|GGML_ASSERT|GGML_ABORT|what\(\)", re.IGNORECASE)
 
 
 def ask(request: Mapping[str, Any], on_wait: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Have a request done in a child process.
+    """Run a request in a child process.
 
     Args:
-        request: ``task``, a module of this package with ``run(request)``, and what it needs.
-        on_wait: called a few times a second meanwhile.
+        request: ``task``, a module of this package with ``run(request)``, and its inputs.
+        on_wait: called a few times a second while waiting.
 
     Raises:
-        ExportError: it failed; has the last line of llama.cpp that states a reason.
+        ExportError: it failed; the message has the last line of llama.cpp that states a reason.
 
     """
     try:
@@ -45,7 +45,7 @@ def _reason(output: bytes) -> str:
 
 
 def main(request: Mapping[str, Any]) -> Any:
-    """Do one request; if it fails, standard error says why."""
+    """Run one request; if it fails, standard error says why."""
     try:
         return importlib.import_module(f"{__package__}.{request['task']}").run(request)
     except Exception as error:

@@ -12,15 +12,15 @@ _BATCH = 64
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
-    """Read tokens and texts with a model.
+    """Compute logits and tokenise texts with a model.
 
     Args:
         request: ``file``; ``tokens``, ids to read; ``columns``, how many logits of each to
-            keep; ``out``, where they go as float32 ``[n, columns]``; ``texts`` to tokenise;
+            keep; ``out``, file for them as float32 ``[n, columns]``; ``texts`` to tokenise;
             ``threads``.
 
     Returns:
-        ``ids``: of each text.
+        ``ids``: token ids of each text.
 
     """
     llama_cpp.llama_backend_init()

@@ -16,7 +16,7 @@ from edgedec.export.reference import Product, Reference
 from edgedec.export.tensors import FloatArray, TensorReader
 from edgedec.models.decoder import DecoderSpec
 
-# Tokens read at once: the memory of attention grows with their square.
+# Tokens read at once; the memory of attention grows with their square.
 _TOGETHER = 512
 
 
@@ -29,7 +29,7 @@ def importance(
 ) -> Mapping[str, FloatArray]:
     """Return mean squares ``[columns]`` float32 by name in the file, for every matrix.
 
-    The tokens are of a text that is typical for what the model will read.
+    The tokens should be typical of the model's input.
     """
     reference, squares = Reference(spec, tensors), _Squares()
     length = min(_TOGETHER, spec.max_context)

@@ -50,7 +50,7 @@ def general_keys(name: str, licence: str | None) -> dict[str, Value]:
 
 
 def rope_keys(spec: DecoderSpec, architecture: Architecture) -> dict[str, float | int | str]:
-    """Return the rotation's metadata, unprefixed; UnsupportedArchitecture if llama.cpp lacks it."""
+    """Return the rotation's metadata, unprefixed; UnsupportedArchitecture if not supported."""
     rope = spec.rope
     if rope is None:
         return {}

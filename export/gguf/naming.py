@@ -9,7 +9,7 @@ from types import MappingProxyType
 from edgedec.models.decoder import DecoderSpec
 from edgedec.models.sources import CANONICAL
 
-# By role. A bias has its weight's name with another suffix.
+# Names by role. A bias has its weight's name with another suffix.
 NAMES: Mapping[str, str] = MappingProxyType(
     {
         "embed": "token_embd",
@@ -37,7 +37,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
 )
 
 
-# Always f32: small, with a large effect.
+# Always f32, since they are small and have a large effect.
 _KEPT = frozenset({"positions", "router"})
 
 
@@ -120,13 +120,14 @@ def _place(
 
 
 def turning(head_dim: int, rotary_dim: int) -> list[int]:
-    """The order of a head's rows for llama.cpp's rotation of neighbours.
+    """Return the order of a head's rows for llama.cpp's rotation of adjacent channels.
 
-    Channel i of a checkpoint turns with channel i + rotary_dim / 2; there 2i turns with 2i + 1.
+    In a checkpoint channel i is rotated with channel i + rotary_dim / 2; in llama.cpp 2i with
+    2i + 1.
 
     Args:
         head_dim: channels of a head.
-        rotary_dim: the first of them, which turn.
+        rotary_dim: number of the first channels that are rotated.
 
     """
     half = rotary_dim // 2

@@ -25,14 +25,14 @@ from edgedec.text.tokenizer import Tokenizer
 def compare(job: ExportJob, file: Path, progress: Progress) -> Figures:
     """Compare a model's logits and its tokenizer with their sources.
 
-    llama.cpp writes its logits to a scratch file beside the model, so that no more than some
-    columns of them are in memory.
+    llama.cpp writes its logits to a scratch file next to the model, so that only some columns of
+    them are in memory.
 
     Raises:
-        ParityError: it strays further than its weights allow, or reads text as other tokens.
+        ParityError: it diverges further than its weights allow, or tokenises text differently.
 
     Returns:
-        The figures, and the share of difficult lines that it reads as the same tokens.
+        The figures, and the share of difficult lines that are tokenised identically.
 
     """
     texts = [sample.TEXT, *PROBE.split("\n"), PROBE]
@@ -85,10 +85,10 @@ def _diverge(job: ExportJob, exported: FloatArray, progress: Progress) -> Parity
 
 
 def _agreement(job: ExportJob, texts: list[str], found: list[list[int]]) -> float:
-    """Return the share of lines that the file's tokenizer encodes as the checkpoint's does.
+    """Return the share of lines that the file's tokenizer encodes like the checkpoint's.
 
-    llama.cpp approximates some rules, which shows in rare scripts. Lines of plain ASCII must be
-    encoded alike.
+    llama.cpp approximates some rules, which matters in rare scripts. Lines of plain ASCII must be
+    encoded identically.
     """
     tokenizer = Tokenizer.load(job.checkpoint.path)
     same = []

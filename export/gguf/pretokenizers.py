@@ -1,8 +1,8 @@
 """Finds llama.cpp's name for a byte-level tokenizer's pre-tokenizer.
 
-llama.cpp knows pre-tokenizers by name only. A tokenizer is recognised by its behaviour: its splits
+llama.cpp identifies pre-tokenizers by name. A tokenizer is recognised by its behaviour: its splits
 of a probe text are compared with those of each pre-tokenizer that llama.cpp has. Two names with the
-same splits differ in whether a word that is a token stays whole (``ignore_merges``).
+same splits differ in whether a word that is a token is kept whole (``ignore_merges``).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def name_for(tokenizer: Tokenizer, keeps_whole: bool) -> str:
 
     Args:
         tokenizer: a byte-level one.
-        keeps_whole: whether a word that is a token stays whole, whatever merges say.
+        keeps_whole: whether a word that is a token is kept whole, regardless of merges.
 
     Raises:
         ExportError: llama.cpp has none.

@@ -17,7 +17,7 @@ from edgedec.export.options import Progress
 from edgedec.export.tensors import CHUNK_NUMBERS, FloatArray
 from edgedec.hardware.device import available_cores
 
-# llama.cpp's numbers of its mixtures (llama_ftype), and the type most of their matrices get.
+# llama.cpp's numbers of its quantisation types (llama_ftype), and the type of most matrices.
 FTYPES: Mapping[str, tuple[int, str]] = {
     "q2_k": (10, "Q2_K"),
     "q3_k_s": (11, "Q3_K"),
@@ -74,11 +74,11 @@ def quantise(
     progress(stage, total, total)
 
 
-# -- what the quantiser lost, from the files before and after ------------------------------------
+# -- quantisation error, from the files before and after -----------------------------------------
 
 
 def tensor_errors(plain: Path, quantised: Path) -> dict[str, float]:
-    """Return each quantised matrix's relative error, root of squared error over squared weights."""
+    """Return each quantised matrix's relative error: root of squared error over squared weights."""
     sources = {tensor.name: tensor for tensor in gguf.GGUFReader(plain).tensors}
     errors = {}
     for tensor in gguf.GGUFReader(quantised).tensors:

@@ -49,7 +49,7 @@ def _tokens(content: TokenizerContent, rows: int) -> list[str]:
     known = content.tokens()
     tokens = [known.get(id, f"[PAD{id}]") for id in range(rows)]
     if len(set(tokens)) < rows:
-        raise ExportError("two tokens have the same text: llama.cpp keeps one id for each text")
+        raise ExportError("two tokens have the same text, and llama.cpp needs one id per text")
     return tokens
 
 
@@ -77,11 +77,11 @@ def _kinds(
 
 
 def _byte_level(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of GPT-2's kind: words by an expression, merges over bytes."""
+    """Return the keys of a GPT-2 tokenizer: words by a regular expression, merges over bytes."""
     backend = Backend.from_file(utf8(folder / "tokenizer.json"))
     if backend.normalizer is not None:
         kind = json.loads(backend.normalizer.__getstate__())["type"]
-        # NFC rarely changes a text, and llama.cpp's own conversion ignores it too.
+        # NFC rarely changes a text, and llama.cpp's own conversion ignores it as well.
         if kind != "NFC":
             raise ExportError(
                 f"{folder}: llama.cpp has no byte-level tokenizer with a normalizer ({kind}):"
@@ -95,11 +95,11 @@ def _byte_level(folder: Path, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pieces(raw: dict[str, Any], model: dict[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
-    """Return the keys of SentencePiece's kind: spaces are letters, merges follow scores."""
+    """Return the keys of a SentencePiece tokenizer: spaces are characters, merges follow scores."""
     ranks: dict[str, int] = {}
     for rank, (one, two) in enumerate(model.get("merges", [])):
         ranks.setdefault(one + two, rank)
-    # The earlier a merge, the better its token.
+    # Earlier merges have higher scores.
     scores = [-float(ranks[text]) if text in ranks else _NEVER for text in tokens]
     unknown = model.get("unk_token")
     named = {"tokenizer.ggml.unknown_token_id": tokens.index(unknown)} if unknown in tokens else {}
@@ -128,7 +128,7 @@ def _adds_space(raw: dict[str, Any]) -> bool:
 
 
 def _specials(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the special tokens, whether a text gets them, and the chat template."""
+    """Return the special tokens, whether they are added to a text, and the chat template."""
     tokenizer = Tokenizer.load(checkpoint.path)
     before, after = _around(tokenizer)
     ends = dict.fromkeys((*after[:1], *checkpoint.eos_ids))

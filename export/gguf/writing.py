@@ -123,7 +123,7 @@ class _Stream:
             # The source is finite, so an infinity comes from a value above f16's 65504.
             if self._dtype == np.float16 and not np.isfinite(narrow).all():
                 raise ExportError(
-                    f"{self.name} holds weights too large for {self._weights}: use bf16 or f32"
+                    f"{self.name} has weights too large for {self._weights}: use bf16 or f32"
                 )
             file.write(narrow.tobytes())
 

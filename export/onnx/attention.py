@@ -13,7 +13,7 @@ from edgedec.export.tensors import read
 from edgedec.export.weights import MICROSOFT
 from edgedec.models.decoder import DecoderSpec
 
-# Nodes of the largest tree: how far a node's slot may lie beyond its position.
+# Nodes of the largest tree, by which a node's slot may exceed its position.
 _TREE_SLOTS = 1024
 
 
@@ -35,9 +35,9 @@ def attention_feeds(
 class Attention:
     """Writes the attention of each layer into a graph.
 
-    The attention kernel computes a single row by other arithmetic than several rows; kernels of
-    products often do not. With ``own_rows`` attention reads the rows ``attention_rows``, which
-    may contain the only row twice, and returns ``computed_rows`` of them.
+    The attention kernel computes a single row differently from several rows; kernels of products
+    often do not. With ``own_rows`` attention reads the rows ``attention_rows``, which may contain a
+    single row twice, and returns ``computed_rows`` of them.
     """
 
     def __init__(self, parts: GraphParts) -> None:
@@ -94,7 +94,7 @@ class Attention:
         return self._spec.ropes[layer] is not None and whole and self._spec.head_dim % 16 == 0
 
     def _qkv(self, layer: int, x: str) -> tuple[str, str, str]:
-        """Emit query, key and value; packed in the first if the kernel reads them as they are."""
+        """Emit query, key and value; packed in the first if the kernel supports that."""
         g, spec, at = self._graph, self._spec, f"layers.{layer}"
         packed = self._parts.linear(f"{at}.qkv", x, layer, ("q", "k", "v"), spec.qkv_bias)
         rotates = self._rotates_itself(layer) or spec.ropes[layer] is None
@@ -176,7 +176,7 @@ class Attention:
             rotary_interleaved=0,
             scale=spec.attention_scale,
             softcap=spec.scales.attention_cap,
-            # Counted in slots, so with room for a tree; the bias is exact.
+            # Counted in slots, so it must allow for a tree; the bias is exact.
             local_window_size=window + _TREE_SLOTS if window else -1,
             **quantized,
         )

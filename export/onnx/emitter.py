@@ -39,7 +39,7 @@ def write_model(
     """
     if spec.head_dim % 8:
         raise UnsupportedArchitecture(
-            f"{options.name} has heads of {spec.head_dim} channels, and ONNX Runtime takes"
+            f"{options.name} has heads of {spec.head_dim} channels, and ONNX Runtime needs"
             " multiples of 8: try --format gguf"
         )
     spec = spec.within(options.max_context)

@@ -1,4 +1,4 @@
-"""Options of a graph, and the metadata it carries."""
+"""Options of a graph, and its metadata."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ class GraphOptions:
     """Options of a graph.
 
     Attributes:
-        name: of the model, for reports.
+        name: name of the model, for reports.
         eos_ids: tokens that end a text.
         weights: ``int4``, ``int8``, ``fp16`` or ``fp32``.
         kv: ``fp32`` or ``int8``.
-        block_size: weights that share a scale.
+        block_size: number of weights that share a scale.
         max_context: positions of the rotary tables; None is the model's own context.
-        own_rows: attention computes rows of its own choice, so that it alone can be padded.
-        head_bits: of a quantised head, and of the embedding where that is the head; None is as
-            ``weights``.
-        kv_scales: per layer those of keys and values, ``[kv_heads, head_dim]``; for int8.
+        own_rows: attention takes its own list of rows, so that it can be padded separately.
+        head_bits: bits of a quantised head, and of a tied embedding; None is those of ``weights``.
+        kv_scales: scales of keys and values by layer, ``[kv_heads, head_dim]``; for int8.
 
     """
 

@@ -24,13 +24,13 @@ _OPS: dict[Activation, tuple[str, dict[str, float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class GraphParts:
-    """A graph under construction, and what goes into it.
+    """A graph under construction.
 
     Attributes:
         spec, tensors: the decoder and its weights.
-        graph: gets the nodes.
-        store: how weights are stored and multiplied.
-        options: what the graph is to be.
+        graph: collects the nodes.
+        store: stores weights and emits their products.
+        options: options of the graph.
 
     """
 
@@ -96,10 +96,10 @@ class GraphParts:
         return self.graph.node(MICROSOFT + op, [x], out, **form)
 
     def mixture(self, layer: int, x: str, out: str) -> str:
-        """Emit a mixture of experts, of which only those that the router chooses are computed.
+        """Emit a mixture of experts; only the experts that the router chooses are computed.
 
-        A pass reads a chosen expert's weights once, but rows of different tokens choose different
-        experts: four rows of four experts each may read sixteen.
+        A pass reads a chosen expert's weights once, but different rows choose different experts:
+        four rows of four experts each may read sixteen.
         """
         g, spec = self.graph, self.spec
         kind = spec.experts
@@ -141,7 +141,7 @@ class GraphParts:
     def _norm_weights(self, role: str, layer: int) -> list[str]:
         """Return weight and, if there is one, bias."""
         roles = [role, f"{role}_bias"] if self.spec.norm.bias else [role]
-        # The head multiplies the output of the final norm, so that norm takes the logits' factor.
+        # The head multiplies the output of the final norm, so the logits' factor is applied there.
         factor = np.float32(self.spec.scales.logits if role == "final_norm" else 1.0)
         names = [self.spec.name(role, layer) for role in roles]
         return [self.graph.constant(name, read(self.tensors, name) * factor) for name in names]

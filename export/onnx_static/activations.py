@@ -1,13 +1,12 @@
-"""Products of integers with integers: int8 weights, and activations on grids that texts have shown.
+"""Integer products: int8 weights, and activations quantised with ranges measured on texts.
 
 An input is rounded to its grid, multiplied by int8 weights, and the product is rounded to a grid as
-well, between a QuantizeLinear and a DequantizeLinear each, as compilers for NPUs expect them around
-a product of integers. Output channels differ in size, but a grid is one for all of them, so each
-is divided by its own range before (in the scale of its weights) and multiplied by it behind.
+well, each with a QuantizeLinear and a DequantizeLinear, as compilers for NPUs expect them around an
+integer product. Output channels differ in magnitude but share one grid, so each is divided by its
+own range before (in the scale of its weights) and multiplied by it afterwards.
 
-Input channels beyond the grid are cut off at its ends. What they exceed it by is multiplied in
-floating point by their columns of the weights and added (shadow outlier execution, llm.npu,
-2407.05858).
+Input channels beyond the grid are clipped. The excess is multiplied in floating point by their
+columns of the weights and added (shadow outlier execution, llm.npu, 2407.05858).
 """
 
 from __future__ import annotations
@@ -67,10 +66,10 @@ class IntegerActivations(IntegerProducts):
         return g.node("Add", [product, self._beyond(out, (x, within), weights, known)], out)
 
     def _clipped(self, out: str, x: str, grid: Grid) -> str:
-        """Emit what is within the ends of a grid.
+        """Emit a value clipped to the ends of a grid.
 
-        QuantizeLinear does the same, but Qualcomm's NPU takes a DequantizeLinear behind it for its
-        input where a sum reads it, and OpenVINO leaves grids of 16 bits out.
+        QuantizeLinear does the same, but if a sum reads the DequantizeLinear after it, Qualcomm's
+        NPU uses the unclipped input, and OpenVINO ignores 16-bit grids.
         """
         g = self._graph
         ends = [g.constant(f"end.{float(end)!r}", np.array(end, np.float32)) for end in grid.ends]
@@ -113,7 +112,7 @@ class IntegerActivations(IntegerProducts):
     def _beyond(
         self, out: str, values: tuple[str, str], weights: Sequence[str], known: Range
     ) -> str:
-        """Emit the product of what outliers lose; ``values`` are the input and it cut off."""
+        """Emit the product of the outliers' excess; ``values`` are the input and it clipped."""
         g, name = self._graph, f"{'+'.join(weights)}.outliers"
         if f"{name}.columns" not in g:
             chosen = list(known.outliers)

@@ -88,7 +88,7 @@ class Attention:
         return g.node("Concat", [*turned, *others], f"{x}.placed", axis=-1)
 
     def _mixed(self, layer: int, query: str, keys: tuple[str, str], values: tuple[str, str]) -> str:
-        """Emit the values that the rows see, mixed, ``[n, q_size]``.
+        """Emit the attention-weighted values, ``[n, q_size]``.
 
         ``keys`` and ``values`` are those of the cache and those of this pass; the cache is not
         copied to join them.

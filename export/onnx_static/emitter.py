@@ -56,12 +56,12 @@ def write_graphs(
     """Write the graphs and their data into ``folder``; quantise by ``rounding``.
 
     Args:
-        spec: the decoder, with the context that the cache is to hold.
+        spec: the decoder, with the context that the cache must hold.
         tensors: its weights.
-        folder: gets the files.
-        options: of the graphs.
+        folder: folder for the files.
+        options: options of the graphs.
         rounding: rounds int4 and int8; None rounds to nearest.
-        ranges: of products, for integer activations.
+        ranges: ranges of products, for integer activations.
 
     Returns:
         The relative error of each quantised tensor.
@@ -95,7 +95,7 @@ def _check(spec: DecoderSpec, options: StaticOptions) -> None:
     if spec.experts is not None:
         raise UnsupportedArchitecture(
             f"{options.name} ({spec.architecture}) is a mixture of experts, which graphs of fixed"
-            " shape cannot hold: leave --static-rows out"
+            " shape do not support: leave --static-rows out"
         )
     if options.rows[-1] > spec.max_context:
         raise InputError(
@@ -114,7 +114,7 @@ def facts(spec: DecoderSpec, options: StaticOptions) -> dict[str, object]:
 
 
 def files(spec: DecoderSpec, options: StaticOptions) -> tuple[str, ...]:
-    """Return the names of what ``write_graphs`` writes, the main one first."""
+    """Return the names of the files that ``write_graphs`` writes, the main one first."""
     read = min(fixed.READ_ROWS, spec.max_context)
     return (*(GRAPH.format(rows) for rows in options.rows), READER.format(read), DATA)
 
@@ -162,7 +162,7 @@ def _head(parts: StaticParts, x: str) -> None:
     table = spec.name("head")
     if not cap:
         logits = parts.store.head(x, "logits", table, mask)
-    else:  # the cap would let the padding win
+    else:  # the mask must follow the cap, which would make it finite
         free = parts.store.head(x, "logits.free", table, None)
         logits = parts.capped("logits.capped" if mask else "logits", free, cap)
         logits = parts.add("logits", logits, mask) if mask else logits

@@ -1,7 +1,7 @@
 """Compares graphs of fixed shape with their source.
 
-The logits are those of the written files, by ONNX Runtime on the processor. Apart from that each
-layer is emitted in fp32 and compared with the reference, where anything but rounding is a bug.
+The logits are those of the written files, on ONNX Runtime and the processor. In addition each layer
+is emitted in fp32 and compared with the reference, where any difference beyond rounding is a bug.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _layer(
     layer: int,
     stream: FloatArray,
 ) -> FloatArray:
-    """Return the residual stream behind one layer, emitted in fp32 and without a past."""
+    """Return the residual stream after one layer, emitted in fp32 and without a cache."""
     rows = len(stream)
     plain = dataclasses.replace(options, weights="fp32")
     with tempfile.TemporaryDirectory(prefix="edgedec-parity-") as name:

@@ -41,7 +41,7 @@ class StaticParts(GraphParts):
         stored = self.graph.constant(f"{out}.weight", weight)
         if self.spec.norm.kind == "rms" or weight.ndim == 1:
             return self._normed(out, x, [stored])
-        # The operator takes a weight of the last axis only.
+        # The operator supports a weight of the last axis only.
         one = self.graph.constant(f"{out}.ones", np.ones(weight.shape[-1], np.float32))
         return self.multiplied(out, self._normed(f"{out}.even", x, [one]), stored)
 
@@ -52,7 +52,7 @@ class StaticParts(GraphParts):
             return g.node("LayerNormalization", [x, *weights], out, **self._norm_form)
         last = g.constant("axis.last", np.array([-1], np.int64))
         epsilon = g.constant("epsilon", np.array(norm.epsilon, np.float32))
-        # Not by Pow, which Qualcomm's NPU gets wrong where it is not joined with the rest.
+        # Not with Pow, which Qualcomm's NPU computes incorrectly if it is not fused with the rest.
         squares = g.node("Mul", [x, x], f"{out}.squares")
         mean = g.node("ReduceMean", [squares, last], f"{out}.mean", keepdims=1)
         root = g.node("Sqrt", [g.node("Add", [mean, epsilon], f"{out}.shifted")], f"{out}.root")

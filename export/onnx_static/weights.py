@@ -16,7 +16,7 @@ from edgedec.models.traits import Experts
 FORMAT = "onnx-static"
 _SMALLEST = 1e-30
 _FLOAT = 1
-# Bytes of a matrix that are turned at a time.
+# Bytes of a matrix that are transposed at a time.
 _STRIP_BYTES = 1 << 24
 
 
@@ -77,11 +77,11 @@ class PlainProducts(_StandardFormat):
 
 
 class IntegerProducts(_StandardFormat):
-    """Integers that ``DequantizeLinear`` turns into numbers: int4 in blocks, int8 by channel.
+    """Integers that ``DequantizeLinear`` converts: int4 in blocks, int8 by channel.
 
-    Matrices are stored ``[in, out]``, as ``MatMul`` takes them: ONNX Runtime joins the two on the
-    processor, and never makes the numbers. The embedding's rows are int8 with a scale each, of a
-    table of its own.
+    Matrices are stored ``[in, out]``, as for ``MatMul``: ONNX Runtime fuses the two operators on
+    the processor, without materialising the converted matrix. The embedding is a separate table of
+    int8 rows with a scale each.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class IntegerProducts(_StandardFormat):
         return g.node("DequantizeLinear", [f"{name}.integers", f"{name}.scales"], whole, **form)
 
     def _matrix(self, name: str, tensors: Sequence[str], bits: int, *, head: bool) -> int:
-        """Store a matrix, ``[in, out]``; returns its block, or 0 for a scale a channel."""
+        """Store a matrix, ``[in, out]``; return its block size, or 0 for one scale per channel."""
         rows, columns = stacked_shape(self._tensors, tensors)
         block = whole_blocks(columns, self._block, name, FORMAT) if bits == 4 else 0
         stored = f"{name}.integers"
@@ -159,7 +159,7 @@ class IntegerProducts(_StandardFormat):
         *,
         head: bool = False,
     ) -> Iterator[ByteArray]:
-        """Yield rows of signed integers, packed; ``scales`` gets theirs."""
+        """Yield rows of signed integers, packed, and collect their scales in ``scales``."""
         squares = np.zeros(2)
         take = self._rounding.head if head else self._rounding.blocks
         for done in take(self._tensors, tensors, bits, block):
@@ -177,14 +177,14 @@ def products(
     errors: dict[str, float],
     rounding: Rounding | None = None,
 ) -> Format:
-    """Return the products of one graph; ``errors`` gets those of weights that it stores."""
+    """Return the products of one graph, which collects quantisation errors in ``errors``."""
     if form.name in ("fp16", "fp32"):
         return PlainProducts(graph, tensors, errors, half=form.name == "fp16")
     return IntegerProducts(graph, tensors, errors, form, rounding or PlainRounding())
 
 
 def _turned(packed: ByteArray, bits: int) -> Iterator[ByteArray]:
-    """Yield the rows of the transposed matrix, packed, of rows of packed integers."""
+    """Transpose a matrix of packed integers; yield the packed rows of the result."""
     rows, width = packed.shape
     step = max(_STRIP_BYTES // max(rows, 1), 1)
     for start in range(0, width, step):

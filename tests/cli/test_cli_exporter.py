@@ -18,7 +18,7 @@ def test_exported_inspected_and_used(run: Any, tmp_path: Path) -> None:
     made = run("export", str(opt), "--out", str(out), "--exporter", "optimum")
     assert made.exit_code == 0, made.output
     assert "(opt)" in made.stdout
-    assert "every pass copies its keys and values: 512 bytes a token" in made.stdout
+    assert "every pass copies its keys and values: 512 bytes per token" in made.stdout
     assert "Warning" not in made.output
     shown = run("inspect", str(out))
     assert "every pass copies its keys and values" in shown.stdout

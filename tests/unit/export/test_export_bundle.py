@@ -138,7 +138,7 @@ def test_another_tokenizer_is_kept_apart(target, tmp_path, out):
     tiny_tokenizers.save(tiny_tokenizers.llama(), draft)
     report = export_bundle(ExportOptions(target, out, draft, weights="int8"))
     assert report.models[0].notes == ()
-    assert "tokenizer of its own, which costs acceptance: " in report.models[1].notes[0]
+    assert "another tokenizer, which lowers acceptance: " in report.models[1].notes[0]
     bundle = Bundle.open(out, verify=True)
     assert bundle.target.tokenizer.name == "tokenizer"
     assert bundle.draft.tokenizer.name == "draft-tokenizer"

@@ -64,7 +64,7 @@ def test_a_model_without_a_spec(
     assert model.parity["kl_nats"] < 1e-9
     assert model.parity["top1"] == 1
     # 2 layers, keys and values, 4 heads of 8, four bytes.
-    assert "512 bytes a token" in model.notes[0]
+    assert "512 bytes per token" in model.notes[0]
     bundle = Bundle.open(out, verify=True)
     assert bundle.target.architecture == "bloom"
     assert bundle.target.licence == "mit"
