@@ -10,7 +10,7 @@ CONTENTS = {
     "broken/": "a bundle whose manifest is cut short",
     "newer/": "a bundle of a later version",
     "cut/": "a bundle whose weights are cut short",
-    "taken/": "a folder with notes of somebody",
+    "taken/": "a folder with someone's notes",
     "notes.txt": "a text",
     "chats.jsonl": "prompts for `--prompts` that are conversations",
     "twice.jsonl": "prompts with one id twice",

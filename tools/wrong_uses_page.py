@@ -24,13 +24,13 @@ from edgedec.cli import main
 HEAD = """# Wrong uses, and what is printed
 
 Written by `make help-pages` from the list in `tools/wrong_uses.py`, which runs every one of them;
-do not edit. They stand in a folder that holds
+do not edit. They run in a folder that contains
 
 | Name | What it is |
 |---|---|
 {contents}
 
-The commands print one line, after `edgedec: error: `, and end with the code that is given.
+The commands print one line, after `edgedec: error: `, and exit with the given code.
 """
 
 CONFIG = {

@@ -23,12 +23,12 @@ def issue(
     as_json: bool,
     chosen: dict[str, Any],
 ) -> None:
-    """Compare everything, write the certificate, print its verdict; exit code 1 if it fails."""
+    """Run all comparisons, write the certificate, print its verdict; exit code 1 if it fails."""
     from edgedec.bench.certificate.job import Job
     from edgedec.bench.certificate.run import certify
 
     if isinstance(chosen["draft"], str) and chosen["draft"] != "auto":
-        raise click.UsageError("--certificate goes through all drafters: leave --draft NAME out")
+        raise click.UsageError("--certificate compares all drafters: leave --draft NAME out")
     texts, source = _texts(prompts, count)
     job = Job(
         bundle,
@@ -50,7 +50,7 @@ def issue(
 
 
 def _texts(path: Path | None, count: int) -> tuple[list[tuple[str, Prompt]], str]:
-    """Return the prompts and where they come from; of the default ones as many as there are."""
+    """Return the prompts and their source; at most as many defaults as exist."""
     from edgedec.models.demo.heldout import heldout_bodies
 
     texts = _prompts.named(path, count)
@@ -83,7 +83,7 @@ def _print(found: dict[str, Any], folder: Path) -> None:
             ("texts", f"{verdict['texts']}: {counts}"),
             ("prompts", f"{found['prompts']} ({found['prompts_from']})"),
             ("compared", ", ".join(found["compared"])),
-            ("written", f"{folder / PAGE} and {JSON} beside it"),
+            ("written", f"{folder / PAGE} and {JSON} next to it"),
         ]
     )
     for reason in verdict["reasons"]:

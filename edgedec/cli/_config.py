@@ -1,4 +1,4 @@
-"""The file of defaults, TOML, which the commands that write text read."""
+"""The configuration file, in TOML: defaults for the commands that generate text."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _memory(value: Any) -> bool:
     return _text(value) or (type(value) is int and value > 0)
 
 
-# What a setting is called, what it is, and how that is checked.
+# Settings by name: a description, and a check of the value.
 SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "model": ("the model where none is named, such as demo or a name in the library", _text),
+    "model": ("the default model, such as demo or a name in the library", _text),
     "draft": ("--draft", _text),
     "threads": ("--threads, 1 to 1024", _threads),
     "memory": ('--memory, such as "2GB" or "auto"', _memory),
@@ -33,7 +33,7 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def read() -> dict[str, Any]:
-    """Return the settings of the file, {} without one; InputError if it has something else."""
+    """Return the settings of the file, {} without a file; InputError if it is invalid."""
     from edgedec._support import user_folders
     from edgedec._support.files import open_regular
     from edgedec.errors import InputError

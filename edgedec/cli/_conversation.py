@@ -1,4 +1,4 @@
-"""The history of a chat, in turns, and the file that keeps it."""
+"""The history of a chat, in turns, and the file that stores it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Conversation:
     """The messages so far; the oldest turns can be dropped, and the last message may be pending.
 
     Args:
-        system: the system message; every conversation begins with it.
+        system: the system message that starts every conversation, or None.
 
     Attributes:
-        waiting: a message without an answer, or None.
+        waiting: a message that is not yet answered, or None.
 
     """
 
@@ -42,10 +42,10 @@ class Conversation:
         return {"system": self._system, "turns": said}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from an untrusted ``state``, or raise InputError; a system message here stays."""
+        """Restore an untrusted ``state``, or raise InputError; keeps a system message set here."""
         system, turns = state.get("system"), state.get("turns")
         if not ((system is None or _is_text(system)) and _all_turns(turns)):
-            raise InputError("it holds no conversation: expected one that `edgedec chat` wrote")
+            raise InputError("it contains no conversation: expected one that `edgedec chat` wrote")
         self._system = system if self._system is None else self._system
         self._turns = [(_message("user", a), _message("assistant", b)) for a, b in turns]
 
@@ -55,7 +55,7 @@ class Conversation:
 
     @property
     def messages(self) -> list[Message]:
-        """Return the messages as a chat template takes them, the pending one last."""
+        """Return the messages for a chat template, the pending one last."""
         found = [] if self._system is None else [_message("system", self._system)]
         found += [message for turn in self._turns for message in turn]
         if self.waiting is not None:
@@ -69,7 +69,7 @@ class Conversation:
         self.waiting = None
 
     def instruct(self, system: str | None) -> None:
-        """Change the system message, or leave it out."""
+        """Change or remove the system message."""
         self._system = system
 
     def drop(self, count: int) -> int:
@@ -96,13 +96,13 @@ def _all_turns(raw: object) -> TypeGuard[list[list[str]]]:
 
 
 def _is_text(raw: object) -> bool:
-    """Return whether it is text that can be encoded: JSON can hold half of a surrogate pair."""
+    """Return whether it is text that can be encoded; JSON may contain half a surrogate pair."""
     return isinstance(raw, str) and not any("\ud800" <= character <= "\udfff" for character in raw)
 
 
 # -- its file: restored at the start, written after each answer, locked between -----------------
 
-BUSY = "another edgedec has this conversation open: end it there, or name another file"
+BUSY = "another edgedec process has this conversation open: end that, or name another file"
 
 
 class SessionFile:
@@ -112,16 +112,16 @@ class SessionFile:
         self._path, self._pipeline, self._conversation = path, pipeline, conversation
 
     def is_at(self, path: Path) -> bool:
-        """Return whether a path leads to this file."""
+        """Return whether a path refers to this file."""
         return path.resolve() == self._path.resolve()
 
     def restore(self) -> None:
-        """Go on from the file, if there is one."""
+        """Restore the conversation from the file, if it exists."""
         if self._path.exists():
             load(self._path, self._pipeline, self._conversation)
 
     def write(self) -> None:
-        """Write the conversation; a failure leaves the file as it was, and is an InputError."""
+        """Write the conversation; InputError if that fails, which leaves the file unchanged."""
         try:
             self._pipeline.save(self._path, self._conversation.state)
         except SessionError as error:
@@ -134,19 +134,19 @@ class SessionFile:
 
 
 def load(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
-    """Go on from a file of a conversation; an InputError leaves this conversation as it is."""
+    """Restore a conversation from a file; an InputError leaves this one unchanged."""
     try:
         conversation.resume(pipeline.restore(path))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     except (InputError, SessionError) as error:
         raise InputError(
-            f"{path}: {error}; the file is left as it is: name another one to begin anew"
+            f"{path}: {error}; the file is not changed: name another one to start a conversation"
         ) from None
 
 
 def save(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
-    """Write a conversation to a file that is new, or of an earlier one; else InputError."""
+    """Write a conversation to a new file or over an earlier conversation; else InputError."""
     try:
         if path.exists() and not snapshot.begins(path):
             raise InputError(f"{path} is not a conversation, so it is not replaced: name another")

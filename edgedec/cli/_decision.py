@@ -20,8 +20,8 @@ _HEADS = ("plan", "tokens/s", "vs plain", "first token", "memory")
 def show(decision: Decision, *, show_all: bool) -> None:
     """Print the plans that were considered, the choice, and the reasons.
 
-    Only replayed figures are shown, which the reasons refer to; with ``show_all`` also those of a
-    formula, marked.
+    Only replayed plans are shown, to which the reasons refer; with ``show_all`` also those
+    estimated by formula, marked.
     """
     usable = [one for one in decision.candidates if not one.refused]
     refused = [one for one in decision.candidates if one.refused]
@@ -30,7 +30,7 @@ def show(decision: Decision, *, show_all: bool) -> None:
     rough = any(not one.replayed for one in shown)
     _terminal.columns([_HEADS, *(_row(one, plain, one == decision.chosen) for one in shown)])
     if rough:
-        say(f"{_FORMULA} by formula alone: too far behind at first sight to be replayed")
+        say(f"{_FORMULA} estimated by formula: too slow to be worth a replay")
     by_reason: dict[str, list[str]] = {}
     for one in refused:
         by_reason.setdefault(one.refused, []).append(one.plan.label)
@@ -44,7 +44,7 @@ def show(decision: Decision, *, show_all: bool) -> None:
     for reason in decision.reasons:
         say(reason)
     if decision.fallbacks:
-        say(f"Should that fail: {'; then '.join(one.label for one in decision.fallbacks)}.")
+        say(f"If that fails: {'; then '.join(one.label for one in decision.fallbacks)}.")
 
 
 def _worth_showing(usable: list[Candidate], chosen: Candidate) -> list[Candidate]:

@@ -81,13 +81,13 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # click ends quietly: the pipe's reader has gone
+        raise  # click exits quietly if the reader of a pipe has gone
     except (EdgedecError, click.ClickException, OSError, KeyboardInterrupt) as error:
         if os.environ.get("EDGEDEC_DEBUG") or shows_itself(error):
             raise
         _end(*describe(error))
     except ImportError as error:
-        # Ctrl-C while a compiled module loads: its loader wraps the interrupt.
+        # Ctrl-C while a compiled module loads: its loader wraps KeyboardInterrupt.
         if os.environ.get("EDGEDEC_DEBUG") or not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         _end(*describe(error.__cause__))
@@ -120,7 +120,7 @@ def _end(message: str, code: int) -> NoReturn:
     click.echo(f"edgedec: error: {printable(' '.join(message.split()))}", err=True)
     try:
         sys.stdout.flush()
-    except OSError:  # nothing can be written there any more, now or at the interpreter's exit
+    except OSError:  # stderr is gone, for this message and at the interpreter's exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise click.exceptions.Exit(code)
 
@@ -152,12 +152,12 @@ def _for_command(name: str, known: Sequence[str]) -> str:
     if is_hub_name(name):
         return how_to_fetch(name, "`edgedec export {} --out DIR`")
     if any(character.isspace() for character in name):
-        return f"No such command: to go on with a text, edgedec generate {shlex.quote(name)}"
+        return f"No such command: to continue a text, edgedec generate {shlex.quote(name)}"
     return f"No such command '{name}'" + _meant(_near(name, known))
 
 
 def _near(name: str, known: Sequence[str]) -> list[str]:
-    """Return similarly spelt names; without any, those that begin with ``name``."""
+    """Return similarly spelt names, or else those that begin with ``name``."""
     return difflib.get_close_matches(name, known) or [one for one in known if one.startswith(name)]
 
 

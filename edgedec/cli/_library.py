@@ -1,4 +1,4 @@
-"""Finds, makes or fetches the models that a command line names; says so on stderr."""
+"""Finds, makes or fetches the models that a command line names; reports it on stderr."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Name(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A word whose completion offers the library's models, with ``files`` also demo and files."""
+    """A model's name; completes the library's models, and with ``files`` demo and files as well."""
 
     name = "model"
 
@@ -42,7 +42,7 @@ class _Name(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         with suppress(OSError):
             names += dict.fromkeys(model.name for model in _library().models())
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-        # The shell completes paths itself where it is asked to.
+        # The shell completes paths itself.
         return found if found or not self._files else [CompletionItem(incomplete, type="file")]
 
 
@@ -52,14 +52,14 @@ FORM = [
     click.option("--weights", type=click.Choice(["int4", "int8", "fp16", "fp32"]),
                  help="How the weights of a checkpoint are stored; default: int4."),
     click.option("--calibrated", is_flag=True,
-                 help="Calibrate the rounding of int4 weights on texts that the model writes, "
+                 help="Calibrate the rounding of int4 weights on text that the model generates, "
                  "which takes minutes and is closer to the checkpoint; default: round to "
                  "nearest."),
 ]  # fmt: skip
 
 
 def form(weights: str | None, calibrated: bool) -> Form | None:
-    """Return the form that was asked for; None if none was."""
+    """Return the requested form; None if there is no request."""
     from edgedec.library.records import CALIBRATED, PLAIN, Form
 
     if weights is None and not calibrated:
@@ -80,7 +80,7 @@ def listener() -> Iterator[Listener]:
         bars: list[Progress | None] = []
 
         def progress(stage: str, done: int, total: int) -> None:
-            if not bars:  # made late: huggingface_hub draws a bar of its own while it fetches
+            if not bars:  # created late, since huggingface_hub draws its own bar while fetching
                 bars.append(stack.enter_context(_output.stages()))
             if bars[0] is not None:
                 bars[0](stage, done, total)
@@ -95,7 +95,7 @@ def _library() -> Library:
 
 
 def matching(word: str) -> list[Model]:
-    """Return the models of the library that a word means; InputError if there is none."""
+    """Return the library's models that match a word; InputError if there is none."""
     from edgedec.errors import InputError
 
     library = _library()
@@ -103,32 +103,33 @@ def matching(word: str) -> list[Model]:
         return found
     names = [model.name for model in library.models()]
     near = difflib.get_close_matches(word, names, 1)
-    meant = f"did you mean {near[0]}?" if near else "`edgedec list` shows those there are"
+    meant = f"did you mean {near[0]}?" if near else "`edgedec list` lists the models"
     raise InputError(f"no model {word} in the library: {meant}")
 
 
 def located(word: str, wanted: Form | None, *, refresh: bool = False) -> Located:
-    """Return the model that a word means, made or fetched first where needed; see ``locate``."""
+    """Return the model that a word names, after making or fetching it if needed; see ``locate``."""
     from edgedec.library.locate import locate
 
-    with listener() as told:
-        return locate(word, wanted, _library(), told, refresh=refresh)
+    with listener() as on_event:
+        return locate(word, wanted, _library(), on_event, refresh=refresh)
 
 
 def draft_for(target: str | Path) -> Model | None:
-    """Return a draft from the library for a target without one, and say so."""
+    """Return a draft from the library for a target without one, and report it."""
     from edgedec.library import drafts
 
     found = drafts.find(target, _library())
     if found is not None:
-        note(f"draft: {found.name}, from the library; --draft text does without")
+        note(f"draft: {found.name}, from the library; --draft text drafts without a model")
     return found
 
 
 def draft(value: str, target: str | Path, wanted: Form | None) -> str | Path:
     """Return a drafter's name or a draft model's path, as ``_options.open_options`` takes it.
 
-    ``value`` names a drafter, or a model as MODEL names one; ``auto`` finds a draft for the target.
+    ``value`` is the name of a drafter, or of a model as for MODEL; ``auto`` finds a draft for the
+    target.
     """
     from edgedec.decoding import drafting
 
@@ -144,5 +145,5 @@ def draft(value: str, target: str | Path, wanted: Form | None) -> str | Path:
 
 
 def settings(chosen: dict[str, Any]) -> Form | None:
-    """Take the options of ``FORM`` out of the values of a command."""
+    """Remove the options of ``FORM`` from a command's values, and return the form they request."""
     return form(chosen.pop("weights"), chosen.pop("calibrated"))

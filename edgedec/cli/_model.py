@@ -5,7 +5,7 @@
     edgedec generate PROMPT                  the demo pair continues it
     edgedec generate MODEL PROMPT
     edgedec generate MODEL                   the prompt comes from standard input
-    edgedec generate --bundle MODEL PROMPT   as before; no word is taken for a model
+    edgedec generate --bundle MODEL PROMPT   the same; no word is taken for a model
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def model_and_prompt(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
-    """Return the model and the prompt that the words of a command line mean.
+    """Return the model and the prompt given by the words of a command line.
 
     Args:
-        words: without the options.
+        words: the arguments that are not options.
         named: the model that an option names; then all words are the prompt.
 
     Raises:
@@ -102,7 +102,7 @@ def meant(words: Sequence[str], named: str | None) -> tuple[str, str | None]:
 
 
 def default() -> str:
-    """Return the model where none is named: the configured one for the commands that read that."""
+    """Return the default model: the configured one for commands that read the configuration."""
     context = click.get_current_context(silent=True)
     if context is None or context.info_name not in _config.COMMANDS:
         return DEMO
@@ -134,7 +134,7 @@ def _like_a_path(word: str) -> bool:
 
 
 def _in_quotes(word: str) -> bool:
-    """Return whether a word must have been quoted, so that the one before it is the model."""
+    """Return whether a word must have been quoted, which makes the word before it the model."""
     return any(character.isspace() for character in word)
 
 

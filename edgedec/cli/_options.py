@@ -28,7 +28,7 @@ class _DraftOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         self.help = (
             f"Drafter: {', '.join(_values.drafts())}; or a draft model's file, or a bundle (or"
-            " demo) whose target drafts. auto is hybrid where there is a draft model, else text."
+            " demo) whose target drafts. auto is hybrid if there is a draft model, else text."
         )
         return super().get_help_record(ctx)
 
@@ -44,65 +44,64 @@ THREADS = click.option("--threads", type=click.IntRange(1, 1024),
                        help="CPU threads; default: one per core, fewer for a small "
                        "model.")  # fmt: skip
 
-# The options of opening a pipeline, but DRAFT.
+# The options for opening a pipeline, except DRAFT.
 SETTINGS = [
     click.option("--drafter", type=_values.Listed(_values.drafts), metavar="NAME",
-                 help="How a draft model given as a file drafts; default: auto."),
+                 help="Drafter to use with a draft model given as a file; default: auto."),
     click.option("--draft-length", type=_values.draft_length, default="auto", show_default=True,
                  metavar="auto|N",
-                 help="Tokens to draft in a round; auto decides by measured cost."),
+                 help="Tokens to draft per round; auto decides by measured cost."),
     click.option("--accept", metavar="RULE",
                  help="Acceptance rule: coupling (default) and match give a seed's own text, "
                  "speculative its distribution; typical and bild change both."),
     THREADS,
     click.option("--provider", "providers", multiple=True, metavar="NAME",
-                 help="ONNX Runtime execution provider; repeat for second choices."),
+                 help="ONNX Runtime execution provider; repeat to add fallbacks."),
     click.option("--max-context", type=click.IntRange(min=2), metavar="TOKENS",
-                 help="Tokens a text may have, its prompt included; default: the model's limit."),
+                 help="Most tokens of prompt and output together; default: the model's limit."),
     click.option("--draft-context", type=_values.draft_context, metavar="auto|TOKENS",
                  default=drafting.AUTO, show_default=True,
-                 help="Tokens that the draft model sees; of a longer text the first four and the "
-                 "last ones. auto begins with 512 and keeps what turns out to be faster."),
+                 help="Context window of the draft model; of a longer text it sees the first four "
+                 "tokens and the last ones. auto starts with 512 and adapts to what is faster."),
     click.option("--kv-memory", type=_values.size, metavar="SIZE",
                  help="Memory for all key/value caches, such as 512MB; default: no limit."),
     click.option("--plan", default="auto", show_default=True, metavar="auto|none|FILE",
-                 help="Where to run what: auto is what `edgedec plan` decided last for these "
-                 "models on this machine; a file that it wrote."),
+                 help="Plan to follow: auto is the last one that `edgedec plan` made for these "
+                 "models on this machine; or a file that it wrote."),
     click.option("--memory", type=_values.memory, metavar="auto|SIZE",
-                 help="Limit on the memory of everything, such as 2GB, or auto for what is free. "
+                 help="Limit on the memory of the process, such as 2GB, or auto for what is free. "
                  "Makes a plan that fits, measuring first if needed; with --plan none the limit "
-                 "holds without a plan."),
+                 "is enforced without a plan."),
     click.option("--row-invariant/--no-row-invariant", default=None,
                  help="Pad passes so that a seed's text is the same whatever was drafted, "
-                 "near-ties included; refused where no padding achieves that. Default: for ONNX "
-                 "with 200 MB of weights or more on the processor, where padding achieves it, "
-                 "for bundles exported with it, and on openvino, which needs no padding; never "
-                 "with --draft tree, or with a rule for --accept that does not give a seed's text. "
-                 "A smaller target would lose more time than it gains. fp32 weights hardly need "
-                 "it."),
+                 "including near-ties; refused if no padding achieves that. Default: on for ONNX "
+                 "with 200 MB of weights or more on the processor, if padding achieves it, for "
+                 "bundles exported with it, and on openvino, which needs no padding; never with "
+                 "--draft tree, or with a rule for --accept that does not give a seed's text. A "
+                 "smaller target would lose more time than it gains. fp32 weights hardly need it."),
 ]  # fmt: skip
 
 OPEN = [DRAFT, *SETTINGS]
 
 LOAD = [
     click.option("--format", type=_values.formats("auto"), default="auto", show_default=True,
-                 help="Which of a bundle's formats; auto takes the fastest that can run here."),
+                 help="Format of the model files; auto takes the fastest one that can run here."),
     click.option("--device", metavar="NAME",
-                 help="A device of `edgedec devices`; for both models, but openvino for the target "
-                 "alone. Without it, and without a plan or a limit on memory, a target of 200 MB "
-                 "or more in ONNX takes openvino where that is installed and computes its rounds "
+                 help="A device listed by `edgedec devices`, for both models; openvino is for the "
+                 "target only. By default, without a plan or a memory limit, an ONNX target of "
+                 "200 MB or more runs on openvino if that is installed and computes its rounds "
                  "faster."),
-    click.option("--draft-device", metavar="NAME", help="A device for the draft alone."),
-    click.option("-v", "--verbose", is_flag=True, help="Let the runtime's own log through."),
+    click.option("--draft-device", metavar="NAME", help="A device for the draft only."),
+    click.option("-v", "--verbose", is_flag=True, help="Show the runtime's own log."),
 ]  # fmt: skip
 
 WORKLOAD = [
     click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True,
-                 help="Temperature that texts are sampled at; 0 is greedy."),
+                 help="Sampling temperature; 0 is greedy."),
     click.option("--prompt-tokens", type=click.IntRange(min=1), default=256, show_default=True,
                  metavar="N", help="Tokens of a typical prompt."),
     click.option("--new-tokens", type=click.IntRange(min=2), default=128, show_default=True,
-                 metavar="N", help="Tokens of a typical text."),
+                 metavar="N", help="Tokens of a typical output."),
     click.option("--all", "show_all", is_flag=True, help="Show every plan that was considered."),
 ]  # fmt: skip
 
@@ -153,11 +152,11 @@ def _of_runtime(option: LoadOption, name: str, help: str) -> click.Option:
 
 
 def alone(option: str, allowed: Collection[str], advice: str) -> None:
-    """Refuse other options beside one that stands alone.
+    """Refuse other options together with an exclusive one.
 
     Args:
-        option: as the user writes it.
-        allowed: names of the parameters that may stand beside it, its own among them.
+        option: the exclusive option, as the user writes it.
+        allowed: names of the parameters that may be combined with it, including its own.
         advice: for the end of the message.
 
     Raises:
@@ -182,7 +181,7 @@ def texts(count: int, least_tokens: int) -> list[Callable[[F], F]]:
         click.option("--count", type=click.IntRange(min=1), default=count, show_default=True,
                      help="How many of the default prompts."),
         click.option("-n", "--max-new-tokens", type=click.IntRange(min=least_tokens), default=128,
-                     show_default=True, metavar="N", help="Tokens of each text."),
+                     show_default=True, metavar="N", help="Tokens to generate for each."),
     ]  # fmt: skip
 
 

@@ -19,8 +19,8 @@ from edgedec.cli._terminal import INTERRUPTED, wrapped
 from edgedec.cli._terminal import width as width_of
 from edgedec.decoding.drafting import PLAIN
 
-# A thread that waits longer than this share of the time for a core slows passes noticeably; passes
-# slowed by more than this factor since opening are reported.
+# A wait for a core is reported above this share of the time, since it slows passes noticeably; so
+# are passes slower by more than this factor than at opening.
 _BUSY, _SLOWER = 0.15, 1.5
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def print_json(record: object) -> None:
 
 @contextmanager
 def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Event]:
-    """Let the first Ctrl-C end the text after the running pass, and a second one the program."""
+    """Let the first Ctrl-C end the generation after the current pass, a second one the program."""
     stopped = Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -61,7 +61,7 @@ def cancelled_by_ctrl_c(stream: Stream) -> Iterator[Event]:
 def show(stream: Stream, *, sampled: bool, coloured: bool = False) -> tuple[Generation, bool]:
     """Print the text as it comes and figures after it; also return whether Ctrl-C ended it.
 
-    ``coloured`` shows in green, in a terminal, what the draft wrote.
+    ``coloured`` shows accepted draft tokens in green, in a terminal.
     """
     coloured = coloured and sys.stdout.isatty()
     written = 0
@@ -73,7 +73,7 @@ def show(stream: Stream, *, sampled: bool, coloured: bool = False) -> tuple[Gene
                 sys.stdout.flush()
                 written += len(event.text)
     result = finished(stream)
-    # Text held back as the possible beginning of a stop string.
+    # Text that was held back because it may begin a stop string.
     sys.stdout.write(result.text[written:])
     if sys.stdout.isatty() and not result.text.endswith("\n"):
         sys.stdout.write("\n")
@@ -102,7 +102,7 @@ def show_figures(result: Generation, *, sampled: bool) -> None:
 
 
 def collect(stream: Stream) -> tuple[Generation, bool]:
-    """Decode to the end without output; also return whether Ctrl-C ended it."""
+    """Generate to the end without output; also return whether Ctrl-C ended it."""
     with cancelled_by_ctrl_c(stream) as stopped:
         for _ in stream:
             pass
@@ -118,7 +118,7 @@ def finished(stream: Stream) -> Generation:
 
 
 def _figures(result: Generation, *, sampled: bool) -> list[str]:
-    """Return short clauses on how the text was decoded, the seed if it had an effect."""
+    """Return short clauses on how the text was decoded, with the seed if it had an effect."""
     metrics, plan = result.metrics, result.plan
     plain = plan.get("drafter") == PLAIN
     tokens = "1 token" if metrics.emitted == 1 else f"{metrics.emitted} tokens"
@@ -151,7 +151,7 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
 
 
 def _place(plan: Mapping[str, Any]) -> str:
-    """Return where the target ran, as far as that was chosen: `` on onnx (openvino)``."""
+    """Return where the target ran, such as `` on onnx (openvino)``."""
     if "format" not in plan:
         return ""
     named = plan.get("provider") or plan.get("device")
@@ -167,7 +167,7 @@ def _accepted(metrics: Metrics) -> list[str]:
 
 
 def _busy(metrics: Metrics) -> list[str]:
-    """Describe the cost of other load on the machine; empty if it is small."""
+    """Describe the effect of other load on the machine; empty if it is small."""
     if metrics.waited_share < _BUSY:
         return []
     if metrics.slowdown is not None and metrics.slowdown >= _SLOWER:
@@ -176,7 +176,7 @@ def _busy(metrics: Metrics) -> list[str]:
 
 
 def _memory(metrics: Metrics) -> list[str]:
-    """Describe what was given up for a memory limit; empty if nothing was."""
+    """Describe the last retreat or return due to the memory limit; empty if there was none."""
     if metrics.memory is None or not metrics.memory.events:
         return []
     last = metrics.memory.events[-1]
@@ -184,7 +184,7 @@ def _memory(metrics: Metrics) -> list[str]:
 
 
 def _exact(plan: Mapping[str, object]) -> list[str]:
-    """Return a clause if the text equals plain decoding's to the last token, near-ties included."""
+    """Return a clause if the text is guaranteed to equal plain decoding's, including near-ties."""
     from edgedec.decoding.acceptance import RULES
 
     rule = RULES.get(str(plan.get("accept")))
@@ -198,7 +198,7 @@ def _packed(parts: Iterable[str], room: int) -> list[str]:
     lines = [""]
     for part in parts:
         longer = f"{lines[-1]}, {part}" if lines[-1] else part
-        # One more than the current length, for the comma after it.
+        # Plus one for the comma after it.
         if len(longer) < room or not lines[-1]:
             lines[-1] = longer
         else:
@@ -239,7 +239,7 @@ def count(number: int) -> str:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Return a progress bar on stderr as a listener ``(done, total)``; None without a terminal."""
+    """Return a listener ``(done, total)`` that draws a bar on stderr; None without a terminal."""
     with stages(transient=True) as listen:
         if listen is not None:
             listen(what, 0, None)
@@ -269,7 +269,7 @@ def stages(*, transient: bool = False) -> Iterator[Callable[[str, int, int | Non
         yield listen
 
 
-# Format of a parity figure; others are printed by name and number.
+# Formats of parity figures; others are printed as name and number.
 _PARITY = {
     "tokens": "{:.0f} tokens",
     "kl_nats": "KL {:.2g} nats",

@@ -1,4 +1,4 @@
-"""Messages as they are typed: lines of a pipe, or an editor in a terminal."""
+"""Reads the user's messages: lines of a pipe, or an editor in a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Messages(Protocol):
 
 
 class Piped:
-    """Lines of standard input, a message each."""
+    """Lines of standard input, one message each."""
 
     def __init__(self) -> None:
         if isinstance(sys.stdin, io.TextIOWrapper):  # a line that is not UTF-8 is reported as such
@@ -66,7 +66,7 @@ class Typed:
             key_bindings=_keys(),
             multiline=True,
             prompt_continuation="  ",
-            # The model's text alone goes to standard output, which may be a file.
+            # Only the model's text goes to standard output, which may be a file.
             output=create_output(sys.stderr),
         )
 
@@ -78,7 +78,7 @@ class Typed:
 
 
 def _keys() -> KeyBindings:
-    """Return the keys that differ from a text editor's: Enter sends."""
+    """Return key bindings that differ from a text editor's: Enter sends."""
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
     keys = KeyBindings()
@@ -95,7 +95,7 @@ def _keys() -> KeyBindings:
 
 
 def _private(file: Path) -> Path | None:
-    """Return the file, made for this user alone; None if that is not possible."""
+    """Return the file, created readable by this user only; None if that fails."""
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
@@ -104,7 +104,7 @@ def _private(file: Path) -> Path | None:
 
 
 def messages(commands: Sequence[str]) -> Messages:
-    """Return the messages of this process's standard input."""
+    """Return the source of messages for this process's standard input."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return Piped()
     from edgedec._support import user_folders

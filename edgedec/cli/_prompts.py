@@ -17,7 +17,7 @@ option = click.option(
     "--prompts",
     type=_values.FILE,
     metavar="FILE.jsonl",
-    help='Texts like your own to measure on: lines such as {"prompt": "Hello"}, as `edgedec '
+    help='Prompts like your own to measure on: lines such as {"prompt": "Hello"}, as `edgedec '
     "generate --prompts` reads them; default: a few that come with edgedec.",
 )
 
@@ -32,7 +32,7 @@ def read(path: Path | None) -> tuple[CalibrationPrompt, ...] | None:
 
     jobs = read_jobs(path)
     if not all(job.prompt for job in jobs):
-        raise InputError(f"{path}: expected lines with a prompt that is not empty")
+        raise InputError(f"{path}: expected lines with non-empty prompts")
     return tuple(
         CalibrationPrompt(job.id, job.prompt)
         if isinstance(job.prompt, str)
@@ -52,7 +52,7 @@ def named(path: Path | None, count: int) -> list[tuple[str, Prompt]]:
     jobs = read_jobs(path)
     found: list[tuple[str, Prompt]] = [(j.id, j.prompt) for j in jobs if isinstance(j.prompt, str)]
     if len(found) < len(jobs):
-        raise InputError(f"{path}: expected lines with a prompt here, not messages")
+        raise InputError(f"{path}: expected lines with prompts, not messages")
     return found
 
 

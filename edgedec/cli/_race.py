@@ -1,4 +1,4 @@
-"""Shows plain and speculative decoding of one text, one above the other."""
+"""Shows plain and speculative decoding of the same prompt, one above the other."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class RaceView:
         self._shown = 0.0
         self._live: Live | None = None
         if console.is_terminal:
-            # Redrawn between tokens, in this thread: another thread would compete for cores.
+            # Redrawn between tokens in this thread, since another thread would compete for cores.
             self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> RaceView:
@@ -92,7 +92,7 @@ class RaceView:
             self._live.update(self._both(), refresh=True)
 
     def end(self, duel: Duel) -> None:
-        """Leave the finished text on the screen, once if both sides wrote the same."""
+        """Leave the finished text on the screen, only once if both sides are equal."""
         for side in SIDES[duel.identical :]:
             if not duel.identical:
                 self._console.print(side, style="bold")
@@ -117,5 +117,5 @@ def verdict(duel: Duel) -> str:
         f"plain, {plain.tokens_per_second:.0f} tokens/s; speculative, "
         f"{other.tokens_per_second:.0f} tokens/s: [bold]{duel.speedup:.2f}x[/]; {same}\n"
         f"{other.accepted_tokens} of {other.drafted_tokens} drafted tokens accepted "
-        f"({other.acceptance_rate:.0%}); {other.block_efficiency:.2f} tokens a target pass"
+        f"({other.acceptance_rate:.0%}); {other.block_efficiency:.2f} tokens per target pass"
     )

@@ -1,4 +1,4 @@
-"""Options of a text: sampling, and what ends it."""
+"""Options of a generation: sampling, constraints, and when it ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bias(value: str | tuple[int, float]) -> tuple[int, float]:
 
 
 def text(value: str) -> str:
-    """Return command-line words as text: terminals send UTF-8 whatever the locale says."""
+    """Return command-line words as text, since terminals send UTF-8 whatever the locale says."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:  # bytes that are invalid in this locale appear as escapes
@@ -70,12 +70,12 @@ STOP = click.option("--stop", type=stop_text, multiple=True, metavar="TEXT",
 
 SAMPLE = [
     click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128,
-                 show_default=True, metavar="N", help="Tokens to write at most."),
+                 show_default=True, metavar="N", help="Most tokens to generate."),
     click.option("--temperature", type=float, default=0.0, show_default=True,
                  help="0 is greedy."),
     *SHAPE,
     click.option("--seed", type=int,
-                 help="Seed of all random choices; default: one is drawn and reported."),
+                 help="Random seed; default: one is drawn and reported."),
     STOP,
     click.option("--timeout", type=float, metavar="SECONDS", help="End the text after this time."),
 ]  # fmt: skip
@@ -84,14 +84,14 @@ SYSTEM = click.option("--system", type=text, metavar="TEXT",
                       help="System message: instructions a chat model gets before the "
                       "prompt.")  # fmt: skip
 
-# Options that say what a text may be.
+# Options that constrain the text.
 FORM = [
-    click.option("--json-mode", is_flag=True, help="Write a JSON object."),
-    click.option("--json-schema", type=FILE, metavar="FILE", help="Write JSON of this schema."),
+    click.option("--json-mode", is_flag=True, help="Generate a JSON object."),
+    click.option("--json-schema", type=FILE, metavar="FILE", help="Generate JSON of this schema."),
     click.option("--regex", type=text, metavar="PATTERN",
-                 help="Write a text that this regular expression matches as a whole."),
+                 help="Generate text that matches this regular expression as a whole."),
     click.option("--grammar", type=FILE, metavar="FILE",
-                 help="Write a text of this grammar, in Lark's notation or llama.cpp's (GBNF)."),
+                 help="Generate text of this grammar, in Lark's notation or llama.cpp's (GBNF)."),
 ]  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def generate_options(chosen: dict[str, Any]) -> GenerateOptions:
 
 
 def _contents(path: Path | None) -> str | None:
-    """Return a file's text; InputError if it is larger than any grammar, or not UTF-8."""
+    """Return a file's text; InputError if it is too large for a grammar, or not UTF-8."""
     from edgedec._support.files import open_regular
     from edgedec.errors import InputError
     from edgedec.grammar.spec import MAX_BYTES

@@ -13,8 +13,8 @@ import click
 
 from edgedec._support.fields import printable
 
-INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
-# A first column is wrapped, but never to less than this.
+INTERRUPTED = 130  # exit code of a program that Ctrl-C ended
+# Narrowest width to which a first column is wrapped.
 _NARROWEST = 24
 
 
@@ -44,7 +44,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line from anywhere on stderr, as one line whatever it holds."""
+    """Print untrusted text on stderr, as one line."""
     click.echo(printable(text), err=True)
 
 
@@ -65,9 +65,9 @@ def columns(rows: Iterable[Sequence[str]]) -> None:
 
 @contextmanager
 def steps() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Return a progress bar as a listener ``(step, done, total)``; None without a terminal.
+    """Return a listener ``(step, done, total)`` that draws a bar; None without a terminal.
 
-    All steps share one bar, which names the running step and ends at 100%.
+    All steps share one bar, which names the current step and ends at 100%.
     """
     if not sys.stderr.isatty():
         yield None
@@ -85,7 +85,7 @@ def steps() -> Iterator[Callable[[str, int, int], None] | None]:
     columns = (what, BarColumn(bar_width=16), TaskProgressColumn())
     with Progress(*columns, console=console, expand=True) as bar:
         task = bar.add_task("planning", total=None)
-        # Removed at the end unless a step is reported, since it would stay as an empty bar.
+        # Removed at the end if no step was reported, since an empty bar would remain.
         bar.live.transient = True
 
         def listen(step: str, done: int, total: int) -> None:

@@ -18,7 +18,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "
 
 
 def size(value: str | int) -> int:
-    """Parse bytes as people write them: 512MB, 1.5GiB, 300000."""
+    """Parse a size in bytes, such as 512MB, 1.5GiB or 300000."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", str(value).strip().upper())
     if match is None:
         raise click.BadParameter(f"{value!r}: expected a size such as 512MB or 1.5GiB")

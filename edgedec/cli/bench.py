@@ -1,4 +1,4 @@
-"""``edgedec bench``: how fast a bundle decodes here."""
+"""``edgedec bench``: measures how fast a bundle decodes here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @_model.model
 @_options.options(_options.texts(count=10, least_tokens=2))
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random choices.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 @_options.DRAFT_MODEL
 @_options.THREADS
 @click.option(
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     default="bench-out",
     show_default=True,
     metavar="DIR",
-    help="Where the raw records go, as JSON lines.",
+    help="File for the raw records, as JSON lines.",
 )
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Also write a page of plots and one text token by token, a single file that loads "
-    "nothing; needs the extra report.",
+    help="Also write a page of plots and one text token by token, as a single self-contained "
+    "file; needs the extra report.",
 )
 @click.option(
     "--repeats",
@@ -59,18 +59,18 @@ def command(
 ) -> None:
     """Race every drafter against plain decoding.
 
-    MODEL is a folder, the demo, or a GGUF file. All run interleaved in one process; on a machine
-    that does other things as well, only ratios within one run mean anything. A speed-up is plain
-    seconds per token over the drafter's, without the first round; worst is the worst prompt's;
+    MODEL is a folder, the demo, or a GGUF file. All drafters run interleaved in one process; on a
+    busy machine only ratios within one run are meaningful. The speed-up is plain decoding's seconds
+    per token over the drafter's, without the first round; worst is the lowest speed-up of a prompt;
     identical counts the prompts with the same tokens as plain decoding without padding (quantised
     weights may differ at near-ties, see `edgedec verify`). J/token is the whole machine's energy,
-    prompts included, if Linux reports it: processors' counters (as root) or a discharging battery.
+    including prefill, if Linux reports it: processors' counters (as root) or a discharging battery.
 
     Lines of --prompts may be Spec-Bench's questions: {"question_id": 1, "category": "math",
-    "turns": ["...", "..."]}. Turns are then asked one after the other, through the chat template if
-    the model has one, and answers may end early. Each category has the protocol's figures: speed-up
-    by mean tokens per second with the prompts' time, and mean accepted tokens of a pass, the
-    target's own included.
+    "turns": ["...", "..."]}. Turns are then answered one after the other, through the chat template
+    if the model has one, and answers may end early. The figures of each category follow the
+    protocol: speed-up by mean tokens per second including prefill, and mean accepted tokens per
+    pass, including the target's own.
 
     \b
     edgedec bench demo
@@ -101,7 +101,7 @@ def command(
 
 
 def _check_page(html: Path) -> None:
-    """Refuse a page that cannot be drawn or written, before anything is decoded."""
+    """Refuse a page that cannot be drawn or written, before decoding."""
     from edgedec.bench.report import figures
 
     figures.check()
@@ -110,7 +110,7 @@ def _check_page(html: Path) -> None:
 
 
 def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]) -> Race:
-    """Return what to race: prompts that run on to their limit, or questions that may end."""
+    """Return what to race: prompts decoded to the token limit, or questions that may end early."""
     from edgedec.bench.bundle import Race
     from edgedec.bench.questions import has_turns, read_questions
     from edgedec.decoding.sampling import SamplingParams
@@ -149,7 +149,7 @@ def _print(found: Comparison, categories: list[dict[str, Any]]) -> None:
 
 
 def _print_categories(rows: list[dict[str, Any]]) -> None:
-    """Print Spec-Bench's figures of every category but plain decoding's, which are 1."""
+    """Print Spec-Bench's figures of every category, without plain decoding's, which are 1."""
     click.echo(f"\n{'category':24}{'':12}{'speed-up':>10}{'decoding':>10}{'accepted':>10}")
     for row in rows:
         if row["candidate"] != rows[0]["candidate"]:

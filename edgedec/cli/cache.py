@@ -1,4 +1,4 @@
-"""``edgedec cache``: what is kept between runs."""
+"""``edgedec cache``: shows and clears the user's cache."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from edgedec.cli import _options
 
 @click.command()
 @click.option(
-    "--clear", is_flag=True, help="Remove all of it; it will be measured, checked and packed again."
+    "--clear", is_flag=True, help="Empty the cache; its contents are made again when needed."
 )
 @_options.as_json
 def command(clear: bool, as_json: bool) -> None:
-    """Show what edgedec keeps between runs, and how large it is.
+    """Show the files that edgedec keeps between runs, and their size.
 
-    Plans decide how models are run from now on (`edgedec plan MODEL --forget` removes one);
-    profiles are measurements; checks say which GGUF files and tokenizers opened without
-    harm, and how passes are padded; packed weights are what `edgedec prepare MODEL` wrote,
-    8.6 GB at most, of which the least recently used leave first. They are in the user's cache
-    folder, or in $EDGEDEC_CACHE.
+    Plans decide how models are run (`edgedec plan MODEL --forget` removes one); profiles are
+    measurements; checks record which GGUF files and tokenizers opened without harm, and how passes
+    are padded; packed weights are written by `edgedec prepare MODEL`, 8.6 GB at most, of which the
+    least recently used are removed first. The files are in the user's cache folder, or in
+    $EDGEDEC_CACHE.
 
     \b
     edgedec cache

@@ -24,7 +24,7 @@ SESSION = click.option(
     "--session",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Keep the conversation in this file: go on from it, and write it after each answer.",
+    help="Keep the conversation in this file: continue it, and save it after each answer.",
 )
 
 
@@ -42,17 +42,17 @@ def command(bundle: str, system: str | None, session: Path | None, **chosen: Any
     """Chat with a model in the terminal.
 
     MODEL is a bundle's folder, a GGUF file or a model of the library. /help lists the commands:
-    system message, saving and loading, dropping turns, drafter, temperature, length, colours by
-    who wrote a token. Ctrl-C stops an answer, and twice leaves. A message that begins with / is
-    written with //.
+    system message, saving and loading, dropping turns, drafter, temperature, length, and green for
+    accepted draft tokens. Ctrl-C stops an answer; pressed twice it ends the chat. Write // for a
+    message that begins with /.
 
-    In a terminal Enter sends and Alt-Enter begins a line; a paste of several lines is one message;
-    the arrow keys go through what was typed, which a file in the user's state folder keeps (or
-    $EDGEDEC_HISTORY). A model without a chat template continues each line as text. Elsewhere every
-    line of standard input is a message, and a chat template is needed.
+    In a terminal Enter sends and Alt-Enter starts a new line; a paste of several lines is one
+    message; the arrow keys recall earlier messages, which are kept in a file in the user's state
+    folder (or $EDGEDEC_HISTORY). A model without a chat template continues each line as text.
+    Otherwise every line of standard input is a message, and a chat template is needed.
 
-    A turn reads only what is new since the last one. With --session FILE that also holds after a
-    restart: the file has the conversation and both models' keys and values.
+    Each turn computes only its new tokens. With --session FILE this also holds after a restart: the
+    file contains the conversation and both models' keys and values.
 
     \b
     edgedec chat
@@ -73,10 +73,13 @@ def converse(
     session: Path | None,
     completes: bool = False,
 ) -> None:
-    """Open a model, which the user named as ``title``, and chat until the user leaves.
+    """Open a model, which the user called ``title``, and chat until the user leaves.
 
-    With ``completes``, or without a chat template, each line is continued as text. InputError if
-    there is neither a template nor a terminal, or the session cannot be used.
+    With ``completes``, or without a chat template, each line is continued as text.
+
+    Raises:
+        InputError: there is neither a template nor a terminal, or the session cannot be used.
+
     """
     from edgedec.cli import _prompt
     from edgedec.pipeline import Pipeline
@@ -93,7 +96,7 @@ def converse(
             if sys.stdin.isatty():
                 _show_banner(title, pipeline)
             if completes:
-                note("what you type is continued as text")
+                note("each line is continued as text")
             talk.greet()
             _take_all(talk, _prompt.messages(talk.commands))
 
@@ -115,7 +118,7 @@ def _take_all(talk: Talk, messages: Messages) -> None:
             talk.take(line)
 
 
-# -- the banner: which model answers, what drafts, how it was planned, how much fits ------------
+# -- the banner: target, draft, plan and context ------------------------------------------------
 
 
 def _show_banner(title: str, pipeline: Pipeline) -> None:

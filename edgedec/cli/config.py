@@ -1,4 +1,4 @@
-"""``edgedec config``: the defaults that are in force, and where they come from."""
+"""``edgedec config``: shows the defaults and where they come from."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Race = Callable[[str, str, GenerateOptions, OnToken], Duel]
 
-# Pace of the shipped pair's target: its own half a millisecond is too quick to watch.
+# Pace of the shipped pair's target, whose own half a millisecond is too fast to watch.
 _PACE_MS = 50.0
 # Held-out functions considered for each one shown.
 _LOOKED_AT = 8
@@ -31,7 +31,7 @@ _LOOKED_AT = 8
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="How many function heads.",
+    help="Number of function heads.",
 )
 @click.option(
     "-n",
@@ -40,14 +40,14 @@ _LOOKED_AT = 8
     default=120,
     show_default=True,
     metavar="N",
-    help="Tokens to write after each.",
+    help="Tokens to generate after each.",
 )
 @click.option(
     "--pace",
     type=click.FloatRange(0),
     metavar="MS",
-    help="Hold the target to so many milliseconds a pass over one token; 0 is its own time. "
-    "Default: 50 for the pair that ships, else 0.",
+    help="Slow the target down to this many milliseconds for a pass over one token; 0 is its own "
+    "speed. Default: 50 for the pair that ships, else 0.",
 )
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
 @click.option(
@@ -55,7 +55,7 @@ _LOOKED_AT = 8
     type=int,
     default=0,
     show_default=True,
-    help="Which function heads, and of all random choices.",
+    help="Random seed, also for the choice of function heads.",
 )
 @_options.options(_options.OPEN)
 @_options.as_json
@@ -71,11 +71,10 @@ def command(
 ) -> None:
     """Race plain against speculative decoding.
 
-    Continues functions that the models never saw. Green tokens came from the draft and were
-    accepted by the target. Both write the same text: passes are padded as with --row-invariant,
-    where the runtime can. The pair that ships is too quick to watch: its target is held to the pace
-    of a larger one, and both sides run at once; any other pair runs at its own speed, one side
-    after the other.
+    Continues functions that the models were not trained on. Green tokens were drafted and accepted.
+    Both sides generate the same text: passes are padded as with --row-invariant, if the runtime
+    can. The pair that ships is too fast to watch: its target is slowed down to the pace of a larger
+    one, and both sides run at once; any other pair runs at its own speed, one side after the other.
 
     \b
     edgedec demo
@@ -123,7 +122,7 @@ def _facts(duel: Duel) -> dict[str, Any]:
 def _prompts(
     showcase: Showcase, count: int, seed: int, options: GenerateOptions, *, look: bool
 ) -> list[tuple[str, str]]:
-    """Held-out function heads; with ``look`` those of more whose texts repeat themselves least."""
+    """Return held-out function heads; with ``look``, those whose continuations repeat least."""
     from edgedec.bench.showcase import least_repetitive
     from edgedec.cli import _output
     from edgedec.models.demo.heldout import heldout_prompts
@@ -143,13 +142,13 @@ def _caption(pace_ms: float, chosen: bool) -> str:
     lines = ["Each function is continued twice, plainly and with a draft."]
     if pace_ms:
         lines.append(
-            f"Both run at once. The target is held to {pace_ms:g} ms for one token and more for "
-            "several, in the proportions measured on a decoder of half a billion parameters; "
+            f"Both run at once. The target is slowed down to {pace_ms:g} ms for one token and more "
+            "for several, in the proportions measured on a decoder of half a billion parameters; "
             "the draft runs at its own speed."
         )
     lines.append("[bold green]Green[/] tokens were proposed by the draft and accepted.")
     if chosen:
-        lines.append(f"Of {_LOOKED_AT} times as many functions, these repeat themselves least.")
+        lines.append(f"Chosen from {_LOOKED_AT} times as many functions as repeating least.")
     return " ".join(lines)
 
 
@@ -178,7 +177,7 @@ def _totals(duels: list[Duel]) -> Table:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    # On a narrow terminal the names fold and the figures stay whole.
+    # On a narrow terminal the names are wrapped and the figures are not.
     table.add_column("function", overflow="fold")
     for head in (
         "tokens",
@@ -186,7 +185,7 @@ def _totals(duels: list[Duel]) -> Table:
         "speculative",
         "speed-up",
         "accepted",
-        "tokens\na pass",
+        "tokens\nper pass",
         "same",
     ):
         table.add_column(head, justify="right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""``edgedec devices``: lists what each runtime can compute on."""
+"""``edgedec devices``: lists the devices that each runtime can use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgedec.doctor.survey import Survey, SurveyedDevice
     from edgedec.hardware.device import Speed
 
-# Wide enough for any line where nobody watches: what reads it wants no line ends inside.
+# Width of lines without a terminal, since programs that read them expect no wrapped lines.
 _WIDE = 1000
 _RATES = ("weights", "GB/s", "GFLOP/s", "int4\nGB/s", "int4\nGFLOP/s")
 
@@ -28,25 +28,25 @@ _RATES = ("weights", "GB/s", "GFLOP/s", "int4\nGB/s", "int4\nGFLOP/s")
 @click.option(
     "--measure/--no-measure",
     default=True,
-    help="Measure how fast each device reads weights and computes, or only list them.",
+    help="Measure how fast each device reads weights and computes, or only list the devices.",
 )
 @_options.as_json
 def command(model: str | None, measure: bool, as_json: bool) -> None:
-    """List what the runtimes can compute on, and how fast that is.
+    """List the devices that the runtimes can use, and their speed.
 
-    GB/s is what a product with one row reads of its weights, as decoding does; GFLOP/s is what
-    a product with many rows computes, as prefill does. Both are taken through the runtime
-    itself, with plain weights and with weights of four bits, in a second or two for each device.
+    GB/s is the rate at which a product with one row reads its weights, as in decoding; GFLOP/s is
+    the rate of a product with many rows, as in prefill. Both are measured through the runtime
+    itself, with plain weights and with 4-bit weights, in a second or two per device.
 
-    Packages such as onnxruntime-ep-openvino bring ONNX Runtime more devices; the extra openvino
-    brings other kernels for the processor. llama.cpp has the devices of its build, and one more if
+    Packages such as onnxruntime-ep-openvino add devices to ONNX Runtime; the extra openvino adds
+    other kernels for the processor. llama.cpp has the devices of its build, and one more if
     GGML_BACKEND_PATH names a backend's library.
 
-    The bundles that a device takes are tried as well: a tiny decoder is loaded on it in each
-    form of ONNX, with a cache of any size (onnx) and of fixed shape (onnx-static).
+    Which bundles a device can run is tested as well: a tiny decoder is loaded on it in each form of
+    ONNX, with a cache of any size (onnx) and of fixed shape (onnx-static).
 
-    With MODEL, a bundle that holds CoreML programs, also list where CoreML would compute each
-    of their functions, from its compute plan: on macOS only, and a plan, not a measurement.
+    With MODEL, a bundle that contains CoreML programs, also list where CoreML would compute each
+    of their functions, according to its compute plan: on macOS only, and not a measurement.
 
     \b
     edgedec devices
@@ -105,8 +105,8 @@ def _print(found: Survey) -> None:
     named = {f"{one.device.runtime} {one.device.name}": one.device for one in found.found}
     if named:
         table((name, device.description) for name, device in named.items())
-    told = (line for one in found.found for line in (one.problem, one.refusal) if line)
-    for problem in dict.fromkeys([*told, *found.problems]):
+    reported = (line for one in found.found for line in (one.problem, one.refusal) if line)
+    for problem in dict.fromkeys([*reported, *found.problems]):
         click.echo(printable(problem))
 
 

@@ -18,15 +18,15 @@ SAMPLE = ""
     flag_value=SAMPLE,
     metavar="[BUNDLE]",
     help="Check CoreML programs instead: those of BUNDLE, or small ones with random weights. On "
-    "macOS each is compiled, its compute plan is read, its numbers are compared with the "
+    "macOS each is compiled, its compute plan is read, its results are compared with the "
     "interpreter's, and every function is timed, on processor, GPU and Neural Engine.",
 )
 @_options.as_json
 def command(coreml: str | None, as_json: bool) -> None:
     """Show what is installed and what is missing.
 
-    Exit code 1 when something is wrong; each problem comes with how to fix it. A missing
-    extra is not a problem: it is optional.
+    The exit code is 1 if something is wrong; each problem is listed with its fix. A missing extra
+    is not a problem: it is optional.
 
     --coreml prints one block to paste into an issue: CoreML packages have never yet run on a
     Mac. Elsewhere the interpreter computes, with values rounded to fp16, and the block says
@@ -54,7 +54,7 @@ def command(coreml: str | None, as_json: bool) -> None:
 
 
 def _check_coreml(bundle: str, as_json: bool) -> None:
-    """Check a bundle's CoreML programs, or the samples; a step that fails is an exit code of 1."""
+    """Check a bundle's CoreML programs, or the samples; exit with code 1 if a step fails."""
     from edgedec._support.fields import to_json
     from edgedec.cli import _output
     from edgedec.doctor import coreml

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(path_type=Path)
 _DEFAULT_FORMAT = "onnx"
-# Options of graphs of fixed shape, along with --static-rows.
+# Options of graphs of fixed shape, in addition to --static-rows.
 _STATIC = ("static_context", "static_activations")
 
 
@@ -34,7 +34,7 @@ _STATIC = ("static_context", "static_activations")
     type=FOLDER,
     required=True,
     metavar="DIR",
-    help="The bundle; it appears when it is complete, or not at all.",
+    help="Folder of the bundle; it is created only when the bundle is complete.",
 )
 @click.option(
     "--format",
@@ -50,7 +50,7 @@ _STATIC = ("static_context", "static_activations")
     type=click.Choice(["native", "optimum"]),
     default="native",
     show_default=True,
-    help="optimum: any architecture that optimum-onnx knows, through torch, as fp32 or int8;"
+    help="optimum: any architecture that optimum-onnx supports, through torch, as fp32 or int8;"
     " the same as --format optimum.",
 )
 @click.option(
@@ -70,49 +70,49 @@ _STATIC = ("static_context", "static_activations")
     type=click.Choice(["fp32", "int8"]),
     default="fp32",
     show_default=True,
-    help="Type of an ONNX graph's keys and values; that of a GGUF file is chosen when it runs.",
+    help="Type of an ONNX graph's keys and values; for a GGUF file it is chosen at run time.",
 )
 @click.option(
     "--block-size",
     type=int,
-    help="Weights of an onnx that share a scale: 16, 32, 64, 128 or 256; default: 128 where int4 is"
-    " calibrated (64 or 32 where that does not divide the model's widths), 32 otherwise, for"
-    " mixtures and with --row-invariant.",
+    help="Weights of an ONNX graph that share a scale: 16, 32, 64, 128 or 256; default: 128 if int4"
+    " is calibrated (64 or 32 if 128 does not divide the model's widths), 32 otherwise, for"
+    " mixtures of experts and with --row-invariant.",
 )
 @click.option(
     "--form",
     type=click.Choice(["slice", "blend"]),
-    help="Of a coreml program: slice for GPU and CPU, blend for the Neural Engine; default: slice"
-    " for the target, blend for the draft.",
+    help="Form of a CoreML program: slice for GPU and CPU, blend for the Neural Engine; default:"
+    " slice for the target, blend for the draft.",
 )
 @click.option(
     "--rows",
     metavar="WIDTHS",
-    help="Widths of a coreml program's passes; default: 1,4,8,16.",
+    help="Widths of a CoreML program's passes; default: 1,4,8,16.",
 )
 @click.option(
     "--static-rows",
     metavar="WIDTHS",
-    help="Write the onnx as graphs of fixed shape and standard operators, as compilers for NPUs"
-    " take them: widths of its passes, as in 1,4,8,16.",
+    help="Write ONNX graphs of fixed shape with standard operators, as compilers for NPUs need"
+    " them, for these widths of passes, such as 1,4,8,16.",
 )
 @click.option(
     "--static-context",
     type=int,
     metavar="TOKENS",
-    help="Tokens that the cache of such graphs holds; default: the context, at most 4096.",
+    help="Cache size of such graphs in tokens; default: the context, at most 4096.",
 )
 @click.option(
     "--static-activations",
     type=click.Choice(["int8", "int16"]),
-    help="With --weights int8: such graphs multiply integers, on ranges measured on the texts of"
-    " --calibration, as Qualcomm's NPU wants them; int16 is closer to the source. Outlier channels"
-    " are kept apart.",
+    help="With --weights int8: such graphs multiply integers, in ranges measured on the texts of"
+    " --calibration, as Qualcomm's NPU needs them; int16 is closer to the source. Outlier channels"
+    " are handled separately.",
 )
 @click.option(
     "--row-invariant",
     is_flag=True,
-    help="Make the ONNX files row-invariant by default, so that no text depends on drafting.",
+    help="Make the ONNX files row-invariant by default, so that the text never depends on drafts.",
 )
 @click.option("--max-context", type=int, metavar="TOKENS", help="Default: the model's own limit.")
 @click.option(
@@ -132,9 +132,9 @@ _STATIC = ("static_context", "static_activations")
     type=click.Choice(["self", "none"]),
     default="self",
     show_default=True,
-    help="self calibrates on texts that the target writes: rounds an int4 ONNX graph for them,"
-    " which takes minutes and is closer to the source, and weights the columns of a quantised GGUF"
-    " by them; none rounds each weight to nearest, in seconds.",
+    help="self calibrates on text that the target generates: it optimises the rounding of an int4"
+    " ONNX graph, which takes minutes and is closer to the source, and the importance matrix of a"
+    " quantised GGUF; none rounds each weight to nearest, in seconds.",
 )
 @click.option(
     "--calibration-text",
@@ -146,7 +146,7 @@ _STATIC = ("static_context", "static_activations")
     "--imatrix-text",
     type=TEXT,
     metavar="FILE",
-    help="Text that shows which weights of a gguf matter most; default: that of --calibration.",
+    help="Text for the importance matrix of a GGUF file; default: that of --calibration.",
 )
 @click.option("--licence", help="Licence of both models; default: what the checkpoint states.")
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it is a bundle.")
@@ -161,9 +161,8 @@ def command(
 ) -> None:
     """Make a bundle from a target and a draft.
 
-    TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (see
-    `edgedec doctor`), for gguf also the extra `gguf`; no torch.
-    Only --exporter optimum needs it (extra `optimum`).
+    TARGET and DRAFT are Hugging Face folders. Needs the extra `export` (see `edgedec doctor`), for
+    gguf also the extra `gguf`. Only --exporter optimum needs torch (extra `optimum`).
 
     \b
     edgedec export ./Qwen3-0.6B --out ./qwen
@@ -197,7 +196,7 @@ def command(
 
 
 def _static(formats: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the formats with ONNX in its static form, unless that is there by its own name."""
+    """Return the formats with ONNX replaced by its static form, unless that is among them."""
     if "onnx-static" in formats:
         return formats
     return tuple("onnx-static" if name == "onnx" else name for name in formats)

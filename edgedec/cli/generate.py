@@ -28,25 +28,25 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=Tr
     "--logprobs",
     type=click.IntRange(0, 100),
     metavar="N",
-    help="Log probabilities of the tokens and of the N best; needs --json or --prompts.",
+    help="Log probabilities of the tokens and of the N most likely; needs --json or --prompts.",
 )
 @click.option(
     "--messages",
     type=EXISTING,
     metavar="FILE",
-    help="A conversation, a JSON list of {role, content}, through the chat template.",
+    help="A conversation, as a JSON list of {role, content}, for the chat template.",
 )
 @click.option(
     "--prompts",
     type=_values.FILE,
     metavar="FILE.jsonl",
-    help='Many: lines such as {"id": "a", "prompt": "Hello"}.',
+    help='Many prompts: lines such as {"id": "a", "prompt": "Hello"}.',
 )
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where results of --prompts go, a line each; ids already there are skipped.",
+    help="File for the results of --prompts, one per line; ids already there are skipped.",
 )
 @_options.as_json
 def command(
@@ -63,8 +63,8 @@ def command(
 
     MODEL is a bundle's folder, a GGUF file or demo. A single argument that names no model is
     the prompt, and the demo model continues it. Without PROMPT, or with -, standard input is read.
-    The text appears as it is decoded; figures go to standard error. With --system the prompt is
-    a message to a chat model; otherwise the model continues the text as it stands.
+    The text is printed as it is decoded; figures go to standard error. With --system the prompt is
+    a message to a chat model; otherwise the model continues the prompt without a template.
 
     \b
     edgedec generate "def fibonacci(n):"
@@ -132,7 +132,7 @@ def with_system(messages: list[Any], system: str | None) -> list[Any]:
     if system is None:
         return messages
     if messages and isinstance(messages[0], dict) and messages[0].get("role") == "system":
-        raise InputError("the messages begin with one of the role system: leave --system out")
+        raise InputError("the messages already begin with a system message: leave --system out")
     return [{"role": "system", "content": system}, *messages]
 
 
@@ -226,7 +226,7 @@ def _run_jobs(
     finally:
         results.close()
     if stopped:
-        click.echo("stopped: run the same command again to go on", err=True)
+        click.echo("stopped: run the same command again to continue", err=True)
         raise click.exceptions.Exit(INTERRUPTED)
     if failed:
         click.echo(f"{failed} of {len(jobs)} prompts could not be decoded", err=True)

@@ -1,4 +1,4 @@
-"""``edgedec inspect``: what is in a bundle or a GGUF file."""
+"""``edgedec inspect``: shows the contents of a bundle or a GGUF file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 @click.option("--quick", is_flag=True, help="Do not hash the large files.")
 @_options.as_json
 def command(bundle: str, quick: bool, as_json: bool) -> None:
-    """Show what MODEL, a bundle or a GGUF file, contains.
+    """Show the contents of MODEL, a bundle or a GGUF file.
 
-    Every byte of a bundle is compared with its manifest; files that it does not list are named.
-    Of a GGUF file the header is read.
+    Every file of a bundle is checked against the manifest; files that it does not list are named.
+    Only the header of a GGUF file is read.
 
     \b
     edgedec inspect demo
@@ -68,7 +68,7 @@ def _print(bundle: Bundle, quick: bool) -> None:
 
 
 def _unlisted(bundle: Bundle) -> list[tuple[str, str]]:
-    """Files that stand in the folder and are not part of the bundle."""
+    """Return a row for files in the folder that are not part of the bundle."""
     from edgedec._support.fields import one_line
 
     names = [one_line(name) for name in bundle.unlisted]

@@ -1,4 +1,4 @@
-"""``edgedec list``: the models of the library."""
+"""``edgedec list``: lists the models of the library."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _HEADS = ("name", "id", "form", "parameters", "size")
 def command(as_json: bool) -> None:
     """List the models of the library.
 
-    Sizes are those of each model's own files; files that several models share count once in
-    the total, which also has what was fetched to make them. The library is in the user's data
-    folder, or in $EDGEDEC_LIBRARY.
+    Sizes are those of each model's files; files that several models share count once in the total,
+    which also includes downloaded checkpoints. The library is in the user's data folder, or in
+    $EDGEDEC_LIBRARY.
 
     \b
     edgedec list

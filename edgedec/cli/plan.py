@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     "--memory",
     type=_values.size,
     metavar="SIZE",
-    help="For weights, caches and buffers together, as 2GB; default: all of it.",
+    help="Limit on weights, caches and buffers together, such as 2GB; default: all memory.",
 )
 @click.option(
     "--max-context",
     type=click.IntRange(min=16),
     metavar="TOKENS",
-    help="Tokens a text may have, its prompt included; default: the model's limit, or "
-    "what the memory holds.",
+    help="Most tokens of prompt and output together; default: the model's limit, or as many as fit "
+    "in memory.",
 )
 @_options.options(_options.WORKLOAD)
 @click.option(
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     help="Write the plan to a file, for `edgedec generate --plan`.",
 )
 @_prompts.option
-@click.option("--refresh", is_flag=True, help="Measure anew.")
+@click.option("--refresh", is_flag=True, help="Measure again.")
 @click.option(
     "--remember-busy",
     is_flag=True,
     help="Keep the plan even if other programs disturbed the measurement.",
 )
 @click.option(
-    "--forget", is_flag=True, help="Forget the plan kept for these models, and do nothing else."
+    "--forget", is_flag=True, help="Delete the plan stored for these models, and do nothing else."
 )
 @_options.as_json
 def command(
@@ -58,13 +58,13 @@ def command(
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Plan where MODEL runs, which drafter drafts and how many tokens.
+    """Plan where MODEL runs, with which drafter and draft length.
 
-    Measures every place first, as `edgedec profile` does, unless that was done before. Shows
-    the predicted speed of each plan, the choice, and why. From then on these models run here
-    as planned, unless you say otherwise (--plan none). A plan is made from texts; with --prompts
-    from texts like your own. A plan measured while other programs used more than a tenth of
-    the processor is shown but not kept.
+    Measures every place first, as `edgedec profile` does, unless that was done before. Shows the
+    predicted speed of each plan, the choice, and the reasons. From then on these models run here as
+    planned by default (--plan none ignores the plan). A plan depends on the texts it is made from;
+    use --prompts for texts like your own. A plan measured while other programs used more than a
+    tenth of the processor is shown but not stored.
 
     \b
     edgedec plan demo
@@ -110,15 +110,15 @@ def _show(decision: Decision, *, as_json: bool, show_all: bool) -> None:
 
 
 def _keep(decision: Decision, bundle: str, draft_model: Path | None, *, anyway: bool) -> None:
-    """Store a decision, or say on stderr why not."""
+    """Store a decision, or report on stderr why not."""
     from edgedec.planning import remembered
 
     of = _identity(bundle, draft_model)
     if decision.disturbed and not anyway:
-        before = " The plan that was kept before stays." if remembered.is_kept(of) else ""
+        before = " The plan stored before is kept." if remembered.is_kept(of) else ""
         _terminal.say(
-            f"This plan is not kept: the machine was busy ({decision.disturbed}). Make it again"
-            " with --refresh when the machine is quiet, or keep it with --remember-busy." + before,
+            f"This plan is not stored: the machine was busy ({decision.disturbed}). Make it again"
+            " with --refresh when the machine is quiet, or store it with --remember-busy." + before,
             err=True,
         )
         return
@@ -132,7 +132,7 @@ def _forget(bundle: str, draft_model: Path | None) -> None:
         "--forget", {"forget", "model", "named", "draft_model"}, "give MODEL and --draft only"
     )
     was_kept = remembered.forget(_identity(bundle, draft_model))
-    click.echo("the plan is forgotten" if was_kept else "no plan was kept for this model")
+    click.echo("the plan is deleted" if was_kept else "no plan was stored for this model")
 
 
 def _identity(bundle: str, draft_model: Path | None) -> Identity:

@@ -1,4 +1,4 @@
-"""``edgedec prepare``: weights packed for this machine."""
+"""``edgedec prepare``: packs weights for this machine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 @_model.model
 @_options.as_json
 def command(bundle: str, as_json: bool) -> None:
-    """Pack the weights of MODEL into a file that is mapped at a load.
+    """Pack the weights of MODEL into a file that is memory-mapped.
 
-    ONNX Runtime packs weights at every load, into memory of the process. Packed once, they are
-    pages of a file in the user's cache, or in $EDGEDEC_CACHE: shared by all processes that
-    load the model, and given back by the system when memory is short. The text stays the same,
-    bit for bit. The file takes twice the model's room, and ONNX Runtime reads all of it at a
-    load, so that a load from a cold disk takes longer. `edgedec cache` lists and removes it.
-    Models below 34 MB and GGUF files, which are mapped as they are, need nothing.
+    ONNX Runtime packs weights at every load, into memory of the process. Packed in advance, they
+    are pages of a file in the user's cache, or in $EDGEDEC_CACHE: shared by all processes that load
+    the model, and reclaimed by the system when memory is short. Results do not change by a bit. The
+    file takes twice the model's space, and ONNX Runtime reads all of it at a load, so a load from a
+    cold disk takes longer. `edgedec cache` lists and removes it. Models below 34 MB, and GGUF
+    files, which are mapped as they are, need no preparation.
 
     \b
     edgedec prepare ./my-bundle

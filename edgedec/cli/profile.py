@@ -1,4 +1,4 @@
-"""``edgedec profile``: measures a pair at every place where it can run here."""
+"""``edgedec profile``: measures a pair at every place where it can run on this machine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _HEADS = (
     "T(1) ms", *(f"T({rows})" for rows in ROWS), "spread", "read tok/s", "load s", "memory",
     "same first", "KL nats",
 )  # fmt: skip
-# Columns that a narrow terminal drops, the first one first.
+# Columns that are dropped on a narrow terminal, in this order.
 _LESS = ("load s", "spread", "KL nats", "T(16)")
-# A place may be wrapped to this, and no further.
+# Narrowest width to which a place is wrapped.
 _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
 
 
@@ -35,7 +35,7 @@ _PLACE, _PLACE_WIDTH, _UNBOUNDED = 1, 26, 1000
     "labels",
     multiple=True,
     metavar="TEXT",
-    help="Only places with this in their name, as cpu:0 or Vulkan; repeatable.",
+    help="Only places with this in their name, such as cpu:0 or Vulkan; repeatable.",
 )
 @click.option(
     "--threads",
@@ -69,10 +69,10 @@ def command(
 ) -> None:
     """Measure MODEL at every place where it can run on this machine.
 
-    Measures each model at each place, in a process of its own: passes over 1 to 32 rows, reading
-    a prompt, loading, memory, and whether its logits agree with those of other places; how two
+    Measures each model at each place, in a process of its own: passes over 1 to 32 rows, prefill,
+    loading, memory, and whether its logits agree with those of other places; how much the two
     models slow each other when both compute; and the draft's acceptance on calibration texts. The
-    profile is kept until the machine, the runtimes or the files change.
+    profile is valid until the machine, the runtimes or the files change.
 
     \b
     edgedec profile
@@ -100,10 +100,10 @@ def command(
 
 
 def show(profile: Profile) -> None:
-    """Print a table of usable places, then unusable ones and what was left out."""
+    """Print a table of usable places, then the unusable ones and what was left out."""
     from rich.console import Console
 
-    # A file or a pipe is not a narrow terminal.
+    # Nothing is dropped without a terminal.
     console = Console() if Console().is_terminal else Console(width=140)
     left_out: tuple[str, ...] = ()
     for count in range(len(_LESS) + 1):
@@ -137,7 +137,7 @@ def _table(profile: Profile, left_out: Collection[str]) -> Table:
     table.add_column("model", no_wrap=True)
     table.add_column("place", overflow="fold")
     for head in shown:
-        # A heading may take two lines, a figure may not.
+        # Headings may be wrapped, figures may not.
         table.add_column(head.replace(" ", "\n"), justify="right", no_wrap=True)
     for measured in profile.measured:
         if measured.parity.usable:
@@ -165,7 +165,7 @@ def _cells(measured: Measured) -> list[str]:
 
 
 def notes(profile: Profile) -> Iterator[str]:
-    """Return notes below the table, one a line."""
+    """Return notes below the table, one per line."""
     from edgedec._support.fields import one_line
     from edgedec.hardware.contention import BUSY
 
@@ -186,12 +186,12 @@ def notes(profile: Profile) -> Iterator[str]:
     ]
     if agreed:
         yield (
-            f"the draft's first choice is the target's for {sum(agreed) / len(agreed):.0%} of"
+            f"the draft's most likely token is the target's for {sum(agreed) / len(agreed):.0%} of"
             f" {len(agreed)} tokens of calibration text ({profile.texts})"
         )
     more = f", and {profile.draft_overhead_s * 1e6:.0f} us more for each token a draft model drafts"
     yield (
-        f"besides its passes a round takes {profile.overhead_s * 1e6:.0f} us"
+        f"a round takes {profile.overhead_s * 1e6:.0f} us in addition to its passes"
         + (more if profile.of("draft") else "")
     )
     for note in profile.notes:

@@ -1,4 +1,4 @@
-"""``edgedec pull``: a model into the library."""
+"""``edgedec pull``: adds a model to the library."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from edgedec.cli import _library, _options
 def command(model: str, as_json: bool, weights: str | None, calibrated: bool) -> None:
     """Add MODEL to the library, to use it by its name.
 
-    MODEL is a name on a hub, as org/name, org/name@revision or, of a repository's GGUF files,
-    org/name:Q4_K_M; or a Hugging Face folder. Of a hub's repository only what is needed is fetched
-    (extra `hub`): configuration, tokenizer, and safetensors or one GGUF model, nothing that could
-    be executed. The revision's commit, the licence and each file's sha256 are printed and kept,
-    and what does not match the hub's hash is removed. An interrupted command goes on where it was.
-    Gated models: `hf auth login`; edgedec keeps no token. Safetensors become a bundle as `edgedec
-    run` makes it.
+    MODEL is a name on a hub, such as org/name, org/name@revision or, for one of a repository's GGUF
+    files, org/name:Q4_K_M; or a Hugging Face folder. From a hub's repository only the necessary
+    files are downloaded (extra `hub`): configuration, tokenizer, and safetensors or one GGUF model,
+    nothing that could be executed. The revision's commit, the licence and each file's sha256 are
+    printed and recorded, and files that do not match the hub's hash are removed. An interrupted
+    download is resumed. For gated models use `hf auth login`; edgedec stores no token. Safetensors
+    are converted to a bundle as by `edgedec run`.
 
-    The library is in the user's data folder, or in $EDGEDEC_LIBRARY. A model that is there in
-    this form is not made again; a hub is asked whether there is a newer revision.
+    The library is in the user's data folder, or in $EDGEDEC_LIBRARY. A model that is there in this
+    form is not made again, unless the hub has a newer revision.
 
     \b
     edgedec pull Qwen/Qwen3-0.6B
@@ -38,7 +38,7 @@ def command(model: str, as_json: bool, weights: str | None, calibrated: bool) ->
 
     found = _library.located(model, _library.form(weights, calibrated), refresh=True).model
     if found is None:
-        raise InputError(f"{model} is used where it is: `edgedec run {model}`")
+        raise InputError(f"{model} needs no library: use it as `edgedec run {model}`")
     if as_json:
         _output.print_json(facts(found))
     else:

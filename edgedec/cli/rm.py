@@ -1,4 +1,4 @@
-"""``edgedec rm``: models out of the library."""
+"""``edgedec rm``: removes models from the library."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from edgedec.cli import _library, _options
 @click.option(
     "--unused",
     is_flag=True,
-    help="What no model needs to run: what interrupted commands left, and fetched checkpoints that"
-    " were made into bundles.",
+    help="Remove what no model needs to run: leftovers of interrupted commands, and downloaded"
+    " checkpoints that were converted to bundles.",
 )
-@click.option("--all", "everything", is_flag=True, help="Every model, and what was fetched.")
+@click.option("--all", "everything", is_flag=True, help="Remove all models and downloads.")
 @_options.as_json
 def command(models: Sequence[str], unused: bool, everything: bool, as_json: bool) -> None:
-    """Remove models from the library, and what was fetched for them.
+    """Remove models from the library, with their downloads.
 
-    MODEL is a name, of which every form is removed, or an id or its beginning. Files that other
-    models share stay. A process that has a model open keeps it until it ends.
+    MODEL is a name, which removes every form of the model, or an id or its beginning. Files shared
+    with other models are kept. A process that has a model open can use it until it ends.
 
     \b
     edgedec rm Qwen3-0.6B

@@ -1,4 +1,4 @@
-"""``edgedec run``: one command from a model to text."""
+"""``edgedec run``: runs any kind of model with one command."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     default="auto",
     show_default=True,
     metavar="NAME|MODEL",
-    help="A drafter's name, or a draft model, named as MODEL is. auto takes the draft that comes "
-    "with MODEL, else one of the library with the same tokenizer, else drafts from the text.",
+    help="A drafter's name, or a draft model, given like MODEL. auto takes the draft that comes "
+    "with MODEL, else one from the library with the same tokenizer, else drafts from the text.",
 )
 @_sampling.SYSTEM
 @SESSION
-@click.option("--raw", is_flag=True, help="Continue PROMPT as it stands, without a chat template.")
+@click.option("--raw", is_flag=True, help="Continue PROMPT as text, without a chat template.")
 @_options.options(_library.FORM, _sampling.SAMPLE, _sampling.FORM, _options.SETTINGS, _options.LOAD)
 @_options.as_json
 def command(
@@ -44,14 +44,14 @@ def command(
 ) -> None:
     """Run a model of any kind: answer PROMPT, or chat.
 
-    MODEL is a bundle's folder; a Hugging Face folder, which is made into a bundle of the library
-    first (int4, rounded to nearest, in seconds; --calibrated is closer to the checkpoint and takes
-    minutes); a GGUF file, or a folder with one; the name of a model in the library; a name on a
-    hub, as org/name, which is fetched first as `edgedec pull` does; or demo.
+    MODEL is a bundle's folder; a Hugging Face folder, which is first converted to a bundle in the
+    library (int4, rounded to nearest, in seconds; --calibrated is closer to the checkpoint and
+    takes minutes); a GGUF file, or a folder with one; the name of a model in the library; a name on
+    a hub, such as org/name, which is first downloaded as by `edgedec pull`; or demo.
 
-    A model with a chat template gets PROMPT as a message; others, and with --raw all, continue it
-    as it stands. demo, which knows code alone, continues it. Without PROMPT it is a chat, as
-    `edgedec chat` is; where standard input is not a terminal, or with -, that is the prompt.
+    A model with a chat template answers PROMPT as a message; others, and all with --raw, continue
+    it as text. demo, which was trained on code only, continues it. Without PROMPT this is a chat,
+    as `edgedec chat`; if standard input is not a terminal, or with -, the prompt is read from it.
 
     \b
     edgedec run demo "def fibonacci(n):"

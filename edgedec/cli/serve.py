@@ -1,4 +1,4 @@
-"""``edgedec serve``: OpenAI's API and a page, over one model."""
+"""``edgedec serve``: serves one model with OpenAI's API and a page."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from edgedec.cli import _model, _options
 
 _SERVER = [
     click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-                 help="Address to listen on; one that other machines reach needs an API key."),
+                 help="Address to listen on; one that other machines can reach needs an API key."),
     click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
-                 help="0 takes a free one."),
+                 help="Port to listen on; 0 takes a free one."),
     click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True,
-                 metavar="N", help="Requests whose texts take turns, round by round."),
+                 metavar="N", help="Requests decoded at a time, by turns, round by round."),
     click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True, metavar="N",
-                 help="Requests that may wait beyond those; more are answered 429."),
-    click.option("--name", metavar="ID", help="The model's id in the API; default: its file's."),
+                 help="Further requests that may wait; more are answered with status 429."),
+    click.option("--name", metavar="ID", help="The model's id in the API; default: its file name."),
     click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0,
                  show_default=True, metavar="SECONDS",
-                 help="Of a request, from its arrival to the end of its text."),
+                 help="Time limit of a request, from its arrival to the end of its text."),
     click.option("--api-key-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-                 help="File with the key that every request must bring; or EDGEDEC_API_KEY."),
+                 help="File with the key that every request must send; or EDGEDEC_API_KEY."),
     click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
-                 help="Another name of this machine in requests' Host; repeatable."),
+                 help="Another name of this machine to accept as Host; repeatable."),
     click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
                  help="A web page's origin, such as http://localhost:3000, that may call the API; "
                  "repeatable."),
@@ -48,13 +48,12 @@ def command(
 ) -> None:
     """Serve a model to programs and browsers.
 
-    MODEL is a bundle's folder, a GGUF file or demo. Programs speak OpenAI's API with
-    http://127.0.0.1:8080/v1; a browser finds a page at http://127.0.0.1:8080. Needs the extra
-    serve.
+    MODEL is a bundle's folder, a GGUF file or demo. Programs use OpenAI's API at
+    http://127.0.0.1:8080/v1; http://127.0.0.1:8080 is a page for browsers. Needs the extra serve.
 
-    Only this machine can call unless --host says otherwise, and then a key is required. Texts of
-    several clients take turns round by round, each the text it would be alone; --memory counts all
-    of them.
+    Only this machine can connect unless --host says otherwise, and then a key is required. Requests
+    of several clients are decoded by turns, round by round, each with the text it would have alone;
+    --memory limits all of them together.
 
     \b
     edgedec serve ./qwen

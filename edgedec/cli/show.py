@@ -1,4 +1,4 @@
-"""``edgedec show``: one model of the library."""
+"""``edgedec show``: shows one model of the library."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def command(model: str, as_json: bool) -> None:
     """Show a model of the library: source, licence, files, sizes.
 
-    MODEL is a name, of which every form is shown, or an id or its beginning. `edgedec inspect`
-    shows what is in a bundle or a GGUF file.
+    MODEL is a name, which shows every form of the model, or an id or its beginning. `edgedec
+    inspect` shows the contents of a bundle or a GGUF file.
 
     \b
     edgedec show Qwen3-0.6B

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 @click.option(
     "--papers",
     is_flag=True,
-    help="Compare the simulation with headline figures of papers; takes some minutes.",
+    help="Compare the simulation with headline figures of papers; takes several minutes.",
 )
 @click.option(
-    "--target", metavar="SIZE", help="Plan for a target of this size, as '7B int4', not MODEL's."
+    "--target", metavar="SIZE", help="Target size to plan for instead of MODEL's, as '7B int4'."
 )
-@click.option("--draft", metavar="SIZE", help="The draft, likewise, as '0.5B int4'.")
+@click.option("--draft", metavar="SIZE", help="Draft size to plan for, as '0.5B int4'.")
 @click.option(
     "--target-device",
     "target_devices",
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     "draft_devices",
     metavar="NAME",
     multiple=True,
-    help="Likewise for the draft.",
+    help="Only use this device of the card for the draft; repeatable.",
 )
 @click.option(
     "--acceptance",
     type=click.FloatRange(0, 1),
     metavar="CHANCE",
-    help="Probability that a drafted token is accepted; default: as "
-    "recorded with MODEL; for models of other sizes, a range from 0.5 to 0.8.",
+    help="Probability that a drafted token is accepted; default: as recorded with MODEL; for "
+    "models of other sizes, a range from 0.5 to 0.8.",
 )
 @click.option(
     "--memory",
     type=_values.size,
     metavar="SIZE",
-    help="For weights, caches and buffers together; default: all the card has.",
+    help="Limit on weights, caches and buffers together; default: the card's memory.",
 )
 @_options.options(_options.WORKLOAD)
 @_options.as_json
@@ -70,9 +70,9 @@ def command(
 ) -> None:
     """Predict the best plan, and its speed, on another machine.
 
-    The real loop, drafters, policies and scheduler run in virtual time; the time of a pass
-    follows from the card's bandwidth and peak. Acceptance is MODEL's, recorded on this machine;
-    for models of other sizes give it with --acceptance, or see a span of it.
+    The real loop, drafters, policies and scheduler run in virtual time; the time of a pass follows
+    from the card's bandwidth and peak rate. Acceptance is MODEL's, recorded on this machine; for
+    models of other sizes give it with --acceptance, or a range is assumed.
 
     \b
     edgedec simulate --cards
@@ -84,7 +84,7 @@ def command(
         option = "--papers" if papers else "--cards"
         name = "papers" if papers else "list_cards"
         _options.alone(
-            option, {name, "as_json"}, "it tells of all there are: give it alone, or with --json"
+            option, {name, "as_json"}, "it lists all of them: give it alone, or with --json"
         )
     if papers:
         _papers(as_json)

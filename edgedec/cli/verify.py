@@ -1,4 +1,4 @@
-"""``edgedec verify``: checks that speculative text equals plain text."""
+"""``edgedec verify``: checks that speculative decoding gives plain decoding's text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from edgedec.bench.verification.results import Verification
     from edgedec.pipeline import GenerateOptions, Prompt
 
-# Size of --matrix's texts unless given.
+# Default number and length of --matrix's texts.
 MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
-# Likewise of --certificate's.
+# Default number and length of --certificate's texts.
 CERTIFICATE_PROMPTS, CERTIFICATE_TOKENS = 500, 64
 # Divergences that are printed; all are in the JSON.
 _SHOWN = 20
@@ -30,7 +30,7 @@ _VALUE = 20
 @click.option(
     "--matrix",
     is_flag=True,
-    help="Go through all sampling options, stop strings, logprobs, ends of text, JSON, schemas and "
+    help="Compare all sampling options, stop strings, logprobs, ends of text, JSON, schemas and "
     "expressions (with the extra grammar), drafters and "
     f"acceptance rules; {MATRIX_PROMPTS} prompts and {MATRIX_TOKENS} tokens unless --count and "
     "--max-new-tokens say otherwise.",
@@ -43,7 +43,7 @@ _VALUE = 20
     "included, unless --device or --provider places the target) on many prompts, run the matrix "
     "and the test of distributions, and write one page into this folder, as JSON and Markdown; "
     f"{CERTIFICATE_PROMPTS} prompts and {CERTIFICATE_TOKENS} tokens unless --count and "
-    "--max-new-tokens say otherwise. An interrupted run goes on where it was.",
+    "--max-new-tokens say otherwise. An interrupted run can be continued.",
 )
 @click.option(
     "--temperature",
@@ -58,13 +58,13 @@ _VALUE = 20
     "--logprobs",
     type=click.IntRange(0, 100),
     metavar="N",
-    help="Compare log-probabilities as well, those of the N likeliest tokens included.",
+    help="Compare log-probabilities as well, including those of the N most likely tokens.",
 )
 @click.option(
     "--ignore-eos/--respect-eos",
     default=True,
     show_default=True,
-    help="Whether texts run on past an end-of-text token, so that more is compared.",
+    help="Continue texts past an end-of-text token, so that more is compared.",
 )
 @_options.options(_options.OPEN, _options.LOAD)
 @_options.as_json
@@ -79,16 +79,17 @@ def command(
 ) -> None:
     """Check that speculative text equals that of plain decoding.
 
-    MODEL is a folder, the demo, or a GGUF file. Every prompt is decoded plainly and
-    speculatively, greedily and as the sampling options say; tokens, text, finish reason and
-    log-probabilities are compared. Without --prompts the prompts are Python: heads of functions
-    from this interpreter's standard library that the demo pair was not trained on.
+    MODEL is a folder, the demo, or a GGUF file. Every prompt is decoded plainly and speculatively,
+    both greedily and with the sampling options; tokens, text, finish reason and log-probabilities
+    are compared. Without --prompts the prompts are Python: heads of functions from this
+    interpreter's standard library that the demo pair was not trained on.
 
-    Exit code 0: every text is plain decoding's own, or leaves it at a near-tie, where two tokens
-    are so close that a pass over several tokens rounds to the other one. Near-ties are counted and
-    listed; --row-invariant, the default of large ONNX targets (but not with --draft tree or
-    --accept speculative), leaves none, and fp32 weights hardly any. Exit code 1: some text differs
-    by more, or nothing was drafted. Texts run on past an end-of-text token unless --respect-eos.
+    Exit code 0: every text equals plain decoding's, or diverges at a near-tie, where two tokens are
+    so close that a pass over several tokens rounds to the other one. Near-ties are counted and
+    listed; with --row-invariant, the default of large ONNX targets (but not with --draft tree or
+    --accept speculative), there are none, and with fp32 weights hardly any. Exit code 1: some text
+    differs by more, or nothing was drafted. Texts continue past an end-of-text token unless
+    --respect-eos.
 
     \b
     edgedec verify demo
@@ -123,9 +124,9 @@ def command(
 def _own_sizes(
     flag: str, sets: Collection[str], sizes: tuple[int, int], count: int, chosen: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
-    """Return the prompts and options of a flag that has own sizes and sets other options itself.
+    """Return the number of prompts and the options of a flag that sets other options itself.
 
-    ``sizes`` are its prompts and tokens unless the user says otherwise.
+    ``sizes`` are its default numbers of prompts and tokens.
     """
     context = click.get_current_context()
 

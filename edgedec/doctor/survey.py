@@ -84,8 +84,8 @@ def survey(*, measure: bool = True, on_progress: Listener | None = None) -> Surv
         try:
             adapter = registry.adapter(name)
             listed = adapter.devices()
-            told: list[str] = getattr(adapter, "problems", list)()
-            problems += [text for text in told if text not in problems]
+            reported: list[str] = getattr(adapter, "problems", list)()
+            problems += [text for text in reported if text not in problems]
         except Exception as error:  # any error of a driver
             problems.append(f"{name}: {_line(error)}")
             continue

@@ -250,7 +250,7 @@ def test_an_interrupted_run_leaves_no_certificate_and_goes_on(
         file.write('{"part": "onnx: matrix", "fou')  # cut off in the middle of a line
     result = ask()
     assert result.exit_code == 0, result.output
-    assert "going on with the 2 finished parts" in result.stderr
+    assert "continuing after the 2 finished parts" in result.stderr
     assert len(chunks) == 1
     read(tmp_path)
     assert ask().exit_code == 0  # from the beginning: nothing is left of the run before
@@ -275,7 +275,7 @@ def test_parts_of_another_run_are_not_used(ask, tmp_path, monkeypatch: Patch, on
     [
         (["--matrix"], "--certificate sets --matrix itself"),
         (["--top-k", 4, "--accept", "match"], "sets --top-k, --accept itself"),
-        (["--draft", "lookup"], "goes through all drafters"),
+        (["--draft", "lookup"], "compares all drafters"),
     ],
 )
 def test_refusals(ask, one_line, tmp_path: Path, words, message) -> None:

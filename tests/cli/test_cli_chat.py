@@ -44,8 +44,8 @@ def test_a_conversation_that_outgrows_the_context_keeps_its_history(
     assert result.exit_code == 0, result.output
     full, *rest = said(result)
     assert full.startswith("the conversation has ")
-    assert "tokens and the context holds 120: /drop leaves out the oldest turn" in full
-    assert "/reset starts anew" in full
+    assert "tokens and the context holds 120: /drop drops the oldest turn" in full
+    assert "/reset starts a new conversation" in full
     assert any(line.startswith("left out ") for line in rest)
     # The last answer is the one that the turns left give.
     with Pipeline.open(bundle, max_context=120) as pipeline:
@@ -97,9 +97,9 @@ def test_an_unknown_command_is_answered_and_not_sent(chat: Chat) -> None:
     lines = said(result)
     for name, line in zip(("/halp", "/resett", "/", "/draftnone"), lines, strict=True):
         assert line == (
-            f"no command {name}: there are /system, /save, /load, /reset, /drop, /draft,"
+            f"no command {name}: expected one of /system, /save, /load, /reset, /drop, /draft,"
             " /temperature, /tokens, /colours, /help, /quit, /exit;"
-            " a message that begins with / takes //"
+            " for a message that begins with /, write //"
         )
     assert answers(result) == 1
     assert result.stdout == chat("Two").stdout
@@ -109,9 +109,9 @@ def test_help_names_every_command_and_is_not_sent(chat: Chat) -> None:
     result = chat("/help", "Two")
     lines = said(result)
     listed = [line.split()[0] for line in lines]
-    told = said(chat("/?"))[0].partition("there are ")[2].partition(";")[0].split(", ")
+    named = said(chat("/?"))[0].partition("expected one of ")[2].partition(";")[0].split(", ")
     assert listed[-1] == "//TEXT"
-    assert {*listed[:-1], "/exit"} == {*told}
+    assert {*listed[:-1], "/exit"} == {*named}
     assert result.stdout == chat("Two").stdout
 
 
@@ -127,7 +127,7 @@ def test_a_message_may_begin_with_a_slash(chat: Chat, bundle: Path) -> None:
 @pytest.mark.parametrize("count", ["0", "-1", "two", "1.5"])
 def test_turns_to_drop_are_a_number(chat: Chat, count: str) -> None:
     (line,) = said(chat("Two", f"/drop {count}"))
-    assert line == f"/drop {count}: expected how many turns, 1 or more"
+    assert line == f"/drop {count}: expected a number of turns, 1 or more"
 
 
 def test_dropping_more_than_there_are(chat: Chat) -> None:
@@ -185,7 +185,7 @@ class TestSessionFile:
         assert whole.exit_code == 0, whole.output
         first, second = talk("One", "Two"), talk("Three")
         assert first.stdout + second.stdout == whole.stdout
-        assert "going on after 2 turns: " in second.stderr
+        assert "continuing after 2 turns; " in second.stderr
         assert "prompt tokens kept from before" in second.stderr
 
     def test_a_new_system_message_takes_the_old_ones_place(
@@ -201,7 +201,7 @@ class TestSessionFile:
         (tmp_path / "one.chat").write_bytes(contents)
         result = talk("One")
         assert result.exit_code == 2
-        assert result.stderr.strip().endswith("name another one to begin anew")
+        assert result.stderr.strip().endswith("name another one to start a conversation")
         assert len(result.stderr.strip().splitlines()) == 1
         assert (tmp_path / "one.chat").read_bytes() == contents
 
@@ -213,7 +213,7 @@ class TestSessionFile:
             pipeline.save(tmp_path / "one.chat", {"turns": [["a"]]})
         result = talk("One")
         assert result.exit_code == 2
-        assert "it holds no conversation" in result.stderr
+        assert "it contains no conversation" in result.stderr
 
     def test_half_a_character_in_a_file_is_no_conversation(
         self, talk: Chat, tmp_path: Path, bundle: Path
@@ -223,7 +223,7 @@ class TestSessionFile:
             pipeline.save(tmp_path / "one.chat", {"system": None, "turns": [["a\ud800", "b"]]})
         result = talk("One")
         assert result.exit_code == 2
-        assert "it holds no conversation" in result.stderr
+        assert "it contains no conversation" in result.stderr
 
     def test_one_process_at_a_time(self, talk: Chat, tmp_path: Path) -> None:
         from filelock import FileLock
@@ -231,7 +231,7 @@ class TestSessionFile:
         with FileLock(tmp_path / "one.chat.lock"):
             result = talk("One")
         assert result.exit_code == 2
-        assert "another edgedec has this conversation open" in result.stderr
+        assert "another edgedec process has this conversation open" in result.stderr
 
     def test_no_folder_to_write_in(self, talk: Chat, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("no folder")

@@ -105,13 +105,13 @@ def test_what_was_typed_comes_back_in_the_next_chat(chat: Chat, history: Path) -
 def test_commands_are_answered_and_not_sent(terminal: Terminal) -> None:
     terminal.expect(PROMPT)
     for typed, answer in {
-        "/halp": "no command /halp: there are /system",
+        "/halp": "no command /halp: expected one of /system",
         "/system Be brief.": "the system message is changed",
         "/system": "no system message from here on",
         "/temperature warm": "/temperature warm: expected a number",
         "/temperature 0.7": "temperature 0.7 from here on",
         "/temperature 0": "greedy from here on",
-        "/tokens many": "/tokens many: expected how many",
+        "/tokens many": "/tokens many: expected a number",
         "/save": "/save: expected a file",
         "/load nothing.chat": "nothing.chat: No such file",
         "/save pyproject.toml": "pyproject.toml is not a conversation",
@@ -134,7 +134,7 @@ def test_a_conversation_is_saved_and_loaded(chat: Chat, tmp_path: Path) -> None:
     with chat() as terminal:
         terminal.expect(PROMPT)
         terminal.type(f"/load {file}" + ENTER)
-        terminal.expect(r"going on after 1 turn: \d+ tokens are kept")
+        terminal.expect(r"continuing after 1 turn; \d+ tokens are cached")
         terminal.expect(PROMPT)
         terminal.type("More" + ENTER)
         terminal.expect("prompt tokens kept from before")
@@ -155,7 +155,7 @@ def test_saving_while_a_session_is_open(chat: Chat, bundle: Path, tmp_path: Path
             terminal.type(f"/save {file}" + ENTER)
             terminal.expect(f"kept {turns} in ")
     with chat(bundle, "--session", own) as terminal:
-        assert "going on after" not in terminal.expect(PROMPT)
+        assert "continuing after" not in terminal.expect(PROMPT)
         terminal.type(f"/load {other}" + ENTER)
         terminal.expect(PROMPT)
 
@@ -169,7 +169,7 @@ def test_colours_say_who_wrote_a_token(chat: Chat, bundle: Path) -> None:
         assert green not in terminal.written
         terminal.expect(PROMPT)
         terminal.type("/colours" + ENTER)
-        terminal.expect("green: the draft wrote it")
+        terminal.expect("green: drafted tokens")
         terminal.expect(PROMPT)
         terminal.type("Hello" + ENTER)
         terminal.expect(FIGURES)
@@ -182,16 +182,16 @@ def test_a_model_without_a_template_says_so_and_continues_text(
     with chat(plain_bundle) as terminal:
         shown = terminal.expect(PROMPT)
         assert "has no chat template" in shown
-        assert "what you type is continued as text" in shown
+        assert "each line is continued as text" in shown
         terminal.type("def f(x):" + ENTER)
         terminal.expect(FIGURES)
         terminal.type("/system Be brief." + ENTER)
-        terminal.expect("a system message goes with a chat template")
+        terminal.expect("a system message needs a chat template")
 
 
 def test_run_without_a_prompt_is_a_chat(chat: Chat, history: Path) -> None:
     with terminals.edgedec("run", "demo", "-n", 8, EDGEDEC_HISTORY=str(history)) as terminal:
-        assert "what you type is continued as text" in terminal.expect(PROMPT)
+        assert "each line is continued as text" in terminal.expect(PROMPT)
         terminal.type("def f(x):" + ENTER)
         terminal.expect(FIGURES)
         terminal.type("/exit" + ENTER)

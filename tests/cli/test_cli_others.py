@@ -131,7 +131,7 @@ def test_the_help_says_what_auto_is(run) -> None:
 
     shown = " ".join(run("generate", "--help").stdout.split())
     both = [drafting.default(with_model=with_model) for with_model in (True, False)]
-    assert "auto is {} where there is a draft model, else {}.".format(*both) in shown
+    assert "auto is {} if there is a draft model, else {}.".format(*both) in shown
     assert f"Drafter: auto, {', '.join(drafting.names())};" in shown
 
 

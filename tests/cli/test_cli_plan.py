@@ -79,7 +79,7 @@ def test_the_table_marks_the_choice_and_says_why(run: Callable, known: None) -> 
     label = chosen[2:].split("  ")[0]
     assert any(line.startswith(f"{label} is predicted to decode") for line in lines)
     assert any("Overlap is not used" in line for line in lines)
-    assert lines[-1] == "Should that fail: plain on onnx cpu x2."
+    assert lines[-1] == "If that fails: plain on onnx cpu x2."
     everything = run("plan", "demo", *SHORT, "--all").stdout.splitlines()
     assert len(everything) > len(lines)
     assert not any("more with --all" in line for line in everything)
@@ -98,7 +98,7 @@ def test_figures_that_were_not_replayed_are_kept_back_or_marked(
     assert short.exit_code == 0, short.output
     assert "~" not in short.stdout
     full = run("plan", "demo", *SHORT, "--all").stdout
-    assert "~ by formula alone" in full
+    assert "~ estimated by formula" in full
     rows = [line for line in full.splitlines() if re.search(r" ms +[\d.]+ .B$", line)]
     marked = [line for line in rows if "~" in line]
     found = json.loads(run("plan", "demo", *SHORT, "--json").stdout)["candidates"]
@@ -124,7 +124,7 @@ def test_an_impossible_budget_is_one_line_with_the_smallest(
         (["--temperature", "nan"], "temperature is nan"),
         (["--temperature", "inf"], "temperature is inf"),
         (["--new-tokens", "1"], "--new-tokens"),
-        (["--out", "/dev/null"], "is not a plain file and stays"),
+        (["--out", "/dev/null"], "is not a plain file, not replaced"),
         (["--max-context", "20"], "--max-context 20: the prompt and the text have 60 tokens"),
         (["--temperature", "-1"], "-1"),
         (["--out", "/no/such/folder/plan.json"], "cannot be written"),
@@ -147,7 +147,7 @@ def test_another_machines_plan_is_refused(
     out = tmp_path / "plan.json"
     assert run("plan", "demo", *SHORT, "--out", out).exit_code == 0
     line = one_line(run("generate", "x", "--plan", out))
-    assert "of another machine" in line
+    assert "for another machine" in line
     assert "cpu was a processor" in line
 
 
@@ -181,9 +181,9 @@ def test_a_plan_measured_on_a_busy_machine_is_not_kept_unless_told_to(
     assert result.exit_code == 0, result.output
     assert bool(kept(tmp_path / "profiles")) == is_kept
     if is_kept:
-        assert "not kept" not in result.stderr
+        assert "not stored" not in result.stderr
         return
-    assert "This plan is not kept" in result.stderr
+    assert "This plan is not stored" in result.stderr
     assert f"other programs used {busy:.0%} of the processor's time" in result.stderr
     assert "--refresh" in result.stderr
     out = tmp_path / "plan.json"
@@ -193,7 +193,7 @@ def test_a_plan_measured_on_a_busy_machine_is_not_kept_unless_told_to(
     assert run("plan", "demo", *SHORT, "--remember-busy").exit_code == 0
     assert len(kept(tmp_path / "profiles")) == 1
     again = run("plan", "demo", *SHORT)
-    assert "The plan that was kept before stays." in again.stderr
+    assert "The plan stored before is kept." in again.stderr
     assert len(kept(tmp_path / "profiles")) == 1
 
 
@@ -216,7 +216,7 @@ def test_a_real_busy_loop_while_a_pair_is_measured_is_noticed(
         loop.kill()
         loop.wait()
     assert result.exit_code == 0, result.output
-    assert "This plan is not kept" in result.stderr
+    assert "This plan is not stored" in result.stderr
     assert kept(tmp_path / "profiles") == []
 
 
@@ -244,8 +244,8 @@ def test_a_plan_is_made_on_text_like_the_users(
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ('{"messages": []}\n', "not empty"),
-        ('{"prompt": ""}\n', "not empty"),
+        ('{"messages": []}\n', "non-empty"),
+        ('{"prompt": ""}\n', "non-empty"),
         ("no json\n", "expected a JSON object"),
         ('{"messages": [{"role": "user"}]}\n', "expected an object with text role and content"),
     ],
@@ -266,13 +266,13 @@ def test_prompts_that_cannot_be_measured_are_refused_before_measuring(
 def test_a_plan_is_forgotten_and_nothing_else(
     run: Callable, one_line: Callable, measured: Callable, tmp_path: Path
 ) -> None:
-    assert "no plan was kept for this model" in run("plan", "demo", "--forget").stdout
+    assert "no plan was stored for this model" in run("plan", "demo", "--forget").stdout
     measured(0.0)
     assert run("plan", "demo", *SHORT).exit_code == 0
     (tmp_path / "profiles" / "other.plan.json").write_text("{}")
     assert len(kept(tmp_path / "profiles")) == 2
     assert "--forget: give MODEL" in one_line(run("plan", "demo", "--forget", "--memory", "1GB"))
     assert len(kept(tmp_path / "profiles")) == 2
-    assert "forgotten" in run("plan", "demo", "--forget").stdout
+    assert "the plan is deleted" in run("plan", "demo", "--forget").stdout
     assert kept(tmp_path / "profiles") == ["other.plan.json"]
-    assert "no plan was kept for this model" in run("plan", "demo", "--forget").stdout
+    assert "no plan was stored for this model" in run("plan", "demo", "--forget").stdout

@@ -98,7 +98,7 @@ def test_a_pair_is_measured_kept_and_read_again(
     table = run("profile", bundle, *ONE)
     assert table.exit_code == 0
     assert "onnx cpu x1" in table.stdout
-    assert "first choice is the target's" in table.stdout
+    assert "most likely token is the target's" in table.stdout
     assert not caplog.messages
 
     # Another version of a runtime: said, and measured again.

@@ -264,7 +264,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert errors.decode().splitlines()[-1] == "stopped: run the same command again to go on"
+    assert errors.decode().splitlines()[-1] == "stopped: run the same command again to continue"
     kept = records(out)
     assert 0 < len(kept) < 5
     process = start(*ask)

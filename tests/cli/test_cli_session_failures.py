@@ -54,7 +54,7 @@ def test_killed_while_an_answer_is_saved(start: Start, bundle: Path, tmp_path: P
     age(tmp_path)
     again = talk(start, bundle, file, "Three")
     assert again.returncode == 0, again.stderr
-    assert "going on after" in again.stderr
+    assert "continuing after" in again.stderr
     assert not partials(tmp_path)
 
 
@@ -66,12 +66,12 @@ def test_two_processes_on_one_file(start: Start, bundle: Path, tmp_path: Path) -
     second = talk(start, bundle, file, "Two")
     assert second.returncode == 2
     (line,) = second.stderr.strip().splitlines()
-    assert line.endswith("another edgedec has this conversation open: end it there, or name"
+    assert line.endswith("another edgedec process has this conversation open: end that, or name"
                          " another file")  # fmt: skip
     _, errors = first.communicate()
     assert first.returncode == 0, errors.decode()
     third = talk(start, bundle, file, "Three")
-    assert "going on after 1 turn: " in third.stderr
+    assert "continuing after 1 turn; " in third.stderr
 
 
 def test_the_lock_of_a_killed_process_is_free(start: Start, bundle: Path, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_full_disk(start: Start, bundle: Path, disk: Path) -> None:
     assert file.read_bytes() == kept
     filling.unlink()
     after = talk(start, bundle, file, "Two")
-    assert "going on after 1 turn: " in after.stderr
+    assert "continuing after 1 turn; " in after.stderr
 
 
 # The weights shrink after the check before a pass, or once the first answer is saved.
@@ -148,4 +148,4 @@ def test_weights_that_shrink_do_not_end_it_without_a_word(
     shutil.copy2(bundle / "target" / "model.onnx.data", own / "target")
     again = talk(start, own, file, "Two")
     assert again.returncode == 0, again.stderr
-    assert "going on after 1 turn: " in again.stderr
+    assert "continuing after 1 turn; " in again.stderr

@@ -73,5 +73,5 @@ def _function(found: FunctionCheck) -> str:
     load = "-" if found.load_s is None else f"{found.load_s:.2f}"
     taken = "-" if found.pass_s is None else f"{1e3 * found.pass_s:.2f}"
     placed = "" if found.placement is None else f"  {found.placement}"
-    said = "" if found.problem is None else f"  FAILED: {found.problem}"
-    return f"{found.name:12}{load:>8}{taken:>11}{found.calls:>7}{placed}{said}".rstrip()
+    problem = "" if found.problem is None else f"  FAILED: {found.problem}"
+    return f"{found.name:12}{load:>8}{taken:>11}{found.calls:>7}{placed}{problem}".rstrip()
