@@ -1,4 +1,4 @@
-"""Formats bytes for people, rounded up so that the amount named is enough."""
+"""Formats bytes for people, rounded up so that the amount named is enough, and speeds."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def size(count: int) -> str:
         hundredths = -(-count // 10**7)
         return f"{hundredths / 100:.2f} GB"
     return f"{megabytes(count)} MB"
+
+
+def speed(tokens_per_second: float) -> str:
+    """Return tokens per second, with a decimal for small numbers."""
+    return f"{tokens_per_second:.{1 if tokens_per_second < 20 else 0}f}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgedec._support.amounts import speed
 from edgedec.cli import _terminal
 from edgedec.cli._terminal import say
 
@@ -69,8 +70,3 @@ def _row(one: Candidate, plain: float, chosen: bool) -> tuple[str, ...]:
         rough + f"{found.ttft_s * 1000:.0f} ms",
         size(found.peak_bytes),
     )
-
-
-def speed(tokens_per_second: float) -> str:
-    """Format tokens per second, with a decimal for small numbers."""
-    return f"{tokens_per_second:.{1 if tokens_per_second < 20 else 0}f}"

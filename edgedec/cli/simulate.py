@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgedec._support.amounts import speed
 from edgedec.cli import _options, _terminal, _values
 
 if TYPE_CHECKING:
@@ -128,7 +129,6 @@ def _show(found: Elsewhere, *, as_json: bool, show_all: bool) -> None:
     click.echo()
     ends = (found.slow, found.fast, found.plain_slow, found.plain_fast)
     slow, fast, plain_slow, plain_fast = (one.tokens_per_second for one in ends)
-    speed = _decision.speed
     _terminal.say(
         f"Over the card's ranges the choice gives {speed(slow)} to {speed(fast)} tokens/s, plain"
         f" decoding {speed(plain_slow)} to {speed(plain_fast)}: {slow / plain_slow:.2f} and"
@@ -141,13 +141,13 @@ def _show(found: Elsewhere, *, as_json: bool, show_all: bool) -> None:
 def _span(ends: tuple[Elsewhere, Elsewhere], *, as_json: bool) -> None:
     """Show the speeds at both ends of the acceptance range."""
     from edgedec._support.fields import to_json
-    from edgedec.cli import _decision, _output
+    from edgedec.cli import _output
     from edgedec.simulation.what_if import ASSUMED
 
     if as_json:
         _output.print_json({"acceptance": ASSUMED, "span": [to_json(one) for one in ends]})
         return
-    rows, gains, speed = [], [], _decision.speed
+    rows, gains = [], []
     for chance, one in zip(ASSUMED, ends, strict=True):
         slow, fast, plain_slow, plain_fast = (
             end.tokens_per_second for end in (one.slow, one.fast, one.plain_slow, one.plain_fast)

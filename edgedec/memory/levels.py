@@ -8,6 +8,7 @@ has one type for them, so that is not a level: it is chosen when a model is expo
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -184,11 +185,8 @@ class Costs:
 
     def fitting(self, level: Level, bytes_: int, most: int) -> int:
         """Return the longest context, up to ``most``, whose account fits; 0 if none does."""
-        low, high = 0, most
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.of(level, middle, sampled=True).total <= bytes_:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+
+        def exceeds(context: int) -> bool:
+            return self.of(level, context, sampled=True).total > bytes_
+
+        return bisect_left(range(1, most + 1), True, key=exceeds)

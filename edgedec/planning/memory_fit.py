@@ -7,6 +7,7 @@ tokens; then the family is refused.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -202,11 +203,6 @@ class MemoryFit:
         return Fit(plan, self._needed, self.least(plan), why)
 
     def _largest_context(self, plan: Plan, full: int) -> int:
-        low, high = self._needed, full
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.holds(plan, middle):
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        longer = range(self._needed + 1, full + 1)
+        fitting = bisect_left(longer, True, key=lambda context: not self.holds(plan, context))
+        return self._needed + fitting

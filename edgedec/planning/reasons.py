@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgedec._support.amounts import size
+from edgedec._support.amounts import size, speed
 from edgedec.hardware.contention import BUSY
 from edgedec.planning.estimate import Estimate
 from edgedec.planning.memory_fit import MemoryFit
@@ -59,15 +59,6 @@ def reasons(findings: Findings) -> Iterator[str]:
         yield f"Left out: {' '.join(note.split()).rstrip('.')}."
 
 
-def _speed(option: WeighedCandidate) -> str:
-    """Format tokens per second, with a decimal for small numbers."""
-    return _tokens(option.rate)
-
-
-def _tokens(rate: float) -> str:
-    return f"{rate:.{1 if rate < 20 else 0}f}"
-
-
 def _against(option: WeighedCandidate, other: WeighedCandidate) -> str:
     return f"{option.rate / other.rate:.2f} times"
 
@@ -75,8 +66,8 @@ def _against(option: WeighedCandidate, other: WeighedCandidate) -> str:
 def _speculative(findings: Findings) -> Iterator[str]:
     chosen, plain = findings.chosen, findings.plain
     yield (
-        f"{chosen.plan.label} is predicted to decode {_speed(chosen)} tokens/s,"
-        f" {_against(chosen, plain)} the {_speed(plain)} of {plain.plan.label};"
+        f"{chosen.plan.label} is predicted to decode {speed(chosen.rate)} tokens/s,"
+        f" {_against(chosen, plain)} the {speed(plain.rate)} of {plain.plan.label};"
         f" the uncertainty is {chosen.uncertainty:.0%}."
     )
     estimate = chosen.estimate
@@ -91,7 +82,7 @@ def _speculative(findings: Findings) -> Iterator[str]:
 
 
 def _other_texts(findings: Findings) -> str:
-    low, high = (_tokens(rate) for rate in findings.interval)
+    low, high = (speed(rate) for rate in findings.interval)
     texts = findings.profile.texts
     others = "Nine in ten other texts"
     if texts:
@@ -114,7 +105,7 @@ def _limit(estimate: Estimate) -> str:
 
 def _plain(findings: Findings) -> Iterator[str]:
     plain = findings.plain
-    yield f"{plain.plan.label} is predicted to decode {_speed(plain)} tokens/s."
+    yield f"{plain.plan.label} is predicted to decode {speed(plain.rate)} tokens/s."
     if not findings.drafting:
         why = dict.fromkeys(o.candidate.refused for o in findings.refused if not o.plan.plain)
         because = f": {'; '.join(list(why)[:_MOST_WHY])}" if why else ""
@@ -125,7 +116,7 @@ def _plain(findings: Findings) -> Iterator[str]:
     if best.rate <= plain.rate:
         yield (
             f"Speculation is refused: the best plan that drafts, {best.plan.label}, is"
-            f" predicted to decode {_speed(best)} tokens/s, {gain} plain decoding's."
+            f" predicted to decode {speed(best.rate)} tokens/s, {gain} plain decoding's."
         )
     else:
         yield (
@@ -162,7 +153,7 @@ def _overlap(findings: Findings) -> Iterator[str]:
         return
     sentence = (
         f"Overlap is not used: its best plan, {best.plan.label}, is predicted to decode"
-        f" {_speed(best)} tokens/s, {_against(best, chosen)} the chosen plan"
+        f" {speed(best.rate)} tokens/s, {_against(best, chosen)} the chosen plan"
     )
     if best.rate > chosen.rate and chosen.plan.plain:
         sentence += ", ahead by less than the uncertainty"
