@@ -100,7 +100,7 @@ class SafetensorsFile:
     def _read_header(self, read: Any, size: int) -> tuple[int, dict[str, Any]]:
         length = int.from_bytes(read(8), "little")
         if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
-            raise self._wrong(f"its header is said to have {length} bytes, the file has {size}")
+            raise self._wrong(f"its header should have {length} bytes, the file has {size}")
         try:
             header = json.loads(read(length))
         except (ValueError, RecursionError):

@@ -75,7 +75,7 @@ def serve(handle: Callable[[Mapping[str, Any]], Any]) -> NoReturn:
 
 
 def _read(requests: queue.SimpleQueue[bytes]) -> None:
-    """Take requests in; without a parent nobody wants what is under way."""
+    """Read requests; without a parent, exit and drop the current one."""
     while line := sys.stdin.buffer.readline():
         requests.put(line)
         del line

@@ -54,7 +54,7 @@ class Confined:
     Args:
         module: what runs in the child.
         idle_s: seconds without a task after which it ends.
-        environment: variables that the child has beside those of this process.
+        environment: variables that the child has in addition to those of this process.
         telling: picks, of what the child wrote to its standard error, the line that says why
             it ended.
 
@@ -111,7 +111,7 @@ class Confined:
             self._drop()
 
     def forget(self) -> None:
-        """Begin anew in a process forked from the one whose child this is.
+        """Start again in a process forked from the one whose child this is.
 
         A thread that is not there any more may have held the lock.
         """

@@ -63,7 +63,7 @@ class Child:
 
     Args:
         module: what runs in it; its ``__main__`` calls ``_confined_child.serve``.
-        environment: variables it has beside those of this process.
+        environment: variables that it has in addition to those of this process.
         telling: picks, of what it wrote to its standard error, the line that says why it ended.
 
     Raises:

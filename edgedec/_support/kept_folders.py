@@ -1,7 +1,7 @@
 """Folders of large files in the user's cache: whole or absent, and bounded in size.
 
 Each states what it holds, and is not used if that differs: ``stated_folder`` says what is noticed.
-They are the user's own, and readable by nobody else.
+They belong to the user, and no one else can read them.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def _bound(new: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder; first its name, so that nobody finds half of it."""
+    """Remove a folder; it is renamed first, so that no process finds half of it."""
     if path.name.startswith("."):
         shutil.rmtree(path)
         return

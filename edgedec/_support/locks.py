@@ -11,7 +11,7 @@ from edgedec.errors import InputError
 
 @contextmanager
 def alone(path: Path, busy: str) -> Iterator[None]:
-    """Hold the lock of a file or folder, ``<path>.lock`` beside it, while the block runs.
+    """Hold the lock of a file or folder, ``<path>.lock`` next to it, while the block runs.
 
     Args:
         path: what only one process may use at a time; its folder must exist.

@@ -111,7 +111,7 @@ def not_a_bundle(root: Path) -> str:
 
 
 def _meant(path: Path) -> str:
-    """Return a suggestion for a misspelt path: a model beside it, or the pair that ships."""
+    """Return a suggestion for a misspelt path: a model next to it, or the shipped pair."""
     names = [DEMO] if str(path) == path.name else []
     try:
         beside = islice(path.parent.iterdir(), _MOST_FILES)

@@ -193,7 +193,7 @@ class Talk:
 
     def _reset(self, rest: str) -> None:
         self._conversation.reset()
-        note("the conversation starts anew")
+        note("new conversation")
 
     def _drop(self, rest: str) -> None:
         talk = self._conversation

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from edgedec.coreml.program import Function, Operand, Operation, inline, text
 from edgedec.coreml.types import Constant, Inline, Kind, TensorType
 
-# Constants of at most so many values are shared by their content.
+# Constants with at most this many values are shared if equal.
 _SHARED = 64
 
 

@@ -38,7 +38,7 @@ def encode(kind: str, values: Mapping[str, Any]) -> bytes:
 
 
 def _datas(kind: str, value: Any) -> list[int | str | bytes | memoryview]:
-    """Return what stands in the file for a field, once for each time that it is repeated."""
+    """Return the values of a field in the file, one for each repetition."""
     if kind.startswith("*"):
         return [data for item in value for data in _datas(kind[1:], item)]
     if kind.startswith("%"):

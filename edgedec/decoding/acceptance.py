@@ -71,7 +71,7 @@ class AcceptanceRule(Protocol):
 
 
 class GumbelCoupling:
-    """Draws what plain decoding would draw, and goes on while the draft contains it.
+    """Draws what plain decoding would draw, and continues while the draft contains it.
 
     The draft draws from its own distribution with the target's noise, keyed by position, so both
     often draw the same token (drafter-invariant speculative decoding, 2408.07978). Greedy decoding

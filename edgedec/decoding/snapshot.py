@@ -81,7 +81,7 @@ def read(file: BinaryIO, *, runtime: str, model: str, most: int) -> tuple[int, b
     for name, ours in (("version", VERSION), ("runtime", runtime), ("model", model)):
         if header.get(name) != ours:
             raise SnapshotError(
-                f"the saved state is of another {name}: load it where it was saved, or start anew"
+                f"the saved state is of another {name}: load it where it was saved, or start again"
             )
     length, size = header.get("length"), header.get("bytes")
     if not isinstance(length, int) or not isinstance(size, int) or length < 0:

@@ -71,7 +71,7 @@ class Translation:
         speller: between the tokenizers, for tokens outside the pairs.
         word_starts: target tokens before which a text may be split without changing how the rest
             is tokenised, ``[target columns]`` bool.
-        blank: a token of the draft that stands for no text at all.
+        blank: a token of the draft without any text.
         same: both tokenizers are the same, up to padding and added special tokens.
         level: ``"token"`` or ``"string"``: how ``hybrid`` drafts.
         facts: shares and counts for reports.

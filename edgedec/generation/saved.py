@@ -79,7 +79,7 @@ def restore(engine: Engine, file: BinaryIO) -> dict[str, Any]:
 
 def damaged() -> SnapshotError:
     """Return the error for a saved text with invalid contents."""
-    return SnapshotError("the saved text is damaged: begin anew, or use another file")
+    return SnapshotError("the saved text is damaged: start again, or use another file")
 
 
 def _head(file: BinaryIO) -> dict[str, Any]:

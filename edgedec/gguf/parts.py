@@ -64,7 +64,7 @@ def _parts(header: GgufHeader) -> list[Path]:
     for part, file in enumerate(files):
         if not file.exists():
             raise _wrong(
-                header, f"part {part + 1} of {count} is missing: put {file.name} beside it"
+                header, f"part {part + 1} of {count} is missing: put {file.name} next to it"
             )
     if no != 0:
         raise _wrong(header, f"it is part {no + 1} of {count}: give the first, {files[0].name}")

@@ -168,7 +168,7 @@ def _download(
         except Exception as error:
             if not tries_left or not _broke(error):
                 raise
-            listener.say(f"{name}: the connection broke: going on")
+            listener.say(f"{name}: the connection broke: resuming")
             time.sleep(_PAUSE_S)
     raise AssertionError("the last try returns or raises")
 

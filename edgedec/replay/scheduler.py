@@ -137,7 +137,7 @@ class Scheduler:
                 return permit
         waits = "; ".join(f"{one.name} waits for {what}" for one, what in self._waiting.items())
         for permit in self._waiting:
-            permit.error = StateError(f"nobody can go on at {self._now:.6g} s: {waits}")
+            permit.error = StateError(f"deadlock at {self._now:.6g} s: {waits}")
             self.wake(permit)
         return self._next_ready()
 

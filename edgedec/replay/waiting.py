@@ -84,7 +84,7 @@ class VirtualTask:
                 self.permit.hand_over()
         self._thread.join(_UNWIND_S)
         if self._thread.is_alive():
-            raise StateError(f"{self.permit.name} goes on though the simulation has ended")
+            raise StateError(f"{self.permit.name} runs although the simulation has ended")
 
     def _body(self) -> None:
         self.permit.thread = threading.get_ident()

@@ -26,7 +26,7 @@ from edgedec.serve.ticket import Ticket
 
 Handler = Callable[[Request], Awaitable[Response]]
 _JSON = "application/json"
-# Reading a prompt of so many bytes takes less time than another thread takes to begin.
+# Tokenising a prompt of up to this many bytes is faster than starting another thread.
 _SHORT_BYTES = 4096
 
 

@@ -36,7 +36,7 @@ class RecordedOutputs:
     """The recorded outputs of a pair, and Python's overhead outside its passes.
 
     Attributes:
-        traces: of the pair, or of another that stands for it.
+        traces: of the pair, or of another used in its place.
         overhead_s, draft_overhead_s: as ``Profile``; which cards do not contain.
 
     """

@@ -33,7 +33,7 @@ from edgedec.simulation.elsewhere import Models, RecordedOutputs, memory_of, pro
 from edgedec.simulation.roofline import ModelSize, parse
 
 _TEXTS, _TOKENS = 3, 160
-# Assumed range of acceptance, for models whose acceptance nobody has measured; shown with the plan.
+# Assumed range of acceptance, for models whose acceptance was not measured; shown with the plan.
 ASSUMED = (0.5, 0.8)
 # Chance that a draft's second choice is right where the first is not: the shipped pair, greedy.
 _SECOND = 0.26

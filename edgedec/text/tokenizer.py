@@ -60,7 +60,7 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Tokenizer:
         """Read a folder with ``tokenizer.json``, or that file itself.
 
-        ``tokenizer_config.json`` and ``chat_template.jinja`` are read if they are beside it.
+        ``tokenizer_config.json`` and ``chat_template.jinja`` are read if they are next to it.
 
         Raises:
             BundleError: missing, too large, not a tokenizer, or a decoder unknown here.

@@ -1,4 +1,4 @@
-"""The slice form: tokens stand in the cache in the order of the text."""
+"""The slice form: tokens are in the cache in the order of the sequence."""
 
 from __future__ import annotations
 

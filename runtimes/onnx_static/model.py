@@ -116,7 +116,7 @@ def _logits(model: StaticModel, passes: Sequence[Sequence[int]]) -> FloatArray:
 
 
 def _read(file: Path, main: ModelFile) -> ModelFile:
-    """Read a graph beside the main one.
+    """Read a graph in the main one's folder.
 
     Raises:
         BundleError: the file is missing or damaged, or belongs to another model.
@@ -125,5 +125,5 @@ def _read(file: Path, main: ModelFile) -> ModelFile:
     stored = read_model_file(file)
     same = stored.metadata.get(METADATA_KEY) == main.metadata.get(METADATA_KEY)
     if not same or not set(locations(stored)) <= set(locations(main)):
-        raise BundleError(f"{file}: it is not of the same model as the graphs beside it")
+        raise BundleError(f"{file}: it is not of the same model as the other graphs")
     return stored

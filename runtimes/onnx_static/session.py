@@ -14,7 +14,7 @@ from edgedec.runtimes.onnx_static.executor import SLOTS
 class StaticSession(FreeSlots):
     """Implements ``edgedec.decoding.session.Session``; made by ``StaticModel.open``.
 
-    A graph sees the cache as it was before the pass, and its own rows beside it.
+    A graph reads the cache as it was before the pass, and its own rows separately.
     """
 
     runtime = "onnx-static"

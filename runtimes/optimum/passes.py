@@ -17,7 +17,7 @@ _FIRST_ROWS = 16
 
 
 class PastPasses(OrtRunner):
-    """Runs passes over one cache; shapes and addresses are bound anew each time."""
+    """Runs passes over one cache; shapes and addresses are bound again each time."""
 
     def __init__(self, graph: PastGraph, cache: PastCache, slots: int) -> None:
         super().__init__(graph.inference)
@@ -36,7 +36,7 @@ class PastPasses(OrtRunner):
         Args:
             tokens: one a row.
             past: tokens to keep before them.
-            head: compute logits, which then stand in the first rows of ``logits``.
+            head: compute logits, in the first rows of ``logits``.
 
         Raises:
             Interrupted: ``stop`` was set; the first ``past`` tokens are held.

@@ -149,7 +149,7 @@ def test_saving_while_a_session_is_open(chat: Chat, bundle: Path, tmp_path: Path
         terminal.expect(FIGURES)
         terminal.expect(PROMPT)
         terminal.type("/reset" + ENTER)
-        terminal.expect("starts anew")
+        terminal.expect("new conversation")
         for file, turns in ((own, "0 turns"), (other, "0 turns")):
             terminal.expect(PROMPT)
             terminal.type(f"/save {file}" + ENTER)

@@ -409,7 +409,7 @@ def test_chat_can_switch_the_draft_off_and_on(run, bundle) -> None:
     assert result.exit_code == 0, result.output
     off, plain, anew, on, drafted, mistake = result.stderr.splitlines()
     assert off == "plain decoding from here on"
-    assert anew == "the conversation starts anew"
+    assert anew == "new conversation"
     assert on == "drafter auto from here on"
     assert "drafted tokens accepted" not in plain
     assert "drafted tokens accepted" in drafted

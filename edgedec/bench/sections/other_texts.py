@@ -190,7 +190,7 @@ def _measured(
                     (_tpot_s(plain, texts[name]), _tpot_s(drafting, texts[name]))
                     for _ in range(_REPEATS)
                 ]
-                gain = median(beside / drafted for beside, drafted in pairs)
+                gain = median(plain_s / drafted_s for plain_s, drafted_s in pairs)
                 rate = chosen.prediction.tokens_per_second
                 held.append(Held(plain_rate * gain, decision.interval, rate))
             yield f"measured: {kind}, from the plan of {len(own)} texts of code", 0.0, held

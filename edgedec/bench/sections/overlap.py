@@ -198,12 +198,12 @@ def _picks(
     apart = tuple(
         Contention(target.place.label, _PACED.label, slowed, 1.0) for target in profile.of("target")
     )
-    beside = replace(
+    with_device = replace(
         profile,
         measured=(*profile.measured, _as_measured(profile, curve)),
         contention=(*profile.contention, *apart),
     )
-    yield "paced", decide(beside, work, predict=predict)
+    yield "paced", decide(with_device, work, predict=predict)
 
 
 def _as_measured(profile: Profile, curve: CostCurve) -> Measured:

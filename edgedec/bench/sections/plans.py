@@ -137,8 +137,8 @@ def _measure(
             [one.generate(text, options).metrics.tpot_s for one in (plain, pipeline)]
             for text in texts
         ]
-    beside, own = (mean(column) for column in zip(*seconds, strict=True))
-    return MeasuredPlan(1 / own, 1 / beside)
+    plain_s, own_s = (mean(column) for column in zip(*seconds, strict=True))
+    return MeasuredPlan(1 / own_s, 1 / plain_s)
 
 
 def _finals(

@@ -46,7 +46,7 @@ class NgramIndex:
         self._text = text
 
     def forget(self) -> None:
-        """Drop the index; the next ``find`` makes it anew."""
+        """Drop the index; the next ``find`` rebuilds it."""
         self._after = {}
         self._done = 0
 

@@ -67,7 +67,7 @@ class Script:
         self.steps |= {"fork": self._fork, "rollback": self._rollback, "branch": self._branch}
 
     def run(self, on_step: OnStep = lambda done, total: None) -> Scores:
-        """Run all steps; what fails is noted, and the next step goes on.
+        """Run all steps; failures are recorded, and the next step runs.
 
         Raises:
             EdgedecError: not even the prompt can be read.

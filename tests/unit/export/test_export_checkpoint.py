@@ -198,7 +198,7 @@ def test_a_header_that_lies(folder):
     lie(lambda h: h.update({name: [1, 2]}), "describes no tensor")
     lie(lambda h: h.update(copy=h[name]), "share bytes")
     file.write_bytes((2**60).to_bytes(8, "little") + original[8:])
-    refused(folder, "header is said to have")
+    refused(folder, "header should have")
 
 
 def test_a_type_that_is_not_known(folder):

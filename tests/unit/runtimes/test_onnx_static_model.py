@@ -76,7 +76,7 @@ def test_a_width_that_the_bundle_lacks(folder: Path, name: str) -> None:
 def test_graphs_of_two_models(folder: Path, tmp_path: Path) -> None:
     write_tiny_graphs(tmp_path / "other", rows=(1, 4), rope_theta=5000.0)
     shutil.copy(tmp_path / "other" / "static-4.onnx", folder)
-    refused(folder, "static-4.onnx: it is not of the same model as the graphs beside it")
+    refused(folder, "static-4.onnx: it is not of the same model as the other graphs")
 
 
 def test_weights_cut_short(folder: Path) -> None:
