@@ -131,7 +131,7 @@ def _figures(result: Generation, *, sampled: bool) -> list[str]:
         known = metrics.reused_tokens
         kept = f" ({known} prompt tokens kept from before)" if known else ""
         parts.append(f"first token {metrics.ttft_s * 1000:.0f} ms{kept}")
-        parts.append(f"{metrics.block_efficiency:.2f} tokens a target pass")
+        parts.append(f"{metrics.block_efficiency:.2f} tokens per target pass")
     parts += [] if plain else _accepted(metrics)
     parts += _busy(metrics)
     parts += _memory(metrics)
