@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     default="bench-out",
     show_default=True,
     metavar="DIR",
-    help="File for the raw records, as JSON lines.",
+    help="Folder for the raw records, as JSON lines.",
 )
 @click.option(
     "--html",
