@@ -180,9 +180,7 @@ def overlapped_noise(patch: Patch) -> None:
 
     def run(self: Any, request: Any, metrics: Any) -> Any:
         for emissions in real(self, request, metrics):
-            for one in emissions:
-                object.__setattr__(one, "token", one.token ^ 1)
-            yield emissions
+            yield [one._replace(token=one.token ^ 1) for one in emissions]
 
     patch.setattr(OverlappedEngine, "run", run)
 

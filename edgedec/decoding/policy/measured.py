@@ -17,7 +17,7 @@ from edgedec.errors import SnapshotError
 _FORGET = 0.97
 # Thresholds are recomputed after this many seconds of decoding, so that this takes a fraction of a
 # percent of the time; and after 1, 2, 4, 7, ... rounds of a text.
-_PLAN_EVERY_S = 0.1
+_PLAN_EVERY_S = 0.05
 # A look that costs no more tokens than this is taken before drafters are compared.
 _CHEAP_LOOK = 0.1
 # Tokens by which a drafter that is asked later must be better.

@@ -310,7 +310,7 @@ def scored(tokens: list[int], *rows: tuple[float, list[tuple[int, float]]]) -> G
     """A text with log-probabilities."""
     plain = generation(tokens)
     events = [
-        replace(event, logprob=own, top_logprobs=best)
+        event._replace(logprob=own, top_logprobs=best)
         for event, (own, best) in zip(plain.events, rows, strict=True)
     ]
     return replace(plain, events=events)

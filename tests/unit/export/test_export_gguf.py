@@ -110,7 +110,7 @@ def test_both_formats_in_one_bundle(target, out):
         ({"formats": ("onnx", "gguf"), "weights": "q4_0"}, "say for which format"),
         ({"formats": ("tensorrt",)}, r"no format 'tensorrt': .* gguf, onnx"),
         ({"formats": ()}, "no format"),
-        ({"formats": ("gguf", "gguf")}, "twice"),
+        ({"formats": ("gguf", "gguf")}, "expected each of them once"),
         ({"weights": "int4"}, "not a weight format of gguf"),
         ({"weights": "onnx=int4"}, "'onnx' is not exported here"),
         ({"weights": "gguf=q4_0,gguf2=q4_0"}, "'gguf2' is not exported here"),

@@ -178,7 +178,7 @@ def test_a_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         weights="int8", static_rows=(1, 4), static_context=64, static_activations="int16",
     )  # fmt: skip
     (model,) = export_bundle(options).models
-    assert "activations in int16, 0 outlier channels of 0 matrices out of 15" in model.notes[-1]
+    assert "activations in int16; 0 outlier channels of 0 matrices out of 15" in model.notes[-1]
     assert model.parity["kl_nats"] < 0.005
     assert model.errors
     manifest = json.loads((tmp_path / "bundle" / MANIFEST).read_text())

@@ -98,7 +98,9 @@ def test_only_other_providers_are_tried(folder: Path, monkeypatch: pytest.Monkey
     assert asked == []
     real = model.open_inference
     monkeypatch.setattr(model, "open_inference", lambda *given: Foreign(real(*given)))
-    with pytest.raises(RuntimeUnavailable, match="OtherExecutionProvider does not keep") as caught:
+    with pytest.raises(
+        RuntimeUnavailable, match="OtherExecutionProvider does not handle"
+    ) as caught:
         adapter.load(folder, options)
     assert "\n" not in str(caught.value)
     monkeypatch.setattr(model, "cache_holds", lambda _: True)
