@@ -88,8 +88,7 @@ def command(
     so close that a pass over several tokens rounds to the other one. Near-ties are counted and
     listed; with --row-invariant, the default of large ONNX targets (but not with --draft tree or
     --accept speculative), there are none, and with fp32 weights hardly any. Exit code 1: some text
-    differs by more, or nothing was drafted. Texts continue past an end-of-text token unless
-    --respect-eos.
+    differs by more, or nothing was drafted. Texts run past an end of text unless --respect-eos.
 
     \b
     edgedec verify demo

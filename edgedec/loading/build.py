@@ -12,7 +12,6 @@ from typing import Any
 from edgedec._support.fields import one_line
 from edgedec._support.model_path import is_gguf
 from edgedec.decoding import acceptance, drafting
-from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting import PLAIN
 from edgedec.decoding.drafting.base import READ_AT_ONCE, DrafterParts
 from edgedec.decoding.engine import Engine
@@ -60,7 +59,7 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
         meter.mark("tokenizer")
-        target = _loaded(pair.target, options.of_target(_row_invariant(options, drafter, rule)))
+        target = _loaded(pair.target, options.of_target(options.row_invariance(drafter, rule)))
         stack.callback(target.close)
         options = _within(options, pair.target, target)
         meter.mark("target")
@@ -264,20 +263,6 @@ def _translation(
     return translate(
         tokenizer, pair.draft.read_tokenizer(), target_columns=columns[0], draft_columns=columns[1]
     )
-
-
-def _row_invariant(options: OpenOptions, drafter_name: str, rule: AcceptanceRule) -> bool | None:
-    """Return what was asked for, and False by default where no text would be the exacter for it.
-
-    A tree drafter branches, and some rules write another text with every draft if anything is
-    drawn. Nobody knows yet whether a text will be greedy; rows cannot be padded for some texts
-    only, since later ones reuse what was computed for them.
-    """
-    if options.row_invariant is None and (
-        drafting.info(drafter_name).needs_branches or not rule.seeds_text
-    ):
-        return False
-    return options.row_invariant
 
 
 def _loaded(source: Source, options: LoadOptions, for_draft: Sequence[str] = ()) -> Model:

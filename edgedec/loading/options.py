@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedec.decoding import drafting
+from edgedec.decoding.acceptance import AcceptanceRule
 from edgedec.decoding.drafting import DRAFT_CONTEXT, LARGEST_VIEW
 from edgedec.decoding.sampling.params import check_whole
 from edgedec.errors import InputError
@@ -175,6 +176,19 @@ class OpenOptions:
     def caches(self) -> int:
         """Most caches that the target has."""
         return max(self.conversations, self.parallel)
+
+    def row_invariance(self, drafter: str, rule: AcceptanceRule) -> bool | None:
+        """Return the target's load option ``row_invariant`` for this drafter and rule.
+
+        Unless it is given, it is False for drafters that branch and for rules whose sampled text
+        depends on the drafts. It is fixed when the target is opened, before any request is known to
+        be greedy, since later requests reuse rows that earlier ones computed.
+        """
+        if self.row_invariant is None and (
+            drafting.info(drafter).needs_branches or not rule.seeds_text
+        ):
+            return False
+        return self.row_invariant
 
     def of_target(self, row_invariant: bool | None) -> LoadOptions:
         """Return the target's load options."""

@@ -16,7 +16,7 @@ from tiny_models import tiny_checkpoint
 from edgedec.decoding.acceptance import RULES, SampleAndMatch
 from edgedec.errors import InputError, MemoryBudgetError
 from edgedec.export import ExportOptions, export_bundle
-from edgedec.loading import build
+from edgedec.loading.options import OpenOptions
 from edgedec.models.demo import heldout
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.profiling._child import measure
@@ -143,7 +143,7 @@ def test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(
 
 
 def test_padding_whatever_the_rule_is_noticed(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_row_invariant", lambda options, *_: options.row_invariant)
+    monkeypatch.setattr(OpenOptions, "row_invariance", lambda options, *_: options.row_invariant)
     with pytest.raises(AssertionError):
         test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(
             "speculative", large
