@@ -50,7 +50,7 @@ def emissions_of(
     accepted = verdict.accepted
     if logprobs is None:
         sources = ["draft"] * accepted + ["target"] + ["forced"] * len(kept)
-        return [Emission(*one) for one in zip(kept, texts, sources, strict=False)]
+        return [Emission(*one) for one in zip(kept, texts, sources[: len(kept)], strict=True)]
     emissions = []
     for i, (token, text) in enumerate(zip(kept, texts, strict=True)):
         source = "draft" if i < accepted else "target"
