@@ -3,7 +3,7 @@
 SpecMemo's formula (2506.01206) for a target with a cache of C tokens and n drafted tokens a round::
 
     M(n, C) = W_t + W_d + KV_t (C + n + 1) + KV_d (C + n) + 4 V (n + 1 - r) + 4 (n + 1) (C + n + 1)
-              + S_t P + S_d P + drafter + sampler + text + tokenizer + process
+              + S_t P + S_d C + drafter + sampler + text + tokenizer + process
 
 W is a model's weights and its runtime's own memory, measured after it read a chunk of a prompt and
 scored r rows, without the cache that this filled; KV is bytes per token, V the target's vocabulary.
@@ -151,14 +151,14 @@ def account(
     """
     context, rows = shape.context, shape.drafted + 1
     columns = context + rows
-    read = _read(shape)
-    workspace = target.workspace(read)
+    workspace = target.workspace(_read(shape))
     drafted_kv = 0
     if draft is not None:
         # A draft model reads and drafts nothing beyond its own context.
         drafted = min(context + shape.drafted, draft.max_context)
         drafted_kv = drafted * draft.kv_bytes_per_token
-        workspace += draft.workspace(read)
+        # It reads whatever was decoded while it rested, in chunks as large as a prompt's.
+        workspace += draft.workspace(context)
     return Account(
         target=target.weights(context),
         draft=0 if draft is None else draft.weights(context),
@@ -176,7 +176,7 @@ def account(
 
 
 def _read(shape: Shape) -> int:
-    """Return how many cached tokens a whole chunk, or as many rows in rounds, is computed over."""
+    """Return over how many cached tokens the target computes a chunk, or as many rows in rounds."""
     rounds = shape.context * (shape.drafted + 1) // PREFILL_CHUNK
     return shape.context if shape.prompt is None else max(min(shape.prompt, shape.context), rounds)
 

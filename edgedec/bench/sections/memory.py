@@ -1,7 +1,7 @@
 """Measures whether ``--memory`` is respected, and whether the memory model is accurate.
 
 Each run is a process that reads 4,000 tokens and generates 2,000 with drafted trees: first with
-more memory than it can use, then with less than that run used, then with ballast that the same
+more memory than it can use, then with less than the model gives it, then with ballast that the same
 process allocates in the middle half of the text. Limited runs are in a control group with 3% more
 than the limit, if one can be created, in which a process that exceeds it is killed.
 """
@@ -18,18 +18,19 @@ from typing import Any
 
 from edgedec.bench.records import Recorder
 from edgedec.bench.sections import control_group
-from edgedec.bench.workloads import long_text
+from edgedec.bench.workloads import heldout_tokens
 from edgedec.bench.workshop import Suite
 from edgedec.decoding.sampling import SamplingParams
 from edgedec.errors import EdgedecError
 from edgedec.hardware.resident import peak_bytes
 from edgedec.loading.options import OpenOptions
+from edgedec.memory.grant import with_spare
 from edgedec.pipeline import GenerateOptions, Pipeline
 
 _TOLERANCE = 1.03
 PLENTY = 16_000_000_000
-# Share of the memory that a run without a limit used, and bytes of ballast.
-_LESS, _BALLAST = 0.95, 12_000_000
+# Share of the memory that the model gives a run without a limit, and bytes of ballast.
+_LESS, _BALLAST = 0.99, 12_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,10 @@ def measure(pair: Pair, recorder: Recorder, threads: int | None) -> list[dict[st
     """Measure one pair: with ample memory, with less, and with ballast."""
     plenty = run(pair, threads, PLENTY)
     rows = [_row(recorder, pair, "plenty", plenty)]
-    less = int(_LESS * plenty["peak_bytes"])
+    less = int(_LESS * plenty["memory"]["expected_bytes"])
     rows.append(_row(recorder, pair, "less", run(pair, threads, less, confined=less)))
     # Enough memory without the ballast.
-    same = max(plenty["memory"]["expected_bytes"], plenty["peak_bytes"]) + 1_000_000
+    same = with_spare(max(plenty["memory"]["expected_bytes"], plenty["peak_bytes"]))
     found = run(pair, threads, same, ballast=_BALLAST, confined=same)
     rows.append(_row(recorder, pair, "ballast", found))
     return rows
@@ -159,7 +160,7 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
     sampling = SamplingParams(temperature=task["temperature"], seed=1)
     asked = GenerateOptions(task["new_tokens"], sampling, ignore_eos=True)
     with Pipeline.open(task["path"], options) as pipeline:
-        prompt = long_text(pipeline.tokenizer, task["prompt_tokens"])
+        prompt = heldout_tokens(pipeline.tokenizer, task["prompt_tokens"])
         ballast, quarter = bytearray(), task["new_tokens"] // 4
         stream = pipeline.stream(prompt, asked)
         for number, _ in enumerate(stream):

@@ -48,6 +48,13 @@ def test_a_greedy_text_needs_no_noise_and_an_empty_cache_no_memory() -> None:
     assert (found.draft, found.draft_kv) == (10 * MB, 0)
 
 
+def test_a_draft_model_that_rested_reads_the_output_in_chunks_as_large_as_a_prompts() -> None:
+    draft = replace(DRAFT, max_context=4096, scratch_bytes_per_token=100)
+    found = account(TARGET, draft, Shape(4000, 3, (), prompt=200), process=0)
+    # The target computes small rounds over its output: a chunk's worth over 31 tokens.
+    assert found.workspace == 600 * 200 + 100 * 4000
+
+
 def kept(make: Callable[[], Any]) -> int:
     """Bytes that stay allocated while the result lives."""
     tracemalloc.start()

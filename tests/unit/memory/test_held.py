@@ -13,6 +13,7 @@ from tiny_gguf import write_tiny_gguf
 from edgedec.bench.sections.memory import PLENTY, Pair, run
 from edgedec.errors import EdgedecError
 from edgedec.export import ExportOptions, export_bundle
+from edgedec.memory.grant import with_spare
 from edgedec.models.registry import spec_for
 
 COLUMNS = 151_936
@@ -69,7 +70,7 @@ def test_the_account_is_the_peak_to_three_percent_or_five(
     memory, peak = found["memory"], found["peak_bytes"]
     ratio = memory["expected_bytes"] / peak
     print(f"{prompt} + {new}: peak {peak / 1e6:.1f} MB, {ratio:.3f} of it counted")
-    # 3% is asked. llama.cpp's own buffers vary: 1.6% when nothing else ran, 4.3% on a busy machine.
+    # 3% is asked. Of llama.cpp's memory, the account was 0.985 to 1.031 when nothing else ran.
     assert ratio == pytest.approx(1, abs=0.05 if models.name == "gguf" else 0.03), memory["parts"]
     # A twin of the formula that forgets one part must be caught.
     large = max(("target_kv", "workspace"), key=lambda name: memory["parts"][name])
@@ -80,13 +81,13 @@ def test_the_account_is_the_peak_to_three_percent_or_five(
 @pytest.mark.slow
 @pytest.mark.cgroup
 @pytest.mark.timeout(600)
-# The share of the unlimited peak in which plain decoding fits, and what came before it does not.
-@pytest.mark.parametrize(("runtime", "share"), [("onnx-4k", 0.99), ("gguf-4k", 0.98)])
-def test_the_limit_is_held_in_a_control_group(runtime: str, share: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", ["onnx-4k", "gguf-4k"])
+def test_the_limit_is_held_in_a_control_group(runtime: str, tmp_path: Path) -> None:
     models = MAKERS[runtime](tmp_path)
     pair = Pair("", models.path, models.draft, 2500, 500)
     plenty = run(pair, 2, PLENTY)
-    limit = int(share * plenty["peak_bytes"])
+    # Plain decoding fits into this; what is decoded without a limit does not, by the account.
+    limit = int(0.99 * plenty["memory"]["expected_bytes"])
     held = run(pair, 2, limit, confined=limit)
     assert held["tokens"] == 500
     assert held["peak_bytes"] <= 1.03 * limit
@@ -101,10 +102,11 @@ def test_the_limit_is_held_in_a_control_group(runtime: str, share: float, tmp_pa
 def test_memory_that_something_else_takes_makes_drafts_retreat() -> None:
     pair = Pair("", Path("demo"), None, 2500, 2400)
     plenty = run(pair, 2, PLENTY)
-    limit = max(plenty["memory"]["expected_bytes"], plenty["peak_bytes"]) + 1_000_000
-    found = run(pair, 2, limit, ballast=12_000_000)
+    limit = with_spare(max(plenty["memory"]["expected_bytes"], plenty["peak_bytes"]))
+    found = run(pair, 2, limit, ballast=20_000_000)
     kinds = [event["kind"] for event in found["memory"]["events"]]
     assert kinds[0] == "retreat"
+    assert found["memory"]["events"][0]["emitted"] > 0  # not before the ballast
     assert found["tokens"] == 2400
 
 
