@@ -13,13 +13,14 @@ _AFTER = 16
 # Tokens that it might add beyond its estimate, for exploring it to be worthwhile.
 _HOPE = 1.0
 
-# Rounds in a row without a draft, after which asking is rationed.
-_BARREN = 8
+# Rounds in a row without a draft, after which asking is rationed: fewer in a text that follows one
+# which ended without drafts.
+_BARREN, _BARREN_AGAIN = 8, 4
 # Share of plain decoding's time that asking may then take; and most rounds without it.
-_SHARE = 0.003
-# The policy's own time per question, relative to the asking.
-_LEARNING = 1.5
-_LONGEST_REST = 32
+_SHARE = 0.002
+# Time of a question, the policy's own included, relative to the drafter's.
+_WHOLE = 2.0
+_LONGEST_REST = 64
 
 
 class Exploration:
@@ -85,8 +86,9 @@ class AskingBackoff:
         self._barren = self._resting = 0
 
     def begin(self) -> None:
-        """Start another text."""
-        self._barren = self._resting = 0
+        """Start another text, which is taken to be like the last one."""
+        self._barren = _BARREN - _BARREN_AGAIN if self._barren >= _BARREN else 0
+        self._resting = 0
 
     def rest(self) -> bool:
         """Return whether this round is plain, without asking."""
@@ -104,5 +106,5 @@ class AskingBackoff:
         if not looked:
             self._ask_s.add(record.draft_s)
         if self._barren >= _BARREN:
-            rounds = _LEARNING * self._ask_s.value / (_SHARE * plain_s)
-            self._resting = min(int(rounds), _LONGEST_REST)
+            rounds = _WHOLE * self._ask_s.value / (_SHARE * plain_s)
+            self._resting = min(max(0, int(rounds) - 1), _LONGEST_REST)
