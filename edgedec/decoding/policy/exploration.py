@@ -16,11 +16,13 @@ _HOPE = 1.0
 # Rounds in a row without a draft, after which asking is rationed: fewer in a text that follows one
 # which ended without drafts.
 _BARREN, _BARREN_AGAIN = 8, 4
-# Share of plain decoding's time that asking may then take; and most rounds without it.
+# Share of plain decoding's time that asking may then take.
 _SHARE = 0.002
 # Time of a question, the policy's own included, relative to the drafter's.
 _WHOLE = 2.0
-_LONGEST_REST = 64
+# Most rounds without asking, at first and in the end: each rest in a row is twice as long, since a
+# text that has become predictable should not wait long to show it.
+_FIRST_REST, _LONGEST_REST = 12, 64
 
 
 class Exploration:
@@ -84,11 +86,13 @@ class AskingBackoff:
     def __init__(self) -> None:
         self._ask_s = RunningMedian(15, [0.0])
         self._barren = self._resting = 0
+        self._most = _FIRST_REST
 
     def begin(self) -> None:
         """Start another text, which is taken to be like the last one."""
         self._barren = _BARREN - _BARREN_AGAIN if self._barren >= _BARREN else 0
         self._resting = 0
+        self._most = _FIRST_REST
 
     def rest(self) -> bool:
         """Return whether this round is plain, without asking."""
@@ -101,10 +105,12 @@ class AskingBackoff:
         """Learn from a round that asked; if ``looked``, its drafter's time includes looks."""
         if record.drafted:
             self._barren = 0
+            self._most = _FIRST_REST
             return
         self._barren += 1
         if not looked:
             self._ask_s.add(record.draft_s)
         if self._barren >= _BARREN:
             rounds = _WHOLE * self._ask_s.value / (_SHARE * plain_s)
-            self._resting = min(max(0, int(rounds) - 1), _LONGEST_REST)
+            self._resting = min(max(0, int(rounds) - 1), self._most)
+            self._most = min(2 * self._most, _LONGEST_REST)

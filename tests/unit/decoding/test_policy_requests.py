@@ -210,7 +210,7 @@ def test_asking_is_rationed_where_it_shows() -> None:
     assert often > 25
     # The next text is taken to be like this one, until it shows otherwise.
     backoff.begin()
-    assert asked(backoff, 25e-6, 0.6e-3, 30) == 4
+    assert asked(backoff, 25e-6, 0.6e-3, 16) == 4
     backoff.observe(RoundRecord(1, 1, 1, 2, 2, 25e-6, 1e-3, 1e-3, "lookup"), 0.6e-3, looked=False)
     backoff.begin()
-    assert asked(backoff, 25e-6, 0.6e-3, 30) == 8
+    assert asked(backoff, 25e-6, 0.6e-3, 20) == 8
