@@ -15,20 +15,38 @@ _GROUPS = 512
 _WORTH_GROUPING = 4 * _GROUPS
 
 
-def top(row: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
-    """Return the ``count`` largest of a row: ids and values, best first, equal ones by id."""
+def best_among(row: FloatArray, count: int) -> IntArray | None:
+    """Return ids, ascending, that include the ``count`` largest of a row and all equal to them.
+
+    Mostly few. None: the row is too short for this to be worth the time, or contains NaN.
+    """
     size = len(row)
-    if size >= _WORTH_GROUPING and count <= _GROUPS:
-        whole = size - size % _GROUPS
-        maxima = row[:whole].reshape(-1, _GROUPS).max(axis=0)
-        least = np.partition(maxima, _GROUPS - count)[_GROUPS - count]
-        found = np.flatnonzero(row >= least)
-        if len(found) >= count:  # fewer if the row contains NaN
-            values = row[found]
-            order = np.argsort(-values, kind="stable")[:count]
-            return found[order], values[order]
-    order = np.argsort(-row, kind="stable")[:count]
-    return order, row[order]
+    if size < _WORTH_GROUPING or count > _GROUPS // 2:
+        return None
+    whole = size - size % _GROUPS
+    maxima = row[:whole].reshape(-1, _GROUPS).max(axis=0)
+    if _has_nan(maxima) or _has_nan(row[whole:]):
+        return None
+    least = np.partition(maxima, _GROUPS - count)[_GROUPS - count]
+    return np.flatnonzero(row >= least)
+
+
+def top(row: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
+    """Return the ``count`` largest of a row: ids and values, best first, equal ones by id.
+
+    The values are NaN if the row contains a NaN.
+    """
+    found = best_among(row, count)
+    if found is None:
+        order = np.argsort(-row, kind="stable")[:count]
+        return order, np.full(len(order), np.nan, np.float32) if _has_nan(row) else row[order]
+    values = row[found]
+    order = np.argsort(-values, kind="stable")[:count]
+    return found[order], values[order]
+
+
+def _has_nan(row: FloatArray) -> bool:
+    return bool(np.isnan(row.max(initial=-np.inf)))
 
 
 class Scored(Pass):

@@ -167,6 +167,7 @@ def engine(suite: Suite, recorder: Recorder) -> list[dict[str, object]]:
             ("greedy", SamplingParams()),
             ("temperature 0.8", SamplingParams(temperature=0.8, seed=1)),
             ("top-p 0.9", SamplingParams(temperature=0.8, top_p=0.9, seed=1)),
+            ("top-k 40", SamplingParams(temperature=0.8, top_k=40, seed=1)),
         ):
             for drafter, policy in (("none", "fixed"), ("model", "fixed"), ("model", "measured")):
                 cost = round_cost_us(vocab_size, drafter=drafter, policy=policy, sampling=sampling)

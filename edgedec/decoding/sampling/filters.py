@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from edgedec.decoding.ranking import best_among
 from edgedec.decoding.sampling.params import SamplingParams
 from edgedec.decoding.tree import FloatArray, IntArray
 
@@ -44,9 +45,16 @@ def largest(scores: FloatArray, count: int) -> IntArray:
 
     Scores of ``-inf`` are never among them.
     """
-    size = len(scores)
     if count < 1:
         return np.zeros(0, np.int64)
+    found = best_among(scores, count)
+    if found is None:
+        return _largest(scores, count)
+    return found[_largest(scores[found], count)]
+
+
+def _largest(scores: FloatArray, count: int) -> IntArray:
+    size = len(scores)
     least = np.float32(-np.inf)
     if count < size:
         least = np.partition(scores, size - count)[size - count]

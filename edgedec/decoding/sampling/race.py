@@ -58,12 +58,12 @@ def winner(
         near = len(ids) == 1 or logits[0] - bar < _FURTHEST * (logits[0] - last)
         if not (near and -_HUGE < bar < _HUGE):  # NaN is neither
             return None
-        tokens = _not_below(bar, row)
+        tokens = not_below(bar, row)
         if tokens is None:
             return None
         for token, drawn in zip(tokens, noise.about_all(tokens), strict=True):
             sums[token] = row.item(token) * factor + drawn
-    places = _not_below(_needed(sums, noise.most) / factor, row[noise.large_ids])
+    places = not_below(_needed(sums, noise.most) / factor, row[noise.large_ids])
     if places is None:
         return None
     for place in places:
@@ -83,7 +83,7 @@ def _margin(total: float) -> float:
     return _ROUNDING * (abs(total) + LARGE_FROM + 1)
 
 
-def _not_below(bar: float, scores: FloatArray) -> list[int] | None:
+def not_below(bar: float, scores: FloatArray) -> list[int] | None:
     """Return the places of scores that are not below ``bar``, or NaN; None if there are many."""
     below = np.less(scores, bar).tobytes()  # in which a byte is found sooner than in an array
     places: list[int] = []

@@ -7,6 +7,7 @@ import numpy as np
 from edgedec.decoding.noise import SMALL_VOCABULARY, Noise
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import filters
+from edgedec.decoding.sampling.kept import surely_kept
 from edgedec.decoding.sampling.race import race, winner
 from edgedec.decoding.sampling.state import SamplingState
 from edgedec.decoding.session import Pass
@@ -135,21 +136,28 @@ class Rows:
         return best if logit > -np.inf and self.permits(node, best) else None
 
     def _won(self, node: int) -> int | None:
-        """Return the token that wins clearly; None: all rows but those of the model's own scores,
-        and those that rounding may decide.
+        """Return the token that wins clearly and that filters keep for certain.
+
+        None: it is unclear, or the row is not the model's own, or a race of all tokens is as fast.
         """
-        sampler, scored = self._sampler, self._scored
-        if sampler.shaped or scored.logits is None or sampler.vocab_size <= SMALL_VOCABULARY:
+        sampler, scored, params = self._sampler, self._scored, self._sampler.params
+        large = sampler.vocab_size > SMALL_VOCABULARY
+        if sampler.shaped or scored.logits is None or not (large or params.filtered):
             return None
         if sampler.flat:
             sampler.flat -= 1
             return None
-        row = node - scored.start
-        logits, scale = scored.logits[row], sampler.inverse_temperature
-        token = winner(logits, scale, self._noise(node), *scored.leading(row))
-        if token is None:
-            sampler.flat = _FLAT_ROWS
-        return token
+        row, scale = node - scored.start, sampler.inverse_temperature
+        logits, noise, (ids, tops) = scored.logits[row], self._noise(node), scored.leading(row)
+        if large:
+            token = winner(logits, scale, noise, ids, tops)
+            if token is None:
+                sampler.flat = _FLAT_ROWS
+                return None
+        else:
+            token = int((logits * scale + noise.all()).argmax())
+        kept = not params.filtered or surely_kept(logits, token, tops[0], scale, params)
+        return token if kept else None
 
     def _most_likely(self, node: int) -> tuple[int, float]:
         """Return the model's own best token and its logit, NaN if the row contains one."""
@@ -227,8 +235,9 @@ class Rows:
         if params.filtered:
             ids, scores = self._scores(node)
             return ids, scores + (noise.all() if ids is None else noise.of(ids))
-        row = self._shaped(node)
-        likely = self._scored.top_ids[node - self._scored.start]
+        scored, row = self._scored, self._shaped(node)
+        place = node - scored.start
+        likely = scored.leading(place)[0] if count == 1 else scored.top_ids[place]
         return race(row, sampler.inverse_temperature, noise, likely, count)
 
     def _noise(self, node: int) -> Noise:

@@ -60,8 +60,8 @@ class SamplingState:
             self.penalties = Penalties(params, prompt)
         self.constraint = constraint
         self.flat = 0
-        # Whether rows differ from the model's by more than the temperature.
-        self.shaped = params.filtered or self.penalties is not None or constraint is not None
+        # Whether rows differ from the model's by more than temperature and filters.
+        self.shaped = self.penalties is not None or constraint is not None
         self.plain_greedy = params.greedy and self.penalties is None and constraint is None
         self.inverse_temperature = np.float32(1 if params.greedy else 1 / params.temperature)
 

@@ -1,6 +1,7 @@
 """The best of a row are those that sorting all of it would give."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,12 @@ def test_top(size: int, count: int, values: int, hidden: float, seed: int) -> No
     np.testing.assert_array_equal(best, row[expected])
 
 
-def test_top_of_a_row_without_numbers() -> None:
-    ids, _ = top(np.full(5000, np.nan, np.float32), 8)
+@pytest.mark.parametrize("size", [100, 5000])
+@pytest.mark.parametrize("bad", [slice(None), slice(7, 8), slice(-1, None)])
+def test_a_row_with_nan_has_no_values(size: int, bad: slice) -> None:
+    """Even if other columns could be ranked: ``Pass.leading`` promises it."""
+    row = np.arange(size, dtype=np.float32)
+    row[bad] = np.nan
+    ids, best = top(row, 8)
     assert len(ids) == 8
+    assert np.isnan(best).all()
