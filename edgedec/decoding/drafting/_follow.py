@@ -99,9 +99,11 @@ class Follower:
             other = choice.due(len(self._history()))
             if other is not None:
                 self._compare(choice, other)
-        if self.room() < min(nodes, self._view.size // 4):
-            self._drop()
-            self._keep_first(self._view.slide(self._history()))
+        room = self.room()
+        if room >= min(nodes, self._view.size // 4):
+            return room
+        self._drop()
+        self._keep_first(self._view.slide(self._history()))
         return self.room()
 
     def _compare(self, choice: ViewChoice, other: int) -> None:

@@ -111,6 +111,8 @@ class RecycleDrafter:
         tree = TokenTree(root)
         draft = Draft(tree, source=self.name)
         template, successor, sampler = self._template, self._matrix.item, self._sampler
+        if successor(root, 0) == _UNKNOWN:
+            return draft  # which most tokens are at first
 
         def confidence() -> float:
             return template.values[place] / above_value
@@ -122,10 +124,10 @@ class RecycleDrafter:
         for place, parent in enumerate(template.parents):
             above = nodes[parent]
             depth = template.depths[place]
-            if len(tree) > limits.nodes:
-                break
             if above == _UNKNOWN or depth > limits.depth:
                 continue
+            if len(tree) > limits.nodes:
+                break
             token = successor(tree.tokens[above], template.ranks[place])
             if token == _UNKNOWN or (above in inner and leaves == self._most):
                 continue
