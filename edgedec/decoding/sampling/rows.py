@@ -138,11 +138,13 @@ class Rows:
     def _won(self, node: int) -> int | None:
         """Return the token that wins clearly and that filters keep for certain.
 
-        None: it is unclear, or the row is not the model's own, or a race of all tokens is as fast.
+        None: it is unclear, or the row is not the model's own, or other ways are as fast.
         """
         sampler, scored, params = self._sampler, self._scored, self._sampler.params
         large = sampler.vocab_size > SMALL_VOCABULARY
-        if sampler.shaped or scored.logits is None or not (large or params.filtered):
+        # Making all noise pays where draft and target share it and rows need not be filtered.
+        shared = sampler.streams.coupled and params.filtered
+        if sampler.shaped or scored.logits is None or not (large or shared):
             return None
         if sampler.flat:
             sampler.flat -= 1
