@@ -126,6 +126,11 @@ class Noise:
         self._about: dict[int, float] = {}
 
     @property
+    def made(self) -> bool:
+        """Whether every token's noise has been made, so that ``all`` costs nothing."""
+        return self._all is not None
+
+    @property
     def large(self) -> FloatArray:
         """The noise of ``large_ids``, float32."""
         return self._large.noise()[self._row, : len(self.large_ids)]

@@ -112,7 +112,7 @@ class RecycleDrafter:
         draft = Draft(tree, source=self.name)
         template, successor, sampler = self._template, self._matrix.item, self._sampler
         if successor(root, 0) == _UNKNOWN:
-            return draft  # which most tokens are at first
+            return draft  # most tokens are unknown at first
 
         def confidence() -> float:
             return template.values[place] / above_value

@@ -17,8 +17,10 @@ from edgedec.decoding.tree import FloatArray
 
 # Bounds the relative difference between scores in float32 and exact ones, with room to spare.
 _ROUNDING = 1e-6
-# And that between sums of probabilities, beyond what follows from their scores.
+# Likewise of sums of probabilities, beyond what follows from the scores.
 _SUMMED = 1e-4
+# Bounds scores that float32 holds.
+_HUGE = 1e30
 # Tokens whose score is this far below the best one's have little of the probability.
 _AROUND = 5.0
 
@@ -41,12 +43,13 @@ def surely_kept(
     # Scores within this may be equal in float32, where the lower id comes first.
     slack = _ROUNDING * (1 + abs(own) + abs(first))
     bar = min(own - slack, first - _AROUND)
-    if not -math.inf < bar < math.inf:
+    if params.min_p == 1 or not (bar > -_HUGE and first < _HUGE):  # NaN is neither
         return False
     places = not_below(bar / factor, row)
     if places is None:
         return False
     scores = sorted([row.item(place) * factor for place in places], reverse=True)
+    # Tokens that may come before this one, itself included.
     rank = sum([score >= own - slack for score in scores])
     scores = scores[: params.top_k or None]
     if rank > len(scores):
@@ -56,4 +59,4 @@ def surely_kept(
     # At most so much lies before the token; what is not counted only adds to the whole.
     weights = [math.exp(score - first) for score in scores]
     before, whole = sum(weights[: rank - 1]), sum(weights)
-    return params.top_p == 1 or before < params.top_p * whole * (1 - _SUMMED - 2 * slack)
+    return before < params.top_p * whole * (1 - _SUMMED - 2 * slack)

@@ -49,6 +49,8 @@ def winner(
     for token, logit in zip(ids[:2], logits, strict=False):
         sums[token] = logit * factor + about(token)
     bar = _needed(sums, LARGE_FROM) / factor
+    if not -_HUGE < bar < _HUGE:  # NaN is neither
+        return None
     if last < bar and not math.isnan(sum(logits)):
         for token, logit in zip(ids[2:], logits[2:], strict=True):
             if logit < bar:
@@ -56,9 +58,7 @@ def winner(
             sums[token] = logit * factor + about(token)
     else:
         near = len(ids) == 1 or logits[0] - bar < _FURTHEST * (logits[0] - last)
-        if not (near and -_HUGE < bar < _HUGE):  # NaN is neither
-            return None
-        tokens = not_below(bar, row)
+        tokens = not_below(bar, row) if near else None
         if tokens is None:
             return None
         for token, drawn in zip(tokens, noise.about_all(tokens), strict=True):

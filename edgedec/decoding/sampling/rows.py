@@ -142,15 +142,16 @@ class Rows:
         """
         sampler, scored, params = self._sampler, self._scored, self._sampler.params
         large = sampler.vocab_size > SMALL_VOCABULARY
-        # Making all noise pays where draft and target share it and rows need not be filtered.
-        shared = sampler.streams.coupled and params.filtered
-        if sampler.shaped or scored.logits is None or not (large or shared):
+        if sampler.shaped or scored.logits is None or not (large or params.filtered):
             return None
         if sampler.flat:
             sampler.flat -= 1
             return None
-        row, scale = node - scored.start, sampler.inverse_temperature
-        logits, noise, (ids, tops) = scored.logits[row], self._noise(node), scored.leading(row)
+        row, scale, noise = node - scored.start, sampler.inverse_temperature, self._noise(node)
+        if not (large or noise.made or self._shares_noise):
+            return None
+        logits = scored.logits[row]
+        ids, tops = scored.leading(row)
         if large:
             token = winner(logits, scale, noise, ids, tops)
             if token is None:
@@ -160,6 +161,11 @@ class Rows:
             token = int((logits * scale + noise.all()).argmax())
         kept = not params.filtered or surely_kept(logits, token, tops[0], scale, params)
         return token if kept else None
+
+    @property
+    def _shares_noise(self) -> bool:
+        """Whether another row, the target's, will ask for the noise that is made for these."""
+        return self._purpose is Purpose.DRAFT and self._sampler.streams.coupled
 
     def _most_likely(self, node: int) -> tuple[int, float]:
         """Return the model's own best token and its logit, NaN if the row contains one."""
