@@ -75,6 +75,17 @@ def test_few_are_looked_at() -> None:
     assert np.median(check_many()) < 100
 
 
+@pytest.mark.parametrize("known", [1, 8])
+def test_scores_that_float32_does_not_hold_have_no_clear_winner(known: int) -> None:
+    """Both likely tokens' scores are infinite in float32, where the first of them wins."""
+    row = np.zeros(9000, np.float32)
+    row[[3, 5]] = 1e37, 2e37
+    likely = np.argsort(-row, kind="stable")[:known].tolist()
+    noise = noise_of(0, len(row))
+    won = race.winner(row, np.float32(1000), noise, likely, row[likely].tolist())
+    assert won is None
+
+
 def no_large(honest: Callable[..., object]) -> Callable[..., object]:
     """Leaves out tokens that win by their noise."""
 
