@@ -88,12 +88,12 @@ check: $(DEV)
 	$(BIN)/python tools/help_pages.py --check
 
 bench: $(DEV)
-	$(BIN)/python -m edgedec.bench $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 # The extra gguf writes the files of llama.cpp; without it llama.cpp takes no part, which is said.
 peers: $(DEV)
 	@$(PIP) install --quiet --editable '.[gguf]' || echo "llama-cpp-python cannot be built here" >&2
-	$(BIN)/python -m edgedec.bench.race $(PEERS_ARGS)
+	$(BIN)/python -m benchmarks.race $(PEERS_ARGS)
 
 mutants: $(DEV)
 	nice -n 15 $(BIN)/python tools/mutants.py $(MUTANTS_ARGS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from edgedec.bench.race._child import load
-from edgedec.bench.race.protocol import Peer
+from benchmarks.race._child import load
+from benchmarks.race.protocol import Peer
 
 _FILE = """
 import json, os, sys, time

@@ -24,8 +24,8 @@ def issue(
     chosen: dict[str, Any],
 ) -> None:
     """Run all comparisons, write the certificate, print its verdict; exit code 1 if it fails."""
-    from edgedec.bench.certificate.job import Job
-    from edgedec.bench.certificate.run import certify
+    from edgedec.verify.certificate.job import Job
+    from edgedec.verify.certificate.run import certify
 
     if isinstance(chosen["draft"], str) and chosen["draft"] != "auto":
         raise click.UsageError("--certificate compares all drafters: leave --draft NAME out")
@@ -66,7 +66,7 @@ def _texts(path: Path | None, count: int) -> tuple[list[tuple[str, Prompt]], str
 
 
 def _print(found: dict[str, Any], folder: Path) -> None:
-    from edgedec.bench.certificate.run import JSON, PAGE
+    from edgedec.verify.certificate.run import JSON, PAGE
 
     verdict = found["verdict"]
     counts = ", ".join(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,10 @@ import click
 
 from edgedec._support.fields import printable
 from edgedec.cli import _model, _options, _prompts
-from edgedec.errors import InputError
 
 if TYPE_CHECKING:
-    from edgedec.bench.bundle import Race
-    from edgedec.bench.compare import Comparison
+    from edgedec.compare.drafters import DrafterTask
+    from edgedec.compare.interleaved import Comparison
 
 
 @click.command(cls=_options.LoadCommand)
@@ -33,13 +31,6 @@ if TYPE_CHECKING:
     help="Folder for the raw records, as JSON lines.",
 )
 @click.option(
-    "--html",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Also write a page of plots and one text token by token, as a single self-contained "
-    "file; needs the extra report.",
-)
-@click.option(
     "--repeats",
     type=click.IntRange(1, 100),
     default=1,
@@ -53,11 +44,10 @@ def command(
     prompts: Path | None,
     count: int,
     out: Path,
-    html: Path | None,
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Race every drafter against plain decoding.
+    """Compare every drafter with plain decoding.
 
     MODEL is a folder, the demo, or a GGUF file. All drafters run interleaved in one process; on a
     busy machine only ratios within one run are meaningful. The speed-up is plain decoding's seconds
@@ -74,45 +64,27 @@ def command(
 
     \b
     edgedec bench demo
-    edgedec bench demo --html report.html
     edgedec bench ./my-chat-model --prompts question.jsonl --repeats 3 -n 1024
     edgedec bench ./my-bundle --prompts prompts.jsonl --threads 2 --json
     edgedec bench large.gguf --draft small.gguf
     """  # fmt: skip
-    from edgedec.bench.bundle import RECORDS, bench_bundle
     from edgedec.cli import _output
+    from edgedec.compare.drafters import bench_bundle
 
-    if html is not None:
-        _check_page(html)
-    asked = replace(_asked(bundle, prompts, count, chosen), more=html is not None)
+    asked = _asked(bundle, prompts, count, chosen)
     with _output.progress("decoding") as listen:
         found, categories = bench_bundle(asked, out, listen)
-    if html is not None:
-        from edgedec.bench.report import page
-
-        page.write(out / f"{RECORDS}.jsonl", html)
     if as_json:
         _output.print_json(_rows(found, categories))
         return
     _print(found, categories)
     click.echo(f"raw records in {out}", err=True)
-    if html is not None:
-        click.echo(f"page in {html}", err=True)
 
 
-def _check_page(html: Path) -> None:
-    """Refuse a page that cannot be drawn or written, before decoding."""
-    from edgedec.bench.report import figures
-
-    figures.check()
-    if not html.parent.is_dir():
-        raise InputError(f"--html {html}: the folder {html.parent} is missing: make it first")
-
-
-def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]) -> Race:
-    """Return what to race: prompts decoded to the token limit, or questions that may end early."""
-    from edgedec.bench.bundle import Race
-    from edgedec.bench.questions import has_turns, read_questions
+def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]) -> DrafterTask:
+    """Return what to decode: prompts to the token limit, or questions that may end early."""
+    from edgedec.compare.drafters import DrafterTask
+    from edgedec.compare.questions import has_turns, read_questions
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.loading.build import OpenOptions
     from edgedec.pipeline import GenerateOptions
@@ -124,7 +96,7 @@ def _asked(bundle: str, prompts: Path | None, count: int, chosen: dict[str, Any]
     options = GenerateOptions(chosen["max_new_tokens"], sampling, ignore_eos=not turns)
     texts = read_questions(prompts) if turns and prompts else _prompts.named(prompts, count)
     source = prompts.name if prompts is not None else _prompts.described(None, count)
-    return Race(bundle, texts, options, common, chosen["repeats"], source)
+    return DrafterTask(bundle, texts, options, common, chosen["repeats"], source)
 
 
 def _rows(found: Comparison, categories: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from edgedec.cli import _model, _options
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from edgedec.bench.showcase import Duel, OnToken, Showcase
+    from edgedec.compare.side_by_side import OnToken, PairedText, SideBySide
     from edgedec.decoding.metrics import Metrics
     from edgedec.pipeline import GenerateOptions
 
-    Race = Callable[[str, str, GenerateOptions, OnToken], Duel]
+    Decode = Callable[[str, str, GenerateOptions, OnToken], PairedText]
 
 # Pace of the shipped pair's target, whose own half a millisecond is too fast to watch.
 _PACE_MS = 50.0
@@ -69,7 +69,7 @@ def command(
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Race plain against speculative decoding.
+    """Decode the same text plainly and with a draft, side by side.
 
     Continues functions that the models were not trained on. Green tokens were drafted and accepted.
     Both sides generate the same text: passes are padded as with --row-invariant, if the runtime
@@ -82,63 +82,63 @@ def command(
     edgedec demo --pace 0
     edgedec demo large.gguf --draft small.gguf
     """  # fmt: skip
-    from edgedec.bench.showcase import Showcase
     from edgedec.cli import _output
+    from edgedec.compare.side_by_side import SideBySide
     from edgedec.decoding.sampling import SamplingParams
     from edgedec.pipeline import GenerateOptions
 
     pace_ms = pace if pace is not None else _PACE_MS if bundle == "demo" else 0.0
     sampling = SamplingParams(temperature=temperature, seed=seed)
     options = GenerateOptions(max_new_tokens=max_new_tokens, sampling=sampling)
-    with Showcase(bundle, _options.open_options(chosen)) as showcase:
-        prompts = _prompts(showcase, count, seed, options, look=bundle == "demo")
+    with SideBySide(bundle, _options.open_options(chosen)) as sides:
+        prompts = _prompts(sides, count, seed, options, look=bundle == "demo")
         if pace_ms:
-            showcase.hold(pace_ms / 1000)
+            sides.hold(pace_ms / 1000)
         else:
-            showcase.warm_up(prompts[0][1])
-        race = showcase.race if pace_ms else showcase.duel
+            sides.warm_up(prompts[0][1])
+        decode = sides.at_once if pace_ms else sides.in_turn
         if as_json:
-            duels = [race(*prompt, options, lambda *token: None) for prompt in prompts]
-            _output.print_json([_facts(duel) for duel in duels])
+            pairs = [decode(*prompt, options, lambda *token: None) for prompt in prompts]
+            _output.print_json([_facts(pair) for pair in pairs])
         else:
-            duels = _perform(race, prompts, options, _caption(pace_ms, bundle == "demo"))
-    if not all(duel.identical for duel in duels):
+            pairs = _perform(decode, prompts, options, _caption(pace_ms, bundle == "demo"))
+    if not all(pair.identical for pair in pairs):
         raise click.exceptions.Exit(1)
 
 
-def _facts(duel: Duel) -> dict[str, Any]:
+def _facts(pair: PairedText) -> dict[str, Any]:
     from edgedec.batch import run
 
     return {
-        "name": duel.name,
-        "identical": duel.identical,
-        "speedup": duel.speedup,
-        "plain": run.record(duel.plain),
-        "speculative": run.record(duel.speculative),
-        "sources": [event.source for event in duel.speculative.events],
+        "name": pair.name,
+        "identical": pair.identical,
+        "speedup": pair.speedup,
+        "plain": run.record(pair.plain),
+        "speculative": run.record(pair.speculative),
+        "sources": [event.source for event in pair.speculative.events],
     }
 
 
 def _prompts(
-    showcase: Showcase, count: int, seed: int, options: GenerateOptions, *, look: bool
+    sides: SideBySide, count: int, seed: int, options: GenerateOptions, *, look: bool
 ) -> list[tuple[str, str]]:
     """Return held-out function heads; with ``look``, those whose continuations repeat least."""
-    from edgedec.bench.showcase import least_repetitive
     from edgedec.cli import _output
+    from edgedec.compare.side_by_side import least_repetitive
     from edgedec.models.demo.heldout import heldout_prompts
 
     found = heldout_prompts(count * (_LOOKED_AT if look else 1), seed=seed)
     if look:
         with _output.progress("choosing functions") as listen:
             found = least_repetitive(
-                found, lambda text: showcase.write(text, options), count, options.max_new_tokens,
+                found, lambda text: sides.write(text, options), count, options.max_new_tokens,
                 listen,
             )  # fmt: skip
     return [(prompt.name, prompt.text) for prompt in found]
 
 
 def _caption(pace_ms: float, chosen: bool) -> str:
-    """Return the caption of the race."""
+    """Return the caption."""
     lines = ["Each function is continued twice, plainly and with a draft."]
     if pace_ms:
         lines.append(
@@ -153,26 +153,26 @@ def _caption(pace_ms: float, chosen: bool) -> str:
 
 
 def _perform(
-    race: Race, prompts: list[tuple[str, str]], options: GenerateOptions, caption: str
-) -> list[Duel]:
+    decode: Decode, prompts: list[tuple[str, str]], options: GenerateOptions, caption: str
+) -> list[PairedText]:
     from rich.console import Console
 
-    from edgedec.cli._race import RaceView
+    from edgedec.cli._side_by_side import SideBySideView
 
     console = Console()
     console.print(caption, highlight=False)
-    duels = []
+    pairs = []
     for name, prompt in prompts:
         console.rule(f"[bold]{name}[/]")
         console.print(prompt.rstrip("\n"), style="dim", markup=False, highlight=False)
-        with RaceView(console, options.max_new_tokens) as stage:
-            duels.append(race(name, prompt, options, stage.on_token))
-        stage.end(duels[-1])
-    console.print(_totals(duels))
-    return duels
+        with SideBySideView(console, options.max_new_tokens) as stage:
+            pairs.append(decode(name, prompt, options, stage.on_token))
+        stage.end(pairs[-1])
+    console.print(_totals(pairs))
+    return pairs
 
 
-def _totals(duels: list[Duel]) -> Table:
+def _totals(pairs: list[PairedText]) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -189,17 +189,17 @@ def _totals(duels: list[Duel]) -> Table:
         "same",
     ):
         table.add_column(head, justify="right", no_wrap=True)
-    for duel in duels:
-        table.add_row(duel.name.replace(":", ": "), *_row([duel]))
-    if len(duels) > 1:
+    for pair in pairs:
+        table.add_row(pair.name.replace(":", ": "), *_row([pair]))
+    if len(pairs) > 1:
         table.add_section()
-        table.add_row("all", *_row(duels))
+        table.add_row("all", *_row(pairs))
     return table
 
 
-def _row(duels: list[Duel]) -> list[str]:
-    """Return the combined figures of some duels."""
-    plain, other = ([getattr(d, side).metrics for d in duels] for side in ("plain", "speculative"))
+def _row(pairs: list[PairedText]) -> list[str]:
+    """Return the combined figures of some pairs."""
+    plain, other = ([getattr(d, side).metrics for d in pairs] for side in ("plain", "speculative"))
     rates = [_rate(plain), _rate(other)]
     drafted, passes = (sum(m.drafted_tokens for m in other), sum(m.target_passes for m in other))
     return [
@@ -209,7 +209,7 @@ def _row(duels: list[Duel]) -> list[str]:
         f"{rates[1] / rates[0]:.2f}x" if rates[0] else "",
         f"{sum(m.accepted_tokens for m in other) / drafted:.0%}" if drafted else "",
         f"{sum(m.emitted for m in other) / passes:.2f}",
-        "yes" if all(duel.identical for duel in duels) else "NO",
+        "yes" if all(pair.identical for pair in pairs) else "NO",
     ]
 
 

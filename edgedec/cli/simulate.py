@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 )
 @click.option("--cards", "list_cards", is_flag=True, help="List the available cards.")
 @click.option(
-    "--papers",
-    is_flag=True,
-    help="Compare the simulation with headline figures of papers; takes several minutes.",
-)
-@click.option(
     "--target", metavar="SIZE", help="Target size to plan for instead of MODEL's, as '7B int4'."
 )
 @click.option("--draft", metavar="SIZE", help="Draft size to plan for, as '0.5B int4'.")
@@ -64,7 +59,6 @@ def command(
     bundle: str,
     card: str | None,
     list_cards: bool,
-    papers: bool,
     show_all: bool,
     as_json: bool,
     **chosen: Any,
@@ -79,18 +73,13 @@ def command(
     edgedec simulate --cards
     edgedec simulate demo --card raspberry-pi-5
     edgedec simulate --card jetson-orin-nx --target "7B int4" --draft "0.5B int4"
-    edgedec simulate --papers
     """  # fmt: skip
-    if papers or list_cards:
-        option = "--papers" if papers else "--cards"
-        name = "papers" if papers else "list_cards"
-        _options.alone(
-            option, {name, "as_json"}, "it lists all of them: give it alone, or with --json"
-        )
-    if papers:
-        _papers(as_json)
-        return
     if list_cards:
+        _options.alone(
+            "--cards",
+            {"list_cards", "as_json"},
+            "it lists all of them: give it alone, or with --json",
+        )
         _cards(as_json)
         return
     if card is None:
@@ -183,30 +172,3 @@ def _cards(as_json: bool) -> None:
         )
         return
     _output.table((one.name, f"{one.description} ({', '.join(one.devices)})") for one in found)
-
-
-def _papers(as_json: bool) -> None:
-    from edgedec.bench.papers.claims import report
-    from edgedec.cli import _output
-
-    def tell(claim: str) -> None:
-        click.secho(claim, err=True, dim=True)
-
-    rows = report(tell)
-    if as_json:
-        _output.print_json([row.to_json() for row in rows])
-        return
-    table = [("paper and figure", "published", "simulated", "verdict")]
-    table += [
-        (
-            f"{row.claim.paper}: {row.claim.figure}",
-            f"{row.claim.published:.3g}",
-            f"{row.low:.3g}..{row.high:.3g}",
-            row.verdict,
-        )
-        for row in rows
-    ]
-    _terminal.columns(table)
-    for row in rows:
-        if not row.passed:
-            click.echo(f"{row.claim.paper}, {row.claim.figure}: {row.claim.remark}")

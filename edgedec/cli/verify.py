@@ -11,8 +11,8 @@ import click
 from edgedec.cli import _model, _options, _prompts, _sampling
 
 if TYPE_CHECKING:
-    from edgedec.bench.verification.results import Verification
     from edgedec.pipeline import GenerateOptions, Prompt
+    from edgedec.verify.results import Verification
 
 # Default number and length of --matrix's texts.
 MATRIX_PROMPTS, MATRIX_TOKENS = 4, 48
@@ -153,9 +153,9 @@ _SET_BY_CERTIFICATE = {
 def _verified(
     bundle: str, texts: list[tuple[str, Prompt]], matrix: bool, chosen: dict[str, Any]
 ) -> Verification:
-    from edgedec.bench.verification.matrix import verify_matrix
-    from edgedec.bench.verification.verify import verify
     from edgedec.cli import _output
+    from edgedec.verify.matrix import verify_matrix
+    from edgedec.verify.same_texts import verify
 
     check = verify_matrix if matrix else verify
     options = _options.open_options(chosen)

@@ -1,4 +1,4 @@
-"""``edgedec bench``: its records, Spec-Bench's questions, and the page."""
+"""``edgedec bench``: its records and Spec-Bench's questions."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from edgedec.bench.bundle import entrants
-from edgedec.bench.compare import Comparison
-from edgedec.bench.questions import (
+from edgedec.compare.drafters import entrants
+from edgedec.compare.interleaved import Comparison
+from edgedec.compare.questions import (
     Question,
     QuestionAnswerer,
     by_category,
@@ -43,7 +43,7 @@ def ask(run, bundle, tmp_path: Path):
     return call
 
 
-def test_a_race_and_its_records(ask, tmp_path: Path) -> None:
+def test_drafters_and_their_records(ask, tmp_path: Path) -> None:
     result = ask("--count", 2, "--json", "--repeats", 2)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -59,7 +59,7 @@ def test_a_race_and_its_records(ask, tmp_path: Path) -> None:
 
 def test_energy_is_a_column_where_the_machine_tells(ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "edgedec.bench.compare.EnergyMeter", lambda: SimpleNamespace(used=lambda: 3.0)
+        "edgedec.compare.interleaved.EnergyMeter", lambda: SimpleNamespace(used=lambda: 3.0)
     )
     head, plain, *_ = ask("--count", 1).stdout.splitlines()
     assert head.split()[-1] == "J/token"
@@ -175,29 +175,3 @@ def test_spec_bench_itself_is_read(shared_data: Path) -> None:
     assert has_turns(file)
     assert len(found) > 200
     assert {"writing", "translation", "rag"} <= {question.category for question in found}
-
-
-def test_a_page_without_its_package_is_refused_before_the_race(
-    ask, one_line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    line = one_line(ask("--html", tmp_path / "page.html"))
-    assert "needs the package 'matplotlib'" in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_page_without_a_folder_is_refused_before_the_race(ask, one_line, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib not installed: install the extra report")
-    line = one_line(ask("--html", tmp_path / "nowhere" / "page.html"))
-    assert "page.html: the folder" in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_page_of_questions(ask, questions: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib not installed: install the extra report")
-    result = ask("--prompts", questions, "--html", tmp_path / "page.html")
-    assert result.exit_code == 0, result.output
-    html = (tmp_path / "page.html").read_text("utf-8")
-    assert "By category" in html
-    assert "question.jsonl" in html
-    assert str(tmp_path) not in html

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from edgedec.bench import distribution
-from edgedec.bench.certificate import run as certificate
-from edgedec.bench.certificate.controls import AcceptsOneMore
-from edgedec.bench.certificate.job import SAMPLED, Job
-from edgedec.bench.certificate.texts import TURN, ways
-from edgedec.bench.verification.cases import GREEDY
-from edgedec.bench.verification.results import Verification, VerificationRow
 from edgedec.decoding import drafting
 from edgedec.decoding.acceptance import GumbelCoupling
 from edgedec.decoding.stopping import StopRule
 from edgedec.errors import RuntimeUnavailable
 from edgedec.loading.build import OpenOptions
 from edgedec.overlap.engine import OverlappedEngine
+from edgedec.verify import distribution
+from edgedec.verify.cases import GREEDY
+from edgedec.verify.certificate import run as certificate
+from edgedec.verify.certificate.controls import AcceptsOneMore
+from edgedec.verify.certificate.job import SAMPLED, Job
+from edgedec.verify.certificate.texts import TURN, ways
+from edgedec.verify.results import Verification, VerificationRow
 from tests.broken_rules import accepts_one_more
 
 Patch = pytest.MonkeyPatch

@@ -62,13 +62,6 @@ def test_generate_and_inspect(ask: Callable, named: str, run: Callable, bundle: 
     assert "is not a folder" in err
 
 
-def test_a_page_of_a_race(ask: Callable, named: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib not installed: install the extra report")
-    code, _, err = ask("bench", named, "--count", 1, "-n", 4, "--html", "seite-名.html")
-    assert code == 0, err
-    assert "</html>" in (tmp_path / "seite-名.html").read_text("utf-8")
-
-
 def test_verify(ask: Callable, named: str) -> None:
     code, out, err = ask("verify", named, "--count", 1, "-n", 4)
     assert code == 0, err

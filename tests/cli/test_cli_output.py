@@ -122,12 +122,12 @@ def test_the_names_of_a_demo_stay_whole_at_80_columns() -> None:
     rich = pytest.importorskip("rich.console")
     metrics = Metrics(emitted=9, target_passes=3, drafted_tokens=9, accepted_tokens=6, decode_s=1)
     side = SimpleNamespace(metrics=metrics)
-    duel = SimpleNamespace(
+    pair = SimpleNamespace(
         name="mailbox.py:remove_label", plain=side, speculative=side, identical=True
     )
     console = rich.Console(width=80)
     with console.capture() as captured:
-        console.print(_totals([duel]))
+        console.print(_totals([pair]))
     words = captured.get().split()
     assert {"mailbox.py:", "remove_label", "speculative", "9/s", "3.00"} <= set(words)
 
@@ -135,10 +135,10 @@ def test_the_names_of_a_demo_stay_whole_at_80_columns() -> None:
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (30, 10)])
 def test_the_race_fits_the_screen_and_cuts_no_line(width: int, height: int) -> None:
     rich = pytest.importorskip("rich.console")
-    from edgedec.cli._race import RaceView
+    from edgedec.cli._side_by_side import SideBySideView
 
     console = rich.Console(width=width, height=height, file=io.StringIO())
-    stage = RaceView(console, 100)
+    stage = SideBySideView(console, 100)
     code = "    return self._mailbox.get_message(key, default=None)  # the line of a program"
     for number in range(60):
         event = SimpleNamespace(text=f"\n{number:02}{code}", source="draft")

@@ -140,7 +140,6 @@ def test_the_bundles_own_models_with_its_texts(run, bundle, recorded) -> None:
             ("--cards", "--card", "raspberry-pi-5"),
             "--cards: it lists all of them: give it alone",
         ),
-        (("--papers", "--memory", "1GB"), "--papers: it lists all of them: give it alone"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(run, arguments, told) -> None:

@@ -14,7 +14,7 @@ import hostile_schemas
 import pytest
 import tokenizer_attacks
 
-from edgedec.bench.fuzzing.attacks import ATTACKS
+from benchmarks.sections.untrusted import ATTACKS
 from edgedec.bundle.manifest import MANIFEST
 
 Start = Callable[..., "subprocess.Popen[bytes]"]

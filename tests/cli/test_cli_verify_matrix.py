@@ -15,9 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgedec.bench.verification.matrix import verify_matrix
-from edgedec.bench.verification.results import Verification
-from edgedec.bench.verification.verify import plainly
 from edgedec.decoding import drafting, engine
 from edgedec.decoding.acceptance import (
     GumbelCoupling,
@@ -37,6 +34,9 @@ from edgedec.grammar.matching import GrammarConstraint
 from edgedec.loading.build import OpenOptions
 from edgedec.pipeline import GenerateOptions, Pipeline
 from edgedec.runtimes.onnx.session import OnnxSession
+from edgedec.verify.matrix import verify_matrix
+from edgedec.verify.results import Verification
+from edgedec.verify.same_texts import plainly
 
 PROMPTS = [("sum", "def add("), ("fox", "The quick brown")]
 ASKED = GenerateOptions(24, SamplingParams(temperature=0.8, seed=0), ignore_eos=True)

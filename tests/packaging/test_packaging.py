@@ -149,7 +149,6 @@ def test_wheel_holds_the_bundle_the_cards_and_no_checkpoint(repository: Path, wh
     expected = {f"edgedec/{file.relative_to(repository).as_posix()}" for file in shipped}
     cards = repository / "edgedec" / "simulation" / "cards"
     expected |= {file.relative_to(repository).as_posix() for file in cards.iterdir()}
-    expected.add("edgedec/bench/report/page.html")
     expected |= {f"edgedec/serve/static/{name}" for name in ("index.html", "style.css", "app.js")}
     assert data == expected
     assert not [name for name in held if name.endswith((".safetensors", ".pt", ".bin"))]

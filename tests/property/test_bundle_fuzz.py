@@ -3,8 +3,10 @@
 import hashlib
 import json
 
+import damage
 import numpy as np
 import pytest
+from damage import json_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
@@ -13,8 +15,6 @@ from edgedec.bundle import Bundle
 from edgedec.bundle.manifest import MANIFEST
 from edgedec.errors import BundleError, CheckpointError
 from edgedec.export.safetensors import SafetensorsFile
-from edgedec.testing import damage
-from edgedec.testing.damage import json_bytes
 
 DATA = b"the only file"
 FACT = {"sha256": hashlib.sha256(DATA).hexdigest(), "bytes": len(DATA)}

@@ -4,6 +4,7 @@ import random
 import tracemalloc
 from pathlib import Path
 
+import damage
 import pytest
 import tiny_program
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 
 from edgedec.coreml.package import MANIFEST, MODEL, WEIGHTS
 from edgedec.errors import BundleError
-from edgedec.testing import damage
 
 fuzz = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

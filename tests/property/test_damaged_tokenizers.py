@@ -4,13 +4,13 @@ import json
 import random
 from pathlib import Path
 
+import damage
 import pytest
 import tiny_tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgedec.errors import BundleError
-from edgedec.testing import damage
 from edgedec.text.tokenizer import Tokenizer
 
 SOURCES = [kind().to_str() for kind in (tiny_tokenizers.byte_level, tiny_tokenizers.llama)]

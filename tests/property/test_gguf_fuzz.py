@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import damage
 import gguf_files
 import numpy as np
 import pytest
@@ -23,7 +24,6 @@ from edgedec.gguf import GgufHeader, describe, load_tokenizer
 from edgedec.gguf.describe import as_json
 from edgedec.gguf.parts import decodable_parts
 from edgedec.runtimes.llamacpp.check import first_open
-from edgedec.testing import damage
 
 fuzz = settings(
     max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

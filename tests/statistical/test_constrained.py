@@ -7,30 +7,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgedec.bench.distribution import Wary, bushy
-from edgedec.bench.toy import SUSPICIOUS, ToySetting, expected, observed, p_value
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
 from edgedec.decoding.randomness import Purpose
 from edgedec.decoding.sampling import Rows, filters
 from edgedec.decoding.tree import FloatArray
+from edgedec.verify.distribution import Wary, bushy
+from edgedec.verify.enumerable import SUSPICIOUS, Setting, expected, observed, p_value
 
 pytestmark = pytest.mark.statistical
 
 # In state 3 a token is forced.
 TABLE = {0: {0: 1, 1: 3, 2: 2}, 1: {1: 0, 2: 0, 3: 2}, 2: {0: 0, 3: 1, 1: 2}, 3: {2: 0}}
 HONEST = {
-    "plain": ToySetting(GumbelCoupling(), "none", table=TABLE),
-    "coupling, chain": ToySetting(GumbelCoupling(), table=TABLE),
-    "coupling, chain, top-k": ToySetting(GumbelCoupling(), top_k=2, table=TABLE),
-    "coupling, tree": ToySetting(GumbelCoupling(), "tree", bushy, table=TABLE),
-    "coupling, lookup": ToySetting(GumbelCoupling(), "lookup", table=TABLE),
-    "match, recycling tree": ToySetting(SampleAndMatch(), "recycle", bushy, table=TABLE),
-    "speculative, chain": ToySetting(SpeculativeSampling(), table=TABLE),
-    "speculative, top-k": ToySetting(SpeculativeSampling(), temperature=0.5, top_k=2, table=TABLE),
-    "speculative, penalty": ToySetting(SpeculativeSampling(), frequency_penalty=1.0, table=TABLE),
-    "speculative, lookup": ToySetting(SpeculativeSampling(), "lookup", table=TABLE),
-    "recursive rejection, tree": ToySetting(SpeculativeSampling(), "tree", bushy, table=TABLE),
-    "speculative, adaptive": ToySetting(
+    "plain": Setting(GumbelCoupling(), "none", table=TABLE),
+    "coupling, chain": Setting(GumbelCoupling(), table=TABLE),
+    "coupling, chain, top-k": Setting(GumbelCoupling(), top_k=2, table=TABLE),
+    "coupling, tree": Setting(GumbelCoupling(), "tree", bushy, table=TABLE),
+    "coupling, lookup": Setting(GumbelCoupling(), "lookup", table=TABLE),
+    "match, recycling tree": Setting(SampleAndMatch(), "recycle", bushy, table=TABLE),
+    "speculative, chain": Setting(SpeculativeSampling(), table=TABLE),
+    "speculative, top-k": Setting(SpeculativeSampling(), temperature=0.5, top_k=2, table=TABLE),
+    "speculative, penalty": Setting(SpeculativeSampling(), frequency_penalty=1.0, table=TABLE),
+    "speculative, lookup": Setting(SpeculativeSampling(), "lookup", table=TABLE),
+    "recursive rejection, tree": Setting(SpeculativeSampling(), "tree", bushy, table=TABLE),
+    "speculative, adaptive": Setting(
         SpeculativeSampling(), "adaptive", lambda: Wary(0.4), table=TABLE
     ),
 }

@@ -7,14 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from edgedec.bench.distribution import bushy
-from edgedec.bench.toy import DRAFT, SUSPICIOUS, ToySetting, expected, observed, p_value
 from edgedec.decoding.acceptance import GumbelCoupling, SampleAndMatch, SpeculativeSampling
 from edgedec.decoding.drafting.base import Drafter, DraftLimits, GoOn, RoundFeedback
 from edgedec.decoding.randomness import Streams
 from edgedec.decoding.sampling import Sampler
 from edgedec.decoding.translation import Translation
 from edgedec.decoding.tree import Draft
+from edgedec.verify.distribution import bushy
+from edgedec.verify.enumerable import (
+    DRAFT,
+    SUSPICIOUS,
+    Setting,
+    expected,
+    observed,
+    p_value,
+)
 
 pytestmark = pytest.mark.statistical
 
@@ -23,16 +30,16 @@ COMMON = [0, 1, 3]
 PART = Translation.of_ids([0, 1, -1, 3], 4)
 
 HONEST = {
-    "speculative, chain": ToySetting(SpeculativeSampling(), translation=PART),
-    "speculative, cold, top-k": ToySetting(
+    "speculative, chain": Setting(SpeculativeSampling(), translation=PART),
+    "speculative, cold, top-k": Setting(
         SpeculativeSampling(), temperature=0.5, top_k=2, translation=PART
     ),
-    "recursive rejection, tree": ToySetting(SpeculativeSampling(), "tree", bushy, translation=PART),
-    "speculative, strings": ToySetting(SpeculativeSampling(), "strings", translation=PART),
-    "speculative, lookup, model": ToySetting(SpeculativeSampling(), "hybrid", translation=PART),
-    "match, strings": ToySetting(SampleAndMatch(), "strings", translation=PART),
-    "coupling, chain": ToySetting(GumbelCoupling(), translation=PART),
-    "coupling, strings": ToySetting(GumbelCoupling(), "strings", translation=PART),
+    "recursive rejection, tree": Setting(SpeculativeSampling(), "tree", bushy, translation=PART),
+    "speculative, strings": Setting(SpeculativeSampling(), "strings", translation=PART),
+    "speculative, lookup, model": Setting(SpeculativeSampling(), "hybrid", translation=PART),
+    "match, strings": Setting(SampleAndMatch(), "strings", translation=PART),
+    "coupling, chain": Setting(GumbelCoupling(), translation=PART),
+    "coupling, strings": Setting(GumbelCoupling(), "strings", translation=PART),
 }
 
 
@@ -100,6 +107,6 @@ def test_the_target_s_own(name: str) -> None:
 
 @pytest.mark.parametrize("twin", [LosesTheMassOutside, SpreadsTheMassOutside])
 def test_a_broken_twin_is_flagged(twin: type[Wrapped]) -> None:
-    setting = ToySetting(SpeculativeSampling(), translation=PART, wrap=twin)
+    setting = Setting(SpeculativeSampling(), translation=PART, wrap=twin)
     counts, _ = observed(setting)
     assert p_value(counts, expected(setting)) < SUSPICIOUS

@@ -7,19 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from edgedec.bench.distribution import FLAGGED, HONEST
-from edgedec.bench.toy import (
-    HORIZON,
-    PROMPT,
-    RUNS,
-    SUSPICIOUS,
-    TARGET,
-    VOCAB,
-    ToySetting,
-    expected,
-    observed,
-    p_value,
-)
 from edgedec.decoding.acceptance import (
     BigLittle,
     Residual,
@@ -37,6 +24,19 @@ from edgedec.decoding.policy import Fixed
 from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Rows, Sampler
 from edgedec.decoding.tree import Draft, FloatArray, TokenTree
+from edgedec.verify.distribution import FLAGGED, HONEST
+from edgedec.verify.enumerable import (
+    HORIZON,
+    PROMPT,
+    RUNS,
+    SUSPICIOUS,
+    TARGET,
+    VOCAB,
+    Setting,
+    expected,
+    observed,
+    p_value,
+)
 
 pytestmark = pytest.mark.statistical
 
@@ -122,10 +122,10 @@ class SwapsQ(Wrapped):
 
 TWINS = {
     **FLAGGED,
-    "bonus without temperature": ToySetting(ForgetsTheTemperature(), policy=lambda: Fixed(1)),
-    "lookup taken for a sample": ToySetting(TakesADeterministicDraftForASample(), "lookup"),
-    "drops a drawn token for its q": ToySetting(SpeculativeSampling(), wrap=DropsUnsureTokens),
-    "q of another node": ToySetting(SpeculativeSampling(), wrap=SwapsQ),
+    "bonus without temperature": Setting(ForgetsTheTemperature(), policy=lambda: Fixed(1)),
+    "lookup taken for a sample": Setting(TakesADeterministicDraftForASample(), "lookup"),
+    "drops a drawn token for its q": Setting(SpeculativeSampling(), wrap=DropsUnsureTokens),
+    "q of another node": Setting(SpeculativeSampling(), wrap=SwapsQ),
 }
 
 

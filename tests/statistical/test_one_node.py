@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgedec.bench.toy import SUSPICIOUS, p_value
 from edgedec.decoding.acceptance import (
     AcceptanceRule,
     GumbelCoupling,
@@ -21,6 +20,7 @@ from edgedec.decoding.randomness import Purpose, Streams
 from edgedec.decoding.sampling import Rows, Sampler, SamplingParams
 from edgedec.decoding.session import Pass
 from edgedec.decoding.tree import Draft, TokenTree
+from edgedec.verify.enumerable import SUSPICIOUS, p_value
 
 pytestmark = pytest.mark.statistical
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from peak_memory import environment, measured
 
+from benchmarks.sections.untrusted import ATTACKS
 from edgedec._support import isolated
 from edgedec._support.confined import Confined, Limits, Refused, Stopped, ask_once
-from edgedec.bench.fuzzing.attacks import ATTACKS
 from edgedec.text.chat import LIMITS
 
 SMALL = Limits(memory_bytes=100 << 20, cpu_s=0.5, wall_s=20.0, answer_bytes=1 << 20)

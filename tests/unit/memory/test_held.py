@@ -10,7 +10,7 @@ import tiny_models
 import tiny_tokenizers
 from tiny_gguf import write_tiny_gguf
 
-from edgedec.bench.sections.memory import PLENTY, Pair, run
+from benchmarks.sections.memory import PLENTY, Pair, run
 from edgedec.errors import EdgedecError
 from edgedec.export import ExportOptions, export_bundle
 from edgedec.memory.grant import with_spare

@@ -1,0 +1,177 @@
+"""Settings that all sections of the suite share, and the bundles that they measure.
+
+Bundles contain the shipped pair as it is, or grown to the cost of a large model.
+
+A grown model computes exactly the function of its small source, at the cost of its own size, so
+that acceptance is that of a trained pair (``benchmarks.models.grow``). Bundles are made once and
+stored in ``work`` under a name with the checkpoints' hash, so that retraining makes new ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgedec.bundle.manifest import SCHEMA_VERSION
+from edgedec.errors import InputError
+from edgedec.loading.build import OpenOptions
+from edgedec.models.demo.heldout import heldout_prompts
+from edgedec.pipeline import Prompt
+
+GROWN = "target-0.5b"
+LARGER = "target-1b"
+
+
+@dataclass(frozen=True, slots=True)
+class Bundles:
+    """The folders of checkpoints and of models made from them.
+
+    Attributes:
+        checkpoints: folder with ``target`` and ``draft``, the shipped pair's checkpoints.
+        work: scratch folder; may be deleted at any time.
+        folders: other checkpoints by role.
+
+    """
+
+    checkpoints: Path
+    work: Path
+    folders: Mapping[str, Path] = field(default_factory=dict)
+
+    def checkpoint(self, role: str, preset: str | None = None) -> Path:
+        """Return a role's checkpoint, grown to a preset of ``benchmarks.models.grow`` if given."""
+        source = self.folders.get(role, self.checkpoints / role)
+        if not (source / "config.json").is_file():
+            raise InputError(
+                f"{source} has no checkpoint: run the suite from a clone of the repository, "
+                "or give --checkpoints"
+            )
+        if preset is None:
+            return source
+        from benchmarks.models.grow import PRESETS, grow
+
+        out = self.work / f"{role}-{preset}-{digest(source)}"
+        if not (out / "config.json").is_file():
+            grow(source, out, PRESETS[preset])
+        return out
+
+    def bundle(
+        self,
+        weights: str,
+        *,
+        target: str | None = None,
+        draft: str | None = None,
+        block_size: int | None = None,
+        row_invariant: bool = False,
+        kv: str = "fp32",
+    ) -> Path:
+        """Return an exported pair; ``target`` and ``draft`` are presets to grow to.
+
+        With a ``block_size`` int4 is rounded to nearest, as for the figures over block sizes.
+        """
+        sources = "-".join(digest(self.checkpoint(role)) for role in ("target", "draft"))
+        kind = f"{weights}-{block_size or 'auto'}{'-invariant' if row_invariant else ''}"
+        kind += "" if kv == "fp32" else f"-{kv}"
+        return self._exported(
+            f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}",
+            target=self.checkpoint("target", target),
+            draft=self.checkpoint("draft", draft),
+            weights=weights,
+            block_size=block_size,
+            row_invariant=row_invariant,
+            kv=kv,
+        )
+
+    def alone(
+        self,
+        format: str,
+        role: str,
+        weights: str,
+        preset: str | None = None,
+        *,
+        block_size: int | None = None,
+        calibration: str | None = None,
+    ) -> Path:
+        """Return a bundle with a single role's model.
+
+        ``block_size`` is as in ``bundle``, unless ``calibration`` says how to round.
+        """
+        source = self.checkpoint(role, preset)
+        kind = f"{weights}-{block_size or 'auto'}{f'-{calibration}' if calibration else ''}"
+        return self._exported(
+            f"{format}-{role}-{kind}-{preset or 'asis'}-{digest(source)}",
+            target=source,
+            formats=(format,),
+            weights=weights,
+            block_size=block_size,
+            calibration=calibration,
+        )
+
+    def _exported(
+        self, name: str, *, block_size: int | None, calibration: str | None = None, **chosen: Any
+    ) -> Path:
+        """Return the bundle of this name, after exporting it if it does not exist."""
+        from edgedec.export import ExportOptions, export_bundle
+
+        # Named by schema, since bundles of another version of edgedec cannot be opened.
+        out = self.work / f"schema-{SCHEMA_VERSION}" / name
+        if not (out / "manifest.json").is_file():
+            calibration = calibration or ("self" if block_size is None else "none")
+            options = ExportOptions(
+                out=out, block_size=block_size, parity=False, calibration=calibration, **chosen
+            )
+            export_bundle(options)
+        return out
+
+    def gguf(
+        self, role: str, weights: str, preset: str | None = None, calibration: str | None = None
+    ) -> Path:
+        """Return a role's model as a GGUF file."""
+        made = self.alone("gguf", role, weights, preset, calibration=calibration)
+        (file,) = (made / "target").glob("*.gguf")
+        return file
+
+
+def digest(checkpoint: Path) -> str:
+    """Return a hash of a checkpoint's contents."""
+    found = hashlib.sha256()
+    for file in sorted([*checkpoint.glob("*.json"), *checkpoint.glob("*.safetensors")]):
+        found.update(f"{file.name} {file.stat().st_size}\n".encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Settings all sections share.
+
+    Attributes:
+        bundles: makes the bundles.
+        out: folder of the raw records.
+        prompts: number of prompts of each section.
+        threads: threads of each model; None is all cores.
+
+    """
+
+    bundles: Bundles
+    out: Path
+    prompts: int
+    threads: int | None = None
+
+    def code(self) -> list[tuple[str, Prompt]]:
+        """Return held-out function heads."""
+        return [(prompt.name, prompt.text) for prompt in heldout_prompts(self.prompts)]
+
+    def options(self, **chosen: Any) -> OpenOptions:
+        """Return options with this suite's threads."""
+        return OpenOptions(threads=self.threads, plan="none", **chosen)
+
+    def plain(self) -> OpenOptions:
+        """Return the baseline's options: plain decoding without padding, its fastest form."""
+        return self.options(draft="none", row_invariant=False)
+
+    def on_openvino(self, draft: str) -> OpenOptions:
+        """Return options with the target on OpenVINO's kernels."""
+        return self.options(draft=draft, providers=("OpenVINO",))

@@ -1,0 +1,1 @@
+"""Models grown from the shipped ones: the same function at the cost of a larger model."""

@@ -1,0 +1,182 @@
+"""llama.cpp's speculative program: a draft model, n-grams, both.
+
+Its sources are those inside llama-cpp-python, so that all users of llama.cpp compared here have
+the same version. llama-cpp-python itself is installed beside it without a library of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmarks.race.protocol import Kinds, Maker, Models, Request, Tools
+
+NAME = "llama.cpp"
+VERSION = "0.3.36"
+TITLE = f"llama.cpp of llama-cpp-python {VERSION}"
+ENVIRONMENT = NAME
+# llama-cpp-python's own requirements; it is built here, with cmake and a C++ compiler that the
+# machine must have.
+REQUIREMENTS: tuple[str, ...] | None = (
+    "numpy==2.4.6", "jinja2==3.1.6", "diskcache==5.6.3", "typing-extensions==4.16.0",
+)  # fmt: skip
+
+_PROGRAM = "llama-speculative-simple"
+_DRAFT_WEIGHTS = "q8_0"
+_ATTEMPTS = 5
+_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8)
+_NGRAMS = (4, 8, 16, 48)
+_ENCODED = re.compile(r"encoded\s+(\d+) tokens in\s+([\d.]+) seconds")
+_DECODED = re.compile(r"decoded\s+(\d+) tokens in\s+([\d.]+) seconds")
+_COUNTS = re.compile(r"n_(drafted|accept)\s*=\s*(\d+)")
+
+
+WEIGHTS = ("q4_0", "q4_k_m")
+KINDS: Kinds = tuple(
+    (kind, {**settings, "flash": flash})
+    for flash in ("on", "off")
+    for kind, settings in (
+        ("plain", {}),
+        *(("draft", {"length": length}) for length in _LENGTHS),
+        *(("ngram", {"length": length}) for length in _NGRAMS),
+        *(("draft+ngram", {"length": length}) for length in _LENGTHS),
+    )
+)
+
+# The program has no plain mode: n-grams longer than any prompt never draft.
+_NEVER = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "1000")
+_DRAFTERS: dict[str, Callable[[str], tuple[str, ...]]] = {
+    "plain": lambda length: _NEVER,
+    "draft": lambda length: ("--spec-type", "draft-simple", "--spec-draft-n-max", length),
+    "ngram": lambda length: ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", length),
+    "draft+ngram": lambda length: (
+        "--spec-type", "ngram-simple,draft-simple", "--spec-draft-n-max", length
+    ),
+}  # fmt: skip
+
+
+def models(maker: Maker, weights: str) -> Models:
+    """Return GGUF files of both models."""
+    return {
+        "target": str(maker.gguf("target", weights)),
+        "draft": str(maker.gguf("draft", _DRAFT_WEIGHTS)),
+    }
+
+
+def build(request: Request, tools: Tools) -> None:
+    """Compile the program, and install llama-cpp-python to use the same library."""
+    folder = Path(request["folder"])
+    pip = request["pip"]
+    package = ["--no-deps", "--no-binary", "llama-cpp-python"]
+    with tempfile.TemporaryDirectory() as name:
+        command = [*pip, "download", "--quiet", *package, "--dest", name]
+        subprocess.run([*command, f"llama-cpp-python=={VERSION}"], check=True)
+        (archive,) = Path(name).glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(name, filter="data")
+        (source,) = Path(name).glob("*/vendor/llama.cpp")
+        _compile(source, folder / "llama.cpp")
+        # Not into pip's cache: a package without a library is of no use elsewhere.
+        install = [*pip, "install", "--quiet", "--no-cache-dir", *package, str(archive)]
+        alone = {**os.environ, "CMAKE_ARGS": "-DLLAMA_BUILD=OFF -DLLAVA_BUILD=OFF"}
+        subprocess.run(install, env=alone, check=True)
+
+
+def _compile(source: Path, out: Path) -> None:
+    options = [
+        "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF",
+        "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=ON", "-DLLAMA_BUILD_TOOLS=ON",
+        "-DBUILD_SHARED_LIBS=ON",
+    ]  # fmt: skip
+    cpu = Path("/proc/cpuinfo")
+    if cpu.is_file() and "amx_tile" in cpu.read_text("ascii", errors="replace"):
+        # Built by gcc 12 the AMX kernels crash; no laptop has them, and ours go without them.
+        without = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+        options += [f"-DCMAKE_{language}_FLAGS={without}" for language in ("C", "CXX")]
+    subprocess.run(["cmake", "-S", source, "-B", out, *options], check=True)
+    jobs = str(os.cpu_count() or 1)
+    targets = ["--target", _PROGRAM, "llama-bench"]
+    subprocess.run(["cmake", "--build", out, "-j", jobs, *targets], check=True)
+
+
+def run(request: Request, tools: Tools) -> dict[str, Any]:
+    """Decode with the program; it reports its own times, without loading."""
+    settings, threads = request["settings"], str(request["threads"])
+    program = Path(request["folder"], "llama.cpp", "bin", _PROGRAM)
+    drafter = _DRAFTERS[request["kind"]](str(settings.get("length")))
+    draft = ("-md", request["models"]["draft"]) if "draft" in request["kind"] else ()
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write(request["prompt"])
+        file.flush()
+        # It decodes one token more than it is asked for, and its last round may write a few more.
+        command = [
+            program, "-m", request["models"]["target"], *draft, "-f", file.name,
+            "-n", str(request["tokens"] - 1), "-c", str(request["context"]), "--temp", "0",
+            "--ignore-eos", "-t", threads, "-td", threads, "-fa", settings["flash"], *drafter,
+            *(() if settings.get("repack", True) else ("--no-repack",)),
+        ]  # fmt: skip
+        output, said = _said([str(part) for part in command])
+    encoded, decoded = _ENCODED.search(said), _DECODED.search(said)
+    if encoded is None or decoded is None:
+        raise RuntimeError(f"{_PROGRAM} gave no figures {_ATTEMPTS} times")
+    counts = {name: int(count) for name, count in _COUNTS.findall(said)}
+    return {
+        "text": _continuation(output, request["prompt"]),
+        "prompt_tokens": int(encoded[1]),
+        "times": {
+            "prompt_s": float(encoded[2]),
+            "decode_s": float(decoded[2]),
+            "decoded": int(decoded[1]),
+        },
+        "drafted_tokens": counts.get("drafted", 0),
+        "accepted_tokens": counts.get("accept", 0),
+    }
+
+
+def _said(command: list[str]) -> tuple[str, str]:
+    """Return what the program wrote to standard output, and everything it wrote.
+
+    Its end does not wait for the thread that writes its log, so that some runs lose the last
+    lines. Such a run ended well and is repeated.
+    """
+    output = said = ""
+    for _ in range(_ATTEMPTS):
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        output, said = done.stdout, done.stdout + done.stderr
+        if done.returncode != 0:
+            last = (said.strip().splitlines() or ["it said nothing"])[-1]
+            raise RuntimeError(f"{_PROGRAM} ended with {done.returncode}: {last}")
+        if _DECODED.search(said):
+            break
+    return output, said
+
+
+def _continuation(output: str, prompt: str) -> str:
+    """Return what the program wrote after the prompt, which it repeats."""
+    _, found, after = output.partition(prompt)
+    return after.rstrip("\n") if found else output
+
+
+def perplexity(request: Request, tools: Tools) -> dict[str, Any]:
+    """Measure through llama-cpp-python, with the library the program has."""
+    os.environ["LLAMA_CPP_LIB_PATH"] = str(Path(request["folder"], "llama.cpp", "bin"))
+    import llama_cpp
+
+    model: Any = llama_cpp.Llama(
+        request["models"]["target"], n_ctx=512, n_batch=512, logits_all=True, verbose=False,
+        n_threads=request["threads"], n_threads_batch=request["threads"],
+    )  # fmt: skip
+
+    def logits(ids: list[int]) -> Any:
+        model.reset()
+        model.eval(ids)
+        return model.scores[: len(ids)]
+
+    return {"perplexity": tools.perplexity(request["ids"], logits)}

@@ -1,0 +1,84 @@
+"""edgedec itself: what ``auto`` chooses, and plain decoding without padding, its fastest form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmarks.race.protocol import Kinds, Maker, Models, Request, Tools
+
+NAME = "edgedec"
+TITLE = "edgedec"
+ENVIRONMENT = NAME
+REQUIREMENTS: tuple[str, ...] | None = None
+# int4-128 is rounded plainly, as peers round: calibrated weights write another text, and a draft
+# may guess more or less of it.
+WEIGHTS = ("int4", "int4-128", "int4-openvino", "gguf-q4_0")
+KINDS: Kinds = (("plain", {}), ("auto", {}))
+_GGUF = "gguf-"
+# The same bundle, the target on OpenVINO's kernels.
+_OPENVINO = "-openvino"
+_DRAFT_WEIGHTS = "q8_0"
+
+
+def models(maker: Maker, weights: str) -> Models:
+    """Return a bundle, or GGUF files."""
+    if weights.startswith(_GGUF):
+        target = str(maker.gguf("target", weights.removeprefix(_GGUF)))
+        return {"open": target, "target": target, "draft": str(maker.gguf("draft", _DRAFT_WEIGHTS))}
+    bundle = maker.bundle(weights.removesuffix(_OPENVINO))
+    return {"open": str(bundle), "target": str(bundle / "target"), "draft": str(bundle / "draft")}
+
+
+def run(request: Request, tools: Tools) -> dict[str, Any]:
+    """Decode through a pipeline."""
+    from edgedec.pipeline import GenerateOptions
+
+    with _open(request) as pipeline:
+        pipeline.generate(request["warm_ids"], GenerateOptions(32, ignore_eos=True))
+        tools.start()
+        stream = pipeline.stream(
+            request["ids"], GenerateOptions(request["tokens"], ignore_eos=True)
+        )
+        for _ in stream:
+            tools.tokens()
+        result = stream.result
+    if result is None:
+        raise RuntimeError("the stream ended without a result")
+    metrics = result.metrics
+    return {
+        "ids": result.token_ids,
+        "prompt_tokens": result.prompt_tokens,
+        "times": tools.times(),
+        "drafted_tokens": metrics.drafted_tokens,
+        "accepted_tokens": metrics.accepted_tokens,
+    }
+
+
+def _open(request: Request) -> Any:
+    from edgedec.loading.build import OpenOptions
+    from edgedec.pipeline import Pipeline
+
+    plain = request.get("kind", "plain") == "plain"
+    opened, draft = request["models"]["open"], request["models"]["draft"]
+    return Pipeline.open(
+        opened,
+        OpenOptions(
+            plan="none",
+            draft="none" if plain else "auto",
+            row_invariant=False if plain else None,
+            draft_model=None if plain or Path(opened).is_dir() else Path(draft),
+            providers=("OpenVINO",) if request["weights"].endswith(_OPENVINO) else (),
+            threads=request["threads"],
+            max_context=request.get("context", 1024),
+        ),
+    )
+
+
+def perplexity(request: Request, tools: Tools) -> dict[str, Any]:
+    """Measure through a session."""
+    from benchmarks.workloads import perplexity as measured
+
+    with _open(request) as pipeline:
+        return {"perplexity": measured(pipeline.target, request["ids"])}

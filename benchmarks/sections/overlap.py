@@ -1,0 +1,236 @@
+"""Compares overlapped with sequential drafting, on a second device and on shared cores.
+
+Target and draft are grown so that a draft pass costs about a third of the target's. The baseline
+uses all cores for both models in turn: the draft model at its best fixed length, and with prompt
+lookup if the policy decides. The second device is simulated: the shipped draft, which computes
+exactly the same function as its grown form, paced to a third of the target's time without using the
+processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from benchmarks.bundles import GROWN, Suite
+from edgedec.compare.interleaved import Candidate, Comparison, compare
+from edgedec.compare.records import Recorder, Row
+from edgedec.decoding import policy
+from edgedec.decoding.drafting.base import DrafterParts
+from edgedec.decoding.policy import CostCurve
+from edgedec.decoding.sampling import Sampler, SamplingParams
+from edgedec.decoding.tree import TokenTree
+from edgedec.hardware.device import available_cores
+from edgedec.loading.build import OpenOptions
+from edgedec.loading.engine import build_engine
+from edgedec.loading.sources import every_format
+from edgedec.overlap.clock import WallClock
+from edgedec.overlap.engine import LookaheadDrafter
+from edgedec.pipeline import GenerateOptions, Generation, Pipeline, Prompt
+from edgedec.planning.choose import decide
+from edgedec.planning.predict import predict
+from edgedec.profiling import run
+from edgedec.profiling.opened import opened
+from edgedec.profiling.places import Wanted
+from edgedec.profiling.run import ProfileOptions
+from edgedec.records.load import LoadOptions
+from edgedec.records.place import Place
+from edgedec.records.plan import OVERLAPPED, Decision, Plan
+from edgedec.records.profile import Contention, Measured, PassTimes, Profile
+from edgedec.records.workload import Workload
+from edgedec.testing.paced import PacedModel
+
+DRAFT = "draft-150m"
+_LENGTHS = (1, 2, 3, 4)
+_DRAFTERS = (("model",), ("model", "hybrid", "adaptive"))
+_TOKENS = 128
+_SHARE, _MORE = 1 / 3, 0.15
+_PACED = Place("onnx", device="paced")
+_WIDTHS = tuple(range(1, 18))
+# Few passes per measurement, since a draft stops when its tree is full.
+_TURNS, _PASSES = 12, 4
+_PROMPT = "def mean(values):\n    total = 0\n    for value in values:\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAlone:
+    """A pipeline that drafts with the draft model only; without a length its policy decides."""
+
+    pipeline: Pipeline
+    length: int | None
+
+    def generate(self, prompt: Prompt, options: GenerateOptions | None = None) -> Generation:
+        options = options or GenerateOptions()
+        return self.pipeline.generate(
+            prompt, replace(options, draft="model", draft_length=self.length)
+        )
+
+
+def overlap(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Compare overlapped with sequential decoding: paced second device, two shared cores."""
+    return _race(suite, recorder, SamplingParams())
+
+
+def overlap_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Repeat ``overlap`` at temperature 0.8 with a seed, where the text repeats itself less."""
+    return _race(suite, recorder, SamplingParams(temperature=0.8, seed=0))
+
+
+def _race(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Row]:
+    bundle = suite.bundles.bundle("int4", target=GROWN, draft=DRAFT)
+    options = GenerateOptions(_TOKENS, sampling, ignore_eos=True)
+    with ExitStack() as stack:
+
+        def enter(**chosen: Any) -> Pipeline:
+            chosen = {"threads": suite.threads, "draft": "hybrid", "plan": "none", **chosen}
+            return stack.enter_context(Pipeline.open(bundle, OpenOptions(**chosen)))
+
+        plain = enter(draft="none", row_invariant=False)
+        curve = policy.calibrate(plain.engine.target)
+        worlds = {"sequential": enter()}
+        worlds["paced"] = stack.enter_context(_beside(suite, bundle, curve))
+        if available_cores() > 1:
+            worlds["shared"] = enter(**_shared())
+        entrants: dict[str, Candidate[Prompt]] = {"plain": plain}
+        entrants["sequential adaptive auto"] = enter(draft="adaptive")
+        for world, pipeline in worlds.items():
+            entrants[f"{world} hybrid auto"] = pipeline
+            for length in (None, *_LENGTHS):
+                entrants[f"{world} model {length or 'auto'}"] = ModelAlone(pipeline, length)
+        found = compare(entrants, suite.code(), options, recorder)
+        slowed = _slowed(worlds["paced"])
+    rows = found.rows()
+    recorder.add(kind="contention", target_factor=slowed)
+    for world, decision in _picks(bundle, curve, slowed, sampling.temperature):
+        if world in worlds:
+            rows += [_verdict(world, drafters, found, decision) for drafters in _DRAFTERS]
+            recorder.add(kind="decision", world=world, reasons=list(decision.reasons))
+    return recorder.table(rows, "row")
+
+
+def _shared() -> dict[str, Any]:
+    """Return options with which the last core drafts and the others verify."""
+    last = available_cores() - 1
+    return {
+        "schedule": OVERLAPPED,
+        "threads": last,
+        "cores": tuple(range(last)),
+        "draft_load": LoadOptions(threads=1, cores=(last,)),
+    }
+
+
+def _paced_s(curve: CostCurve, rows: int) -> float:
+    return _SHARE * curve.at(1) * (1 + _MORE * (rows - 1))
+
+
+@contextmanager
+def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
+    """Open the target on all cores, and a draft that uses none of them."""
+    small = suite.bundles.bundle("int4", target=GROWN)
+    clock = WallClock()
+    with ExitStack() as stack:
+        pipeline = stack.enter_context(
+            Pipeline.open(bundle, OpenOptions(plan="none", draft="none", threads=suite.threads))
+        )
+        (source,) = every_format(small, None)["draft"]
+        own = stack.enter_context(
+            opened(source.path, Place(source.format, threads=1), 1, row_invariant=False)
+        )
+        draft = PacedModel(own.model, lambda rows, context: _paced_s(curve, rows), clock)
+        vocab_size, target = pipeline.target.info.vocab_size, pipeline.engine.target
+        pipeline.engine = build_engine(
+            Plan(Place(pipeline.pair.target.format), _PACED, "hybrid", None, schedule=OVERLAPPED),
+            target,
+            DrafterParts(vocab_size, draft.open(target.capacity)),
+            clock,
+            policy=policy.MeasuredCost(policy.calibrate(target)),
+        )
+        stack.callback(pipeline.engine.drafter.close)
+        paced_s = _paced_s(curve, 1)
+        pipeline.plan |= {"drafter": "hybrid", "schedule": OVERLAPPED, "paced_s": paced_s}
+        yield pipeline
+
+
+def _slowed(pipeline: Pipeline) -> float:
+    """Return the target's pass time while the paced draft works, relative to that without.
+
+    The simulated device uses no core, but its host thread does, since the draft's logits and next
+    tokens are computed here.
+    """
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(_TURNS):
+        for working, kept in seconds.items():
+            kept.append(_pass_s(pipeline, working=working))
+    return max(1.0, median(seconds[True]) / median(seconds[False]))
+
+
+def _pass_s(pipeline: Pipeline, *, working: bool) -> float:
+    """Return the seconds of a single-row pass, with or without the draft working ahead."""
+    target, drafter = pipeline.engine.target, pipeline.engine.drafter
+    assert isinstance(drafter, LookaheadDrafter)
+    prompt = pipeline.tokenizer.encode(_PROMPT)
+    target.rollback(0)
+    target.prefill(prompt[:-1])
+    if working:
+        drafter.ahead.begin(Sampler(SamplingParams(), pipeline.target.info.vocab_size, prompt))
+    begin = perf_counter()
+    for _ in range(_PASSES):
+        target.forward(TokenTree(prompt[-1]))
+        target.rollback(len(prompt) - 1)
+    seconds = (perf_counter() - begin) / _PASSES
+    drafter.ahead.end()
+    return seconds
+
+
+def _picks(
+    bundle: Path, curve: CostCurve, slowed: float, temperature: float
+) -> Iterator[tuple[str, Decision]]:
+    """Return what the planner decides without and with the second device."""
+    wanted = Wanted(formats=("onnx",))
+    profile = run.profile(bundle, ProfileOptions(wanted=wanted))
+    work = Workload(new_tokens=_TOKENS, temperature=temperature)
+    yield "shared", decide(profile, work, predict=predict)
+    apart = tuple(
+        Contention(target.place.label, _PACED.label, slowed, 1.0) for target in profile.of("target")
+    )
+    with_device = replace(
+        profile,
+        measured=(*profile.measured, _as_measured(profile, curve)),
+        contention=(*profile.contention, *apart),
+    )
+    yield "paced", decide(with_device, work, predict=predict)
+
+
+def _as_measured(profile: Profile, curve: CostCurve) -> Measured:
+    """Return the paced draft as a profile would record it."""
+    like = profile.of("draft")[0]
+    seconds = tuple(_paced_s(curve, rows) for rows in _WIDTHS)
+    still = (0.0,) * len(_WIDTHS)
+    times = tuple(PassTimes(one.context, _WIDTHS, seconds, still) for one in like.times)
+    return replace(like, place=_PACED, times=times, launch_s=0.0, prefill_s=seconds[0] / 16)
+
+
+def _verdict(world: str, drafters: Sequence[str], found: Comparison, decision: Decision) -> Row:
+    """Return best overlapped over best sequential of these drafters, and the planner's choice."""
+
+    def best(kind: str) -> tuple[float, str]:
+        names = (name for name in found.tpot_s if name.split()[0] == kind)
+        of_these = [name for name in names if name.split()[1] in drafters]
+        return max((found.speedup(name), name) for name in of_these)
+
+    sequential, overlapped = max((1.0, "plain"), best("sequential")), best(world)
+    chosen = decision.chosen.plan
+    return {
+        "world": world,
+        "drafters": " or ".join(drafters),
+        "sequential": sequential[1],
+        "overlapped": overlapped[1],
+        "ratio": overlapped[0] / sequential[0],
+        "planner": chosen.label,
+        "planner_overlaps": chosen.schedule == OVERLAPPED,
+    }

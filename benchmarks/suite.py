@@ -1,0 +1,152 @@
+"""Lists the sections of ``make bench``: one function per measured claim, raw records in JSONL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bundles import GROWN, Suite
+from benchmarks.papers.claims import papers
+from benchmarks.sections import commands, fidelity, formats, identity, never_slower, pair
+from benchmarks.sections.busy import busy
+from benchmarks.sections.conversations import conversations
+from benchmarks.sections.draft_context import draft_context
+from benchmarks.sections.engine_cost import engine
+from benchmarks.sections.estimate import estimate
+from benchmarks.sections.exact import exact, lone_rows
+from benchmarks.sections.first_token import first_token
+from benchmarks.sections.fixed_shapes import fixed_shapes
+from benchmarks.sections.grammar import grammar
+from benchmarks.sections.kernels import kernels
+from benchmarks.sections.kv_types import kv_types
+from benchmarks.sections.limits import limits
+from benchmarks.sections.loading import loading
+from benchmarks.sections.memory import memory_held
+from benchmarks.sections.other_texts import other_texts
+from benchmarks.sections.overlap import overlap, overlap_sampled
+from benchmarks.sections.plans import planner
+from benchmarks.sections.prefill import prefill
+from benchmarks.sections.serve import serve
+from benchmarks.sections.streaming import streaming, streaming_gguf
+from benchmarks.sections.streaming_peer import streaming_peer
+from benchmarks.sections.trust import simulation_trust
+from benchmarks.sections.untrusted import untrusted
+from benchmarks.workloads import random_prompts
+from edgedec.compare.drafters import PLAIN, compared
+from edgedec.compare.interleaved import Progress
+from edgedec.compare.records import Recorder, Row, recording
+from edgedec.decoding.sampling import SamplingParams
+from edgedec.pipeline import GenerateOptions, Prompt
+from edgedec.verify.distribution import tested
+
+Section = Callable[[Suite, Recorder], list[Row]]
+
+
+def run(suite: Suite, name: str) -> list[Row]:
+    """Run one section; its rows are for a table, its records are in ``suite.out``."""
+    with recording(suite.out, name) as recorder:
+        return SECTIONS[name](suite, recorder)
+
+
+def shipped(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Measure the shipped pair as it is: every drafter, greedy."""
+    return _speed(suite, recorder, suite.bundles.bundle("int4"), SamplingParams(), _ALL)
+
+
+def grown(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Measure the target grown to half a billion parameters with the shipped draft, greedy."""
+    names = ("auto", "model", "lookup", "recycle", "auto unpadded")
+    return _speed(
+        suite, recorder, suite.bundles.bundle("int4", target=GROWN), SamplingParams(), names
+    )
+
+
+def grown_sampled(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Repeat ``grown`` at temperature 0.8 with a seed."""
+    sampling = SamplingParams(temperature=0.8, seed=0)
+    bundle = suite.bundles.bundle("int4", target=GROWN)
+    return _speed(suite, recorder, bundle, sampling, ("auto", "model", "auto unpadded"))
+
+
+def hopeless(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Measure text no draft can predict: sampled at temperature 1.6 after random tokens."""
+    prompts: list[tuple[str, Prompt]] = [
+        (f"random {i}", tokens) for i, tokens in enumerate(random_prompts(suite.prompts, 4096))
+    ]
+    sampling = SamplingParams(temperature=1.6, seed=0)
+    bundle = suite.bundles.bundle("int4", target=GROWN)
+    return _speed(suite, recorder, bundle, sampling, ("auto", "auto unpadded"), prompts, repeats=3)
+
+
+def distribution(suite: Suite, recorder: Recorder) -> list[Row]:
+    """Test an enumerable model's whole texts by chi-squared, with broken rules to be flagged."""
+    return recorder.table(tested(Progress(None)), "chi_squared")
+
+
+_SECTIONS = (
+    engine,
+    distribution,
+    shipped,
+    grown,
+    grown_sampled,
+    hopeless,
+    *commands.SECTIONS,
+    untrusted,
+    papers,
+    overlap,
+    overlap_sampled,
+    planner,
+    other_texts,
+    simulation_trust,
+    *identity.SECTIONS,
+    *pair.SECTIONS,
+    *never_slower.SECTIONS,
+    exact,
+    lone_rows,
+    busy,
+    *formats.SECTIONS,
+    *fidelity.SECTIONS,
+    estimate,
+    conversations,
+    draft_context,
+    kv_types,
+    memory_held,
+    loading,
+    limits,
+    prefill,
+    first_token,
+    streaming,
+    streaming_gguf,
+    streaming_peer,
+    grammar,
+    serve,
+    fixed_shapes,
+    kernels,
+)
+SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIONS}
+
+_ALL = ("auto", "model", "tree", "lookup", "recycle", "auto padded", "model 3")
+_OPENED: dict[str, dict[str, Any]] = {
+    "auto padded": {"row_invariant": True},
+    "auto unpadded": {"row_invariant": False},
+    "model 3": {"draft": "model", "draft_length": 3},
+}
+
+
+def _speed(
+    suite: Suite,
+    recorder: Recorder,
+    bundle: Path,
+    sampling: SamplingParams,
+    names: Sequence[str],
+    prompts: list[tuple[str, Prompt]] | None = None,
+    repeats: int = 1,
+) -> list[Row]:
+    """Compare each candidate with plain decoding of the same bundle, interleaved."""
+    entrants = {PLAIN: suite.plain()}
+    for name in names:
+        entrants[name] = suite.options(**_OPENED.get(name, {"draft": name}))
+    options = GenerateOptions(128, sampling, ignore_eos=True)
+    found = compared(bundle, entrants, prompts or suite.code(), options, recorder, repeats=repeats)
+    return found.rows()

@@ -1,1 +1,0 @@
-"""Benchmarks: workloads, raw records, reports."""

@@ -1,1 +1,0 @@
-"""Fuzzes every reader of untrusted files with damaged inputs."""

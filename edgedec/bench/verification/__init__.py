@@ -1,1 +1,0 @@
-"""``edgedec verify``: compares speculative with plain decoding, and explains differences."""

@@ -1,0 +1,1 @@
+"""``edgedec verify``: compares speculative with plain text, and explains differences."""

@@ -1,0 +1,94 @@
+"""Compares every drafter, rule and schedule with plain decoding on many prompts.
+
+All prompts times all drafters, rules and schedules would be a hundred texts for each prompt. So
+every prompt is decoded by every drafter with the default rule, one after the other, and once more
+with each other rule and each other schedule, for which the drafters take turns. Greedy and sampled
+texts alternate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from edgedec.compare.interleaved import Progress
+from edgedec.decoding import drafting
+from edgedec.decoding.acceptance import RULES, GumbelCoupling, rule
+from edgedec.loading.build import OpenOptions
+from edgedec.pipeline import Pipeline
+from edgedec.records.plan import OVERLAPPED
+from edgedec.verify.cases import GREEDY
+from edgedec.verify.certificate.job import SAMPLED, Job
+from edgedec.verify.results import Verification, Way
+from edgedec.verify.same_texts import decode, plainly
+from edgedec.verify.ways import (
+    Comparable,
+    alike_for_all,
+    compared,
+    drafters,
+    with_length,
+)
+
+# Separates the rule or schedule from the drafter in a name.
+TURN = ": "
+_BOTH = (GREEDY, SAMPLED)
+_ONLY_GREEDY = (GREEDY,)
+
+
+def compare_chunk(
+    job: Job, options: OpenOptions, places: range, progress: Progress
+) -> Verification:
+    """Decode a chunk's prompts plainly and in every configuration, and compare them."""
+    prompts = [job.prompts[place] for place in places]
+    cases = job.cases(places)
+    progress.expect(len(cases) * len(prompts))
+    with Pipeline.open(job.bundle, plainly(options)) as pipeline:
+        options = alike_for_all(pipeline, options)
+        plain = decode(pipeline, prompts, cases, progress)
+        names = ["auto", *drafters(pipeline, "auto")]
+        with_model = pipeline.pair.draft is not None
+    given = Comparable(job.bundle, options, prompts, cases, plain)
+    return compared(given, list(ways(options, names, places, with_model=with_model)), progress)
+
+
+def ways(
+    options: OpenOptions, names: Sequence[str], places: range, *, with_model: bool
+) -> Iterator[Way]:
+    """Yield the configurations for a chunk's prompts, ``auto`` first, as in ``names``."""
+    for turn, name in enumerate(names):
+        opened = with_length(replace(options, draft=name))
+        yield Way(name, opened, texts=_alternating(places, turn))
+    yield Way("auto, lengths by cost", options, texts=_alternating(places, len(names)))
+    for other in RULES:
+        if other != GumbelCoupling.name and rule(other).lossless:
+            modes = _BOTH if rule(other).coupled else _ONLY_GREEDY
+            by_rule = replace(options, accept=other)
+            yield from _in_turn(f"--accept {other}", by_rule, names, places, modes)
+    able = [name for name in names if _overlaps(name, with_model=with_model)]
+    overlapped = replace(options, schedule=OVERLAPPED)
+    yield from _in_turn(OVERLAPPED, overlapped, able, places, _BOTH)
+
+
+def _alternating(places: range, turn: int) -> frozenset[tuple[str, int]]:
+    """Return each prompt once, greedy or sampled, alternating from turn to turn."""
+    return frozenset((_BOTH[(place + turn) % 2], number) for number, place in enumerate(places))
+
+
+def _in_turn(
+    about: str, options: OpenOptions, names: Sequence[str], places: range, modes: Sequence[str]
+) -> Iterator[Way]:
+    """Yield a configuration for each drafter; together they decode each prompt once."""
+    for turn, name in enumerate(names):
+        texts = frozenset(
+            (modes[place // len(names) % len(modes)], number)
+            for number, place in enumerate(places)
+            if place % len(names) == turn
+        )
+        if texts:
+            opened = with_length(replace(options, draft=name))
+            yield Way(f"{about}{TURN}{name}", opened, texts=texts)
+
+
+def _overlaps(name: str, *, with_model: bool) -> bool:
+    meant = drafting.default(with_model=with_model) if name == "auto" else name
+    return drafting.info(meant).overlaps
