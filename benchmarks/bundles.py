@@ -64,7 +64,7 @@ class Bundles:
         target: str | None = None,
         draft: str | None = None,
         block_size: int | None = None,
-        row_invariant: bool = False,
+        batch_invariant: bool = False,
         kv: str = "fp32",
     ) -> Path:
         """Return an exported pair; ``target`` and ``draft`` are presets to grow to.
@@ -72,7 +72,7 @@ class Bundles:
         With a ``block_size`` int4 is rounded to nearest, as for the figures over block sizes.
         """
         sources = "-".join(digest(self.checkpoint(role)) for role in ("target", "draft"))
-        kind = f"{weights}-{block_size or 'auto'}{'-invariant' if row_invariant else ''}"
+        kind = f"{weights}-{block_size or 'auto'}{'-invariant' if batch_invariant else ''}"
         kind += "" if kv == "fp32" else f"-{kv}"
         return self._exported(
             f"pair-{kind}-{target or 'asis'}-{draft or 'asis'}-{sources}",
@@ -80,7 +80,7 @@ class Bundles:
             draft=self.checkpoint("draft", draft),
             weights=weights,
             block_size=block_size,
-            row_invariant=row_invariant,
+            batch_invariant=batch_invariant,
             kv=kv,
         )
 
@@ -170,7 +170,7 @@ class Suite:
 
     def plain(self) -> OpenOptions:
         """Return the baseline's options: plain decoding without padding, its fastest form."""
-        return self.options(draft="none", row_invariant=False)
+        return self.options(draft="none", batch_invariant=False)
 
     def on_openvino(self, draft: str) -> OpenOptions:
         """Return options with the target on OpenVINO's kernels."""

@@ -128,8 +128,8 @@ SECTIONS: dict[str, Section] = {section.__name__: section for section in _SECTIO
 
 _ALL = ("auto", "model", "tree", "lookup", "recycle", "auto padded", "model 3")
 _OPENED: dict[str, dict[str, Any]] = {
-    "auto padded": {"row_invariant": True},
-    "auto unpadded": {"row_invariant": False},
+    "auto padded": {"batch_invariant": True},
+    "auto unpadded": {"batch_invariant": False},
     "model 3": {"draft": "model", "draft_length": 3},
 }
 

@@ -87,7 +87,7 @@ def _check_meant(options: ExportOptions) -> None:
             options.block_size is not None,
             ("onnx", "onnx-static", "coreml"),
         ),
-        ("--row-invariant", options.row_invariant, ("onnx",)),
+        ("--batch-invariant", options.batch_invariant, ("onnx",)),
         ("--form", options.form is not None, ("coreml",)),
         ("--rows", options.rows is not None, ("coreml",)),
         ("--static-rows", options.static_rows is not None, ("onnx-static",)),

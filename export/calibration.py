@@ -89,7 +89,7 @@ def _self_written(job: ExportJob, folder: Path, progress: Progress) -> Texts:
             raise UnsupportedArchitecture(
                 f"no texts to calibrate on, since {reason}: give one with --calibration-text"
             ) from None
-        model = OnnxModel.load(name, row_invariant=False)
+        model = OnnxModel.load(name, batch_invariant=False)
         try:
             return _written(model, _first(job), job.spec.max_context, progress)
         finally:

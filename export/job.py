@@ -72,7 +72,7 @@ class ExportJob:
             return self.options.block_size
         spec = self.spec
         # Blocks must fit the width of experts, whose kernels were measured with small ones only.
-        if not self.texts or self.options.row_invariant or spec.experts is not None:
+        if not self.texts or self.options.batch_invariant or spec.experts is not None:
             return _PLAIN_BLOCK
         widths = (spec.hidden, spec.ffn, spec.heads * spec.head_dim)
         fits = (

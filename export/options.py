@@ -35,7 +35,7 @@ class ExportOptions:
         block_size: number of weights that share a scale, in an ONNX graph or an int4 CoreML
             program: 16, 32, 64, 128 or 256. None is 128 if int4 is calibrated (64 or 32 if 128 does
             not divide the model's widths); 32 otherwise, for mixtures of experts and with
-            ``row_invariant``.
+            ``batch_invariant``.
         form: form of a CoreML program: ``slice`` or ``blend``; None is ``slice`` for the target,
             which a GPU runs, and ``blend`` for the draft, which is meant for a Neural Engine.
         rows: widths of a CoreML program's passes, ascending from 1.
@@ -43,8 +43,8 @@ class ExportOptions:
         static_context: size of their cache in tokens; None is the context, at most 4096.
         static_activations: ``int8`` or ``int16``: their products multiply integers, in ranges
             measured on the texts of ``calibration``; with int8 weights. None multiplies in fp32.
-        row_invariant: the target's attention can be padded separately, so that by default a seed's
-            text does not depend on the drafts, at less cost; for onnx.
+        batch_invariant: the target's attention can be padded separately, so that by default a
+            seed's text does not depend on the drafts, at less cost; for onnx.
         max_context: context length in tokens; None is the model's own limit.
         parity: compare the result with its source, and fail below the floor.
         parity_text: a file with text to compare on; None takes a short built-in text.
@@ -72,7 +72,7 @@ class ExportOptions:
     static_rows: tuple[int, ...] | None = None
     static_context: int | None = None
     static_activations: str | None = None
-    row_invariant: bool = False
+    batch_invariant: bool = False
     max_context: int | None = None
     parity: bool = True
     parity_text: Path | None = None

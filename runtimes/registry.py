@@ -264,11 +264,11 @@ def load(format: str, path: Path, options: LoadOptions, for_draft: Collection[st
     runtime = adapter(info.name)
     refuse_others(info, options, for_draft)
     model = runtime.load(path, options)
-    if options.row_invariant and not model.capabilities.row_invariant:
+    if options.batch_invariant and not model.capabilities.batch_invariant:
         model.close()
         raise RuntimeUnavailable(
-            f"{path}: the runtime {info.name} has no row invariance: load it without row_invariant"
-            " (--no-row-invariant)"
+            f"{path}: the runtime {info.name} has no batch invariance: load it without"
+            " batch_invariant (--no-batch-invariant)"
         )
     return model
 

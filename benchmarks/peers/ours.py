@@ -67,7 +67,7 @@ def _open(request: Request) -> Any:
         OpenOptions(
             plan="none",
             draft="none" if plain else "auto",
-            row_invariant=False if plain else None,
+            batch_invariant=False if plain else None,
             draft_model=None if plain or Path(opened).is_dir() else Path(draft),
             providers=("OpenVINO",) if request["weights"].endswith(_OPENVINO) else (),
             threads=request["threads"],

@@ -53,8 +53,8 @@ def record_more(
     prompt = dict(prompts)[name]
     sides = {}
     for draft in (PLAIN, SHOWN):
-        row_invariant = False if draft == PLAIN else common.row_invariant
-        opened = replace(common, draft=draft, row_invariant=row_invariant)
+        batch_invariant = False if draft == PLAIN else common.batch_invariant
+        opened = replace(common, draft=draft, batch_invariant=batch_invariant)
         with Pipeline.open(bundle, opened) as pipeline:
             pipeline.generate(prompt, replace(options, max_new_tokens=8))  # warms caches
             sides[draft] = watch(pipeline, prompt, options)
@@ -70,7 +70,7 @@ def _curves(bundle: str | Path, common: OpenOptions) -> Iterator[dict[str, Any]]
             continue
         # Plain decoding at its fastest, whose passes have an unpadded single row.
         opened = replace(common, draft=PLAIN, draft_model=None, draft_load=None)
-        opened = replace(opened, format=source.format, row_invariant=False)
+        opened = replace(opened, format=source.format, batch_invariant=False)
         try:
             with Pipeline.open(bundle, opened) as pipeline:
                 curve = calibrate(pipeline.engine.target, _WIDTHS, _CURVE_S)

@@ -37,14 +37,14 @@ _INSTEAD_OF = ((EXACT_PLAIN, PLAIN), (EXACT, AUTO), (EXACT_FILLED, AUTO), (AUTO,
 
 
 def exact(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Measure the cost of row-invariant passes, and how many texts are identical without them."""
+    """Measure the cost of batch-invariant passes, and how many texts are identical without them."""
     ways = {
         PLAIN: suite.plain(),
-        EXACT_PLAIN: suite.options(draft="none", row_invariant=True),
-        AUTO: suite.options(row_invariant=False),
-        EXACT: suite.options(row_invariant=True),
+        EXACT_PLAIN: suite.options(draft="none", batch_invariant=True),
+        AUTO: suite.options(batch_invariant=False),
+        EXACT: suite.options(batch_invariant=True),
         # If nothing else is worth drafting, the most likely successor fills the padding.
-        EXACT_FILLED: suite.options(draft="adaptive", row_invariant=True),
+        EXACT_FILLED: suite.options(draft="adaptive", batch_invariant=True),
     }
     rows: list[Row] = []
     for pair, bundle in _bundles(suite):
@@ -67,7 +67,7 @@ def lone_rows(suite: Suite, recorder: Recorder) -> list[Row]:
     """Compare a single row's pass: not padded, with padded attention only, and fully padded."""
     bundles = suite.bundles
     bundle = bundles.bundle("int4", target=GROWN)
-    exported_for_it = bundles.bundle("int4", target=GROWN, row_invariant=True)
+    exported_for_it = bundles.bundle("int4", target=GROWN, batch_invariant=True)
     ways = {
         "unpadded": (bundle, False),
         "unpadded, exported for it": (exported_for_it, False),
@@ -77,7 +77,7 @@ def lone_rows(suite: Suite, recorder: Recorder) -> list[Row]:
     with ExitStack() as stack:
         sessions = {}
         for name, (where, invariant) in ways.items():
-            model = OnnxModel.load(where / "target", threads=suite.threads, row_invariant=invariant)
+            model = OnnxModel.load(where / "target", threads=suite.threads, batch_invariant=invariant)
             stack.callback(model.close)
             session = sessions[name] = model.open(max(_CONTEXTS) + 1)
             stack.callback(session.close)
@@ -102,13 +102,13 @@ def _lone(sessions: Mapping[str, Session], tokens: int, recorder: Recorder) -> R
 
 
 def _bundles(suite: Suite) -> list[tuple[str, Path]]:
-    """Return the shipped pair, also exported with ``row_invariant`` (pads attention only), and
+    """Return the shipped pair, also exported with ``batch_invariant`` (pads attention only), and
     grown ones.
     """
     bundles = suite.bundles
     found = [
         ("shipped, blocks of 32", bundles.bundle("int4", block_size=32)),
-        ("shipped, blocks of 32, exported for it", bundles.bundle("int4", row_invariant=True)),
+        ("shipped, blocks of 32, exported for it", bundles.bundle("int4", batch_invariant=True)),
     ]
     for name, target in (("shipped", None), ("86 MB", _MIDDLE), ("grown", GROWN)):
         bundle = bundles.bundle("int4", target=target, block_size=128)

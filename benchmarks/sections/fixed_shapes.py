@@ -129,7 +129,7 @@ def _costs(
             release_free()
             before = resident_bytes()
             options = OpenOptions(format=form, draft="none", plan="none", threads=suite.threads,
-                                  row_invariant=None if form != "onnx" else False)  # fmt: skip
+                                  batch_invariant=None if form != "onnx" else False)  # fmt: skip
             pipeline = stack.enter_context(Pipeline.open(bundle, options))
             models[form] = pipeline.target
             tokens = heldout_tokens(pipeline.tokenizer, _READ + _ROWS[-1])

@@ -119,7 +119,7 @@ class _Contender:
         return OpenOptions(
             plan="none",
             draft=draft, draft_model=self.draft, threads=threads, max_context=1024,
-            row_invariant=False,
+            batch_invariant=False,
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Compares speculative with plain decoding's text, by weights, drafter and row invariance."""
+"""Compares speculative with plain decoding's text, by weights, drafter and batch invariance."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _MATRIX_TEXT = GenerateOptions(48, SamplingParams(temperature=0.8, seed=0), igno
 _SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "4 tokens a round": {"draft_length": 4},
-    "row-invariant": {"row_invariant": True},
-    "row-invariant, 4 tokens a round": {"row_invariant": True, "draft_length": 4},
+    "batch-invariant": {"batch_invariant": True},
+    "batch-invariant, 4 tokens a round": {"batch_invariant": True, "draft_length": 4},
 }
 
 
@@ -31,7 +31,7 @@ def identity_fp32(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def identity_quantised(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Compare texts of int8 and int4 weights, row-invariant and not."""
+    """Compare texts of int8 and int4 weights, batch-invariant and not."""
     return [
         row
         for weights in ("int8", "int4")
@@ -55,13 +55,13 @@ def near_ties(suite: Suite, recorder: Recorder) -> list[Row]:
 
 
 def matrix(suite: Suite, recorder: Recorder) -> list[Row]:
-    """Run `edgedec verify --matrix` on the shipped pair, by default and row-invariant."""
+    """Run `edgedec verify --matrix` on the shipped pair, by default and batch-invariant."""
     prompts = suite.code()[:_MATRIX_PROMPTS]
     rows = []
     for invariant in (None, True):
-        options = OpenOptions(plan="none", row_invariant=invariant)
+        options = OpenOptions(plan="none", batch_invariant=invariant)
         found = verify_matrix("demo", prompts, _MATRIX_TEXT, options=options)
-        rows.append(_recorded(recorder, found, {"row_invariant": invariant}))
+        rows.append(_recorded(recorder, found, {"batch_invariant": invariant}))
     return rows
 
 
@@ -70,10 +70,10 @@ def _identity(suite: Suite, recorder: Recorder, weights: str, *, invariant: bool
     plain: Texts = {}
     for drafter in ("model", "lookup", "recycle", "hybrid") + (() if invariant else ("tree",)):
         options = OpenOptions(
-            draft=drafter, threads=suite.threads, row_invariant=invariant, plan="none"
+            draft=drafter, threads=suite.threads, batch_invariant=invariant, plan="none"
         )
         found = verify(suite.bundles.bundle(weights), suite.code(), options=options, plain=plain)
-        names = {"weights": weights, "row_invariant": invariant, "drafter": drafter}
+        names = {"weights": weights, "batch_invariant": invariant, "drafter": drafter}
         rows.append(_recorded(recorder, found, names))
     return rows
 

@@ -90,7 +90,7 @@ def _race(suite: Suite, recorder: Recorder, sampling: SamplingParams) -> list[Ro
             chosen = {"threads": suite.threads, "draft": "hybrid", "plan": "none", **chosen}
             return stack.enter_context(Pipeline.open(bundle, OpenOptions(**chosen)))
 
-        plain = enter(draft="none", row_invariant=False)
+        plain = enter(draft="none", batch_invariant=False)
         curve = policy.calibrate(plain.engine.target)
         worlds = {"sequential": enter()}
         worlds["paced"] = stack.enter_context(_beside(suite, bundle, curve))
@@ -139,7 +139,7 @@ def _beside(suite: Suite, bundle: Path, curve: CostCurve) -> Iterator[Pipeline]:
         )
         (source,) = every_format(small, None)["draft"]
         own = stack.enter_context(
-            opened(source.path, Place(source.format, threads=1), 1, row_invariant=False)
+            opened(source.path, Place(source.format, threads=1), 1, batch_invariant=False)
         )
         draft = PacedModel(own.model, lambda rows, context: _paced_s(curve, rows), clock)
         vocab_size, target = pipeline.target.info.vocab_size, pipeline.engine.target

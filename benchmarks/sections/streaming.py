@@ -2,7 +2,7 @@
 
 Each run is a process in a control group of its own, whose memory holds the process and a share of
 the packed weights; all files are cold. The baseline is the system's paging of packed, mapped
-weights, as written by ``edgedec prepare``. All runs are row-invariant, so that all texts must be
+weights, as written by ``edgedec prepare``. All runs are batch-invariant, so that all texts must be
 equal.
 """
 
@@ -168,7 +168,7 @@ class Storage:
     """An exported pair whose target is streamed.
 
     Attributes:
-        runs: row-invariant runs of this pair.
+        runs: batch-invariant runs of this pair.
         packed: bytes of the target's packed weights.
         process: bytes that the process needs in addition to the weights.
 
@@ -192,7 +192,7 @@ class Storage:
         blocks = [path for one in kept for path in (one.graph, one.weights)]
         others = [p for p in blocks[0].parent.parent.parent.glob("packed/*/*") if p.is_file()]
         files = [*blocks, *others, *(p for p in source.path.parent.iterdir() if p.is_file())]
-        runs = Runs(suite, recorder, bundle, files, {"row_invariant": True})
+        runs = Runs(suite, recorder, bundle, files, {"batch_invariant": True})
         needed = runs.run("streamed, no limit", None, packed // 2, draft=PLAIN)
         return cls(runs, packed, needed["anonymous_bytes"] - packed // 2 + _PROGRAMS[preset])
 

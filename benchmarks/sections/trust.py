@@ -97,7 +97,7 @@ def _models() -> Iterator[tuple[Model, Model, Any]]:
     with ExitStack() as stack:
         models = [
             stack.enter_context(
-                opened(sources[role][0].path, Place("onnx", threads=1), 1, row_invariant=False)
+                opened(sources[role][0].path, Place("onnx", threads=1), 1, batch_invariant=False)
             ).model
             for role in ("target", "draft")
         ]
@@ -229,7 +229,7 @@ def _apart(profile: Profile) -> Iterator[Plan]:
 
 def _measure(plan: Plan, texts: Sequence[str]) -> float:
     options = GenerateOptions(_TOKENS, ignore_eos=True)
-    opening = placed(OpenOptions(row_invariant=False, plan="none"), plan, _CAPACITY)
+    opening = placed(OpenOptions(batch_invariant=False, plan="none"), plan, _CAPACITY)
     with Pipeline.open("demo", opening) as pipeline:
         pipeline.generate(texts[-1], GenerateOptions(16, ignore_eos=True))  # warms caches
         return 1 / mean(pipeline.generate(text, options).metrics.tpot_s for text in texts)

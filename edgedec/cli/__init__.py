@@ -7,10 +7,13 @@ import anything heavy at the top.
 import click
 
 from edgedec._version import __version__
-from edgedec.cli._group import FolderGroup
+from edgedec.cli._group import FolderGroup, current_name
 
 
-@click.group(cls=FolderGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=FolderGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": current_name},
+)
 @click.version_option(__version__, prog_name="edgedec")
 def main() -> None:
     """Decode with a large language model and a small draft, losslessly.

@@ -138,10 +138,17 @@ _ELSEWHERE = {
     "-o": "--out", "--sys": "--system", "--stop-sequence": "--stop", "-ngl": "--gpu-layers",
     "--n-gpu-layers": "--gpu-layers",
 }  # fmt: skip
+# Former names of options, which are still accepted.
+_RENAMED = {"row-invariant": "batch-invariant", "no-row-invariant": "no-batch-invariant"}
 _ARGUMENTS = {
     "--model": "the model is the first argument", "-m": "the model is the first argument",
     "--prompt": "the prompt is an argument", "-p": "the prompt is an argument",
 }  # fmt: skip
+
+
+def current_name(name: str) -> str:
+    """Return the present name of an option, given without dashes."""
+    return _RENAMED.get(name, name)
 
 
 def _for_command(name: str, known: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _OPEN_FIELDS = ("draft_length", "threads", "max_context", "draft_context", "kv_memory", "accept",
-                "row_invariant", "plan", "memory")  # fmt: skip
+                "batch_invariant", "plan", "memory")  # fmt: skip
 
 
 class _DraftOption(click.Option):
@@ -72,7 +72,7 @@ SETTINGS = [
                  help="Limit on the memory of the process, such as 2GB, or auto for what is free. "
                  "Makes a plan that fits, measuring first if needed; with --plan none the limit "
                  "is enforced without a plan."),
-    click.option("--row-invariant/--no-row-invariant", default=None,
+    click.option("--batch-invariant/--no-batch-invariant", default=None,
                  help="Pad passes so that a seed's text is the same whatever was drafted, "
                  "including near-ties; refused if no padding achieves that. Default: on for ONNX "
                  "with 200 MB of weights or more on the processor, if padding achieves it, for "

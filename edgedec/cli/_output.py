@@ -189,7 +189,7 @@ def _exact(plan: Mapping[str, object]) -> list[str]:
 
     rule = RULES.get(str(plan.get("accept")))
     drafts = plan.get("drafter") != PLAIN
-    exact = plan.get("row_invariant") and rule is not None and rule.seeds_text
+    exact = plan.get("batch_invariant") and rule is not None and rule.seeds_text
     return ["its text exactly that of plain decoding"] if exact and drafts else []
 
 

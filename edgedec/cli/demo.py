@@ -72,7 +72,7 @@ def command(
     """Decode the same text plainly and with a draft, side by side.
 
     Continues functions that the models were not trained on. Green tokens were drafted and accepted.
-    Both sides generate the same text: passes are padded as with --row-invariant, if the runtime
+    Both sides generate the same text: passes are padded as with --batch-invariant, if the runtime
     can. The pair that ships is too fast to watch: its target is slowed down to the pace of a larger
     one, and both sides run at once; any other pair runs at its own speed, one side after the other.
 

@@ -77,7 +77,7 @@ _STATIC = ("static_context", "static_activations")
     type=int,
     help="Weights of an ONNX graph that share a scale: 16, 32, 64, 128 or 256; default: 128 if int4"
     " is calibrated (64 or 32 if 128 does not divide the model's widths), 32 otherwise, for"
-    " mixtures of experts and with --row-invariant.",
+    " mixtures of experts and with --batch-invariant.",
 )
 @click.option(
     "--form",
@@ -110,9 +110,9 @@ _STATIC = ("static_context", "static_activations")
     " are handled separately.",
 )
 @click.option(
-    "--row-invariant",
+    "--batch-invariant",
     is_flag=True,
-    help="Make the ONNX files row-invariant by default, so that the text never depends on drafts.",
+    help="Make the ONNX files batch-invariant by default: the text never depends on drafts.",
 )
 @click.option("--max-context", type=int, metavar="TOKENS", help="Default: the model's own limit.")
 @click.option(

@@ -86,13 +86,13 @@ def command(
 
     Exit code 0: every text equals plain decoding's, or diverges at a near-tie, where two tokens are
     so close that a pass over several tokens rounds to the other one. Near-ties are counted and
-    listed; with --row-invariant, the default of large ONNX targets (but not with --draft tree or
+    listed; with --batch-invariant, the default of large ONNX targets (but not with --draft tree or
     --accept speculative), there are none, and with fp32 weights hardly any. Exit code 1: some text
     differs by more, or nothing was drafted. Texts run past an end of text unless --respect-eos.
 
     \b
     edgedec verify demo
-    edgedec verify demo --matrix --row-invariant
+    edgedec verify demo --matrix --batch-invariant
     edgedec verify ./my-bundle --certificate ./certificate
     edgedec verify ./my-bundle --prompts prompts.jsonl --max-new-tokens 128 --json
     edgedec verify demo --temperature 1 --repetition-penalty 1.1 --stop "def "
@@ -216,7 +216,7 @@ def _verdict(found: Verification) -> str:
         return (
             f"holds up to near-ties: {same} of {texts} texts are plain decoding's; where two "
             f"tokens are nearly tied, {near} took the other one"
-            + ("" if elsewhere else " (--row-invariant avoids that)")
+            + ("" if elsewhere else " (--batch-invariant avoids that)")
         )
     return f"holds: all {texts} texts are plain decoding's"
 

@@ -33,7 +33,7 @@ def entrants(common: OpenOptions, *, has_draft: bool) -> dict[str, OpenOptions]:
 
     Other composites are left out, since ``auto`` is one and their parts run on their own.
     """
-    plain = replace(common, draft="none", row_invariant=False)
+    plain = replace(common, draft="none", batch_invariant=False)
     able = [n for n in drafting.planned() if has_draft or not drafting.info(n).needs_model]
     drafters = [drafting.AUTO, *(name for name in able if not drafting.info(name).parts)]
     return {PLAIN: plain, **{name: replace(common, draft=name) for name in drafters}}

@@ -55,8 +55,8 @@ class SideBySide:
     Args:
         bundle: a bundle's folder, or ``demo``.
         options: options of the speculative side; the plain side differs only in the drafter. Both
-            sides are row-invariant if the options and the drafter allow it and the runtime supports
-            it, so that their tokens are the same even at near-ties.
+            sides are batch-invariant if the options and the drafter allow it and the runtime
+            supports it, so that their tokens are the same even at near-ties.
 
     Raises:
         InputError: no drafter.
@@ -70,10 +70,10 @@ class SideBySide:
                 "--draft none is what a drafter is compared with: choose another drafter"
             )
         self._stack = ExitStack()
-        if options.row_invariant is None and not drafting.info(options.draft).branches:
-            # A runtime without row invariance refuses; any other error occurs again without it.
+        if options.batch_invariant is None and not drafting.info(options.draft).branches:
+            # A runtime without batch invariance refuses; any other error occurs again without it.
             with suppress(InputError, RuntimeUnavailable):
-                self._open(bundle, dataclasses.replace(options, row_invariant=True))
+                self._open(bundle, dataclasses.replace(options, batch_invariant=True))
                 return
         self._open(bundle, options)
 

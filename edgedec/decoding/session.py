@@ -76,7 +76,7 @@ class Capabilities:
             graphs, ascending; a pass is padded to the next one, and more rows than the widest has
             are computed in several passes.
         top_k: most likely ids and logits that a pass returns per row.
-        row_invariant: a row's result does not depend on how many rows its pass had.
+        batch_invariant: a row's result does not depend on how many rows its pass had.
         snapshot: whether sessions can be saved and loaded.
         phases: weights are streamed while a pass runs, and its sessions are
             ``StreamedSession``: they report when they load and when they compute.
@@ -87,7 +87,7 @@ class Capabilities:
     rollback: Rollback = Rollback.ANY
     row_widths: tuple[int, ...] | None = None
     top_k: int = 8
-    row_invariant: bool = False
+    batch_invariant: bool = False
     snapshot: bool = False
     phases: bool = False
 
@@ -98,8 +98,8 @@ class Capabilities:
 
     @property
     def drafted_branches(self) -> int | None:
-        """Most branches a drafted tree may have; row invariance holds for chains only."""
-        return 1 if self.row_invariant else self.branches
+        """Most branches a drafted tree may have; batch invariance holds for chains only."""
+        return 1 if self.batch_invariant else self.branches
 
     def check_branches(self, tree: TokenTree) -> None:
         """Raise StateError for a tree with more branches than a session verifies."""

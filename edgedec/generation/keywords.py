@@ -19,6 +19,7 @@ _ELSEWHERE = {
     "do_sample": "temperature", "repeat_penalty": "repetition_penalty", "stop_strings": "stop",
     "stop_words": "stop", "max_time": "timeout_s", "timeout": "timeout_s", "drafter": "draft",
     "n_ctx": "max_context", "n_threads": "threads", "draft_path": "draft_model",
+    "row_invariant": "batch_invariant",
 }  # fmt: skip
 
 
@@ -53,7 +54,7 @@ class OpenChanges(TypedDict, total=False):
 
     threads: int | None
     batch_threads: int | None
-    row_invariant: bool | None
+    batch_invariant: bool | None
     providers: Sequence[str]
     kv: str | None
     flash_attention: bool | None

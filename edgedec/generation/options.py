@@ -29,7 +29,7 @@ Message = Mapping[str, str]
 class GenerateOptions:
     """Options of one generation.
 
-    With fp32 weights, or opened with ``row_invariant=True``, equal options and an equal seed
+    With fp32 weights, or opened with ``batch_invariant=True``, equal options and an equal seed
     give the same text with every drafter; ``OpenOptions`` says what holds otherwise.
 
     Attributes:

@@ -59,7 +59,7 @@ def assemble(where: str | Path, options: OpenOptions, pair: Pair | None = None) 
     with ExitStack() as stack:
         tokenizer = pair.target.read_tokenizer()
         meter.mark("tokenizer")
-        target = _loaded(pair.target, options.of_target(options.row_invariance(drafter, rule)))
+        target = _loaded(pair.target, options.of_target(options.batch_invariance(drafter, rule)))
         stack.callback(target.close)
         options = _within(options, pair.target, target)
         meter.mark("target")
@@ -103,7 +103,7 @@ def _plan(pair: Pair, drafter: str, options: OpenOptions) -> Plan:
     if pair.draft is not None and drafting.info(drafter).needs_model:
         draft = Place.of(pair.draft.format, options.of_draft())
     return Plan(
-        Place.of(pair.target.format, options.of_target(options.row_invariant)),
+        Place.of(pair.target.format, options.of_target(options.batch_invariant)),
         draft,
         drafter,
         length if isinstance(length, int) else None,
@@ -283,7 +283,8 @@ def _describe(
         "schedule": options.schedule,
         "accept": engine.rule.name,
         "lossless": engine.rule.lossless,
-        "row_invariant": target.capabilities.row_invariant,
+        "batch_invariant": target.capabilities.batch_invariant,
+        "row_invariant": target.capabilities.batch_invariant,  # its former name, for scripts
         "kv": options.kv,
         "threads": target.info.threads,
         "cores": options.cores,

@@ -38,7 +38,7 @@ class OpenOptions:
     """Options for opening a pipeline; those of a model apply to target and draft.
 
     Attributes:
-        threads, row_invariant, providers, device, cores: see ``LoadOptions``.
+        threads, batch_invariant, providers, device, cores: see ``LoadOptions``.
         batch_threads: threads of a pass over many tokens, as in prefill; None is ``threads``.
         kv: data type of keys and values: ``f32``, ``f16``, ``q8_0`` or ``q4_0``.
         flash_attention: on or off.
@@ -87,10 +87,10 @@ class OpenOptions:
             limit.
         runtime_options: options, by name, that an installed package's runtime declares.
 
-    ``row_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
+    ``batch_invariant=True`` makes a seed's text independent of the drafts, even at near-ties, and
     keeps drafters from branching; where no padding of passes achieves that, opening fails. None
     does so, where padding achieves it, for targets in ONNX with 200 MB of weights or more on the
-    CPU, for bundles exported with ``row_invariant``, and where it costs nothing (fp32, OpenVINO's
+    CPU, for bundles exported with ``batch_invariant``, and where it costs nothing (fp32, OpenVINO's
     kernels), but not with the drafter ``tree`` or with a rule that does not give a seed's text (see
     ``AcceptanceRule.seeds_text``); it would make plain rounds of a smaller target noticeably
     slower. Without it, quantised weights round differently in passes of different
@@ -102,7 +102,7 @@ class OpenOptions:
 
     threads: int | None = None
     batch_threads: int | None = None
-    row_invariant: bool | None = None
+    batch_invariant: bool | None = None
     providers: Sequence[str] = ()
     kv: str | None = None
     flash_attention: bool | None = None
@@ -177,24 +177,24 @@ class OpenOptions:
         """Most caches that the target has."""
         return max(self.conversations, self.parallel)
 
-    def row_invariance(self, drafter: str, rule: AcceptanceRule) -> bool | None:
-        """Return the target's load option ``row_invariant`` for this drafter and rule.
+    def batch_invariance(self, drafter: str, rule: AcceptanceRule) -> bool | None:
+        """Return the target's load option ``batch_invariant`` for this drafter and rule.
 
         Unless it is given, it is False for drafters that branch and for rules whose sampled text
         depends on the drafts. It is fixed when the target is opened, before any request is known to
         be greedy, since later requests reuse rows that earlier ones computed.
         """
-        if self.row_invariant is None and (
+        if self.batch_invariant is None and (
             drafting.info(drafter).needs_branches or not rule.seeds_text
         ):
             return False
-        return self.row_invariant
+        return self.batch_invariant
 
-    def of_target(self, row_invariant: bool | None) -> LoadOptions:
+    def of_target(self, batch_invariant: bool | None) -> LoadOptions:
         """Return the target's load options."""
         return LoadOptions(
             threads=self.threads,
-            row_invariant=row_invariant,
+            batch_invariant=batch_invariant,
             providers=self.providers,
             device=self.device,
             cores=self.cores,
@@ -202,10 +202,10 @@ class OpenOptions:
         )
 
     def of_draft(self) -> LoadOptions:
-        """Return the draft's load options; never row-invariant, which only the text needs."""
+        """Return the draft's load options; never batch-invariant, which only the text needs."""
         of_target = [name for name, option in registry.options().items() if option.target_only]
         draft = self.draft_load or self.shared()
-        return draft.changed(row_invariant=False, **dict.fromkeys(of_target))
+        return draft.changed(batch_invariant=False, **dict.fromkeys(of_target))
 
     def shared(self) -> LoadOptions:
         """Return those of the target's load options that apply to the draft as well."""

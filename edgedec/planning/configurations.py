@@ -50,8 +50,8 @@ def planned_configurations(decision: Decision, options: OpenOptions) -> list[Con
     plans = [decision.chosen.plan, *decision.fallbacks]
     if options.draft == PLAIN:
         plans = list(dict.fromkeys(Plan(plan.target) for plan in plans))
-    if options.row_invariant:
-        # Row invariance is guaranteed for chains only, and these drafters draft trees.
+    if options.batch_invariant:
+        # Batch invariance is guaranteed for chains only, and these drafters draft trees.
         plans = [plan for plan in plans if not drafting.info(plan.drafter).branches]
     return [(plan.label, placed(options, plan, decision.max_context)) for plan in plans]
 

@@ -67,7 +67,7 @@ def opener(bundle: str | Path, options: OpenOptions) -> Opener:
         return _without_plan(bundle, options, found)
     configurations = planned_configurations(found, options)
     if not configurations:
-        reason = "--row-invariant takes chains, and the plan drafts trees"
+        reason = "--batch-invariant takes chains, and the plan drafts trees"
         return _without_plan(bundle, options, NoPlan(reason, found))
     return Opener(bundle, configurations, made_on=found.texts)
 

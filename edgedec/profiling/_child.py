@@ -39,7 +39,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
     # Import the runtime's library first: its memory is not the model's.
     registry.adapter(registry.of_format(job.place.format).name)
     before, begin = resident_bytes(), perf_counter()
-    options = job.place.load_options(row_invariant=job.row_invariant)
+    options = job.place.load_options(batch_invariant=job.batch_invariant)
     model = registry.load(job.place.format, Path(job.path), options)
     widths = _widths(job, model)
     most = min(model.info.max_context, job.contexts[-1] + max(widths) + _SLACK)
@@ -66,7 +66,7 @@ def measure(job: MeasurementJob) -> tuple[Measured, parity.Rows]:
         max_context=info.max_context,
         vocab_size=info.vocab_size,
         row_widths=can.row_widths,
-        # Row invariance is guaranteed for chains only.
+        # Batch invariance is guaranteed for chains only.
         branches=can.drafted_branches,
         parity=Parity(1.0, 0.0, usable=True),
         steady=steady,

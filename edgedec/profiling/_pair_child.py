@@ -51,7 +51,7 @@ def measure(pair: Together, clock: Clock) -> Contention:
 
 
 def _opened(job: MeasurementJob) -> AbstractContextManager[Opened]:
-    return opened(Path(job.path), job.place, _CAPACITY, job.row_invariant)
+    return opened(Path(job.path), job.place, _CAPACITY, job.batch_invariant)
 
 
 class _Looper:

@@ -50,8 +50,8 @@ class MeasurementJob:
     budget_s: float
 
     @property
-    def row_invariant(self) -> bool | None:
-        """Row invariance as the loader would set it; None (automatic) for the target only."""
+    def batch_invariant(self) -> bool | None:
+        """Batch invariance as the loader would set it; None (automatic) for the target only."""
         return False if self.role == DRAFT else None
 
 

@@ -66,7 +66,7 @@ class OpenPair:
     def plans(self) -> Iterator[Plan]:
         """Yield one plan of each kind that can be decoded here."""
         target, draft = self.measured
-        invariant = self.model.capabilities.row_invariant
+        invariant = self.model.capabilities.batch_invariant
         yield Plan(target.place)
         for name in drafting.planned():
             info = drafting.info(name)

@@ -22,18 +22,20 @@ class Opened:
 
 
 @contextmanager
-def opened(path: Path, place: Place, capacity: int, row_invariant: bool | None) -> Iterator[Opened]:
+def opened(
+    path: Path, place: Place, capacity: int, batch_invariant: bool | None
+) -> Iterator[Opened]:
     """Load a model at a place and open a session; close both at the end.
 
     Args:
         path: the model's main file.
         place: where to run it.
         capacity: of the session in tokens, limited by the model's own context.
-        row_invariant: see ``LoadOptions``.
+        batch_invariant: see ``LoadOptions``.
 
     """
     with pinned(place.cores):
-        options = place.load_options(row_invariant=row_invariant)
+        options = place.load_options(batch_invariant=batch_invariant)
         model = registry.load(place.format, path, options)
     try:
         session = model.open(min(capacity, model.info.max_context))

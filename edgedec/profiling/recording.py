@@ -164,8 +164,8 @@ def _source(sources: Mapping[str, Sequence[Source]], one: Measured) -> Source:
 def _open(
     sources: Mapping[str, Sequence[Source]], one: Measured, capacity: int
 ) -> AbstractContextManager[Opened]:
-    row_invariant = False if one.role == DRAFT else None
-    return opened(_source(sources, one).path, one.place, capacity, row_invariant)
+    batch_invariant = False if one.role == DRAFT else None
+    return opened(_source(sources, one).path, one.place, capacity, batch_invariant)
 
 
 def _translation(

@@ -19,7 +19,7 @@ class LoadOptions:
 
     Attributes:
         threads: for a pass.
-        row_invariant: make a row's logits independent of how many rows are computed with it; None
+        batch_invariant: make a row's logits independent of how many rows are computed with it; None
             lets the runtime decide.
         providers: execution providers of the runtime, most wanted first.
         device: a device's name as ``edgedec devices`` lists it.
@@ -30,7 +30,7 @@ class LoadOptions:
     """
 
     threads: int | None
-    row_invariant: bool | None
+    batch_invariant: bool | None
     providers: Sequence[str]
     device: str | None
     cores: tuple[int, ...] | None
@@ -39,7 +39,7 @@ class LoadOptions:
     def __init__(
         self,
         threads: int | None = None,
-        row_invariant: bool | None = None,
+        batch_invariant: bool | None = None,
         providers: Sequence[str] = (),
         device: str | None = None,
         cores: tuple[int, ...] | None = None,
@@ -47,13 +47,13 @@ class LoadOptions:
     ) -> None:
         check_threads("threads", threads)
         chosen = {name: value for name, value in own.items() if value is not None}
-        values = (threads, row_invariant, providers, device, cores, chosen)
+        values = (threads, batch_invariant, providers, device, cores, chosen)
         for own_field, value in zip(dataclasses.fields(LoadOptions), values, strict=True):
             object.__setattr__(self, own_field.name, value)
 
     def changed(self, **changes: Any) -> LoadOptions:
         """Return a copy with some options changed."""
-        names = ("threads", "row_invariant", "providers", "device", "cores")
+        names = ("threads", "batch_invariant", "providers", "device", "cores")
         return LoadOptions(**{name: getattr(self, name) for name in names} | self.own | changes)
 
 

@@ -127,7 +127,7 @@ class TraceModel:
             branches=measured.branches,
             row_widths=measured.row_widths,
             top_k=rows.ids.shape[1],
-            row_invariant=True,
+            batch_invariant=True,
         )
         self.info = ModelInfo(
             name=measured.name,

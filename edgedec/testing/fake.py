@@ -50,7 +50,7 @@ class FakeModel:
         self._sharpness = sharpness
         self._like = like
         self.capabilities = Capabilities(
-            top_k=min(8, vocab_size), row_invariant=True, snapshot=True
+            top_k=min(8, vocab_size), batch_invariant=True, snapshot=True
         )
         self.info = ModelInfo("fake", vocab_size, eos_ids, max_context, 1, 0)
         self.name = f"fake-{seed}-{context}-{sharpness}-{vocab_size}"

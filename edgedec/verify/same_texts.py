@@ -85,11 +85,13 @@ def verify(
 def plainly(options: OpenOptions) -> OpenOptions:
     """Return the options of the plain side of a comparison: only the drafter differs.
 
-    A drafter that needs branches opens a bundle without row invariance unless that is requested, so
-    plain decoding does as well.
+    A drafter that needs branches opens a bundle without batch invariance unless that is requested,
+    so plain decoding does as well.
     """
-    trees = options.row_invariant is None and drafting.info(options.draft).needs_branches
-    return replace(options, draft=PLAIN, row_invariant=False if trees else options.row_invariant)
+    trees = options.batch_invariant is None and drafting.info(options.draft).needs_branches
+    return replace(
+        options, draft=PLAIN, batch_invariant=False if trees else options.batch_invariant
+    )
 
 
 def decode(

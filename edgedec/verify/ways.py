@@ -44,9 +44,9 @@ class Comparable:
 def alike_for_all(plain: Pipeline, options: OpenOptions) -> OpenOptions:
     """Return options with which every drafter opens the target as plain decoding did.
 
-    A drafter that needs branches would otherwise open it without row invariance.
+    A drafter that needs branches would otherwise open it without batch invariance.
     """
-    return replace(options, row_invariant=True) if plain.plan["row_invariant"] else options
+    return replace(options, batch_invariant=True) if plain.plan["batch_invariant"] else options
 
 
 def drafters(pipeline: Pipeline, draft: str) -> list[str]:

@@ -95,5 +95,5 @@ def _options(job: ExportJob) -> GraphOptions:
         block_size=job.block_size,
         max_context=job.options.max_context,
         # The text depends on the target only.
-        own_rows=job.options.row_invariant and job.role == "target",
+        own_rows=job.options.batch_invariant and job.role == "target",
     )

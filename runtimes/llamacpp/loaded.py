@@ -39,7 +39,7 @@ class LoadedWeights:
             branches=head_rows(vocab_size) if facts.rollback is Rollback.ANY else 1,
             rollback=facts.rollback,
             top_k=min(_TOP_K, vocab_size),
-            row_invariant=settings.paired,
+            batch_invariant=settings.paired,
             snapshot=True,
         )
         self.info = ModelInfo(

@@ -36,8 +36,8 @@ class LlamaModel(LoadedWeights):
         Keys and values are f16 by default. Flash attention is llama.cpp's choice, but off on a
         processor, where only quantised keys and values need it. Sliding-window layers keep all
         tokens, so that every rejected draft can be rolled back. One pass is run, which also brings
-        mapped weights into memory. Rows are independent of each other only with ``row_invariant``,
-        since a pair of tokens can cost twice as much as a single one.
+        mapped weights into memory. Rows are independent of each other only with
+        ``batch_invariant``, since a pair of tokens can cost twice as much as a single one.
 
         Args:
             path: the file, the first part of a split one, or its folder.
@@ -46,7 +46,7 @@ class LlamaModel(LoadedWeights):
         Raises:
             InputError: options that exclude each other.
             BundleError: the file is missing, damaged, or holds no decoder.
-            RuntimeUnavailable: a device or locked memory is not available, or row invariance was
+            RuntimeUnavailable: a device or locked memory is not available, or batch invariance was
                 requested and pairs do not achieve it.
 
         """
@@ -64,7 +64,7 @@ class LlamaModel(LoadedWeights):
         if settings.paired and not holds:
             raise RuntimeUnavailable(
                 f"{file}: its rows depend on how many are computed together, even in pairs: "
-                "load it without row_invariant (--no-row-invariant)"
+                "load it without batch_invariant (--no-batch-invariant)"
             )
         if facts.rollback is Rollback.ANY and opening.on_processor(options):
             settings = dataclasses.replace(settings, fours=in_fours(weights))
@@ -99,7 +99,7 @@ def _settings(options: LoadOptions, weight_bytes: int) -> Settings:
         # is less precise.
         flash_attention = False
     batch_threads = options.own.get("batch_threads", threads)
-    return Settings(kv, flash_attention, threads, batch_threads, bool(options.row_invariant))
+    return Settings(kv, flash_attention, threads, batch_threads, bool(options.batch_invariant))
 
 
 # -- whether a row's logits are independent of the other rows of its pass -----------------------

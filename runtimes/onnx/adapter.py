@@ -18,24 +18,24 @@ __all__ = ["admit", "devices", "load", "measure", "prepare", "problems", "quicke
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:
     """See ``edgedec.runtimes.registry.Adapter``."""
-    threads, providers, invariant = options.threads, options.providers, options.row_invariant
+    threads, providers, invariant = options.threads, options.providers, options.batch_invariant
     if openvino.wanted(options):
         from edgedec.runtimes.onnx.openvino.importing import model_class
 
-        return model_class().compile(path, threads=threads, row_invariant=invariant)
+        return model_class().compile(path, threads=threads, batch_invariant=invariant)
     memory = options.own.get("weight_memory")
     if memory is not None:
         from edgedec.runtimes.onnx.streaming.model import StreamedOnnxModel
 
         return StreamedOnnxModel.stream(
-            path, memory, threads=threads, providers=providers, row_invariant=invariant
+            path, memory, threads=threads, providers=providers, batch_invariant=invariant
         )
     return OnnxModel.load(
         path,
         threads=threads,
         providers=providers,
         device=options.device,
-        row_invariant=invariant,
+        batch_invariant=invariant,
     )
 
 

@@ -59,7 +59,7 @@ class OnnxModel(OrtModel[Graph]):
         super().__init__(file, graph)
         self.padding = padding or NO_PADDING
         self.capabilities = Capabilities(
-            top_k=facts.top_k, row_invariant=padding is not None, snapshot=True
+            top_k=facts.top_k, batch_invariant=padding is not None, snapshot=True
         )
         self.info = ModelInfo(
             name=facts.name,
@@ -80,7 +80,7 @@ class OnnxModel(OrtModel[Graph]):
         threads: int | None = None,
         providers: Sequence[str] = (),
         device: str | None = None,
-        row_invariant: bool | None = None,
+        batch_invariant: bool | None = None,
     ) -> OnnxModel:
         """Load a graph that ``edgedec export`` wrote.
 
@@ -91,7 +91,7 @@ class OnnxModel(OrtModel[Graph]):
             providers: execution providers in order of preference; empty for the CPU's. The CPU
                 runs operators that another one lacks.
             device: a device's name as ``edgedec devices`` lists it.
-            row_invariant: pad passes so that a row's bits do not depend on how many rows are
+            batch_invariant: pad passes so that a row's bits do not depend on how many rows are
                 computed with it, for chains. None does so for weights of ``LARGE_BYTES`` or more
                 on the CPU; of a smaller model, which it would slow down, it pads attention alone,
                 in graphs exported for it, and claims invariance if that or no padding gives it.
@@ -99,7 +99,7 @@ class OnnxModel(OrtModel[Graph]):
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
-            RuntimeUnavailable: a provider did not load or computes incorrectly, or row invariance
+            RuntimeUnavailable: a provider did not load or computes incorrectly, or batch invariance
                 was asked for and no padding achieves it here.
 
         """
@@ -108,7 +108,7 @@ class OnnxModel(OrtModel[Graph]):
             kept = open_kept(file, stored, threads, providers, device)
             return kept or open_inference(file, stored, threads, providers, device)
 
-        return cls._load(path, inference, threads, row_invariant)
+        return cls._load(path, inference, threads, batch_invariant)
 
     @classmethod
     def _load(
@@ -116,7 +116,7 @@ class OnnxModel(OrtModel[Graph]):
         path: Path | str,
         open_graph: Callable[[Path, ModelFile, int], Any],
         threads: int | None,
-        row_invariant: bool | None,
+        batch_invariant: bool | None,
     ) -> OnnxModel:
         """Load a graph by a function of its file, what is stored in it, and threads."""
         file = model_file(path, MODEL_FILE)
@@ -126,7 +126,7 @@ class OnnxModel(OrtModel[Graph]):
         inference = open_graph(file, stored, threads)
         graph = Graph.of(inference, facts, str(file))
         _check_cache(file, graph, inference.get_providers())
-        padding = _padding(file, stored, graph, threads, row_invariant)
+        padding = _padding(file, stored, graph, threads, batch_invariant)
         return cls(file, graph, stored.weight_bytes, padding, threads)
 
     def open(self, capacity: int) -> OnnxSession:
@@ -145,20 +145,20 @@ def _check_cache(file: Path, graph: Graph, providers: Sequence[str]) -> None:
 
 
 def _padding(
-    file: Path, stored: ModelFile, graph: Graph, threads: int, row_invariant: bool | None
+    file: Path, stored: ModelFile, graph: Graph, threads: int, batch_invariant: bool | None
 ) -> Padding | None:
     """Return a padding that makes rows independent, or None if there is none and none is needed."""
-    if row_invariant is False:
+    if batch_invariant is False:
         return None
     providers = graph.inference.get_providers()
     on_processor = set(providers) == {CPU}
     kernels = f"{ort.__version__} {ort.get_build_info()}" if on_processor else None
     # On an accelerator trees, which no padding makes invariant, are worth more.
     large = stored.weight_bytes >= LARGE_BYTES and on_processor
-    paddings = PADDINGS if row_invariant or large else CHEAP_PADDINGS
+    paddings = PADDINGS if batch_invariant or large else CHEAP_PADDINGS
     known = KnownOutcomes(KIND, file, stored, threads, kernels)
     padding = known_padding(known, paddings, lambda: _find_padding(graph, paddings))
-    return require(padding, file) if row_invariant else padding
+    return require(padding, file) if batch_invariant else padding
 
 
 def _find_padding(graph: Graph, paddings: Sequence[Padding]) -> Padding | None:

@@ -147,7 +147,7 @@ def require(padding: Padding | None, file: Path) -> Padding:
     if padding is None:
         raise RuntimeUnavailable(
             f"{file}: no padding makes rows independent of each other on this machine: "
-            "load it without row_invariant (--no-row-invariant)"
+            "load it without batch_invariant (--no-batch-invariant)"
         )
     return padding
 

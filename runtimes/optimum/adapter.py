@@ -21,7 +21,7 @@ def load(path: Path, options: LoadOptions) -> OptimumModel:
         threads=options.threads,
         providers=options.providers,
         device=options.device,
-        row_invariant=options.row_invariant,
+        batch_invariant=options.batch_invariant,
     )
 
 

@@ -57,7 +57,7 @@ class OptimumModel(OrtModel[PastGraph]):
         threads: int | None = None,
         providers: Sequence[str] = (),
         device: str | None = None,
-        row_invariant: bool | None = None,
+        batch_invariant: bool | None = None,
     ) -> OptimumModel:
         """Load a graph written by ``edgedec export`` with optimum.
 
@@ -67,19 +67,19 @@ class OptimumModel(OrtModel[PastGraph]):
                 model of a few megabytes.
             providers: execution providers, most wanted first; none is the CPU's.
             device: a device's name as ``edgedec devices`` lists it.
-            row_invariant: True is refused, since rows that only pad a pass would be copied
+            batch_invariant: True is refused, since rows that only pad a pass would be copied
                 back and forth with the cache.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
-            RuntimeUnavailable: a provider did not load, or row invariance was asked for.
+            RuntimeUnavailable: a provider did not load, or batch invariance was asked for.
 
         """
         file = model_file(path, MODEL_FILE)
-        if row_invariant:
+        if batch_invariant:
             raise RuntimeUnavailable(
-                f"{file}: the format optimum has no row invariance: load it without"
-                " row_invariant (--no-row-invariant), or export the model to onnx"
+                f"{file}: the format optimum has no batch invariance: load it without"
+                " batch_invariant (--no-batch-invariant), or export the model to onnx"
             )
         stored = read_model_file(file)
         facts = PastGraphFacts.parse(stored.metadata, str(file))

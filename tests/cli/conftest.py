@@ -49,11 +49,11 @@ def plain_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def exact_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Target and draft, int4, exported row-invariant."""
+    """Target and draft, int4, exported batch-invariant."""
     folder = tmp_path_factory.mktemp("exact")
     target = checkpoint(folder / "target", noise=0, template=False)
     draft = checkpoint(folder / "draft", noise=0.01, template=False)
-    options = ExportOptions(target, folder / "bundle", draft, row_invariant=True, parity=False)
+    options = ExportOptions(target, folder / "bundle", draft, batch_invariant=True, parity=False)
     return export_bundle(options).path
 
 

@@ -286,7 +286,7 @@ def test_a_target_alone_is_compared_with_the_drafters_it_can_run(
     run, plain_bundle, prompts, tmp_path
 ) -> None:
     out = tmp_path / "out"
-    size = ["--max-new-tokens", 16, "--threads", 1, "--row-invariant", "--device", "cpu"]
+    size = ["--max-new-tokens", 16, "--threads", 1, "--batch-invariant", "--device", "cpu"]
     result = run(
         "verify", plain_bundle, "--prompts", prompts, "--certificate", out, *size, "--json"
     )

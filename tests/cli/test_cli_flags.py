@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,15 @@ def test_a_refused_option_is_named_as_it_was_typed(run: Call, one_line: Call) ->
     for way in ways:
         shown = one_line(run("generate", "demo", "x", "--plan", "none", *way))
         assert f"({way[0]}) is not a choice of the runtime onnx" in shown, way
+
+
+@pytest.mark.parametrize("flag", ["--row-invariant", "--no-row-invariant"])
+def test_a_former_name_is_accepted_and_not_shown(run: Call, flag: str) -> None:
+    asked = [flag, "--draft", "none", "--plan", "none", "-n", 2, "--json"]
+    plan = json.loads(run("generate", "demo", "x", *asked).stdout)["plan"]
+    assert plan["batch_invariant"] is plan["row_invariant"] is (flag == "--row-invariant")
+    assert flag not in run("generate", "--help").stdout
+    assert run("generate", "demo", "x", f"--unlike{flag[2:]}").exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -198,9 +198,9 @@ def test_demo_of_a_file(run: Run, files: dict[str, Path], monkeypatch: pytest.Mo
     asked = []
 
     def without(path: Path, options: Any) -> Any:
-        asked.append(options.row_invariant)
-        if options.row_invariant:
-            raise RuntimeUnavailable("no row invariance")
+        asked.append(options.batch_invariant)
+        if options.batch_invariant:
+            raise RuntimeUnavailable("no batch invariance")
         return load(path, options)
 
     monkeypatch.setattr(llamacpp, "load", without)
@@ -209,7 +209,7 @@ def test_demo_of_a_file(run: Run, files: dict[str, Path], monkeypatch: pytest.Mo
     assert result.exit_code == 0, result.output
     assert asked[0] is True
     assert json.loads(result.stdout)[0]["identical"] is True
-    assert run(*ask, "--row-invariant").exit_code == 2
+    assert run(*ask, "--batch-invariant").exit_code == 2
 
 
 @pytest.mark.parametrize("drafter", ["tree", "recycle", "adaptive"])

@@ -16,7 +16,7 @@ from edgedec.memory.guard import MemoryGuard
 PROMPT = "def f(x):\n    return x\n" * 12
 ASK = (
     "generate", "demo", "--plan", "none", "--memory", "8GB", "--json", "--max-new-tokens", 48,
-    "--row-invariant", PROMPT,
+    "--batch-invariant", PROMPT,
 )  # fmt: skip
 Ask = Callable[..., "CompletedProcess[bytes]"]
 

@@ -96,9 +96,9 @@ def test_the_line_of_figures_says_how_much_faster_it_was() -> None:
 
 def test_the_line_of_figures_says_where_the_text_is_plain_decodings() -> None:
     exact = ", its text exactly that of plain decoding"
-    sure = {"row_invariant": True, "accept": "coupling"}
+    sure = {"batch_invariant": True, "accept": "coupling"}
     assert exact in summary(told(gained(), **sure), sampled=False)
-    for other in ({"row_invariant": False}, {"accept": "speculative"}, {"drafter": "none"}):
+    for other in ({"batch_invariant": False}, {"accept": "speculative"}, {"drafter": "none"}):
         assert exact not in summary(told(gained(), **{**sure, **other}), sampled=False)
 
 

@@ -20,7 +20,7 @@ def prompts(tmp_path: Path) -> Path:
 
 def test_the_promise_holds(run, bundle, prompts) -> None:
     ask = ["verify", bundle, "--prompts", prompts, *SHORT, "--draft", "model"]
-    result = run(*ask, "--draft-length", 3, "--row-invariant")
+    result = run(*ask, "--draft-length", 3, "--batch-invariant")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["holds"] is True
@@ -28,7 +28,7 @@ def test_the_promise_holds(run, bundle, prompts) -> None:
     assert found["tokens"] == 8 * 24
     assert 0 < found["accepted_tokens"] <= found["drafted_tokens"]
     assert found["plan"]["drafter"] == "model"
-    assert found["plan"]["row_invariant"] is True
+    assert found["plan"]["batch_invariant"] is True
 
 
 def test_a_lossy_rule_does_not_hold(run, bundle, prompts) -> None:

@@ -416,14 +416,14 @@ def test_int4_holds_up_to_near_ties(plain_bundle) -> None:
     assert not {row.way for row in found.rows} & {"model", "tree"}
 
 
-def test_a_row_invariant_bundle_is_compared_so_in_every_way(
+def test_a_batch_invariant_bundle_is_compared_so_in_every_way(
     exact_bundle, monkeypatch: Patch
 ) -> None:
     real, exact = Pipeline.open, []
 
     def opened(*args: Any, **changes: Any) -> Pipeline:
         pipeline = real(*args, **changes)
-        exact.append(pipeline.plan["row_invariant"])
+        exact.append(pipeline.plan["batch_invariant"])
         return pipeline
 
     monkeypatch.setattr(Pipeline, "open", opened)
@@ -437,10 +437,10 @@ def test_a_row_invariant_bundle_is_compared_so_in_every_way(
 
 
 def test_a_drafter_that_branches_is_held_against_passes_without_padding() -> None:
-    assert plainly(OpenOptions(draft="tree")).row_invariant is False
-    assert plainly(OpenOptions(draft="lookup")).row_invariant is None
-    assert plainly(OpenOptions(draft="recycle")).row_invariant is None
-    assert plainly(OpenOptions(draft="tree", row_invariant=True)).row_invariant is True
+    assert plainly(OpenOptions(draft="tree")).batch_invariant is False
+    assert plainly(OpenOptions(draft="lookup")).batch_invariant is None
+    assert plainly(OpenOptions(draft="recycle")).batch_invariant is None
+    assert plainly(OpenOptions(draft="tree", batch_invariant=True)).batch_invariant is True
 
 
 def test_the_command(run, bundle) -> None:

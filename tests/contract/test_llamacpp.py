@@ -98,17 +98,17 @@ class TestRowInvariant(SessionContract):
     def model(self, load: Load, kind: str, request: pytest.FixtureRequest) -> LlamaModel:
         if request.function.__name__ in BRANCHING:
             self.tolerance = KINDS[kind][-1]
-        model = load(kind, row_invariant=True)
-        assert model.capabilities.row_invariant
+        model = load(kind, batch_invariant=True)
+        assert model.capabilities.batch_invariant
         return model
 
 
 def test_the_contract_catches_a_lone_row(load: Load) -> None:
     contract = SessionContract()
     contract.tolerance = 0.0
-    contract.test_a_chain_scores_every_token(load("llama-f32", row_invariant=True))
+    contract.test_a_chain_scores_every_token(load("llama-f32", batch_invariant=True))
     with pytest.raises(AssertionError):
-        contract.test_a_chain_scores_every_token(load("llama-f32", row_invariant=False))
+        contract.test_a_chain_scores_every_token(load("llama-f32", batch_invariant=False))
 
 
 # -- broken twins -------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def written(
     kind, weights = request.param
     folder = tmp_path_factory.mktemp(kind)
     write_tiny_model(folder, weights, **KINDS[kind])
-    return weights, OnnxModel.load(folder, threads=1, row_invariant=False)
+    return weights, OnnxModel.load(folder, threads=1, batch_invariant=False)
 
 
 class TestMixture(SessionContract):

@@ -37,11 +37,11 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
     """Loads a tiny model of some format, written once."""
     written: dict[str, Path] = {}
 
-    def load(weights: str, row_invariant: bool) -> OnnxModel:
+    def load(weights: str, batch_invariant: bool) -> OnnxModel:
         if weights not in written:
             written[weights] = tmp_path_factory.mktemp(weights)
             write_tiny_model(written[weights], weights)
-        return OnnxModel.load(written[weights], threads=1, row_invariant=row_invariant)
+        return OnnxModel.load(written[weights], threads=1, batch_invariant=batch_invariant)
 
     return load
 
@@ -51,7 +51,7 @@ class TestOnnx(SessionContract):
     @pytest.fixture
     def model(self, load: Load, weights: str) -> OnnxModel:
         self.tolerance = TOLERANCE[weights]
-        return load(weights, row_invariant=False)
+        return load(weights, batch_invariant=False)
 
 
 @pytest.mark.parametrize("weights", ["fp32", "int4", "int8"])
@@ -64,7 +64,7 @@ class TestRowInvariant(SessionContract):
     def model(self, load: Load, weights: str, request: pytest.FixtureRequest) -> OnnxModel:
         if request.function.__name__ in BRANCHING:
             self.tolerance = TOLERANCE[weights]
-        return load(weights, row_invariant=True)
+        return load(weights, batch_invariant=True)
 
 
 # -- broken twins -------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ TWINS = [
 @pytest.mark.parametrize("weights", ["fp32", "int4", "int8"])
 @pytest.mark.parametrize(("twin", "test"), TWINS)
 def test_the_contract_catches(load: Load, weights: str, twin: type[OnnxSession], test: str) -> None:
-    model = load(weights, row_invariant=False)
+    model = load(weights, batch_invariant=False)
     contract = SessionContract()
     contract.tolerance = TOLERANCE[weights]
     getattr(contract, test)(model)  # the model itself passes: what fails is the twin
@@ -134,6 +134,6 @@ def test_the_contract_catches(load: Load, weights: str, twin: type[OnnxSession],
 def test_the_contract_catches_passes_that_are_not_padded(load: Load, weights: str) -> None:
     contract = SessionContract()
     contract.tolerance = 0.0
-    contract.test_a_chain_scores_every_token(load(weights, row_invariant=True))
+    contract.test_a_chain_scores_every_token(load(weights, batch_invariant=True))
     with pytest.raises(AssertionError):
-        contract.test_a_chain_scores_every_token(load(weights, row_invariant=False))
+        contract.test_a_chain_scores_every_token(load(weights, batch_invariant=False))

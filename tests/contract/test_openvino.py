@@ -113,9 +113,9 @@ def test_rows_do_not_depend_on_how_a_text_is_cut(
 ) -> None:
     write_tiny_model(tmp_path, weights, max_position_embeddings=1024)
     model = OpenVinoModel.compile(tmp_path, threads=1)
-    if not model.capabilities.row_invariant and "avx512f" not in cpu_fields().get("flags", ""):
+    if not model.capabilities.batch_invariant and "avx512f" not in cpu_fields().get("flags", ""):
         pytest.skip("this processor's products depend on the number of rows")
-    assert model.capabilities.row_invariant
+    assert model.capabilities.batch_invariant
     logits, held = in_parts(model, (24,))
     for widths in WAYS:
         other_logits, other_held = in_parts(model, widths)
@@ -127,10 +127,10 @@ def test_rows_do_not_depend_on_how_a_text_is_cut(
     opening._core.cache_clear()
     try:
         twin = OpenVinoModel.compile(tmp_path, threads=1)
-        assert not twin.capabilities.row_invariant
+        assert not twin.capabilities.batch_invariant
         assert not np.array_equal(in_parts(twin, WAYS[0])[0], in_parts(twin, (24,))[0])
         with pytest.raises(RuntimeUnavailable, match="no padding makes rows independent"):
-            OpenVinoModel.compile(tmp_path, threads=1, row_invariant=True)
+            OpenVinoModel.compile(tmp_path, threads=1, batch_invariant=True)
     finally:
         opening._core.cache_clear()
 
@@ -155,7 +155,7 @@ def test_every_kind_of_decoder_computes_what_it_does_on_onnx_runtime(
     name: str, tmp_path: Path
 ) -> None:
     write_tiny_model(tmp_path, "fp32", **VARIANTS[name])
-    expected = logits(OnnxModel.load(tmp_path, threads=1, row_invariant=False))
+    expected = logits(OnnxModel.load(tmp_path, threads=1, batch_invariant=False))
     np.testing.assert_allclose(
         logits(OpenVinoModel.compile(tmp_path, threads=1)), expected, atol=1e-3
     )
@@ -166,7 +166,7 @@ def test_quantised_weights_are_those_of_onnx_runtime(
     weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tiny_model(tmp_path, weights)
-    expected = logits(OnnxModel.load(tmp_path, threads=1, row_invariant=False))
+    expected = logits(OnnxModel.load(tmp_path, threads=1, batch_invariant=False))
     error = np.abs(logits(OpenVinoModel.compile(tmp_path, threads=1)) - expected).mean()
     moved = {bits: middle - 1 for bits, middle in products._MIDDLES.items()}
     monkeypatch.setattr(products, "_MIDDLES", moved)
@@ -236,7 +236,7 @@ def test_a_text_longer_than_the_first_cache_is_read_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tiny_model(tmp_path, "fp32", max_position_embeddings=1024)
-    whole = OnnxModel.load(tmp_path, threads=1, row_invariant=False)
+    whole = OnnxModel.load(tmp_path, threads=1, batch_invariant=False)
     model = OpenVinoModel.compile(tmp_path, threads=1)
 
     def after(model: OnnxModel) -> FloatArray:
@@ -266,7 +266,7 @@ def test_a_window_counts_positions_and_not_slots(tmp_path: Path) -> None:
         return found[-1].copy()
 
     write_tiny_model(tmp_path, "fp32", **VARIANTS["window"])
-    model = OpenVinoModel.compile(tmp_path, threads=1, row_invariant=False)
+    model = OpenVinoModel.compile(tmp_path, threads=1, batch_invariant=False)
     expected = last(model, 0)
     np.testing.assert_allclose(last(model, 8), expected, atol=1e-4)
     model.session = broken(NumbersSlotsForPositions)

@@ -58,7 +58,7 @@ class TestStreamed(SessionContract):
     @pytest.fixture
     def model(self, load: Load, weights: str) -> OnnxModel:
         self.tolerance = TOLERANCE[weights]
-        return load(weights, row_invariant=False)
+        return load(weights, batch_invariant=False)
 
 
 def logits(model: OnnxModel) -> FloatArray:
@@ -77,8 +77,8 @@ def logits(model: OnnxModel) -> FloatArray:
 
 @pytest.mark.parametrize("weights", ["fp32", "int4", "int8"])
 def test_bits_are_those_of_the_model_in_memory(load: Load, weights: str) -> None:
-    whole = load(weights, None, row_invariant=False)
-    streamed = load(weights, row_invariant=False)
+    whole = load(weights, None, batch_invariant=False)
+    streamed = load(weights, batch_invariant=False)
     assert streamed.graph.inference.streamed_bytes > 0
     np.testing.assert_array_equal(logits(streamed), logits(whole))
 
@@ -87,10 +87,10 @@ def test_bits_are_those_of_the_model_in_memory(load: Load, weights: str) -> None
 def test_every_kind_of_decoder_is_cut(name: str, tmp_path: Path) -> None:
     write_tiny_model(tmp_path, "fp32", **{**VARIANTS[name], **layers(name)})
     file = tmp_path / "model.onnx"
-    whole = OnnxModel.load(tmp_path, threads=1, row_invariant=False)
+    whole = OnnxModel.load(tmp_path, threads=1, batch_invariant=False)
     sizes = block_sizes(file)
     streamed = StreamedOnnxModel.stream(
-        tmp_path, peak_bytes(sizes, sizes), threads=1, row_invariant=False
+        tmp_path, peak_bytes(sizes, sizes), threads=1, batch_invariant=False
     )
     assert 0 < streamed.graph.inference.streamed_bytes <= sum(sizes)
     np.testing.assert_array_equal(logits(streamed), logits(whole))
@@ -99,9 +99,9 @@ def test_every_kind_of_decoder_is_cut(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("weights", ["fp32", "int4"])
 def test_rows_of_their_own_are_cut_too(weights: str, tmp_path: Path) -> None:
     write_tiny_model(tmp_path, weights, own_rows=True, **LARGER)
-    whole = OnnxModel.load(tmp_path, threads=1, row_invariant=True)
+    whole = OnnxModel.load(tmp_path, threads=1, batch_invariant=True)
     memory = int(SHARE * sum(block_sizes(tmp_path / "model.onnx")))
-    streamed = StreamedOnnxModel.stream(tmp_path, memory, threads=1, row_invariant=True)
+    streamed = StreamedOnnxModel.stream(tmp_path, memory, threads=1, batch_invariant=True)
     assert streamed.padding == whole.padding
     np.testing.assert_array_equal(logits(streamed), logits(whole))
 
@@ -112,8 +112,8 @@ def test_rows_of_their_own_are_cut_too(weights: str, tmp_path: Path) -> None:
 def test_a_block_that_is_not_loaded_in_time_is_noticed(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = logits(load("fp32", None, row_invariant=False))
-    streamed = load("fp32", row_invariant=False)
+    expected = logits(load("fp32", None, batch_invariant=False))
+    streamed = load("fp32", batch_invariant=False)
     np.testing.assert_array_equal(logits(streamed), expected)
     monkeypatch.setattr(pager.Stretch, "load", lambda stretch: None)
     assert not np.array_equal(logits(streamed), expected)
@@ -122,8 +122,8 @@ def test_a_block_that_is_not_loaded_in_time_is_noticed(
 def test_a_block_that_is_released_too_early_is_noticed(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = logits(load("fp32", None, row_invariant=False))
-    streamed = load("fp32", row_invariant=False)
+    expected = logits(load("fp32", None, batch_invariant=False))
+    streamed = load("fp32", batch_invariant=False)
     take = pager.Pager.take
 
     def early(self: pager.Pager, block: int, *more: object) -> None:

@@ -95,7 +95,7 @@ class TreeDrafter(ModelDrafter):
         follower: Follower | None = None,
     ) -> None:
         if parts.both_branches == 1:
-            only = "verified here, as with --row-invariant"
+            only = "verified here, as with --batch-invariant"
             if parts.branches != 1:
                 only = "computed by the draft model"
             other = drafting.default(with_model=True)

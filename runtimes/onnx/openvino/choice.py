@@ -37,8 +37,8 @@ _REPEATS = 4
 def quickest(path: Path, options: LoadOptions) -> str | None:
     """Return OpenVINO's device if it computes this target's rounds faster, measured once.
 
-    None for a small model, if OpenVINO cannot run the model or would lose its row invariance, and,
-    until it is measured, if too little memory is free to load it.
+    None for a small model, if OpenVINO cannot run the model or would lose its batch invariance,
+    and, until it is measured, if too little memory is free to load it.
 
     Args:
         path: ``model.onnx``, or its folder.
@@ -81,11 +81,11 @@ def _faster(file: Path, threads: int) -> str:
     except RuntimeUnavailable:
         return _OURS
     # One after the other, so that not both are in memory.
-    invariant, theirs = model.capabilities.row_invariant, _seconds(model)
+    invariant, theirs = model.capabilities.batch_invariant, _seconds(model)
     other = OnnxModel.load(file, threads=threads)
     ours = _seconds(other)
     gains = sum(theirs) * _GAIN < sum(ours) and theirs[0] < _MOST_LOSS * ours[0]
-    loses_exactness = other.capabilities.row_invariant and not invariant
+    loses_exactness = other.capabilities.batch_invariant and not invariant
     return DEVICE if gains and not loses_exactness else _OURS
 
 

@@ -32,7 +32,7 @@ PROBE = Probe(STEP - 6, 24, ((23, 1), (22, 1), (20, 3), (16, 6), (14, 8), (12, 1
 
 
 def padding_of(
-    file: Path, stored: ModelFile, graph: OpenVinoGraph, threads: int, row_invariant: bool | None
+    file: Path, stored: ModelFile, graph: OpenVinoGraph, threads: int, batch_invariant: bool | None
 ) -> Padding | None:
     """Return a padding if rows are independent of each other without any, else None.
 
@@ -40,17 +40,17 @@ def padding_of(
         file, stored: the graph's, and what ``read_model_file`` found in it.
         graph: compiled.
         threads: for one pass.
-        row_invariant: None tests it, True requires it.
+        batch_invariant: None tests it, True requires it.
 
     Raises:
         RuntimeUnavailable: it is required, and rows depend on each other.
 
     """
-    if row_invariant is False:
+    if batch_invariant is False:
         return None
     known = KnownOutcomes(KIND, file, stored, threads, version())
     padding = known_padding(known, (NO_PADDING,), lambda: _search(graph))
-    return require(padding, file) if row_invariant else padding
+    return require(padding, file) if batch_invariant else padding
 
 
 def _search(graph: OpenVinoGraph) -> Padding | None:

@@ -56,20 +56,20 @@ class OpenVinoModel(OnnxModel):
 
     @classmethod
     def compile(
-        cls, path: Path | str, *, threads: int | None = None, row_invariant: bool | None = None
+        cls, path: Path | str, *, threads: int | None = None, batch_invariant: bool | None = None
     ) -> OpenVinoModel:
         """Load a graph that ``edgedec export`` wrote.
 
         Args:
             path: ``model.onnx``, or its folder.
             threads: for one pass; see ``OnnxModel.load``.
-            row_invariant: whether a row's bits may not depend on how many rows are computed
+            batch_invariant: whether a row's bits may not depend on how many rows are computed
                 with it, for chains. It takes no padding here: None claims it where a test finds
                 it, True requires it; with False it is not tested, and trees are verified.
 
         Raises:
             BundleError: the file is missing, damaged, or not one of edgedec's.
-            RuntimeUnavailable: OpenVINO cannot run it, or row invariance was asked for and the
+            RuntimeUnavailable: OpenVINO cannot run it, or batch invariance was asked for and the
                 test does not find it.
 
         """
@@ -78,7 +78,7 @@ class OpenVinoModel(OnnxModel):
         facts = GraphFacts.parse(stored.metadata, str(file))
         threads = threads or default_threads(stored.weight_bytes)
         graph = open_graph(file, stored, facts, threads)
-        padding = padding_of(file, stored, graph, threads, row_invariant)
+        padding = padding_of(file, stored, graph, threads, batch_invariant)
         model = cls(file, graph, stored.weight_bytes, padding, threads)
         model._count_memory()
         model._compile_widths()

@@ -75,7 +75,7 @@ class StreamedOnnxModel(OnnxModel):
         *,
         threads: int | None = None,
         providers: Sequence[str] = (),
-        row_invariant: bool | None = None,
+        batch_invariant: bool | None = None,
     ) -> OnnxModel:
         """Load a graph whose weights are read from the disk in every pass.
 
@@ -84,7 +84,7 @@ class StreamedOnnxModel(OnnxModel):
             weight_memory: most bytes of weights in memory at once.
             threads: see ``OnnxModel.load``.
             providers: the CPU's, or empty.
-            row_invariant: see ``OnnxModel.load``.
+            batch_invariant: see ``OnnxModel.load``.
 
         Raises:
             EdgedecError: see ``open_streamed`` and ``OnnxModel.load``.
@@ -94,4 +94,4 @@ class StreamedOnnxModel(OnnxModel):
         def inference(file: Path, _stored: ModelFile, threads: int) -> Chain:
             return open_streamed(file, threads, weight_memory, providers)
 
-        return cls._load(path, inference, threads, row_invariant)
+        return cls._load(path, inference, threads, batch_invariant)

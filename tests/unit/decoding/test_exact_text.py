@@ -37,7 +37,7 @@ Text = list[tuple[int, float | None]]
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("exact") / "bundle"
     options = ExportOptions(
-        DEMO / "target", out, DEMO / "draft", weights="int4", row_invariant=True, parity=False
+        DEMO / "target", out, DEMO / "draft", weights="int4", batch_invariant=True, parity=False
     )
     export_bundle(options)
     return out
@@ -55,17 +55,17 @@ def text(bundle: Path, draft: str, sampling: str, **opened: Any) -> tuple[Text, 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_the_text_is_plain_decodings_by_default(bundle: Path, sampling: str) -> None:
     plain, plan = text(bundle, "none", sampling)
-    assert plan["row_invariant"] is True
+    assert plan["batch_invariant"] is True
     for drafter in DRAFTERS:
         drafted, plan = text(bundle, drafter, sampling)
-        assert plan["row_invariant"] is True
+        assert plan["batch_invariant"] is True
         assert drafted == plain, drafter
 
 
 def test_trees_are_drafted_where_they_are_asked_for(bundle: Path) -> None:
     _, plan = text(bundle, "tree", "greedy")
     assert plan["drafter"] == "tree"
-    assert plan["row_invariant"] is False
+    assert plan["batch_invariant"] is False
 
 
 def test_its_profile_says_that_it_verifies_chains(bundle: Path) -> None:
@@ -95,7 +95,7 @@ def test_without_padding_it_is_not(
 def test_its_graph_computes_what_the_other_does(weights: str, kv: str, tmp_path: Path) -> None:
     source = tiny_checkpoint(tmp_path / "checkpoint")
     options = ExportOptions(source, tmp_path / "one", weights=weights, kv=kv)
-    own_rows = dataclasses.replace(options, out=tmp_path / "other", row_invariant=True)
+    own_rows = dataclasses.replace(options, out=tmp_path / "other", batch_invariant=True)
     (one,), (other,) = (export_bundle(chosen).models for chosen in (options, own_rows))
     assert one.parity == other.parity
 
@@ -107,10 +107,10 @@ def test_a_large_target_writes_plain_decodings_text_by_default(
     monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what is known is not searched for
     plain, plan = text(DEMO / "bundle", "none", sampling)
-    assert plan["row_invariant"] is True
+    assert plan["batch_invariant"] is True
     for drafter in DRAFTERS:
         drafted, plan = text(DEMO / "bundle", drafter, sampling)
-        assert plan["row_invariant"] is True
+        assert plan["batch_invariant"] is True
         assert drafted == plain, drafter
 
 
@@ -136,14 +136,16 @@ def test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(
 ) -> None:
     for draft in ("none", "model"):
         for asked, expected in ((None, RULES[rule].seeds_text), (True, True), (False, False)):
-            opened = {"accept": rule, "row_invariant": asked}
+            opened = {"accept": rule, "batch_invariant": asked}
             with Pipeline.open("demo", draft=draft, plan="none", **opened) as pipeline:
-                assert pipeline.plan["row_invariant"] is expected
+                assert pipeline.plan["batch_invariant"] is expected
                 assert (pipeline.target.padding is NO_PADDING) is not expected
 
 
 def test_padding_whatever_the_rule_is_noticed(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OpenOptions, "row_invariance", lambda options, *_: options.row_invariant)
+    monkeypatch.setattr(
+        OpenOptions, "batch_invariance", lambda options, *_: options.batch_invariant
+    )
     with pytest.raises(AssertionError):
         test_a_large_targets_passes_are_padded_for_rules_that_keep_a_seeds_text(
             "speculative", large
@@ -170,26 +172,26 @@ def test_a_tree_is_drafted_for_a_large_target_where_it_is_asked_for(
     monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
     _, plan = text(DEMO / "bundle", "tree", "greedy")
     assert plan["drafter"] == "tree"
-    assert plan["row_invariant"] is False
+    assert plan["batch_invariant"] is False
 
 
 def test_it_is_refused_where_no_onnx_is_written(tmp_path: Path) -> None:
     options = ExportOptions(DEMO / "target", tmp_path / "out", formats=("gguf",))
-    with pytest.raises(InputError, match="--row-invariant is for onnx"):
-        export_bundle(dataclasses.replace(options, row_invariant=True))
+    with pytest.raises(InputError, match="--batch-invariant is for onnx"):
+        export_bundle(dataclasses.replace(options, batch_invariant=True))
 
 
 def test_a_bundle_that_was_not_exported_for_it_says_so() -> None:
     with Pipeline.open("demo", draft="none", plan="none") as pipeline:
         found = pipeline.generate("def f(x):", GenerateOptions(2))
-    assert found.plan["row_invariant"] is False
+    assert found.plan["batch_invariant"] is False
 
 
 def test_the_whole_context_of_a_large_target_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_model, "LARGE_BYTES", 0)
     with Pipeline.open("demo", draft="none", plan="none", max_context=8192) as pipeline:
         found = pipeline.generate("def f(x):", GenerateOptions(2))
-    assert found.plan["row_invariant"] is True
+    assert found.plan["batch_invariant"] is True
     assert found.plan["max_context"] == 8191  # a padded pass ends within the rotary tables
     with pytest.raises(MemoryBudgetError, match="expected 1 to 8192"):
         Pipeline.open("demo", draft="none", plan="none", max_context=8193)

@@ -167,7 +167,10 @@ def run(*words: str) -> tuple[int, str]:
             "--kv int8: graphs of fixed shape",
         ),
         (["--static-rows", "1", "--format", "gguf"], "--static-rows is for onnx-static"),
-        (["--static-rows", "1", "--row-invariant"], "--row-invariant is for onnx: leave it out"),
+        (
+            ["--static-rows", "1", "--batch-invariant"],
+            "--batch-invariant is for onnx: leave it out",
+        ),
     ],
 )
 def test_bad_options_are_one_line(tmp_path: Path, words: list[str], message: str) -> None:

@@ -11,7 +11,7 @@ from edgedec.errors import InputError, RuntimeUnavailable
 from edgedec.records.load import LoadOptions
 
 PROMPT = "def fibonacci(n):\n"
-OPEN = OpenOptions(row_invariant=True, threads=1, draft_length=3)
+OPEN = OpenOptions(batch_invariant=True, threads=1, draft_length=3)
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores to keep threads on")
 TEXTS = [
@@ -85,7 +85,7 @@ def test_a_round_runs_on_its_cores(monkeypatch) -> None:
 @pytest.mark.parametrize("draft", ["lookup", "tree", "recycle", "none"])
 def test_what_does_not_think_ahead_is_refused(draft) -> None:
     with pytest.raises(InputError, match="expected model or hybrid"):
-        Pipeline.open("demo", OPEN, draft=draft, schedule="overlapped", row_invariant=False)
+        Pipeline.open("demo", OPEN, draft=draft, schedule="overlapped", batch_invariant=False)
 
 
 def test_an_unknown_schedule_names_those_there_are() -> None:

@@ -23,7 +23,7 @@ from edgedec.testing import PacedModel
 
 DRAFT = Path(__file__).resolve().parents[3] / "models" / "demo" / "draft"
 PROMPTS = ["def fibonacci(n):\n", "class Stack:\n    def push(self, item):\n"]
-OPEN = OpenOptions(row_invariant=True, threads=1, draft_length=3)
+OPEN = OpenOptions(batch_invariant=True, threads=1, draft_length=3)
 SAMPLED = SamplingParams(temperature=0.8, seed=5)
 TEXTS = [GenerateOptions(40), GenerateOptions(40, SAMPLED)]
 
@@ -72,7 +72,7 @@ def beside() -> Iterator[Pipeline]:
         pipeline = stack.enter_context(Pipeline.open("demo", OPEN, draft="none"))
         (source,) = every_format("demo", None)["draft"]
         place = Place(source.format, threads=1)
-        own = stack.enter_context(opened(source.path, place, 1, row_invariant=False))
+        own = stack.enter_context(opened(source.path, place, 1, batch_invariant=False))
         draft = PacedModel(own.model, lambda rows, context: 5e-4, clock)
         target = PacedModel(pipeline.target, lambda rows, context: 2e-3, clock)
         parts = DrafterParts(target.info.vocab_size, draft.open(256))

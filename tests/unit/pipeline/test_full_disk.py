@@ -89,4 +89,4 @@ def test_blocks_are_written_whole_or_not_at_all(disk: Path, folder: Path, leave:
     assert not shelf.exists() or not [*shelf.iterdir()]
     filling.unlink()
     memory = int(0.7 * sum(block_sizes(folder / "model.onnx")))
-    StreamedOnnxModel.stream(folder, memory, threads=1, row_invariant=False).close()
+    StreamedOnnxModel.stream(folder, memory, threads=1, batch_invariant=False).close()

@@ -28,7 +28,7 @@ SIZES = {"hidden_size": 256, "intermediate_size": 1024, "max_position_embeddings
 SAVES = """
 import sys
 from edgedec.pipeline import Pipeline
-with Pipeline.open("demo", draft="none", plan="none", row_invariant=True) as pipeline:
+with Pipeline.open("demo", draft="none", plan="none", batch_invariant=True) as pipeline:
     pipeline.generate(range(5, 400), max_new_tokens=4, temperature=0)
     while True:
         pipeline.save(sys.argv[1])
@@ -44,7 +44,7 @@ def test_while_a_text_is_saved(tmp_path: Path) -> None:
 
     kill_when(child(SAVES, file), writing)
     (left,) = partials(tmp_path)
-    with Pipeline.open("demo", draft="none", plan="none", row_invariant=True) as pipeline:
+    with Pipeline.open("demo", draft="none", plan="none", batch_invariant=True) as pipeline:
         pipeline.restore(file)
         held = list(pipeline.engine.held_tokens)
         assert held
@@ -151,8 +151,8 @@ def test_while_blocks_are_written(
     left = killed(shelf, CUTS, folder, moment)
     age(shelf)
     memory = int(0.7 * sum(block_sizes(folder / "model.onnx")))
-    streamed = StreamedOnnxModel.stream(folder, memory, threads=1, row_invariant=False)
-    resident = OnnxModel.load(folder, threads=1, row_invariant=False)
+    streamed = StreamedOnnxModel.stream(folder, memory, threads=1, batch_invariant=False)
+    resident = OnnxModel.load(folder, threads=1, batch_invariant=False)
     assert np.array_equal(model_logits(streamed), model_logits(resident))
     assert not left.exists()
     assert len([*shelf.iterdir()]) == 1

@@ -344,13 +344,13 @@ def test_a_draft_larger_than_its_target_is_refused(bundle: Path, tmp_path: Path)
         Pipeline.open(swapped)
 
 
-def test_row_invariance_lets_no_drafter_branch(bundle: Path) -> None:
+def test_batch_invariance_lets_no_drafter_branch(bundle: Path) -> None:
     with pytest.raises(InputError, match="'tree' branches"):
-        Pipeline.open(bundle, draft="tree", draft_length=3, row_invariant=True)
+        Pipeline.open(bundle, draft="tree", draft_length=3, batch_invariant=True)
     shapes = {True: set(), False: set()}
     for invariant in shapes:
         with Pipeline.open(
-            bundle, draft="recycle", draft_length=12, row_invariant=invariant
+            bundle, draft="recycle", draft_length=12, batch_invariant=invariant
         ) as pipeline:
             propose = pipeline.engine.drafter.propose
 

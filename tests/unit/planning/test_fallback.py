@@ -19,8 +19,8 @@ from edgedec.records.plan import Plan
 from edgedec.runtimes.onnx.session import OnnxSession
 
 PROMPT = "def fibonacci(n):\n"
-# Row invariance, so that nothing but the failure can change a quantised text.
-OPEN = OpenOptions(row_invariant=True, draft_length=3, threads=1)
+# Batch invariance, so that nothing but the failure can change a quantised text.
+OPEN = OpenOptions(batch_invariant=True, draft_length=3, threads=1)
 OPTIONS = GenerateOptions(max_new_tokens=40, sampling=SamplingParams(temperature=0.7, seed=3))
 
 
@@ -147,14 +147,14 @@ def test_a_plan_puts_models_in_their_places():
         draft_length=8,
         depth=4,
     )
-    options = placed(OpenOptions(row_invariant=False, kv_memory=1 << 20), plan, 256)
+    options = placed(OpenOptions(batch_invariant=False, kv_memory=1 << 20), plan, 256)
     assert (options.threads, options.cores, options.format) == (2, (0, 1), "onnx")
     assert (options.draft, options.draft_length, options.draft_depth) == ("tree", 8, 4)
     assert (options.draft_format, options.context_limit) == ("gguf", 256)
     assert options.draft_load is not None
     assert options.draft_load.device == "Vulkan0"
     assert options.draft_load.threads is None
-    assert (options.row_invariant, options.kv_memory) == (False, 1 << 20)
+    assert (options.batch_invariant, options.kv_memory) == (False, 1 << 20)
 
 
 def test_a_planned_draft_of_another_runtime_decodes_the_same_text(expected):

@@ -81,9 +81,9 @@ def test_the_plan_in_force_is_named_and_so_is_the_reason_for_none(decision, demo
     tree = dataclasses.replace(decision.chosen, plan=Plan(PLACE, PLACE, "tree", 4, 2))
     remembered.remember(dataclasses.replace(decision, chosen=tree, fallbacks=()), demo)
     assert in_force()[0] == "tree 4 on onnx cpu x1 + onnx cpu x1"
-    named, why = in_force(row_invariant=True)
+    named, why = in_force(batch_invariant=True)
     assert named is None
-    assert "--row-invariant" in str(why)
+    assert "--batch-invariant" in str(why)
 
 
 def test_plain_decoding_is_planned_too(decision, demo) -> None:
@@ -169,8 +169,8 @@ def test_nothing_is_remembered_where_nothing_can_be_kept(decision, demo, tmp_pat
 @pytest.mark.parametrize(
     ("plan", "changes"),
     [
-        (CHOSEN, {"row_invariant": True}),
-        (Plan(PLACE, PLACE, "tree", 4, 2), {"row_invariant": True}),
+        (CHOSEN, {"batch_invariant": True}),
+        (Plan(PLACE, PLACE, "tree", 4, 2), {"batch_invariant": True}),
         (CHOSEN, {"kv_memory": 2_000_000}),
         (Plan(PLACE, PLACE, "model", 2, schedule="overlapped"), {"accept": "speculative"}),
         (CHOSEN, {"max_context": 200}),

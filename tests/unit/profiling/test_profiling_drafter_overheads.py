@@ -74,7 +74,7 @@ def texts() -> list[Any]:
 def test_every_kind_of_round_is_found_with_what_its_passes_do_not_explain(stage, texts):
     found = drafter_overheads(stage, texts)
     names = ("lookup", "recycle", "model", "tree", "hybrid", "adaptive")
-    # The fake model is row-invariant: nobody branches.
+    # The fake model is batch-invariant: nobody branches.
     kinds = {"none", *(f"{n}{how}" for n in names for how in ("", " auto"))}
     assert set(found) <= kinds
     assert {"none", "lookup", "model auto", "hybrid"} <= set(found)

@@ -46,7 +46,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     loaded: list[str] = []
 
     @contextmanager
-    def opened(path: str, place: Place, capacity: int, row_invariant: object):
+    def opened(path: str, place: Place, capacity: int, batch_invariant: object):
         loaded.append(path)
         yield SimpleNamespace(model=models[path], session=models[path].open(capacity))
 

@@ -94,12 +94,12 @@ def test_places_are_apart_when_they_share_neither_cores_nor_a_device(one, other,
 
 def test_a_place_says_how_to_load_a_model_there():
     place = Place("onnx", threads=1, cores=(1,), provider="CPUExecutionProvider")
-    options = place.load_options(row_invariant=True)
+    options = place.load_options(batch_invariant=True)
     assert options.threads == 1
     assert options.cores == (1,)
     assert options.providers == ("CPUExecutionProvider",)
     assert options.device is None
-    assert options.row_invariant
+    assert options.batch_invariant
     assert GPU.load_options().device == "Vulkan0"
     assert GPU.load_options().threads is None
 

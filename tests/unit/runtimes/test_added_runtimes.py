@@ -180,16 +180,16 @@ def test_a_package_that_cannot_be_added_says_why(install: Install, code: str, wo
         assert pipeline.generate("def", max_new_tokens=1).token_ids
 
 
-def test_row_invariance_that_it_does_not_give_is_refused(install: Install, bundle: Path) -> None:
-    lacks = "target.capabilities = Capabilities(row_invariant=False)"
+def test_batch_invariance_that_it_does_not_give_is_refused(install: Install, bundle: Path) -> None:
+    lacks = "target.capabilities = Capabilities(batch_invariant=False)"
     adapter = ADAPTER.replace('if facts["role"]', f'{lacks}\n        if facts["role"]')
     imported = "\n    from edgedec.decoding.session import Capabilities\n    from edgedec.testing"
     adapter = adapter.replace("\n    from edgedec.testing", imported)
     files = {"tiny_runtime/__init__.py": INFO, "tiny_runtime/adapter.py": adapter}
     install("tiny-runtime", files, edgedec_runtimes={"tiny": "tiny_runtime:INFO"})
     Pipeline.open(bundle, draft="none", plan="none").close()
-    with pytest.raises(RuntimeUnavailable, match="the runtime tiny has no row invariance"):
-        Pipeline.open(bundle, draft="none", plan="none", row_invariant=True)
+    with pytest.raises(RuntimeUnavailable, match="the runtime tiny has no batch invariance"):
+        Pipeline.open(bundle, draft="none", plan="none", batch_invariant=True)
 
 
 def test_one_whose_library_is_missing_harms_no_other(install: Install) -> None:

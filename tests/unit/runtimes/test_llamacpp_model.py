@@ -239,12 +239,12 @@ def test_the_processor_is_a_device() -> None:
 
 
 def test_rows_that_depend_on_each_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert LlamaModel.load(file, LoadOptions(row_invariant=True)).capabilities.row_invariant
-    assert not LlamaModel.load(file, LoadOptions()).capabilities.row_invariant
+    assert LlamaModel.load(file, LoadOptions(batch_invariant=True)).capabilities.batch_invariant
+    assert not LlamaModel.load(file, LoadOptions()).capabilities.batch_invariant
     # As they are where pairs are not enough.
     monkeypatch.setattr(Context, "run", lone_run)
-    with pytest.raises(RuntimeUnavailable, match="without row_invariant"):
-        LlamaModel.load(file, LoadOptions(row_invariant=True))
+    with pytest.raises(RuntimeUnavailable, match="without batch_invariant"):
+        LlamaModel.load(file, LoadOptions(batch_invariant=True))
     LlamaModel.load(file, LoadOptions())
 
 

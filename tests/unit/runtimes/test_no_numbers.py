@@ -49,7 +49,7 @@ def write_graph(folder: Path, name: str, rows: slice, value: float, **changes: A
 
 def onnx_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> Model:
     write_graph(folder, "model.norm.weight", ALL, value)
-    return OnnxModel.load(folder, row_invariant=False)
+    return OnnxModel.load(folder, batch_invariant=False)
 
 
 def optimum_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> Model:
@@ -74,7 +74,7 @@ def streamed_model(folder: Path, monkeypatch: pytest.MonkeyPatch, value: float) 
     larger = {"num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 512}
     write_graph(folder, "model.norm.weight", ALL, value, **larger)
     memory = int(0.6 * sum(block_sizes(folder / "model.onnx")))
-    return StreamedOnnxModel.stream(folder, memory, threads=1, row_invariant=False)
+    return StreamedOnnxModel.stream(folder, memory, threads=1, batch_invariant=False)
 
 
 def llama_model(
@@ -181,7 +181,7 @@ def test_those_of_a_draft_are_named_too(
 
 def onnx_head(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
     write_graph(folder, "lm_head.weight", ONE, np.nan, tie_word_embeddings=False)
-    return OnnxModel.load(folder, row_invariant=False)
+    return OnnxModel.load(folder, batch_invariant=False)
 
 
 def llama_head(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Model:

@@ -48,7 +48,7 @@ def test_that_none_holds_is_known_too(
 ) -> None:
     monkeypatch.setattr(onnx_model, "CHEAP_PADDINGS", onnx_model.PADDINGS[:1])
     for _ in range(2):
-        assert not OnnxModel.load(folder, threads=1).capabilities.row_invariant
+        assert not OnnxModel.load(folder, threads=1).capabilities.batch_invariant
     assert len(searches) == 1
 
 
@@ -78,7 +78,7 @@ def test_other_threads_kernels_and_questions(
     OnnxModel.load(folder, threads=1)
     OnnxModel.load(folder, threads=2)
     assert len(searches) == 2
-    OnnxModel.load(folder, threads=1, row_invariant=True)
+    OnnxModel.load(folder, threads=1, batch_invariant=True)
     assert len(searches) == 3
     monkeypatch.setattr(known, "cpu_fields", lambda: {"flags": "fpu"})
     OnnxModel.load(folder, threads=1)

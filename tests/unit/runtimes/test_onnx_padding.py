@@ -170,8 +170,8 @@ def random_cuts(rng: np.random.Generator, total: int, widest: int) -> list[int]:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("widest", [6, 40])
 def test_however_the_text_is_cut(folder: Path, widest: int, threads: int) -> None:
-    model = OnnxModel.load(folder, row_invariant=True, threads=threads)
-    assert model.capabilities.row_invariant
+    model = OnnxModel.load(folder, batch_invariant=True, threads=threads)
+    assert model.capabilities.batch_invariant
     rng = np.random.default_rng(widest)
     for _ in range(6):
         text = [int(t) for t in rng.integers(0, model.info.vocab_size, 90)]
@@ -183,8 +183,8 @@ def test_however_the_text_is_cut(folder: Path, widest: int, threads: int) -> Non
 
 def test_without_padding_rows_differ(folder: Path) -> None:
     # The control of the test above: were it blind, this would fail.
-    model = OnnxModel.load(folder, row_invariant=False)
-    assert not model.capabilities.row_invariant
+    model = OnnxModel.load(folder, batch_invariant=False)
+    assert not model.capabilities.batch_invariant
     rng = np.random.default_rng(0)
     text = [int(t) for t in rng.integers(0, model.info.vocab_size, 90)]
     plain, _ = decode(model, text, [1] * 83)
@@ -193,7 +193,7 @@ def test_without_padding_rows_differ(folder: Path) -> None:
 
 
 def test_the_last_token_of_the_context(folder: Path) -> None:
-    model = OnnxModel.load(folder, row_invariant=True)
+    model = OnnxModel.load(folder, batch_invariant=True)
     session = model.open(model.info.max_context)
     session.prefill([1] * (model.info.max_context - 3))
     session.forward(TokenTree.chain([2, 3]))
@@ -205,9 +205,9 @@ def test_the_last_token_of_the_context(folder: Path) -> None:
 
 def test_where_no_padding_is_enough(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_model, "find_padding", lambda *_: None)
-    assert not OnnxModel.load(folder).capabilities.row_invariant
-    with pytest.raises(RuntimeUnavailable, match="row_invariant"):
-        OnnxModel.load(folder, row_invariant=True)
+    assert not OnnxModel.load(folder).capabilities.batch_invariant
+    with pytest.raises(RuntimeUnavailable, match="batch_invariant"):
+        OnnxModel.load(folder, batch_invariant=True)
 
 
 def test_a_padding_that_costs_is_used_when_asked_for(
@@ -218,17 +218,17 @@ def test_a_padding_that_costs_is_used_when_asked_for(
 
     monkeypatch.setattr(onnx_model, "find_padding", found)
     assert OnnxModel.load(folder).padding == NO_PADDING
-    assert OnnxModel.load(folder, row_invariant=True).padding == FOUR
+    assert OnnxModel.load(folder, batch_invariant=True).padding == FOUR
 
 
 def test_nothing_is_padded_unless_asked_for(folder: Path) -> None:
     model = OnnxModel.load(folder)
     exported_for_it = model.graph.own_rows and model.padding.attention_only
-    assert model.capabilities.row_invariant == exported_for_it
+    assert model.capabilities.batch_invariant == exported_for_it
     assert model.padding.rows(1) == 1 + exported_for_it
     assert model.padding.pad([5]) == [5]
-    asked = OnnxModel.load(folder, row_invariant=True)
-    assert asked.capabilities.row_invariant
+    asked = OnnxModel.load(folder, batch_invariant=True)
+    assert asked.capabilities.batch_invariant
     assert asked.padding.rows(1) == 2
 
 
@@ -236,17 +236,17 @@ def test_nothing_is_padded_unless_asked_for(folder: Path) -> None:
 def test_attention_alone_is_padded_where_it_can_be(kind: str, tmp_path: Path) -> None:
     for own in (True, False):
         folder = written(tmp_path / str(own), "int4", kind, own_rows=own)
-        assert OnnxModel.load(folder, row_invariant=True).padding.attention_only == own
+        assert OnnxModel.load(folder, batch_invariant=True).padding.attention_only == own
         # Exported for it, it is the default.
-        assert OnnxModel.load(folder).capabilities.row_invariant == own
-        assert OnnxModel.load(folder, row_invariant=False).padding == NO_PADDING
+        assert OnnxModel.load(folder).capabilities.batch_invariant == own
+        assert OnnxModel.load(folder, batch_invariant=False).padding == NO_PADDING
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_attention_with_rows_of_its_own_computes_the_same(kind: str, tmp_path: Path) -> None:
     text = list(range(3, 60))
     found = [
-        decode(OnnxModel.load(folder, threads=1, row_invariant=False), text, [1, 4, 3, 17, 25])
+        decode(OnnxModel.load(folder, threads=1, batch_invariant=False), text, [1, 4, 3, 17, 25])
         for folder in (
             written(tmp_path / str(own), "int4", kind, own_rows=own) for own in (True, False)
         )

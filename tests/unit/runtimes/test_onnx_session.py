@@ -29,7 +29,7 @@ MB = 1 << 20
 def model(tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
     folder = tmp_path_factory.mktemp("long")
     write_tiny_model(folder, max_position_embeddings=4096)
-    return OnnxModel.load(folder, row_invariant=False)
+    return OnnxModel.load(folder, batch_invariant=False)
 
 
 def text(model: OnnxModel, count: int, seed: int = 0) -> list[int]:

@@ -53,7 +53,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def load(folder: Path, share: float = 0.6) -> OnnxModel:
     memory = int(share * sum(block_sizes(folder / "model.onnx")))
-    return StreamedOnnxModel.stream(folder, memory, threads=1, row_invariant=False)
+    return StreamedOnnxModel.stream(folder, memory, threads=1, batch_invariant=False)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_weights_changed_in_place_are_not_those_that_were_cut(
         file.write(bytes(2048))
     os.utime(data, ns=(before.st_atime_ns, before.st_mtime_ns))
     found = load(copy)
-    honest = OnnxModel.load(copy, threads=1, row_invariant=False)
+    honest = OnnxModel.load(copy, threads=1, batch_invariant=False)
     assert np.array_equal(step(found.open(64)), step(honest.open(64)))
     assert len(list(cache.iterdir())) == 2
     found.close()

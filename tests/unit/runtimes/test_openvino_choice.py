@@ -97,7 +97,7 @@ def test_exact_text_is_not_given_up_for_it(
     monkeypatch.setattr(invariance, "find_padding", lambda *_: None)
     times([1, 1, 1], [2, 2, 2])
     write_tiny_model(folder, "int4", own_rows=True)
-    assert OnnxModel.load(folder, threads=1).capabilities.row_invariant
+    assert OnnxModel.load(folder, threads=1).capabilities.batch_invariant
     assert quickest(folder) is None
 
 

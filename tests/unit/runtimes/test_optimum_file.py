@@ -176,8 +176,8 @@ def test_the_two_styles_know_each_other_apart(folder: Path, tmp_path: Path) -> N
 
 
 def test_what_it_cannot_do_is_refused(written: Path) -> None:
-    with pytest.raises(RuntimeUnavailable, match="row_invariant"):
-        OptimumModel.load(written, row_invariant=True)
+    with pytest.raises(RuntimeUnavailable, match="batch_invariant"):
+        OptimumModel.load(written, batch_invariant=True)
     with pytest.raises(RuntimeUnavailable, match="NoSuchProvider"):
         OptimumModel.load(written, providers=["NoSuchProvider"])
     with pytest.raises(InputError, match="kv"):

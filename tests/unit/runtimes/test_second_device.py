@@ -153,7 +153,7 @@ def test_a_provider_that_loses_the_cache_is_refused(plugin: Device, tmp_path: Pa
 
     write_tiny_model(tmp_path)
     adapter = registry.adapter("onnx")
-    options = LoadOptions(threads=1, device=plugin.name, row_invariant=False)
+    options = LoadOptions(threads=1, device=plugin.name, batch_invariant=False)
     try:
         model = adapter.load(tmp_path, options)
     except RuntimeUnavailable as error:
