@@ -96,7 +96,9 @@ class PackageWriter:
             },
             "rootModelIdentifier": root,
         }
-        self._files[MANIFEST].write_text(json.dumps(manifest, indent=4) + "\n", "utf-8")
+        # As coremltools writes it again whenever it opens a package: the same bytes, the same hash.
+        text = json.dumps(manifest, indent=4, sort_keys=True) + "\n"
+        self._files[MANIFEST].write_text(text, "utf-8", newline="\n")
 
 
 def _item(name: str, description: str) -> dict[str, str]:

@@ -60,6 +60,12 @@ def test_the_same_program_gives_the_same_bytes(tmp_path: Path, package: Path) ->
         assert one.read_bytes() == two.read_bytes()
 
 
+def test_the_manifest_is_as_coremltools_writes_it_again(package: Path) -> None:
+    """Its loader writes the manifest of each package that it opens, with sorted keys."""
+    text = (package / MANIFEST).read_text("utf-8")
+    assert text == json.dumps(json.loads(text), indent=4, sort_keys=True) + "\n"
+
+
 def test_every_type_of_number_is_stored(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     dtypes = {Kind.INT8: np.int8, Kind.UINT8: np.uint8, Kind.INT16: np.int16,

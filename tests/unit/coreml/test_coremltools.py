@@ -8,7 +8,7 @@ import pytest
 import tiny_program
 from coreml_loader import check_with_coremltools
 
-from edgedec.coreml import Package
+from edgedec.coreml import Package, package_files
 from edgedec.coreml.package import MODEL
 from edgedec.coreml.types import Kind, Stored, TensorType
 from edgedec.coreml.writer import PackageWriter
@@ -55,6 +55,15 @@ def test_its_protobuf_reads_the_same_message(folder: Path) -> None:
         assert [state.name for state in each.state] == ["kept"]
     unknown = [field for field, _ in model.ListFields() if not field.name]
     assert not unknown
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_reading_the_package_changes_no_byte(folder: Path) -> None:
+    from coremltools.models.utils import load_spec
+
+    before = [file.read_bytes() for file in package_files(folder)]
+    load_spec(str(folder))
+    assert [file.read_bytes() for file in package_files(folder)] == before
 
 
 @pytest.mark.filterwarnings("ignore")
