@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 
 from edgedec._support.model_path import utf8
-from edgedec.bundle.manifest import MANIFEST
+from edgedec.bundle.manifest import GIT_FILE, GIT_RULE, MANIFEST
 from edgedec.errors import CheckpointError, InputError, UnsupportedArchitecture
 from edgedec.export import calibration, describing, formats, links, sample
 from edgedec.export import tokenizer as tok
@@ -57,6 +57,7 @@ def write_bundle(options: ExportOptions, progress: Progress) -> ExportReport:
         manifest = describing.manifest(options, sources, described)
         manifest["files"] = describing.files(folder, progress)
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
+        (folder / GIT_FILE).write_bytes(GIT_RULE)
     size = sum(fact["bytes"] for fact in manifest["files"].values())
     return ExportReport(options.out, size, reports, perf_counter() - start)
 

@@ -24,6 +24,9 @@ SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
 MAX_UNLISTED = 100
+# Keeps git from changing line endings. Not in the manifest, since a copy may lack hidden files.
+GIT_FILE, GIT_RULE = ".gitattributes", b"* -text\n"
+_MAX_TEXT_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +143,14 @@ def _opened(root: Path, name: str, fact: FileFact) -> Iterator[BinaryIO]:
         with open_inside(root, parts) as stream:
             size = os.fstat(stream.fileno()).st_size
             if size != fact.size_bytes:
+                remedy = "export or copy the bundle again"
+                if size <= _MAX_TEXT_BYTES and _has_other_line_ends(stream.read(), fact):
+                    remedy = (
+                        "its line endings were changed, as git does with core.autocrlf; clone the"
+                        " bundle again with `git clone -c core.autocrlf=false`"
+                    )
                 raise BundleError(
-                    f"{file} has {size} bytes, the manifest says {fact.size_bytes}:"
-                    " export or copy the bundle again"
+                    f"{file} has {size} bytes, the manifest says {fact.size_bytes}: {remedy}"
                 )
             yield stream
     except FileNotFoundError:
@@ -154,6 +162,15 @@ def _opened(root: Path, name: str, fact: FileFact) -> Iterator[BinaryIO]:
                 " there"
             ) from None
         raise BundleError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _has_other_line_ends(data: bytes, fact: FileFact) -> bool:
+    """Return whether these are the stated bytes but for the endings of all lines."""
+    unix = data.replace(b"\r\n", b"\n")
+    return any(
+        hashlib.sha256(text).hexdigest() == fact.sha256
+        for text in (unix, unix.replace(b"\n", b"\r\n"))
+    )
 
 
 def _altered(root: Path, name: str) -> BundleError:
@@ -178,15 +195,25 @@ def unlisted(root: Path, files: Collection[str]) -> tuple[str, ...]:
     At most ``MAX_UNLISTED``; of a folder only its files are listed. Nothing reads these files.
     """
     found: list[str] = []
+    known = {MANIFEST, GIT_FILE} if _has_git_rule(root) else {MANIFEST}
     for folder, folders, names in os.walk(root):
         links = [name for name in folders if Path(folder, name).is_symlink()]
         for name in sorted([*names, *links]):
             path = Path(folder, name).relative_to(root).as_posix()
-            if path != MANIFEST and path not in files:
+            if path not in known and path not in files:
                 found.append(path)
                 if len(found) == MAX_UNLISTED:
                     return tuple(found)
     return tuple(found)
+
+
+def _has_git_rule(root: Path) -> bool:
+    """Return whether a bundle has the ``.gitattributes`` that exports write, and not another."""
+    try:
+        with open_inside(root, [GIT_FILE]) as stream:
+            return stream.read(len(GIT_RULE) + 1) == GIT_RULE
+    except OSError:
+        return False
 
 
 def listed(root: Path, where: Fields, name: str, files: Mapping[str, FileFact]) -> Path:
