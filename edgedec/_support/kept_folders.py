@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedec._support import stated_folder, user_folders
+from edgedec._support import amounts, stated_folder, user_folders
 from edgedec._support.atomic import PARTIAL, STALE_S, sync
 from edgedec._support.stated_folder import STATED, Unusable
 
@@ -217,19 +217,14 @@ def _measure(path: Path) -> tuple[int, float]:
 
 
 def _check_room(folder: Path, expected_bytes: int, required: bool) -> None:
+    needed = amounts.size(expected_bytes)
     if expected_bytes > MAX_BYTES and not required:
-        raise NoRoom(
-            errno.ENOSPC,
-            f"{expected_bytes / 1e9:.1f} GB, more than the {MAX_BYTES / 1e9:.1f} GB that are kept",
-        )
+        most = amounts.size(MAX_BYTES)
+        raise NoRoom(errno.ENOSPC, f"{needed}, more than the {most} that are kept")
     free = shutil.disk_usage(folder).free
     if expected_bytes > (free if required else free // 2):
-        part = "" if required else "half of "
-        raise NoRoom(
-            errno.ENOSPC,
-            f"{expected_bytes / 1e9:.1f} GB, more than {part}the {free / 1e9:.1f} GB that are free"
-            " on the disk",
-        )
+        room = f"{'' if required else 'half of '}the {amounts.size(free)} that are free"
+        raise NoRoom(errno.ENOSPC, f"{needed}, more than {room} on the disk")
 
 
 def _bound(new: Path) -> None:

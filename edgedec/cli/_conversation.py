@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,11 +44,11 @@ class Conversation:
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Restore an untrusted ``state``, or raise InputError; keeps a system message set here."""
-        system, turns = state.get("system"), state.get("turns")
-        if not ((system is None or _is_text(system)) and _all_turns(turns)):
+        system, said = state.get("system"), state.get("turns")
+        if not ((system is None or _is_text(system)) and _all_turns(said)):
             raise InputError("it contains no conversation: expected one that `edgedec chat` wrote")
         self._system = system if self._system is None else self._system
-        self._turns = [(_message("user", a), _message("assistant", b)) for a, b in turns]
+        self._turns = [(_message("user", a), _message("assistant", b)) for a, b in said]
 
     def __len__(self) -> int:
         """Return the number of answered turns."""
@@ -84,6 +85,11 @@ class Conversation:
         self.waiting = None
 
 
+def turns(count: int) -> str:
+    """Return a number of turns in words."""
+    return "1 turn" if count == 1 else f"{count} turns"
+
+
 def _message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
@@ -110,6 +116,7 @@ class SessionFile:
 
     def __init__(self, path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
         self._path, self._pipeline, self._conversation = path, pipeline, conversation
+        self._saved: int | None = None  # turns in the file
 
     def is_at(self, path: Path) -> bool:
         """Return whether a path refers to this file."""
@@ -119,6 +126,7 @@ class SessionFile:
         """Restore the conversation from the file, if it exists."""
         if self._path.exists():
             load(self._path, self._pipeline, self._conversation)
+            self._saved = len(self._conversation)
 
     def write(self) -> None:
         """Write the conversation; InputError if that fails, which leaves the file unchanged."""
@@ -127,10 +135,27 @@ class SessionFile:
         except SessionError as error:
             raise InputError(f"{self._path}: not written: {error}") from None
         except OSError as error:
+            left = "nothing of this conversation"
+            if self._saved is not None:
+                left = f"only the {turns(self._saved)} saved before"
             raise InputError(
-                f"{self._path}: {error.strerror}: the conversation up to the last answer is kept"
-                " there, this answer is not"
+                f"{self._path}: {error.strerror}: not saved yet: the file has {left}; the next"
+                " answer or /save tries again"
             ) from None
+        self._saved = len(self._conversation)
+
+
+def _followed(path: Path) -> Path:
+    """Return the file that a link leads to, which is then locked and written in the link's place.
+
+    Raises:
+        InputError: the link leads back to itself.
+
+    """
+    real = Path(os.path.realpath(path))
+    if real.is_symlink():
+        raise InputError(f"{path}: a link that leads back to itself: name a file")
+    return real if path.is_symlink() else path
 
 
 def load(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
@@ -147,6 +172,7 @@ def load(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
 
 def save(path: Path, pipeline: Pipeline, conversation: Conversation) -> None:
     """Write a conversation to a new file or over an earlier conversation; else InputError."""
+    path = _followed(path)
     try:
         if path.exists() and not snapshot.begins(path):
             raise InputError(f"{path} is not a conversation, so it is not replaced: name another")
@@ -166,6 +192,7 @@ def opened(
     if path is None:
         yield None
         return
+    path = _followed(path)
     with alone(path, BUSY):
         found = SessionFile(path, pipeline, conversation)
         found.restore()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedec.cli import _conversation
-from edgedec.cli._conversation import Conversation, SessionFile
+from edgedec.cli._conversation import Conversation, SessionFile, turns
 from edgedec.cli._terminal import note
 from edgedec.decoding.drafting import PLAIN
 from edgedec.errors import InputError
@@ -81,9 +81,9 @@ class Talk:
 
     def greet(self) -> None:
         """Report what a restored conversation contains."""
-        if turns := len(self._conversation):
+        if count := len(self._conversation):
             held = len(self._pipeline.engine.held_tokens)
-            note(f"continuing after {_turns(turns)}; {held} tokens are cached")
+            note(f"continuing after {turns(count)}; {held} tokens are cached")
 
     def take(self, line: str) -> None:
         """Handle a line; report any error in it, and go on with the conversation."""
@@ -178,7 +178,7 @@ class Talk:
         except InputError as error:
             note(str(error))
         else:
-            note(f"kept {_turns(len(self._conversation))} in {name}")
+            note(f"kept {turns(len(self._conversation))} in {name}")
 
     def _load(self, name: str) -> None:
         if not name:
@@ -201,7 +201,7 @@ class Talk:
             note(f"/drop {rest}: expected a number of turns, 1 or more")
             return
         dropped = talk.drop(int(rest[:9] or 1))
-        note(f"left out {_turns(dropped)}, {len(talk)} kept")
+        note(f"left out {turns(dropped)}, {len(talk)} kept")
         if talk.waiting is not None:
             self._answer()
 
@@ -239,7 +239,3 @@ class Talk:
             if self._coloured
             else "no colours from here on"
         )
-
-
-def _turns(count: int) -> str:
-    return "1 turn" if count == 1 else f"{count} turns"

@@ -20,6 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
+
 from edgedec.errors import SnapshotError
 
 VERSION = 1
@@ -102,6 +105,24 @@ def read(file: BinaryIO, *, runtime: str, model: str, most: int) -> tuple[int, b
     if digest.hexdigest() != header.get("sha256"):
         raise _damaged()
     return length, payload
+
+
+def numbers(
+    payload: bytearray, dtype: npt.DTypeLike, count: int = -1, offset: int = 0
+) -> npt.NDArray[Any]:
+    """Return ``count`` numbers of a payload, or all, as a view of its bytes from ``offset`` on.
+
+    Raises:
+        SnapshotError: one is NaN or infinite; the model would be blamed for its logits.
+
+    """
+    found = np.frombuffer(payload, dtype, count, offset)
+    blocks = (found[at : at + _BLOCK] for at in range(0, len(found), _BLOCK))
+    if not all(np.isfinite(block).all() for block in blocks):
+        raise SnapshotError(
+            "the saved state contains NaN or infinity: start again, or use another file"
+        )
+    return found
 
 
 def _header(file: BinaryIO) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from edgedec._support import installation
+from edgedec._support import amounts, installation
 from edgedec._support.fields import one_line
 from edgedec._support.files import open_regular
 from edgedec.errors import BundleError, InputError, RuntimeUnavailable
@@ -131,7 +131,7 @@ def _check_room(library: Library, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise InputError(
-            f"{size / 1e9:.1f} GB do not fit into the {free / 1e9:.1f} GB that are free in"
+            f"{amounts.size(size)} do not fit into the {amounts.size(free)} that are free in"
             f" {library.folder}: make room (`edgedec rm --unused`), or set EDGEDEC_LIBRARY"
         )
 

@@ -229,7 +229,7 @@ class FixedSession(SnapshotSession):
     def _restore(self, payload: bytearray, length: int, rest: BinaryIO) -> int:
         if len(payload) != self._state_bytes(length):
             raise SnapshotError("the saved state is damaged: its length is not that of its bytes")
-        rows = np.frombuffer(payload, self._state_dtype()).reshape(self._state_shape(length))
+        rows = snapshot.numbers(payload, self._state_dtype()).reshape(self._state_shape(length))
         cache = np.zeros(self._facts.cache, self._state_dtype())
         cache[:, :, :length] = rows
         self._executor.write(self._cache, cache)

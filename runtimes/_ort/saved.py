@@ -13,6 +13,7 @@ import numpy.typing as npt
 from edgedec._support.files import open_regular, sampled
 from edgedec._support.vetted import Vetted
 from edgedec.bundle.onnx_file import ModelFile, read_model_file
+from edgedec.decoding import snapshot
 from edgedec.errors import SnapshotError
 
 Rows = npt.NDArray[Any]
@@ -77,7 +78,7 @@ def rows_from(payload: bytearray, groups: Sequence[Rows], length: int) -> list[R
     """Return the rows from ``rows_of`` for caches like ``groups``, as views of the payload.
 
     Raises:
-        SnapshotError: the payload does not have ``length`` tokens.
+        SnapshotError: the payload does not have ``length`` tokens, or one is not finite.
 
     """
     shapes = [(*rows.shape[:2], length, rows.shape[3]) for rows in groups]
@@ -86,7 +87,7 @@ def rows_from(payload: bytearray, groups: Sequence[Rows], length: int) -> list[R
         raise SnapshotError("the saved state is damaged: its length is not that of its bytes")
     found, at = [], 0
     for rows, shape, size in zip(groups, shapes, sizes, strict=True):
-        found.append(np.frombuffer(payload, rows.dtype, size // rows.dtype.itemsize, at))
-        found[-1] = found[-1].reshape(shape)
+        values = snapshot.numbers(payload, rows.dtype, size // rows.dtype.itemsize, at)
+        found.append(values.reshape(shape))
         at += size
     return found

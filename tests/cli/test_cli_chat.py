@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from edgedec.pipeline import GenerateOptions, Pipeline
 LONG = "x" * 400
 NO_END = SamplingParams(logit_bias={0: -100_000.0})
 Chat = Callable[..., Any]
+UNSAVED = "one.chat: No space left on device: not saved yet: the file has "
 
 
 @pytest.fixture
@@ -260,5 +262,66 @@ class TestSessionFile:
             result = talk("Two", "Three")
         assert result.exit_code == 0, result.output
         assert answers(result) == 2
-        assert "No space left on device: the conversation up to the last answer" in result.stderr
+        assert result.stderr.count(f"{UNSAVED}only the 1 turn saved before; the next ans") == 2
         assert (tmp_path / "one.chat").read_bytes() == kept
+
+    def test_a_disk_that_was_full_from_the_start(
+        self, talk: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing is saved, until there is room again, for all turns."""
+        answered: list[int] = []
+        fsync = os.fsync
+
+        def full(file: int) -> None:
+            answered.append(file)
+            if len(answered) < 3:
+                raise OSError(28, "No space left on device")
+            fsync(file)
+
+        monkeypatch.setattr("os.fsync", full)
+        result = talk("One", "Two", "Three")
+        assert result.stderr.count(f"{UNSAVED}nothing of this conversation; the next ans") == 2
+        assert "continuing after 3 turns; " in talk("Four").stderr
+
+    @pytest.mark.parametrize("exists", [True, False])
+    def test_a_link_is_followed(self, talk: Chat, tmp_path: Path, exists: bool) -> None:
+        (tmp_path / "folder").mkdir()
+        real, link = tmp_path / "folder" / "one.chat", tmp_path / "link.chat"
+        if exists:
+            assert talk("One", file="folder/one.chat").exit_code == 0
+        link.symlink_to(real)
+        for lines in (["Two"], [f"/load {real}", f"/save {link}"]):
+            result = talk(*lines, file="link.chat" if lines[0] == "Two" else "other.chat")
+            assert result.exit_code == 0, result.output
+            assert link.is_symlink()
+        assert f"continuing after {1 + exists} turn" in talk("Three", file="link.chat").stderr
+        assert f"continuing after {2 + exists} turns" in talk(file="folder/one.chat").stderr
+
+    def test_a_link_and_its_file_have_one_lock(self, talk: Chat, tmp_path: Path) -> None:
+        from filelock import FileLock
+
+        (tmp_path / "link.chat").symlink_to(tmp_path / "one.chat")
+        with FileLock(tmp_path / "one.chat.lock"):
+            result = talk("One", file="link.chat")
+        assert result.exit_code == 2
+        assert "another edgedec process has this conversation open" in result.stderr
+
+    def test_a_link_to_itself(self, talk: Chat, tmp_path: Path) -> None:
+        (tmp_path / "one.chat").symlink_to(tmp_path / "one.chat")
+        result = talk("One")
+        assert result.exit_code == 2
+        (line,) = result.stderr.strip().splitlines()
+        assert line.endswith("one.chat: a link that leads back to itself: name a file")
+        assert (tmp_path / "one.chat").is_symlink()
+
+    def test_a_file_with_nan_among_its_keys_is_named(
+        self, talk: Chat, tmp_path: Path, bundle: Path
+    ) -> None:
+        with Pipeline.open(bundle, draft="none") as pipeline:
+            pipeline.generate("One", max_new_tokens=4)
+            pipeline.engine.target._held()[0][-1, -1, 0, -1] = float("nan")  # type: ignore[attr-defined]
+            pipeline.save(tmp_path / "one.chat", Conversation().state)
+        result = talk("One")
+        assert result.exit_code == 2
+        (line,) = result.stderr.strip().splitlines()
+        assert f"{tmp_path / 'one.chat'}: the saved state contains NaN or infinity" in line

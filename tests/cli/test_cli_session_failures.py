@@ -92,11 +92,22 @@ def test_a_full_disk(start: Start, bundle: Path, disk: Path) -> None:
     filling = fill(disk, 0)
     full = talk(start, bundle, file, "Two", "Three")
     assert full.returncode == 0, full.stderr
-    assert full.stderr.count("No space left on device: the conversation up to the last answer") == 2
+    assert full.stderr.count("not saved yet: the file has only the 1 turn saved before; the") == 2
     assert file.read_bytes() == kept
     filling.unlink()
     after = talk(start, bundle, file, "Two")
     assert "continuing after 1 turn; " in after.stderr
+
+
+def test_a_disk_that_was_full_from_the_start(start: Start, bundle: Path, disk: Path) -> None:
+    file = disk / "one.chat"
+    filling = fill(disk, 0)
+    full = talk(start, bundle, file, "One", "Two")
+    assert full.returncode == 0, full.stderr
+    assert full.stderr.count("not saved yet: the file has nothing of this conversation; the") == 2
+    assert not file.exists()
+    filling.unlink()
+    assert talk(start, bundle, file, "One").returncode == 0
 
 
 # The weights shrink after the check before a pass, or once the first answer is saved.

@@ -162,7 +162,8 @@ def test_what_is_larger_than_all_is_refused(
 ) -> None:
     write(shelf, "a")
     monkeypatch.setattr(kept_folders, "MAX_BYTES", 100)
-    with pytest.raises(NoRoom, match="that are kept"), shelf.writing("b", "what", 101):
+    words = r"0\.2 MB, more than the 0\.1 MB that are kept"
+    with pytest.raises(NoRoom, match=words), shelf.writing("b", "what", 100_001):
         pytest.fail("there is no room")
     assert [path.name for path in cache.iterdir()] == ["a"]
 

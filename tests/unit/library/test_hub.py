@@ -200,7 +200,7 @@ def test_more_than_fits_is_refused_before_it_is_fetched(
     pull: Pull, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
-    assert "do not fit into the 0.0 GB that are free" in refused(pull)
+    assert "MB do not fit into the 0.1 MB that are free" in refused(pull)
     assert not hub.fetched("config.json")
 
 

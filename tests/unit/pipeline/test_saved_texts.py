@@ -15,6 +15,7 @@ import tiny_tokenizers
 
 from edgedec import GenerateOptions, Pipeline, SamplingParams
 from edgedec.decoding import snapshot
+from edgedec.decoding.drafting.base import states_of
 from edgedec.decoding.session_base import SessionBase
 from edgedec.errors import CapacityExceeded, SnapshotError, StateError
 from edgedec.export import ExportOptions, export_bundle
@@ -220,6 +221,24 @@ class TestBadFiles:
         assert len(pipeline.engine.held_tokens) == 0
         expected = fresh(draft="none").generate(PROMPT, OPTIONS).token_ids
         assert pipeline.generate(PROMPT, OPTIONS).token_ids == expected
+
+    @pytest.mark.parametrize("role", ["target", "draft"])
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_keys_that_are_not_finite(
+        self, fresh: Open, tmp_path: Path, role: str, value: float
+    ) -> None:
+        """The file is refused, so that the model is not blamed for its logits."""
+        first = fresh(draft="model")
+        first.generate(PROMPT[:20], OPTIONS, draft_length=3)
+        (draft,) = states_of(first.engine.drafter).values()
+        session = first.engine.target if role == "target" else draft._session
+        session._held()[0][-1, -1, 3, -1] = value
+        first.save(tmp_path / "bad")
+        pipeline = fresh(draft="model")
+        with pytest.raises(SnapshotError, match="contains NaN or infinity: start again, or use"):
+            pipeline.restore(tmp_path / "bad")
+        assert len(pipeline.engine.held_tokens) == 0
+        assert len(pipeline.generate(PROMPT, OPTIONS).token_ids) == 24
 
     def test_another_model(self, fresh: Open, tmp_path: Path, saved: bytes) -> None:
         other = exported(tmp_path / "other", 1)
