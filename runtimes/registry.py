@@ -38,13 +38,11 @@ GROUP = "edgedec.runtimes"
 class Adapter(Protocol):
     """The interface of a runtime's module.
 
-    It may have five more functions. ``problems() -> list[str]`` lists installed device packages
+    It may have four more functions. ``problems() -> list[str]`` lists installed device packages
     that do not load, one line each. ``admit(path, files)`` raises a BundleError if the main file of
-    an untrusted model is damaged, or names files outside ``files``. ``measure(device, threads) ->
-    Speed`` measures a device in about a second, and raises RuntimeUnavailable if it is gone or
-    cannot compute a product. ``prepare(path) -> Prepared`` writes files that make a model load
-    faster on this machine. ``quickest(path, options) -> str | None`` names the device that computes
-    a target fastest, if that is not the default of ``load``.
+    an untrusted model is damaged, or names files outside ``files``. ``prepare(path) -> Prepared``
+    writes files that make a model load faster on this machine. ``quickest(path, options) -> str |
+    None`` names the device that computes a target fastest, if that is not the default of ``load``.
     """
 
     def load(self, path: Path, options: LoadOptions) -> Model:

@@ -16,27 +16,25 @@ if TYPE_CHECKING:
 
     from edgedec.doctor.coreml.plans import PlacedProgram
     from edgedec.doctor.survey import Survey, SurveyedDevice
-    from edgedec.hardware.device import Speed
 
 # Width of lines without a terminal, since programs that read them expect no wrapped lines.
 _WIDE = 1000
-_RATES = ("weights", "GB/s", "GFLOP/s", "int4\nGB/s", "int4\nGFLOP/s")
 
 
 @click.command()
 @click.argument("model", required=False, type=MODEL)
 @click.option(
-    "--measure/--no-measure",
+    "--try/--no-try",
+    "attempt",
     default=True,
-    help="Measure how fast each device reads weights and computes, or only list the devices.",
+    help="Try which bundles each device takes, or only list the devices.",
 )
+@click.option("--measure/--no-measure", default=None, hidden=True)
 @_options.as_json
-def command(model: str | None, measure: bool, as_json: bool) -> None:
-    """List the devices that the runtimes can use, and their speed.
+def command(model: str | None, attempt: bool, measure: bool | None, as_json: bool) -> None:
+    """List the devices that the runtimes can use.
 
-    GB/s is the rate at which a product with one row reads its weights, as in decoding; GFLOP/s is
-    the rate of a product with many rows, as in prefill. Both are measured through the runtime
-    itself, with plain weights and with 4-bit weights, in a second or two per device.
+    How fast they decode depends on the model: edgedec profile MODEL measures that.
 
     Packages such as onnxruntime-ep-openvino add devices to ONNX Runtime; the extra openvino adds
     other kernels for the processor. llama.cpp has the devices of its build, and one more if
@@ -50,19 +48,21 @@ def command(model: str | None, measure: bool, as_json: bool) -> None:
 
     \b
     edgedec devices
-    edgedec devices --no-measure
-    edgedec devices ./my-bundle --no-measure
+    edgedec devices --no-try
+    edgedec devices ./my-bundle --no-try
     edgedec devices --json
     """
     from edgedec._support.fields import to_json
     from edgedec.cli import _output
     from edgedec.doctor.survey import survey
 
+    if measure:
+        raise click.UsageError("--measure is no more: edgedec profile MODEL measures every device")
     placed = () if model is None else _placed(in_library(model))
 
-    with _output.progress("measuring") as listen:
+    with _output.progress("trying") as listen:
         found = survey(
-            measure=measure,
+            attempt=attempt and measure is None,
             on_progress=(lambda _, done, total: listen(done, total)) if listen else None,
         )
     if as_json:
@@ -105,7 +105,7 @@ def _print(found: Survey) -> None:
     named = {f"{one.device.runtime} {one.device.name}": one.device for one in found.found}
     if named:
         table((name, device.description) for name, device in named.items())
-    reported = (line for one in found.found for line in (one.problem, one.refusal) if line)
+    reported = (one.refusal for one in found.found if one.refusal)
     for problem in dict.fromkeys([*reported, *found.problems]):
         click.echo(printable(problem))
 
@@ -117,19 +117,15 @@ def _table(found: Iterable[SurveyedDevice]) -> Table:
     from edgedec._support.fields import printable
 
     listed = list(found)
-    measured = any(one.speed for one in listed)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     tried = any(one.takes is not None for one in listed)
     columns = ["runtime", "device", "kind", "cores or memory", *(["bundles"] if tried else [])]
     for name in columns:
         table.add_column(name, overflow="fold")
-    for name in _RATES if measured else ():
-        table.add_column(name, justify="right", no_wrap=True)
     for one in listed:
         device = one.device
         cells = [device.runtime, device.name, device.kind, _size(one)]
         cells += [", ".join(one.takes or ()) or "none"] if tried else []
-        cells += _rates(one.speed) if measured else []
         # As plain text: a driver's device name is not markup.
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
@@ -145,10 +141,3 @@ def _size(one: SurveyedDevice) -> str:
         return ""
     free = one.device.memory_free
     return size(one.device.memory_total) + (f", {size(free)} free" if free is not None else "")
-
-
-def _rates(speed: Speed | None) -> list[str]:
-    if speed is None:
-        return [""] * 5
-    rates = (speed.bytes_per_second, speed.flops, speed.int4_bytes_per_second, speed.int4_flops)
-    return [speed.weights, *("" if rate is None else f"{rate / 1e9:.3g}" for rate in rates)]

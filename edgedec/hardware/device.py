@@ -33,26 +33,6 @@ class Device:
     memory_free: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """A device's speed, measured with matrix products as in decoding.
-
-    Attributes:
-        bytes_per_second: of weights read by a product with one row.
-        flops: multiplications and additions per second of a product with many rows.
-        weights: data type of both: ``f32``, ``f16``, or another that the device supports.
-        int4_bytes_per_second, int4_flops: the same with four-bit weights, if the device supports
-            them.
-
-    """
-
-    bytes_per_second: float
-    flops: float
-    weights: str = "f32"
-    int4_bytes_per_second: float | None = None
-    int4_flops: float | None = None
-
-
 def available_cores() -> int:
     """Return the number of cores this process may use, which may be fewer than the machine has.
 

@@ -13,9 +13,8 @@ from edgedec.runtimes.llamacpp.backends import find_devices as devices
 from edgedec.runtimes.llamacpp.backends import load_plugins
 from edgedec.runtimes.llamacpp.check import first_open
 from edgedec.runtimes.llamacpp.model import LlamaModel
-from edgedec.runtimes.llamacpp.speed import measure
 
-__all__ = ["admit", "devices", "load", "measure", "problems"]
+__all__ = ["admit", "devices", "load", "problems"]
 
 
 def load(path: Path, options: LoadOptions) -> LlamaModel:

@@ -17,13 +17,7 @@ _PROCESSOR, _CARD, _SHARED_CARD, _HELPER = 0, 1, 2, 3  # ggml_backend_dev_type
 _NEURAL = ("HTP", "CANN")
 
 
-_size, _pointer, _text, _int64 = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
-
-
-class InitParams(ctypes.Structure):
-    """ggml_init_params."""
-
-    _fields_ = (("mem_size", _size), ("mem_buffer", _pointer), ("no_alloc", ctypes.c_bool))
+_size, _pointer, _text = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
 
 
 # Result and argument types of the ggml functions called.
@@ -36,27 +30,6 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "ggml_backend_dev_description": (_text, [_pointer]),
     "ggml_backend_dev_type": (ctypes.c_int, [_pointer]),
     "ggml_backend_dev_memory": (None, [_pointer] * 3),
-    "ggml_backend_dev_init": (_pointer, [_pointer, _text]),
-    "ggml_backend_dev_supports_op": (ctypes.c_bool, [_pointer, _pointer]),
-    "ggml_backend_dev_backend_reg": (_pointer, [_pointer]),
-    "ggml_backend_dev_buffer_type": (_pointer, [_pointer]),
-    "ggml_backend_reg_get_proc_address": (_pointer, [_pointer, _text]),
-    "ggml_backend_free": (None, [_pointer]),
-    "ggml_backend_synchronize": (None, [_pointer]),
-    "ggml_backend_graph_compute": (ctypes.c_int, [_pointer, _pointer]),
-    "ggml_backend_alloc_ctx_tensors_from_buft": (_pointer, [_pointer, _pointer]),
-    "ggml_backend_buffer_free": (None, [_pointer]),
-    "ggml_backend_buft_name": (_text, [_pointer]),
-    "ggml_backend_tensor_set": (None, [_pointer, _pointer, _size, _size]),
-    "ggml_backend_tensor_get": (None, [_pointer, _pointer, _size, _size]),
-    "ggml_init": (_pointer, [InitParams]),
-    "ggml_free": (None, [_pointer]),
-    "ggml_tensor_overhead": (_size, []),
-    "ggml_graph_overhead": (_size, []),
-    "ggml_new_tensor_2d": (_pointer, [_pointer, ctypes.c_int, _int64, _int64]),
-    "ggml_mul_mat": (_pointer, [_pointer] * 3),
-    "ggml_new_graph": (_pointer, [_pointer]),
-    "ggml_build_forward_expand": (None, [_pointer, _pointer]),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgedec.bundle.onnx_file import check_listed as admit
-from edgedec.hardware.device import Device, Speed
+from edgedec.hardware.device import Device
 from edgedec.records.adapter import Prepared
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort import devices as of_onnxruntime
@@ -13,7 +13,7 @@ from edgedec.runtimes._ort.devices import problems
 from edgedec.runtimes.onnx.model import OnnxModel
 from edgedec.runtimes.onnx.openvino import places as openvino
 
-__all__ = ["admit", "devices", "load", "measure", "prepare", "problems", "quickest"]
+__all__ = ["admit", "devices", "load", "prepare", "problems", "quickest"]
 
 
 def load(path: Path, options: LoadOptions) -> OnnxModel:
@@ -51,17 +51,6 @@ def quickest(path: Path, options: LoadOptions) -> str | None:
 def devices() -> list[Device]:
     """See ``edgedec.runtimes.registry.Adapter``."""
     return [*of_onnxruntime.find_devices("onnx"), *openvino.find_devices()]
-
-
-def measure(device: Device, threads: int) -> Speed:
-    """See ``edgedec.runtimes.registry.Adapter``."""
-    if device.provider == openvino.PROVIDER:
-        from edgedec.runtimes.onnx.openvino import speed as of_openvino
-
-        return of_openvino.measure(device, threads)
-    from edgedec.runtimes._ort import speed
-
-    return speed.measure(device, threads)
 
 
 def prepare(path: Path) -> Prepared:

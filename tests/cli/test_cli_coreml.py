@@ -93,7 +93,7 @@ def test_a_step_that_fails_is_an_exit_code(
     assert "all passed" not in found.stdout
 
 
-@pytest.mark.parametrize("command", [("doctor", "--coreml"), ("devices", "--no-measure")])
+@pytest.mark.parametrize("command", [("doctor", "--coreml"), ("devices", "--no-try")])
 def test_a_bundle_without_coreml(run, bundle: Path, command: tuple[str, ...]) -> None:
     found = run(*command, bundle)
     assert found.exit_code == 2
@@ -104,18 +104,18 @@ def test_a_bundle_without_coreml(run, bundle: Path, command: tuple[str, ...]) ->
 
 @pytest.mark.usefixtures("elsewhere")
 def test_devices_say_that_placement_is_not_known(run, programs: Path) -> None:
-    shown = run("devices", programs, "--no-measure").stdout
+    shown = run("devices", programs, "--no-try").stdout
     unknown = "where its functions would run is not known here: CoreML computes on macOS only"
     assert f"target  {unknown}" in shown
     assert f"draft   {unknown}" in shown
-    found = json.loads(run("devices", programs, "--no-measure", "--json").stdout)
+    found = json.loads(run("devices", programs, "--no-try", "--json").stdout)
     assert [each["devices"] for each in found["coreml"]] == [{}, {}]
-    assert "coreml" not in json.loads(run("devices", "--no-measure", "--json").stdout)
+    assert "coreml" not in json.loads(run("devices", "--no-try", "--json").stdout)
 
 
 @pytest.mark.usefixtures("mac")
 def test_devices_show_the_plan_of_a_mac(run, programs: Path) -> None:
-    shown = run("devices", programs, "--no-measure").stdout
+    shown = run("devices", programs, "--no-try").stdout
     assert "target on gpu" in shown
     assert "draft on ane" in shown
     assert "top_1" in shown

@@ -100,7 +100,7 @@ def test_it_is_listed(tiny: None) -> None:
         "formats": ["tiny"], "packages": {"tiny-runtime": "1.0"}
     }  # fmt: skip
     assert "tiny; tiny-runtime 1.0" in call("doctor").stdout
-    assert "a list of tokens" in call("devices", "--no-measure").stdout
+    assert "a list of tokens" in call("devices", "--no-try").stdout
     assert "[auto|onnx|gguf|optimum|coreml|onnx-static|tiny]" in call("generate", "--help").stdout
     assert "TINY: which hash the logits are." in " ".join(call("verify", "--help").stdout.split())
     assert registry.formats()[-1] == "tiny", "built-in formats are preferred"
@@ -175,7 +175,7 @@ def test_a_package_that_cannot_be_added_says_why(install: Install, code: str, wo
     assert "\n" not in problem
     assert registry.names() == ["coreml", "llamacpp", "onnx", "onnx-static", "optimum"]
     assert problem in call("doctor").stderr
-    assert problem in call("devices", "--no-measure").stdout
+    assert problem in call("devices", "--no-try").stdout
     with Pipeline.open("demo", plan="none", draft="none") as pipeline:
         assert pipeline.generate("def", max_new_tokens=1).token_ids
 
@@ -197,6 +197,6 @@ def test_one_whose_library_is_missing_harms_no_other(install: Install) -> None:
     install("tiny-runtime", files, edgedec_runtimes={"tiny": "tiny_runtime:INFO"})
     with pytest.raises(RuntimeUnavailable, match="'tiny' needs the package 'tiny_library'"):
         registry.load("tiny", Path("model.tiny"), LoadOptions())
-    shown = call("devices", "--no-measure").stdout
+    shown = call("devices", "--no-try").stdout
     assert "tiny: the runtime 'tiny' needs the package 'tiny_library'" in shown
     assert "onnx" in shown

@@ -23,7 +23,6 @@ from edgedec.decoding.sampling import SamplingParams
 from edgedec.decoding.session import Model
 from edgedec.decoding.tree import FloatArray, TokenTree
 from edgedec.errors import RuntimeUnavailable
-from edgedec.hardware import speed
 from edgedec.hardware.device import Device
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes import registry
@@ -102,22 +101,6 @@ def near(one: FloatArray, other: FloatArray) -> bool:
 
 
 @pytest.fixture
-def plugin() -> Device:
-    """A device of a provider that computes products here."""
-    reasons = []
-    for device in registry.adapter("optimum").devices():
-        if device.provider == "CPUExecutionProvider":
-            continue
-        try:
-            registry.adapter("optimum").measure(device, 1)
-        except RuntimeUnavailable as error:
-            reasons.append(str(error))
-        else:
-            return device
-    pytest.skip("; ".join(reasons) or "no provider beside the CPU's")
-
-
-@pytest.fixture
 def optimum(tmp_path: Path) -> Load:
     pytest.importorskip("onnx", reason="onnx is not installed: extra export")
     from tiny_optimum import write_tiny_graph
@@ -130,6 +113,22 @@ def optimum(tmp_path: Path) -> Load:
         return registry.adapter("optimum").load(folder, LoadOptions(threads=1, **options))
 
     return load
+
+
+@pytest.fixture
+def plugin(optimum: Load) -> Device:
+    """A device of a provider that loads a model here."""
+    reasons = []
+    for device in registry.adapter("optimum").devices():
+        if device.provider == "CPUExecutionProvider":
+            continue
+        try:
+            optimum(device=device.name).close()
+        except RuntimeUnavailable as error:
+            reasons.append(str(error))
+        else:
+            return device
+    pytest.skip("; ".join(reasons) or "no provider beside the CPU's")
 
 
 @pytest.mark.plugin
@@ -210,17 +209,6 @@ def test_a_draft_on_a_card(card: Device, gguf: Load) -> None:
     """The llama.cpp draft runs on a device beside the processor."""
     on_card = {"device": card.name, "gpu_layers": -1}
     drafts_rightly(gguf(device="cpu"), gguf(**on_card), gguf(noise=1.0, **on_card))
-
-
-@pytest.mark.vulkan
-@pytest.mark.timeout(900)  # a driver compiles its kernels at their first use
-def test_a_card_is_measured(card: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "affordable", lambda weights, free: 1)
-    monkeypatch.setattr(speed, "WIDTHS", (64,))  # where software stands in, wider ones take minutes
-    found = registry.adapter("llamacpp").measure(card, 1)
-    assert found.bytes_per_second > 1e6
-    assert found.weights == "f16"
-    assert card.memory_total is not None
 
 
 # -- without any --------------------------------------------------------------------------------
