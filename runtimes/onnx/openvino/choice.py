@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
+from contextlib import closing
 from pathlib import Path
 
 import onnxruntime as ort
 
 from edgedec.bundle.onnx_file import read_model_file
-from edgedec.decoding.tree import TokenTree
+from edgedec.decoding.policy import calibrate
 from edgedec.errors import EdgedecError, RuntimeUnavailable
 from edgedec.hardware.machine import memory
 from edgedec.records.load import LoadOptions
@@ -30,8 +30,9 @@ _GAIN, _MOST_LOSS = 1.1, 1.2
 _ROOM = 4
 # Widths of passes, from plain rounds to long drafts.
 _WIDTHS = (1, 4, 8)
-_PROMPT = 64
-_REPEATS = 4
+_CONTEXT = 64
+# Seconds after which no further sweep over the widths begins.
+_BUDGET_S = 2.0
 
 
 def quickest(path: Path, options: LoadOptions) -> str | None:
@@ -90,20 +91,7 @@ def _faster(file: Path, threads: int) -> str:
 
 
 def _seconds(model: OnnxModel) -> list[float]:
-    """Return the shortest time of a pass of each width, in seconds; closes the model."""
-    try:
-        session = model.open(min(model.info.max_context, _PROMPT + max(_WIDTHS)))
-        session.prefill(range(session.capacity - max(_WIDTHS)))
-        length, found = session.length, []
-        for width in _WIDTHS:
-            times = []
-            for _ in range(_REPEATS):
-                began = time.perf_counter()
-                session.forward(TokenTree.chain(range(width)))
-                times.append(time.perf_counter() - began)
-                session.rollback(length)
-            found.append(min(times))
-        session.close()
-        return found
-    finally:
-        model.close()
+    """Return the time of a pass of each width, in seconds; closes the model."""
+    with closing(model), closing(model.open(min(model.info.max_context, _CONTEXT))) as session:
+        curve = calibrate(session, _WIDTHS, _BUDGET_S)
+    return [curve.at(width) for width in _WIDTHS]
