@@ -29,6 +29,12 @@ def open_regular(path: Path) -> BinaryIO:
     return _checked(os.open(path, _READ | _NO_WAIT), path)
 
 
+def check_regular(paths: Sequence[Path]) -> None:
+    """Raise OSError unless all of these are regular files that can be read."""
+    for path in paths:
+        open_regular(path).close()
+
+
 def open_inside(root: Path, parts: Sequence[str]) -> BinaryIO:
     """A regular file inside a folder, for reading, with no link on the way from the folder on.
 

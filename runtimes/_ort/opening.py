@@ -7,8 +7,8 @@ from pathlib import Path
 
 import onnxruntime as ort
 
+from edgedec._support.files import check_regular
 from edgedec._support.model_path import utf8
-from edgedec._support.watched import Watched
 from edgedec.bundle.onnx_file import ModelFile
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.hardware.device import available_cores
@@ -56,7 +56,8 @@ def open_inference(
         raise BundleError(f"{file}: ONNX Runtime opens paths in UTF-8 only: rename it") from None
     try:
         files = [file.parent / name for name in locations(stored)]
-        return open_session(path, session_options(threads), chosen, threads, files, without)
+        check_regular(files)
+        return open_session(path, session_options(threads), chosen, threads, without)
     except OSError as error:
         raise BundleError(f"{file}: its weights cannot be read: {error}") from None
     except SessionFailed as error:
@@ -70,26 +71,11 @@ class SessionFailed(Exception):
     """ONNX Runtime's reason, in one line."""
 
 
-class WatchedSession(ort.InferenceSession):  # type: ignore[misc]
-    """An inference session whose mapped files are checked before each pass.
-
-    ONNX Runtime maps the weights that it does not pack, and packed ones if a file contains them.
-    """
-
-    files: Watched
-
-    def run_with_iobinding(self, binding: ort.IOBinding, options: ort.RunOptions) -> None:
-        """Run a pass; PassFailed if a file changed."""
-        self.files.check()
-        super().run_with_iobinding(binding, options)
-
-
 def open_session(
     model: str | bytes,
     options: ort.SessionOptions,
     chosen: Sequence[OrtDevice],
     threads: int,
-    files: Sequence[Path] = (),
     without: Sequence[str] = (),
 ) -> ort.InferenceSession:
     """Return a session on the chosen devices; the CPU runs operators that these lack.
@@ -99,20 +85,17 @@ def open_session(
         options: options of the session.
         chosen: devices in order of preference.
         threads: threads of a pass.
-        files: files that the session maps.
         without: graph optimizations to disable.
 
     Raises:
         SessionFailed: it cannot be created.
-        OSError: a file of its weights cannot be opened.
         RuntimeUnavailable: a provider did not load.
 
     """
     names = put_into(options, chosen, threads)
-    watched = Watched(files)
     try:
         # Providers in the options are only used if none is named here.
-        inference = WatchedSession(
+        inference = ort.InferenceSession(
             model, options, names or None, enable_fallback=0, disabled_optimizers=list(without)
         )
     except Exception as error:  # ONNX Runtime's own errors share no public base
@@ -120,7 +103,6 @@ def open_session(
     missing = [o.provider for o in chosen if o.provider not in inference.get_providers()]
     if missing:
         raise RuntimeUnavailable(f"{missing[0]} did not load: its libraries or device are missing")
-    inference.files = watched
     return inference
 
 

@@ -94,7 +94,7 @@ def open_packed(folder: Path, threads: int) -> ort.InferenceSession:
     options = session_options(threads)
     # The graph was optimized before it was written.
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return open_session(str(folder / GRAPH), options, choose(None, ()), threads, [folder / WEIGHTS])
+    return open_session(str(folder / GRAPH), options, choose(None, ()), threads)
 
 
 def kept_bytes(file: Path) -> int | None:

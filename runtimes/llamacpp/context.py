@@ -131,11 +131,9 @@ class Context:
 
         Raises:
             Interrupted: ``stop`` was set; the batch may be partly written.
-            PassFailed: llama.cpp failed and may have written parts of the batch, or a file of the
-                weights changed.
+            PassFailed: llama.cpp failed and may have written parts of the batch.
 
         """
-        self.weights.files.check()
         forget()
         code = api.llama_decode(self.pointer, batch)
         if code == 0:

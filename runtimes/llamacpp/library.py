@@ -16,7 +16,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from edgedec._support.watched import Watched
 from edgedec.errors import RuntimeUnavailable
 from edgedec.runtimes.llamacpp import tiles
 from edgedec.runtimes.llamacpp.waiting import suited_to_the_load
@@ -138,12 +137,11 @@ class Weights:
     Attributes:
         pointer: the ``llama_model``.
         vocab: its vocabulary.
-        files: the files that it maps.
 
     """
 
-    def __init__(self, pointer: Pointer, files: Watched) -> None:
-        self.pointer, self.files = pointer, files
+    def __init__(self, pointer: Pointer) -> None:
+        self.pointer = pointer
         self.vocab = api.llama_model_get_vocab(pointer)
         weakref.finalize(self, api.llama_model_free, pointer)
 

@@ -6,8 +6,7 @@ import ctypes
 import os
 from pathlib import Path
 
-from edgedec._support.files import open_regular
-from edgedec._support.watched import Watched
+from edgedec._support.files import check_regular, open_regular
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.gguf.parts import named_parts
 from edgedec.records.load import LoadOptions
@@ -72,13 +71,13 @@ def open_weights(file: Path, options: LoadOptions) -> Weights:
         params.n_gpu_layers = layers
     forget()
     try:
-        files = Watched([] if options.own.get("mmap") is False else named_parts(file))
+        check_regular(named_parts(file))
     except OSError as error:
         raise BundleError(f"{file}: cannot be read: {error.strerror}") from None
     pointer = api.llama_model_load_from_file(os.fsencode(file), params)
     if not pointer:
         raise BundleError(f"{file}: llama.cpp cannot load it: {reason()}")
-    weights = Weights(pointer, files)
+    weights = Weights(pointer)
     if options.own.get("mlock") and warned("mlock"):
         raise RuntimeUnavailable(
             "the weights could not be locked in memory: raise the limit (ulimit -l) or leave "

@@ -110,51 +110,35 @@ def test_a_disk_that_was_full_from_the_start(start: Start, bundle: Path, disk: P
     assert talk(start, bundle, file, "One").returncode == 0
 
 
-# The weights shrink after the check before a pass, or once the first answer is saved.
+# The weights shrink once the first answer is saved.
 SHRINKS = """
 import os, sys
 from pathlib import Path
 from edgedec.__main__ import main
-from edgedec._support.watched import Watched
 from edgedec.cli._conversation import SessionFile
-when, *sys.argv[1:] = sys.argv[1:]
-file, armed = Path(sys.argv[3]) / "target" / "model.onnx.data", []
-write, check = SessionFile.write, Watched.check
+file, write = Path(sys.argv[3]) / "target" / "model.onnx.data", SessionFile.write
 
 def written(self):
     write(self)
-    armed.append(True)
-    if when == "between":
-        os.truncate(file, 0)
+    os.truncate(file, 0)
 
-def checked(self):
-    check(self)
-    if armed and when == "within":
-        os.truncate(file, 0)
-
-SessionFile.write, Watched.check = written, checked
+SessionFile.write = written
 main()
 """
 
 
 @pytest.mark.skipif("not sys.platform.startswith('linux')", reason="needs Linux")
-@pytest.mark.parametrize("when", ["between", "within"])
 def test_weights_that_shrink_do_not_end_it_without_a_word(
-    start: Start, bundle: Path, tmp_path: Path, when: str
+    start: Start, bundle: Path, tmp_path: Path
 ) -> None:
     own = Path(shutil.copytree(bundle, tmp_path / "bundle"))
     file = tmp_path / "one.chat"
-    process = child(SHRINKS, when, *arguments(own, file))
+    process = child(SHRINKS, *arguments(own, file))
     _, errors = process.communicate(b"One\nTwo\n/quit\n")
     said = errors.decode()
-    if when == "between":
-        assert process.returncode == 0, said
-        assert "changed while its weights were in use (it has 0 bytes" in said
-        assert "Traceback" not in said
-    else:
-        assert process.returncode == -signal.SIGBUS, said
-        assert "Bus error" in said
-        assert "run_with_iobinding" in said
+    assert process.returncode == -signal.SIGBUS, said
+    assert "Bus error" in said
+    assert "run_with_iobinding" in said
     (own / "target" / "model.onnx.data").unlink()
     shutil.copy2(bundle / "target" / "model.onnx.data", own / "target")
     again = talk(start, own, file, "Two")

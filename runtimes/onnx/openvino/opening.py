@@ -13,7 +13,7 @@ import openvino as ov
 from openvino import opset13 as op
 from openvino.frontend.onnx import ConversionExtension
 
-from edgedec._support.watched import Watched
+from edgedec._support.files import check_regular
 from edgedec.bundle.onnx_file import ModelFile
 from edgedec.errors import BundleError, RuntimeUnavailable
 from edgedec.runtimes._ort.saved import locations
@@ -44,14 +44,13 @@ class OpenVinoGraph(Graph):
         inputs: names of the inputs of a pass.
         cache_names: names of the cache's tensors, in the order of the rows of ``GrowingCache``.
         query_heads: number of query heads in all layers together.
-        files, weights: the weights' files and memory, which the compiled graph reads in place.
+        weights: their memory, which the compiled graph reads in place.
 
     """
 
     inputs: tuple[str, ...]
     cache_names: tuple[str, ...]
     query_heads: int
-    files: Watched
     weights: tuple[npt.NDArray[Any], ...]
 
     @property
@@ -85,7 +84,7 @@ def open_graph(file: Path, stored: ModelFile, facts: GraphFacts, threads: int) -
 
     """
     try:
-        files = Watched([file.parent / name for name in locations(stored)])
+        check_regular([file.parent / name for name in locations(stored)])
     except OSError as error:
         raise BundleError(f"{file}: its weights cannot be read: {error}") from None
     try:
@@ -108,7 +107,6 @@ def open_graph(file: Path, stored: ModelFile, facts: GraphFacts, threads: int) -
         inputs=tuple(name for name in names if name not in caches),
         cache_names=tuple(caches),
         query_heads=heads,
-        files=files,
         weights=tuple(weights),
     )
 

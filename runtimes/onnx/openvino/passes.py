@@ -63,7 +63,6 @@ class OpenVinoPasses(GraphPasses):
         rows: int,
     ) -> None:
         count = len(tokens)
-        self._graph.files.check()
         self._cache.fit(past + count)
         self._give_cache()
         for name, values in self._inputs(tokens, positions, past, head, mask).items():

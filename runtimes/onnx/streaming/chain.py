@@ -136,7 +136,6 @@ class Chain:
             if self._broken:
                 self._pager.restart()
                 self._broken = False
-            self._pager.check()
             phases = _Phases(tell)
             phases.tell(Phase.LOAD)
             try:

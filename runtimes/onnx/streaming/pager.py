@@ -121,16 +121,6 @@ class Pager:
 
     # -- for the pass ---------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Refuse files that have changed: reading mapped pages past the end kills the process.
-
-        Raises:
-            PassFailed: names the file.
-
-        """
-        for stretch in self._stretches:
-            stretch.source.check()
-
     def take(self, block: int, stop: Callable[[], bool], waits: Callable[[], None]) -> None:
         """Wait until a block's weights are in memory.
 

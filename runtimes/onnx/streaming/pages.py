@@ -14,7 +14,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedec._support.watched import state, unchanged
 from edgedec.errors import PassFailed, RuntimeUnavailable
 
 PAGE = mmap.PAGESIZE
@@ -75,7 +74,7 @@ class Source:
     """A file whose spans are read, directly where its file system can.
 
     Args:
-        path: the file; it must keep its length and its time of change.
+        path: the file; it must keep its length.
 
     Raises:
         OSError: it cannot be opened.
@@ -89,17 +88,7 @@ class Source:
             self._file, self._direct = os.open(path, flags | os.O_DIRECT), True
         except OSError:  # a file system without direct reads
             self._file, self._direct = os.open(path, flags), False
-        self._facts = state(self._file)
-        self.size = self._facts[0]
-
-    def check(self) -> None:
-        """Refuse a file that has changed since it was opened; one that was removed stays readable.
-
-        Raises:
-            PassFailed: names the file.
-
-        """
-        unchanged(self.path, self._file, self._facts)
+        self.size = os.fstat(self._file).st_size
 
     def fill(self, span: Span) -> None:
         """Read a span's bytes into its memory; a failed read is tried again.
@@ -120,6 +109,14 @@ class Source:
             os.close(self._file)
             self._file = -1
 
+    def _check_length(self) -> None:
+        now = os.fstat(self._file).st_size
+        if now != self.size:
+            raise PassFailed(
+                f"{self.path} changed while its weights were in use (it has {now} bytes, expected"
+                f" {self.size}): put the file back if it is damaged, and load the model again"
+            )
+
     def _read(self, address: int, offset: int, length: int) -> None:
         memory = (ctypes.c_char * length).from_address(address)
         expected = min(length, self.size - offset)
@@ -127,7 +124,7 @@ class Source:
             try:
                 if read(self._file, memory, offset) == expected:
                     return
-                self.check()
+                self._check_length()
             except OSError as error:
                 if not left:
                     raise PassFailed(

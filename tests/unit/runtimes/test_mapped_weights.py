@@ -1,23 +1,18 @@
-"""Mapped weights whose file shrinks, is written to or vanishes while a model is open."""
+"""Mapped weights whose file is removed or replaced while a model is open."""
 
 from __future__ import annotations
 
-import io
 import os
-import shutil
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from killing import child
 from tiny_gguf import write_tiny_gguf
 from tiny_models import write_tiny_model
 
 from edgedec.decoding.tree import TokenTree
-from edgedec.errors import PassFailed
 from edgedec.gguf.parts import named_parts
 from edgedec.records.load import LoadOptions
 from edgedec.runtimes._ort import packed
@@ -73,53 +68,6 @@ def step(session: Any) -> np.ndarray:
     return found
 
 
-def shrink(file: Path) -> None:
-    os.truncate(file, 0)
-
-
-def overwrite(file: Path) -> None:
-    size = file.stat().st_size
-    with file.open("r+b") as stream:
-        stream.write(bytes(size))
-    os.utime(file)
-
-
-@pytest.mark.parametrize(
-    ("damage", "how"), [(shrink, r"it has 0 bytes, expected \d+"), (overwrite, "written to")]
-)
-def test_a_change_between_passes_is_a_clear_error_and_the_session_can_be_saved(
-    opened: Opened, damage: Callable[[Path], None], how: str, tmp_path: Path
-) -> None:
-    model, file, make = opened
-    session = model.open(64)
-    session.prefill([1, 2, 3])
-    step(session)
-    expected = step(session)
-    session.rollback(4)
-    kept = shutil.copy2(file, tmp_path / "kept")
-    damage(file)
-    with pytest.raises(PassFailed, match=how) as refused:
-        step(session)
-    assert str(file) in str(refused.value)
-    assert "load the model again" in str(refused.value)
-    assert "\n" not in str(refused.value)
-    with pytest.raises(PassFailed):
-        session.prefill([5])
-    assert session.length == 4
-    saved = io.BytesIO()
-    session.save(saved)
-    session.close()
-    model.close()
-    shutil.copy2(kept, file)
-    again, _ = make(tmp_path)
-    restored = again.open(64)
-    saved.seek(0)
-    restored.load(saved)
-    np.testing.assert_array_equal(step(restored), expected)
-    restored.close()
-    again.close()
-
-
 def test_a_file_that_vanishes_or_is_replaced_stays_readable(opened: Opened, tmp_path: Path) -> None:
     model, file, _ = opened
     session = model.open(64)
@@ -131,28 +79,7 @@ def test_a_file_that_vanishes_or_is_replaced_stays_readable(opened: Opened, tmp_
     session.close()
 
 
-def test_files_are_closed_with_the_last_session(opened: Opened, tmp_path: Path) -> None:
-    def files() -> int:
-        return sum(1 for one in Path("/proc/self/fd").iterdir() if _leads_to(one, file))
-
-    model, file, _ = opened
-    session = model.open(16)
-    assert files() == 1
-    model.close()
-    step(session)
-    session.close()
-    del session
-    assert files() == 0
-
-
-def _leads_to(link: Path, file: Path) -> bool:
-    try:
-        return str(link.readlink()) == str(file)
-    except OSError:
-        return False
-
-
-def test_all_parts_of_a_split_file_are_watched(tmp_path: Path) -> None:
+def test_all_parts_of_a_split_file_are_named(tmp_path: Path) -> None:
     for name in ("a-00001-of-00003.gguf", "a-00002-of-00003.gguf", "a-00003-of-00003.gguf"):
         (tmp_path / name).touch()
     found = named_parts(tmp_path / "a-00001-of-00003.gguf")
@@ -173,34 +100,3 @@ def test_a_gguf_that_was_read_may_change(tmp_path: Path) -> None:
     np.testing.assert_array_equal(step(session), expected)
     session.close()
     model.close()
-
-
-DIES = """
-import os, sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-import test_mapped_weights as tests
-from edgedec._support.watched import Watched
-tests.packed.LEAST_BYTES = 1
-model, file = getattr(tests, sys.argv[1])(Path(sys.argv[2]))
-session = model.open(64)
-session.prefill([1, 2, 3])
-tests.step(session)
-Watched.check = lambda self: None
-os.truncate(file, 0)
-tests.step(session)
-"""
-
-
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_without_the_check_the_process_dies(
-    make: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The control: what the check refuses is what would kill the process."""
-    if make is gguf:
-        pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (make gguf)")
-    monkeypatch.setenv("EDGEDEC_CACHE", str(tmp_path / "cache"))
-    source = DIES.format(tests=str(Path(__file__).parent))
-    process = child(source, make.__name__, tmp_path)
-    _, errors = process.communicate()
-    assert process.returncode == -signal.SIGBUS, errors.decode()[-2000:]
