@@ -77,7 +77,9 @@ def lone_rows(suite: Suite, recorder: Recorder) -> list[Row]:
     with ExitStack() as stack:
         sessions = {}
         for name, (where, invariant) in ways.items():
-            model = OnnxModel.load(where / "target", threads=suite.threads, batch_invariant=invariant)
+            model = OnnxModel.load(
+                where / "target", threads=suite.threads, batch_invariant=invariant
+            )
             stack.callback(model.close)
             session = sessions[name] = model.open(max(_CONTEXTS) + 1)
             stack.callback(session.close)
